@@ -12,6 +12,7 @@ from functools import partial
 import trio
 
 from broker.assembly import overrides
+from broker.controller_options import UNKNOWN_ID
 from broker.identity import Identity, identity_of, resolved, with_port
 from broker.meta.metadata import Metadata, MetadataReport
 from broker.options import BrokerOptions
@@ -21,6 +22,7 @@ from broker.store.store import MessageStore, StoreOptions
 from broker.tasks.repeat import repeat
 from broker.wiring.core import make_core
 from broker.wiring.wiring import Wiring, wire
+from broker.writing.elected import Elected
 from mqcommon.addresses import is_any_address, split_address
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import UserError
@@ -58,7 +60,7 @@ class Broker:
         # The address for slaves; empty until it is known.
         self.ha_addr = ""
         #: May be changed while the broker runs.
-        self.role = RoleMachine(self.options.broker_id)
+        self.role = RoleMachine(UNKNOWN_ID if self.options.enable_controller_mode else self.options.broker_id)
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until `stop`. The task status gets the address ``"ip:port"`` that clients are given.
@@ -88,7 +90,10 @@ class Broker:
         store = MessageStore(self._fs, store_options(options), self._clock, encode_host(*split_address(identity.addr)))
         await trio.to_thread.run_sync(self._recover, store, metadata)
         try:
-            core = make_core(options, identity, store, metadata, self._fs, self._clock, self.role, self._tls)
+            elected = Elected(trio.current_time) if options.enable_controller_mode else None
+            core = make_core(
+                options, identity, store, metadata, self._fs, self._clock, self.role, self._tls, elected=elected
+            )
             wiring = wire(core, listeners, ha_listeners, partial(self._listen_for_slaves, identity, ha_port))
             await self._serve(wiring, task_status)
         finally:

@@ -8,12 +8,12 @@ _KEYS = """
     abortFile accessMessageInMemoryHotRatio accountStatsEnable
     accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
     adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity
-    allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync asyncLearner asyncSendEnable authConfigPath
+    allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync asyncSendEnable authConfigPath
     authenticationMetadataProvider authenticationProvider authenticationStrategy authorizationMetadataProvider
     authorizationProvider authorizationStrategy autoDeleteUnusedStats autoMessageVersionOnTopicLen
     autoMQVersion batchDispatchRequestThreadPoolNums bitMapLengthConsumeQueueExt
     bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
-    brokerContainerConfig brokerElectionPriority brokerFastFailureEnable
+    brokerContainerConfig brokerFastFailureEnable
     cgColdReadThreshold channelNotActiveInterval checkCRCOnRecover
     checkSyncStateSetPeriod cleanOfflineBrokerInterval
     cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic
@@ -28,7 +28,7 @@ _KEYS = """
     compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv compressedRegister
     connectTimeoutMillis consumerFallbehindThreshold
     consumerManagerThreadPoolQueueCapacity consumerManageThreadPoolNums consumerOffsetUpdateVersionStep
-    controllerAddr controllerHeartBeatTimeoutMills correctLogicMinOffsetForceInterval
+    correctLogicMinOffsetForceInterval
     correctLogicMinOffsetSleepInterval customizedTopic dataReadAheadEnable debugLockEnable
     defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep
     deleteConsumeQueueFilesInterval
@@ -51,7 +51,7 @@ _KEYS = """
     flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval
     flushDelayOffsetInterval flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile forceVerifyPropCRC
     globalColdReadThreshold
-    haMaxTimeSlaveNotCatchup haSlaveFallbehindMax
+    haSlaveFallbehindMax
     heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode
     initPopOffsetByCheckMsgInMem isBrokerContainer
     isEnableBatchPush isInBrokerContainer isolateLogEnable isScanAvailableNameSrv litePullMessageEnable
@@ -87,9 +87,9 @@ _KEYS = """
     serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds
     skipWhenCKRePutReachMaxTimes socksProxyConfig
     spinLockCollisionRetreatOptimalDegree splitRegistrationSize startAcceptSendRequestTimeStamp
-    statRocksDBCQIntervalSec storeCheckpoint storePathBrokerIdentity storePathConsumeQueue
-    storePathDLedgerCommitLog storePathEpochFile storePathIndex
-    subscriptionExpiredTimeout syncBrokerMetadataPeriod
+    statRocksDBCQIntervalSec storeCheckpoint storePathConsumeQueue
+    storePathDLedgerCommitLog storePathIndex
+    subscriptionExpiredTimeout
     syncControllerMetadataPeriod syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen
     timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor
     timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel

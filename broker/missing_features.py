@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
 # By option: its key and the feature that it switches on. The error names the first one that is set.
 _SWITCHES = {
-    "enable_controller_mode": ("enableControllerMode", "a controller"),
     "enable_dleger_commit_log": ("enableDLegerCommitLog", "a DLedger commit log"),
-    "all_ack_in_sync_state_set": ("allAckInSyncStateSet", "a controller, which keeps the set of replicas in sync"),
 }
 # Other values mean a store or tables in RocksDB: a broker that cannot read them would start empty.
 STORE_TYPE, CONFIG_VERSION = "default", "v1"
@@ -34,7 +32,3 @@ def refuse_missing(options: "BrokerOptions") -> None:
                 f"{key}: this version does not have stores or tables in RocksDB ({value}); export them as files with"
                 f" RocketMQ's tools, and set it to {only}"
             )
-    if options.broker_id < 0:
-        raise ConfigError(
-            "brokerId: -1 asks for an id from a controller, which this version does not have; give 0 or more"
-        )

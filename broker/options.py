@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from broker.auth_options import AuthOptions, check_auth
+from broker.controller_options import ControllerModeOptions, check_controller_mode
 from broker.delivery_options import DeliveryOptions
 from broker.ignored_keys import IGNORED_KEYS
 from broker.metrics_options import BrokerMetricsOptions
@@ -33,7 +34,7 @@ KIB, MIB = 1024, 1024 * 1024
 @dataclass(frozen=True)
 class BrokerOptions(
     LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOptions, LimitOptions, TlsOptions, MetricsOptions,
-    BrokerMetricsOptions,
+    BrokerMetricsOptions, ControllerModeOptions,
 ):  # fmt: skip
     """The options of one broker."""
 
@@ -291,9 +292,7 @@ class BrokerOptions(
     default_query_max_num: int = option(32, "most messages that a query by unique key returns", minimum=1, mutable=True)
 
     # --- not yet: refused when switched on
-    enable_controller_mode: bool = option(False, "not supported yet: must be false")
     enable_dleger_commit_log: bool = option(False, "not supported yet: must be false", key="enableDLegerCommitLog")
-    all_ack_in_sync_state_set: bool = option(False, "not supported yet: must be false")
     store_type: str = option(STORE_TYPE, "RocksDB is not supported yet: must be default")
     config_manager_version: str = option(CONFIG_VERSION, "RocksDB is not supported yet: must be v1")
 
@@ -305,9 +304,10 @@ class BrokerOptions(
         refuse_missing(self)
         if not self.store_path_root_dir.strip():
             raise ConfigError("storePathRootDir: it is empty; give the directory of the store, or leave the key out")
-        if self.is_slave and self.broker_id == 0:
+        check_controller_mode(self)
+        if self.is_slave and self.broker_id == 0 and not self.enable_controller_mode:
             raise ConfigError("brokerId: 0 is the master's; give each SLAVE its own id above 0")
-        if self.broker_id != 0 and not self.is_slave:
+        if self.broker_id > 0 and not self.is_slave and not self.enable_controller_mode:
             raise ConfigError(f"brokerId: {self.broker_id} is a slave's; set brokerRole=SLAVE, or leave brokerId out")
         if self.is_sync_master and not self.min_in_sync_replicas <= self.in_sync_replicas <= self.total_replicas:
             raise ConfigError(

@@ -115,6 +115,17 @@ class NoNameServer(RemotingError):
         )
 
 
+class NoController(RemotingError):
+    """None of the Controllers ``addrs`` leads their group, or answers."""
+
+    def __init__(self, addrs: tuple[str, ...]) -> None:
+        super().__init__(addrs)
+        self.addrs = addrs
+
+    def __str__(self) -> str:
+        return f"no Controller of {', '.join(self.addrs)} leads: most of them must run and reach each other"
+
+
 class ConnectionLost(RemotingError):
     """The connection to ``addr`` closed before the answer came."""
 

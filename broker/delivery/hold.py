@@ -5,6 +5,7 @@ a message, a closed connection or a tick grows with the pulls that it concerns, 
 pulls answered in one turn of the event loop is bounded; `run` answers the rest.
 Pulls wait for a queue by its name, since it may not exist yet: the first message makes it. A put checks one flag of the
 queue, `is_awaited`. It is set in a new queue, cleared when a message comes that no pull waits for, and set by `hold`.
+In Controller mode a message counts as come when it is confirmed (unconfirmed.py).
 Invariant: no message before ``_Waiting.seen`` of a queue has a tag that a pull held there waits for.
 """
 
@@ -15,6 +16,7 @@ from typing import TypeVar
 
 import trio
 
+from broker.delivery.unconfirmed import Unconfirmed
 from broker.store.filter import Filter
 from broker.store.queue.consumequeue import ConsumeQueue
 from mqcommon.signal import Signal
@@ -118,7 +120,8 @@ class _Waiting:
 class HeldPulls:
     """All held pulls of a broker. Times are trio's, in seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, unconfirmed: Unconfirmed | None = None) -> None:
+        self._unconfirmed = unconfirmed
         self._by_queue: dict[QueueName, _Waiting] = {}
         self._by_channel: dict[Channel, Pulls] = {}
         self._by_tick: dict[int, Pulls] = {}
@@ -145,7 +148,7 @@ class HeldPulls:
             return False
         end = 0
         if queue is not None:
-            end, queue.is_awaited = queue.next_offset, True
+            end, queue.is_awaited = self._end(queue), True
         waiting = self._by_queue.get(pull.queue)
         if waiting is None:
             waiting = self._by_queue[pull.queue] = _Waiting(pull.queue, end)
@@ -173,6 +176,8 @@ class HeldPulls:
             is_watched = any([watch(queue) for watch in self.watchers])
             if waiting is None:
                 queue.is_awaited = is_watched
+                if is_watched:
+                    self._end(queue)
                 continue
             for pull in self._wanting(queue, waiting):
                 if left:
@@ -228,9 +233,12 @@ class HeldPulls:
 
     def _wanting(self, queue: ConsumeQueue, waiting: _Waiting) -> list[HeldPull]:
         """The pulls that the messages after ``seen`` may match. Those with tags are moved to the first such message."""
+        end = self._end(queue)
+        if self._unconfirmed is not None and end == waiting.seen:
+            return []  # what came is hidden yet
         found = list(waiting.untagged)
         # The queue of a slave may begin at any offset.
-        seen, end = max(waiting.seen, queue.min_offset), queue.next_offset
+        seen = max(waiting.seen, queue.min_offset)
         waiting.seen = end
         if not waiting.by_tags:
             return found
@@ -250,6 +258,10 @@ class HeldPulls:
                         pull.offset = max(pull.offset, seen)
             seen += len(codes)
         return found + list(matching)
+
+    def _end(self, queue: ConsumeQueue) -> int:
+        """Where the messages end that consumers see; the store tells of the next one."""
+        return queue.next_offset if self._unconfirmed is None else self._unconfirmed.watch(queue)
 
     def _look(self, pull: HeldPull, last: bool) -> None:
         if pull.retry(pull, last) or last:

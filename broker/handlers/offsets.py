@@ -123,9 +123,10 @@ class OffsetHandlers(Part):
         return SEARCH_OFFSET_BY_TIMESTAMP.answer(request, OffsetResponseHeader(offset))
 
     def get_max(self, channel: Channel, request: Command) -> Command:
-        """30."""
+        """30: with ``committed=false`` also of messages that are not confirmed yet."""
         header = GET_MAX_OFFSET.header(request)
-        offset = self._store.max_offset(header.topic, header.queue_id)
+        end = self._store.max_offset if header.committed is False else self._store.visible_end
+        offset = end(header.topic, header.queue_id)
         return GET_MAX_OFFSET.answer(request, OffsetResponseHeader(offset))
 
     def get_min(self, channel: Channel, request: Command) -> Command:

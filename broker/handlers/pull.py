@@ -149,7 +149,7 @@ class PullHandlers(Part):
                 self._disk_limits(request, max_count, max_bytes) if waited_for_disk else (max_count, max_bytes)
             )
             queue = self._store.queues.find(topic, queue_id)
-            result = read_queue(self._store.log, queue, offset, count, size, wanted)
+            result = read_queue(self._store.log, queue, offset, count, size, wanted, self._store.confirmed)
             code, suggested = self._judge(result, queue, offset, group)
             if code == ResponseCode.PULL_NOT_FOUND and suspend_ms > 0:
                 deadline = trio.current_time() + self._wait_ms(suspend_ms) / 1000
@@ -202,7 +202,7 @@ class PullHandlers(Part):
         fields = {
             "suggestWhichBrokerId": MASTER_ID,
             "nextBeginOffset": offset,
-            "maxOffset": self._store.max_offset(topic, queue_id),
+            "maxOffset": self._store.visible_end(topic, queue_id),
             "minOffset": self._store.min_offset(topic, queue_id),
         }
         return request.respond(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", fields)
@@ -270,7 +270,9 @@ class PullHandlers(Part):
     def _again(self, pull: HeldPull, last: bool) -> bool:
         (topic, queue_id), group, request = pull.queue, pull.group, pull.request
         queue = self._store.queues.find(topic, queue_id)
-        result = read_queue(self._store.log, queue, pull.offset, pull.max_count, pull.max_bytes, pull.wanted)
+        result = read_queue(
+            self._store.log, queue, pull.offset, pull.max_count, pull.max_bytes, pull.wanted, self._store.confirmed
+        )
         if not last and result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset >= result.max_offset:
             # Nothing for this consumer up to here: these messages need not be checked again.
             pull.offset = result.next_offset

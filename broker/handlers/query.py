@@ -81,7 +81,7 @@ class QueryHandlers(Part):
     def view(self, channel: Channel, request: Command) -> Command:
         """33."""
         offset = VIEW_MESSAGE_BY_ID.header(request).offset
-        record = self._store.record_at(offset)
+        record = self._store.visible_record_at(offset)
         if record is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return request.respond(body=record)

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from broker.part import Part
+from broker.replication.autoswitch.link import CONFIRM_S
 from broker.replication.master import Master
 from broker.replication.role import Kind, Role, RoleMachine
 from broker.replication.slave import Slave
@@ -34,6 +35,8 @@ LISTEN_PAUSE_S = 1.0
 class Replication(Part):
     """See the module. `role_changed` is an observer of the role."""
 
+    tick_interval_ms = CONFIRM_S * 1000
+
     def __init__(
         self,
         role: RoleMachine,
@@ -42,9 +45,11 @@ class Replication(Part):
         slave_sync: SlaveSync,
         listeners: list[Listener],
         listen: Callable[[], Awaitable[list[Listener]]],
+        before_leading: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         """``listeners``: the open HA port of a broker that starts as the master. ``listen`` opens it when a slave is
         promoted; it may raise UserError. ``new_slave`` is called each time this broker starts to copy a master.
+        ``before_leading`` is the last step of a promotion before messages are accepted.
         """
         self._role = role
         self._master = master
@@ -52,6 +57,7 @@ class Replication(Part):
         self._slave_sync = slave_sync
         self._listeners = listeners
         self._listen = listen
+        self._before_leading = before_leading
         self._changed = Signal()
 
     @property
@@ -70,6 +76,7 @@ class Replication(Part):
                 await self._follow(self._changed)
             if self._role.now.kind is Kind.TAKING_OVER:
                 await self._open_port()
+                await self._before_leading()
                 self._role.took_over()
 
     def role_changed(self, before: Role, now: Role) -> None:
@@ -77,9 +84,18 @@ class Replication(Part):
         if before.is_master is not now.is_master or before.follows is not now.follows:
             self._changed.set()
 
+    def master_moved(self) -> None:
+        """Another broker is the master, which this one is to copy."""
+        if self._role.now.follows:
+            self._changed.set()
+
     def after_turn(self) -> None:
         """The log may have grown."""
         self._master.wake()
+
+    def tick(self) -> None:
+        """Heartbeats that a set with Controllers sends early."""
+        self._master.beat()
 
     async def stop(self) -> None:
         """Wait until the slaves have the rest of the log, at most `DRAIN_TIMEOUT_S`."""

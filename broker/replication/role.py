@@ -72,6 +72,13 @@ class RoleMachine:
             raise ValueError(f"{broker_id} is not a slave's id, these are above {MASTER_ID}")
         self._change((Kind.MASTER,), Role(Kind.SLAVE, broker_id))
 
+    def numbered(self, broker_id: int) -> None:
+        """The Controllers gave this slave its id."""
+        if broker_id <= MASTER_ID:
+            raise ValueError(f"{broker_id} is not an id that Controllers give, these are above {MASTER_ID}")
+        if broker_id != self.now.broker_id:
+            self._change((Kind.SLAVE,), Role(Kind.SLAVE, broker_id))
+
     def promoted(self) -> None:
         """This broker shall become the master; call `took_over` when it is ready."""
         self._change((Kind.SLAVE, Kind.ACTING), Role(Kind.TAKING_OVER, self.now.broker_id))

@@ -74,7 +74,9 @@ class KeyQuery:
         max_bytes: int,
         *,
         unique: bool,
+        confirmed: Callable[[], int] | None = None,
     ) -> None:
+        """``confirmed``: messages that end after that offset of the log are not found."""
         self.result = QueryResult()
         self._log = log
         self._index = index
@@ -87,6 +89,7 @@ class KeyQuery:
         self._begin_ms, self._end_ms = begin_ms, end_ms
         self._max_bytes = max_bytes
         self._unique = unique
+        self._confirmed = confirmed
         # The index files left to search, newest last, and the entry of the last file to go on with (None: its first).
         self._files: list[IndexFile] | None = None
         self._at: int | None = None
@@ -146,8 +149,10 @@ class KeyQuery:
             if len(result.records) >= self._max_num or self._max_bytes <= 0:
                 return
             raw = self._log.record_at(self._candidates[0])
-            self._candidates.popleft()
-            if raw is not None and self._is_wanted(raw):
+            physical = self._candidates.popleft()
+            if raw is None or (self._confirmed is not None and physical + len(raw) > self._confirmed()):
+                continue
+            if self._is_wanted(raw):
                 result.records.append(raw)
                 self._max_bytes -= len(raw)
 
@@ -179,12 +184,12 @@ def first_store_time(log: CommitLog, queue: ConsumeQueue) -> int:
     return store_time(log, queue, _next_message(queue, queue.min_offset, queue.next_offset))
 
 
-def offset_by_time(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, *, upper: bool = False) -> int:
+def offset_by_time(log: CommitLog, queue: ConsumeQueue, high: int, timestamp_ms: int, *, upper: bool = False) -> int:
     """The first offset stored at or after ``timestamp_ms``; with ``upper`` the last one stored at or before it.
 
-    The queue's end if all messages are older (with ``upper`` its start if all are newer).
+    ``high`` if all messages before that offset are older (with ``upper`` the queue's start if all are newer).
     """
-    low, high = queue.min_offset, queue.next_offset
+    low = queue.min_offset
 
     def time_at(offset: int) -> int:
         at = _next_message(queue, offset, high)

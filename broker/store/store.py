@@ -1,4 +1,6 @@
-"""The store's public interface: put, get, query. Sync, one thread; `flush` and `finish_checkpoint` may run elsewhere.
+"""The store's public interface: open, put, close; its reads are in reads.py.
+
+Sync, one thread; `flush` and `finish_checkpoint` may run elsewhere.
 
 An append goes into the commit log and its consume queue at once; the index follows by `build_index`. A put survives the
 death of this process; `flush` makes it survive power loss. The callers choose which of the two they acknowledge.
@@ -11,13 +13,10 @@ from functools import partial
 
 from broker.store.abort import read_abort, remove_abort, write_abort
 from broker.store.checkpoint import Checkpoint
-from broker.store.durable import DurableStore
-from broker.store.filter import ALL, Filter
 from broker.store.index.index import Index
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.file_size import refuse_other_size
 from broker.store.put_result import BatchPutResult, PutResult
-from broker.store.query import KeyQuery, QueryResult, first_store_time, offset_by_time, store_time
 from broker.store.queue.batch_records import make_batch_records
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
@@ -25,13 +24,13 @@ from broker.store.queue.ends import read_queue_ends, write_queue_ends
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.queue.queues import Queues
 from broker.store.queue.tags import TagCodes
-from broker.store.reader import GetResult, read_queue
+from broker.store.reads import ReadableStore
 from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, RequestRefused, StoreLocked
 from mqcommon.files import FileSystem
 from mqcommon.message.layout import MAX_PROPERTIES
-from mqcommon.message.record import BatchHead, decode_record, encode_record, record_physical_offset
+from mqcommon.message.record import BatchHead, encode_record
 
 # How many messages a stop adds to a lagging index: some 500 ms.
 CLOSE_CATCH_UP = 200_000
@@ -57,7 +56,7 @@ class StoreOptions:
     delay_levels: DelayLevels = DEFAULT
 
 
-class MessageStore(DurableStore):
+class MessageStore(ReadableStore):
     """A store. `open` recovers it if needed; after `close` the next `open` has nothing to recover."""
 
     def __init__(self, fs: FileSystem, options: StoreOptions, clock: Clock, store_host: bytes) -> None:
@@ -270,14 +269,6 @@ class MessageStore(DurableStore):
         """Later messages get store times at or after ``timestamp``, which is that of a message from a master."""
         self._last_timestamp = max(self._last_timestamp, timestamp)
 
-    def build_index(self, limit: int) -> int:
-        """Let the index catch up by at most ``limit`` messages; returns how many."""
-        done = 0
-        # A step may find only the filler at the end of a file, and no message.
-        while done < limit and self.index.position < self.log.end:
-            done += self.index.build(self.log, limit - done)
-        return done
-
     @property
     def index_behind(self) -> int:
         """Bytes of the log whose messages the index does not hold yet."""
@@ -290,68 +281,6 @@ class MessageStore(DurableStore):
         The checkpoint also removes the queues' files, unless `Queues.remove_files` did it before.
         """
         self.arrived.difference_update(self.queues.remove(topic))
-
-    # --- reading
-
-    def get(
-        self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, wanted: Filter = ALL
-    ) -> GetResult:
-        """Messages of a queue; see `read_queue`."""
-        return read_queue(self.log, self.queues.find(topic, queue_id), offset, max_count, max_bytes, wanted)
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """The offset that the next message will get."""
-        queue = self.queues.find(topic, queue_id)
-        return 0 if queue is None else queue.next_offset
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """The offset of the oldest message that is still stored."""
-        queue = self.queues.find(topic, queue_id)
-        return 0 if queue is None else queue.min_offset
-
-    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "LOWER") -> int:
-        """The first offset stored at or after a time, or (UPPER) the last one stored at or before it."""
-        queue = self.queues.find(topic, queue_id)
-        return 0 if queue is None else offset_by_time(self.log, queue, timestamp_ms, upper=boundary == "UPPER")
-
-    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """When a message was stored (ms); -1 if there is none."""
-        queue = self.queues.find(topic, queue_id)
-        return -1 if queue is None else store_time(self.log, queue, offset)
-
-    def first_store_time(self, topic: str, queue_id: int) -> int:
-        """When the oldest message of a queue was stored (ms); -1 when there is none."""
-        queue = self.queues.find(topic, queue_id)
-        return -1 if queue is None else first_store_time(self.log, queue)
-
-    def earliest_store_time(self) -> int:
-        """When the oldest message of the log was stored (ms); -1 when there is none."""
-        raw = self.log.record_at(self.log.start)
-        return -1 if raw is None else decode_record(raw, check_crc=False).store_timestamp
-
-    def record_at(self, physical_offset: int) -> bytes | None:
-        """The stored message that starts at ``physical_offset``; None when none does."""
-        raw = self.log.record_at(physical_offset)
-        # The bytes of a message's body may look like a record.
-        return raw if raw is not None and record_physical_offset(raw) == physical_offset else None
-
-    def start_query(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, max_bytes: int = 1 << 24,
-        *, unique: bool = False,
-    ) -> KeyQuery:  # fmt: skip
-        """Search by key (``unique``: by unique key only), newest first, up to ``max_num`` and ``max_bytes``."""
-        return KeyQuery(
-            self.log, self.index, self.build_index, topic, key, max_num, begin_ms, end_ms, max_bytes, unique=unique
-        )
-
-    def query(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, *, unique: bool = False
-    ) -> QueryResult:
-        """`start_query` with all its steps at once: not for the event loop."""
-        search = self.start_query(topic, key, max_num, begin_ms, end_ms, unique=unique)
-        while search.step():
-            pass
-        return search.result
 
     # --- inside
 

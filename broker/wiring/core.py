@@ -10,6 +10,7 @@ from broker.delivery.cold import ColdReads
 from broker.delivery.delay.waiting import to_level
 from broker.delivery.timer.timed import TimerRules, to_timer
 from broker.delivery.transaction.part import half_messages
+from broker.delivery.unconfirmed import Unconfirmed
 from broker.identity import Identity
 from broker.meta.clients import Clients
 from broker.meta.metadata import Metadata
@@ -23,6 +24,7 @@ from broker.tasks.flush import MAX_INDEX_BEHIND_BYTES, MAX_SLAVE_INDEX_BEHIND_BY
 from broker.tasks.persist import Persister
 from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
+from broker.writing.elected import Elected
 from broker.writing.group_commit import GroupCommit
 from broker.writing.light import LightQueues
 from broker.writing.stored_properties import StoredProperties
@@ -61,6 +63,9 @@ class Core:
     stepper: Stepper
     turn_end: TurnEnd
     tls: DaemonTls
+    #: None without Controller mode, as the next one.
+    elected: Elected | None
+    unconfirmed: Unconfirmed | None
 
     @property
     def open_client(self) -> OpenClient:
@@ -101,8 +106,9 @@ def make_core(
     clock: Clock,
     role: RoleMachine,
     tls: DaemonTls,
+    elected: Elected | None = None,
 ) -> Core:
-    """Make the shared objects of a broker in its present role."""
+    """Make the shared objects of a broker in its present role. ``elected``: in Controller mode."""
     ip, port = split_address(identity.addr)
     store_host = encode_host(ip, port)
     stats = BrokerStats(clock) if options.metrics_exporter_type == "DISABLE" else SizedStats(clock)
@@ -110,7 +116,7 @@ def make_core(
     if options.broker_role == "SYNC_MASTER" and options.in_sync_replicas == 1:
         logger.warning("SYNC_MASTER with inSyncReplicas=1 waits for no slave, as ASYNC_MASTER; 2 waits for one")
     # A slave that becomes the master waits for its slaves, as in RocketMQ.
-    durability = Durability(commits, acks, options, double_write=options.broker_role != "ASYNC_MASTER")
+    durability = Durability(commits, acks, options, double_write=options.broker_role != "ASYNC_MASTER", elected=elected)
     unique_keys = UniqueKeys(ip, os.getpid(), port)
     properties = StoredProperties(
         options.region_id, options.broker_cluster_name, "true" if options.trace_on else "false", unique_keys, clock
@@ -127,13 +133,17 @@ def make_core(
         ),
         light=LightQueues(store, options.max_lmq_consume_queue_num) if options.enable_multi_dispatch else None,
     )  # fmt: skip
-    persister = Persister(metadata, options)
+    persister, turn_end = Persister(metadata, options), TurnEnd()
+    unconfirmed = None
+    if elected is not None:
+        store.confirmed = lambda: elected.confirm_offset
+        unconfirmed = Unconfirmed(store, elected, turn_end)
     core = Core(
         options, identity, store, metadata, fs, clock,
         role=role, clients=Clients(), stats=stats, store_host=store_host, acks=acks,
         durability=durability, writer=writer, persister=persister,
         flusher=Flusher(store, commits, options, persister.settle), cold=ColdReads(), stepper=Stepper(),
-        turn_end=TurnEnd(), tls=tls,
+        turn_end=turn_end, tls=tls, elected=elected, unconfirmed=unconfirmed,
     )  # fmt: skip
     metadata.journal.on_append = persister.appended
     core.take_role(role.now, role.now)

@@ -55,7 +55,7 @@ def wire_pop(
             reviving.role_changed()
 
     core.role.observe(role_changed)
-    finder = Finder(store, topics, log, positions)
+    finder = Finder(store, topics, log, positions, core.unconfirmed)
     return [
         reviving,
         PopHandlers(log, finder, held, copies, checks, filters, core.cold, core.stats, options, clock),
@@ -64,6 +64,6 @@ def wire_pop(
 
 
 def _safe_end(core: Core) -> int:
-    """How far the log is on disk, and with all slaves that keep up."""
-    log, acks = core.store.log, core.acks
-    return min([log.flushed, *[slave.acked for slave in acks.slaves() if acks.is_in_sync(slave, log.end)]])
+    """How far the log is safe here, and with all slaves that keep up."""
+    store, acks = core.store, core.acks
+    return min([store.safe_end, *[slave.acked for slave in acks.slaves() if acks.is_in_sync(slave, store.log.end)]])

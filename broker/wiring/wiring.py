@@ -149,7 +149,7 @@ def _answering(
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
     topics, groups, offsets = core.metadata.topics, core.metadata.groups, core.metadata.consumer_offsets
     in_memory_bytes = memory_bytes() * options.access_message_in_memory_max_ratio // 100
-    held = HeldPulls()
+    held = HeldPulls(core.unconfirmed)
     # Held readers go back to their master as soon as it returns, not at the end of their hold time.
     replicated.known.on_return.append(held.release)
     resets = wire_resets(core, held)
@@ -182,7 +182,7 @@ def _answering(
         SubscriptionChecks(filters, options),
         Replies(clients, topics, core.writer, options, core.store_host, core.clock, core.turn_end),
         ClientHandlers(clients, topics, groups, options, core.clock),
-        ForwardedHandlers(clients, options, store.record_at),
+        ForwardedHandlers(clients, options, store.visible_record_at),
         topic_handlers,
         GroupHandlers(groups, offsets, stats, core.persister.wait),
         CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues),
@@ -249,7 +249,7 @@ def _waiting(core: Core) -> dict[str, Waiting]:
 
 
 def _registrar(core: Core, replicated: Replicated) -> Registrar:
-    topics, known = core.metadata.topics, replicated.known
+    topics, known = core.metadata.topics, replicated.by_namesrv
     registrar = Registrar(
         core.identity, topics, core.options, known, replicated.heartbeats, replicated.prepare,
         open_client=core.open_client,

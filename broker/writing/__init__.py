@@ -6,4 +6,6 @@ refusals.py           the errors for messages that are refused
 durability.py         when a message is safe, and the status that its producer gets
 group_commit.py       sends that wait for the disk
 acks.py               sends that wait for slaves
+elected.py            what the Controller's choice of a master means for writes and reads
+confirm_waits.py      sends that wait for all members of the SyncStateSet
 """

@@ -9,10 +9,18 @@ after the last three makes a duplicate:
 - FLUSH_SLAVE_TIMEOUT: the slaves were late, and perhaps the disk, too.
 - SLAVE_NOT_AVAILABLE: too few slaves are in sync, so the answer does not wait for them.
 
+A broker that a Controller elected (elected.py) waits as a SYNC_MASTER does, whatever its brokerRole. These differ:
+- With allAckInSyncStateSet an answer waits until the log is confirmed, so until all members of the SyncStateSet have
+  the message; inSyncReplicas does not count then. The master of a set without slaves confirms its messages itself.
+- minInSyncReplicas counts the members of the SyncStateSet, not the slaves that lag little.
+- Without its lease it stores no message and sends no SUCCESS: FLUSH_SLAVE_TIMEOUT instead. That is asked at each
+  answer that comes through here, and before each message, also if its producer does not wait.
+As in RocketMQ, a producer that says WAIT=false is not refused for minInSyncReplicas.
+
 A broker that is demoted hears of no copies, so the answers that wait for slaves end with FLUSH_SLAVE_TIMEOUT: the new
 master may or may not have the message. An answer that still waits for the disk at that time ends the same way.
 `admit` refuses, before it is stored, a message that fewer than minInSyncReplicas brokers would hold.
-Neighbours: group_commit.py, acks.py.
+Neighbours: group_commit.py, acks.py, confirm_waits.py.
 """
 
 import logging
@@ -21,6 +29,8 @@ from collections.abc import Callable
 
 from broker.options import BrokerOptions
 from broker.writing.acks import AckLedger
+from broker.writing.confirm_waits import ConfirmWaits
+from broker.writing.elected import Elected
 from broker.writing.group_commit import GroupCommit
 from mqcommon.errors import RequestRefused
 from mqcommon.message.properties import find_property
@@ -31,6 +41,14 @@ logger = logging.getLogger(__name__)
 # About 1 KiB each. Without this limit only the rate of sends and their deadlines would bound the memory.
 MAX_WAITING = 32_768
 LOG_INTERVAL_S = 10.0
+# The code and the reason without a lease: clients go on at another broker, or here after an election.
+NO_LEASE = (
+    ResponseCode.SERVICE_NOT_AVAILABLE,
+    "service not available now. It may be caused by one of the following reasons: the Controller has not confirmed"
+    " lately that this broker is the master, another one may be by now",
+)
+# Instead of a number of slaves: too few are in sync; all members of the SyncStateSet.
+_TOO_FEW, _ALL = -1, -2
 
 #: Called once, with one of the four codes.
 Done = Callable[[int], None]
@@ -52,18 +70,25 @@ class Durability:
         *,
         double_write: bool,
         max_waiting: int = MAX_WAITING,
+        elected: Elected | None = None,
     ) -> None:
-        """``double_write``: sends wait for slaves while this broker is the master."""
+        """``double_write``: sends wait for slaves while this broker is the master. ``elected``: in Controller mode."""
         self._commits = commits
         self._acks = acks
+        self._elected = elected
+        self._confirms = None if elected is None else ConfirmWaits(elected)
+        if elected is not None:
+            elected.on_cut.append(commits.cut)
         self._options = options
-        self._double_write = double_write
+        self._double_write = double_write = double_write or elected is not None
         self.max_waiting = max_waiting
         self._sync_flush = options.flush_disk_type == "SYNC_FLUSH"
         #: Whether sends wait for slaves now.
         self.needs_slaves = double_write
         #: Whether sends wait for anything now.
         self.waits = double_write or self._sync_flush
+        # How often this broker stopped to be the master: its log may have been cut since.
+        self._demotions = 0
         self._next_log = 0.0
         self._not_logged = 0
         # Sends answered SLAVE_NOT_AVAILABLE and FLUSH_SLAVE_TIMEOUT since the start.
@@ -72,35 +97,57 @@ class Durability:
 
     def __len__(self) -> int:
         """How many answers wait."""
-        return len(self._commits) + len(self._acks)
+        waiting = len(self._commits) + len(self._acks)
+        return waiting if self._confirms is None else waiting + len(self._confirms)
 
     def lead(self, leads: bool) -> None:
-        """Set whether this broker is the master. On demotion all waits for slaves end: no more copies are reported."""
+        """Set whether this broker is the master. On demotion all waits for slaves end: no more copies are reported.
+
+        In Controller mode those for the disk end, too.
+        """
         self.needs_slaves = leads and self._double_write
         self.waits = self.needs_slaves or self._sync_flush
         if not leads:
-            self.timed_out += self._acks.expire(math.inf)
+            self._demotions += 1
+            self.timed_out += self._expire(math.inf)
+            if self._elected is not None:
+                # The log may be cut now. What waits for the disk would stand before sends with lower ends.
+                self._commits.expire(math.inf)
 
-    def admit(self, end: int) -> None:
+    def admit(self, end: int, properties: bytes) -> None:
         """Called before a message is put at ``end`` of the log; RequestRefused when it must not be stored."""
+        elected = self._elected
+        if elected is not None and not elected.is_leased:
+            raise RequestRefused(*NO_LEASE)
+        if skips_waiting(properties):
+            return
         if len(self) >= self.max_waiting:
             raise RequestRefused(
                 ResponseCode.SYSTEM_BUSY,
                 f"[REJECTREQUEST]system busy, start flow control for a while: {len(self)} sends wait for slaves",
             )
-        if 1 + self._acks.in_sync(end) < self._options.min_in_sync_replicas:
+        copies = 1 + self._acks.in_sync(end) if elected is None else elected.set_size
+        if copies < self._options.min_in_sync_replicas:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
 
     def when_safe(self, end: int, now: float, done: Done) -> None:
         """Call ``done`` when the log is safe up to ``end``, or when that takes too long."""
         options = self._options
+        if self._elected is not None:
+            done = self._if_leased(self._elected, done)
         slaves = self._slaves_needed(end) if self.needs_slaves else 0
         deadline = now + options.slave_timeout / 1000
         if not self._sync_flush:
             self._wait_for_slaves(end, slaves, deadline, ResponseCode.SUCCESS, done)
             return
 
+        demotions = self._demotions
+
         def flushed(in_time: bool) -> None:
+            if demotions != self._demotions and (slaves or self._elected is not None):
+                self.timed_out += 1
+                done(ResponseCode.FLUSH_SLAVE_TIMEOUT)
+                return
             code = ResponseCode.SUCCESS if in_time else ResponseCode.FLUSH_DISK_TIMEOUT
             self._wait_for_slaves(end, slaves, deadline, code, done)
 
@@ -108,7 +155,7 @@ class Durability:
 
     def expire(self, now: float) -> None:
         """End the waits for slaves whose deadline has passed."""
-        late = self._acks.expire(now)
+        late = self._expire(now)
         self.timed_out += late
         self._not_logged += late
         if self._not_logged and now >= self._next_log:
@@ -118,28 +165,46 @@ class Durability:
             self._not_logged = 0
             self._next_log = now + LOG_INTERVAL_S
 
+    def _expire(self, now: float) -> int:
+        late = self._acks.expire(now)
+        return late if self._confirms is None else late + self._confirms.expire(now)
+
+    def _if_leased(self, elected: Elected, done: Done) -> Done:
+        """``done``, which gets no SUCCESS without a lease."""
+
+        def checked(code: int) -> None:
+            if code == ResponseCode.SUCCESS and not elected.is_leased:
+                self.timed_out += 1
+                code = ResponseCode.FLUSH_SLAVE_TIMEOUT
+            done(code)
+
+        return checked
+
     def _slaves_needed(self, end: int) -> int:
-        """How many slaves a send waits for; -1 when fewer are in sync."""
+        """How many slaves a send waits for; or _ALL; _TOO_FEW when fewer are in sync."""
         options = self._options
+        if self._confirms is not None and options.all_ack_in_sync_state_set:
+            return _ALL
         needed = options.in_sync_replicas - 1
         if needed == 0:
             return 0
         in_sync = self._acks.in_sync(end)
         if options.enable_auto_in_sync_replicas:
             needed = max(min(needed, in_sync), options.min_in_sync_replicas - 1)
-        return needed if needed <= in_sync else -1
+        return needed if needed <= in_sync else _TOO_FEW
 
     def _wait_for_slaves(self, end: int, slaves: int, deadline: float, code: int, done: Done) -> None:
-        if slaves < 0:
+        if slaves == _TOO_FEW:
             self.not_available += 1
             done(ResponseCode.SLAVE_NOT_AVAILABLE)
         elif not slaves:
             done(code)
-        elif not self.needs_slaves:
-            # This broker was demoted while the answer waited for the disk.
-            self.timed_out += 1
-            done(ResponseCode.FLUSH_SLAVE_TIMEOUT)
         else:
-            self._acks.wait(
-                end, slaves, deadline, lambda in_time: done(code if in_time else ResponseCode.FLUSH_SLAVE_TIMEOUT)
-            )
+
+            def copied(in_time: bool) -> None:
+                done(code if in_time else ResponseCode.FLUSH_SLAVE_TIMEOUT)
+
+            if slaves != _ALL:
+                self._acks.wait(end, slaves, deadline, copied)
+            elif self._confirms is not None:
+                self._confirms.wait(end, deadline, copied)

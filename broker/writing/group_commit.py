@@ -32,6 +32,10 @@ class GroupCommit:
         self.reached = reached
         return self._end_up_to(reached, in_time=True)
 
+    def cut(self, offset: int) -> None:
+        """The log was cut at ``offset``, while no send waited: what comes there next is not on disk yet."""
+        self.reached = min(self.reached, offset)
+
     def give_up(self, reached: int) -> int:
         """Fail the waits up to ``reached``: an fsync failed, so it stays unknown whether these messages are durable.
 

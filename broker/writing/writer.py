@@ -12,7 +12,7 @@ from typing import NamedTuple
 from broker.observe.stats import BrokerStats
 from broker.store.put_result import BatchPutResult, PutResult
 from broker.store.store import MessageStore
-from broker.writing.durability import Durability, skips_waiting
+from broker.writing.durability import Durability
 from broker.writing.light import LightQueues
 from broker.writing.refusals import bad_fields, illegal, no_space, unsupported
 from broker.writing.stored_properties import Row, StoredProperties
@@ -198,8 +198,8 @@ class Writer:
         """RequestRefused when no message may be stored now: this is not the master, or too few slaves are in sync."""
         if self.refusal is not None:
             raise RequestRefused(*self.refusal)
-        if self._durability.needs_slaves and not skips_waiting(properties):
-            self._durability.admit(self._store.log.end)
+        if self._durability.needs_slaves:
+            self._durability.admit(self._store.log.end, properties)
 
     def check(self, sys_flag: int, body_bytes: int) -> None:
         """RequestRefused for a message that is never taken."""

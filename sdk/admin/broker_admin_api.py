@@ -9,6 +9,7 @@ from remoting.protocol.bodies.assignment import MessageRequestMode
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
+from remoting.protocol.bodies.epochs import EpochEntryCache
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupTable
 from remoting.protocol.bodies.ha import HARuntimeInfo
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
@@ -33,6 +34,7 @@ from remoting.protocol.headers.groups import (
 from remoting.protocol.headers.query import QueryConsumeQueueRequestHeader
 from remoting.protocol.headers.topics import CreateTopicRequestHeader, GetTopicConfigRequestHeader, TopicRequestHeader
 from remoting.protocol.requests import admin, clients, groups, query, topics
+from remoting.protocol.requests.replication import GET_BROKER_EPOCH_CACHE
 from sdk.config_text import decode_config, encode_config
 from sdk.endpoint import Endpoint
 
@@ -192,6 +194,11 @@ async def update_broker_config(broker: Endpoint, values: Mapping[str, str]) -> N
 async def ha_status(broker: Endpoint) -> HARuntimeInfo:
     """The replication state: of a master, how far its slaves are; of a slave, how far it has copied."""
     return (await call(broker, admin.GET_BROKER_HA_STATUS)).body()
+
+
+async def broker_epochs(broker: Endpoint) -> EpochEntryCache:
+    """Which master of its set wrote which part of the broker's log."""
+    return (await call(broker, GET_BROKER_EPOCH_CACHE)).body()
 
 
 async def reset_master_flush_offset(broker: Endpoint, offset: int) -> None:

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from mqcommon.errors import BrokerError, RemotingError, UserError
 from remoting.protocol.bodies.controller import BrokerReplicasInfo, ControllerMembers
+from remoting.protocol.bodies.epochs import EpochEntryCache
 from remoting.protocol.headers.controller import GetMetaDataResponseHeader, MasterHeader
 from sdk import controller_api as api
 from sdk.admin.asking import Asking
+from sdk.admin.broker_admin_api import broker_epochs
 from sdk.checked import checked_methods
 from sdk.endpoint import Endpoint
 
@@ -57,6 +59,10 @@ class ControllerAdmin:
     ) -> ControllerMembers:
         """The members of the group. ``action``: list, add (``addr``), remove or transfer (``node``)."""
         return await api.members(await self._leader(addrs), action, node=node, addr=addr)
+
+    async def broker_epochs(self, addr: str) -> EpochEntryCache:
+        """Which master of its set wrote which part of a broker's log; BrokerError 3 when it has no Controllers."""
+        return await broker_epochs(self._ask.at(addr))
 
     async def _leader(self, addrs: Sequence[str]) -> Endpoint:
         """The leader, as the first of ``addrs`` knows that answers."""

@@ -70,12 +70,14 @@ def test_every_key_of_rocketmq_is_known() -> None:
     [
         ("aclEnable=true", "aclFile: aclEnable needs the accounts; give the path of plain_acl.yml"),
         ("enableDLegerCommitLog=true", "DLedger"),
-        ("enableControllerMode=true", "controller"),
-        ("brokerId=-1\nenableControllerMode=true\nallAckInSyncStateSet=true", "enableControllerMode: this version"),
-        ("enableControllerMode=true\ncontrollerAddr=127.0.0.1:9878\nbrokerId=-1", "does not have a controller"),
-        ("brokerId=-1", "brokerId: -1 asks for an id from a controller, which this version does not have"),
-        ("brokerId=-1\nbrokerRole=SLAVE", "brokerId: -1 asks for an id from a controller"),
-        ("allAckInSyncStateSet=true", "does not have a controller"),
+        ("enableControllerMode=true", "controllerAddr: it is empty; give the Controllers"),
+        ("enableControllerMode=true\ncontrollerAddr=here", "'here' is not an address; give host:port"),
+        ("enableControllerMode=true\ncontrollerAddr=a:1\nenableSlaveActingMaster=true", "enableSlaveActingMaster"),
+        ("enableControllerMode=true\ncontrollerAddr=a:1\nhaSharedSecret=x", "haSharedSecret"),
+        ("enableControllerMode=true\ncontrollerAddr=a:1\nbrokerHeartbeatInterval=2000", "set it to 6000 or more"),
+        ("brokerId=-1", "brokerId: -1 asks Controllers for one; set enableControllerMode=true"),
+        ("brokerId=-1\nbrokerRole=SLAVE", "brokerId: -1 asks Controllers for one"),
+        ("allAckInSyncStateSet=true", "allAckInSyncStateSet: Controllers keep the SyncStateSet"),
         ("storeType=defaultRocksDB", "storeType: this version does not have stores or tables in RocksDB"),
         ("configManagerVersion=v2", "configManagerVersion: this version does not have stores or tables in RocksDB"),
         ("storePathRootDir=", "storePathRootDir: it is empty; give the directory of the store"),
@@ -157,3 +159,10 @@ def test_nameservers_are_listed_once() -> None:
 def test_all_options_are_shown_and_read_again(tmp_path: Path) -> None:
     options = BrokerOptions(broker_name="b", broker_ip1="10.0.0.1", file_reserved_time=9)
     assert load(tmp_path, to_properties(options)) == options
+
+
+def test_a_broker_in_controller_mode_needs_no_id_and_no_role(tmp_path: Path) -> None:
+    text = "enableControllerMode=true\ncontrollerAddr=a:1;b:2\nbrokerId=-1\nbrokerRole=SLAVE\nstorePathEpochFile=/e"
+    options = load(tmp_path, text)
+    assert options.controller_addrs == ["a:1", "b:2"]
+    assert load(tmp_path, "enableControllerMode=true\ncontrollerAddr=a:1").broker_id == 0

@@ -192,7 +192,7 @@ class Master(Process):
         """A client's send."""
         now = self.scheduler.now
         try:
-            self.durability.admit(self.log.end)
+            self.durability.admit(self.log.end, b"")
         except RequestRefused:
             self.refused += 1
             return

@@ -33,9 +33,6 @@ TO_CLIENTS = {
     "RESET_CONSUMER_CLIENT_OFFSET",
 }
 
-# What Controllers send to brokers.
-TO_BROKERS = {"NOTIFY_BROKER_ROLE_CHANGED"}
-
 # Refused until the feature behind them comes.
 REFUSED = {
     "further administration": {
@@ -102,7 +99,7 @@ def test_the_broker_handles_its_codes() -> None:
 def test_every_named_code_is_handled_or_refused() -> None:
     refused = set().union(*REFUSED.values())
     served = handled("namesrv") | handled("broker") | handled("remoting")
-    assert set(CODES) - served - TO_CLIENTS - TO_BROKERS - refused == set()
+    assert set(CODES) - served - TO_CLIENTS - refused == set()
 
 
 def test_the_refused_are_not_handled() -> None:
@@ -119,7 +116,7 @@ def test_every_code_that_is_served_or_asked_is_described() -> None:
 
 def test_every_description_is_served() -> None:
     served = handled("namesrv") | handled("broker") | handled("sdk") | handled("remoting")
-    assert set(BY_NAME) - served - TO_BROKERS == set()
+    assert set(BY_NAME) - served == set()
 
 
 def test_requests_are_made_by_their_descriptions() -> None:

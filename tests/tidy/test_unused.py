@@ -18,7 +18,7 @@ SEEN_BY_TESTS = {
     "broker.broker.Broker.ha_addr",
     "broker.meta.consumer_offsets.ConsumerOffsets.dirty",
     "broker.replication.slave_sync.SlaveSync.rounds",
-    "broker.store.store.MessageStore.query",
+    "broker.store.reads.ReadableStore.query",
     "remoting.net.server.Server.codes",
 }
 # Changes of the role come from whoever runs the broker in its process.

@@ -256,7 +256,7 @@ class DelayedDelivery(Part):
                 failing = True
 
     def _save(self) -> None:
-        table, reached = self._offsets.table, self._store.log.flushed
+        table, reached = self._offsets.table, self._store.safe_end
         changed: dict[int, int] = {}
         for level in self._levels:
             safe = level.progress.flushed(reached)

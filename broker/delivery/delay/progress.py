@@ -1,8 +1,9 @@
 """How far a delay level is delivered, and how much of that may be saved. Pure.
 
-Invariant: an offset is saved only when the copies of all messages before it are on disk. Else a power loss could take
-a copy and leave the saved offset, and the message would never be delivered. The other way round, a message whose copy
-is on disk but whose offset is not saved is delivered again: that is the only reason for a second delivery.
+Invariant: an offset is saved only when the copies of all messages before it are on disk, and in Controller mode
+confirmed. Else a power loss, or another master, could take a copy and leave the saved offset, and the message would
+never be delivered. The other way round, a message whose copy is on disk but whose offset is not saved is delivered
+again: that is the only reason for a second delivery.
 """
 
 from collections import deque
@@ -35,7 +36,7 @@ class Progress:
         self._rows.append((log_end, offset))
 
     def flushed(self, reached: int) -> int:
-        """The log is on disk up to ``reached``; returns the safe offset."""
+        """The log is on disk, and confirmed, up to ``reached``; returns the safe offset."""
         rows = self._rows
         while rows and rows[0][0] <= reached:
             self.safe_offset = rows.popleft()[1]

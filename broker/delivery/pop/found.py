@@ -11,6 +11,7 @@ from broker.delivery.pop.inflight import Lease
 from broker.delivery.pop.log import ReviveLog
 from broker.delivery.pop.positions import Positions
 from broker.delivery.pop.records import Queue
+from broker.delivery.unconfirmed import Unconfirmed
 from broker.meta.topics import Topics
 from broker.store.filter import Filter
 from broker.store.queue.consumequeue import ConsumeQueue
@@ -68,8 +69,16 @@ class Haul:
 class Finder:
     """See the module."""
 
-    def __init__(self, store: MessageStore, topics: Topics, log: ReviveLog, positions: Positions) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        log: ReviveLog,
+        positions: Positions,
+        unconfirmed: Unconfirmed | None = None,
+    ) -> None:
         self._store = store
+        self._unconfirmed = unconfirmed
         self._topics = topics
         self._log = log
         self._positions = positions
@@ -93,12 +102,12 @@ class Finder:
 
     def has_messages(self, ask: Ask, now_ms: int) -> bool:
         """Whether a pop would find a message; nothing is changed."""
-        for queue, place in self._queues(ask):
+        for _, place in self._queues(ask):
             lease = self._log.inflight.ordered.get(place) if ask.is_ordered else None
             if lease is not None:
                 if not self._is_blocked(ask, lease, now_ms):
                     return True
-            elif queue.next_offset > self._positions.peek(place, ask.init_mode):
+            elif self._store.visible_end(*place[1:]) > self._positions.peek(place, ask.init_mode):
                 return True
         return False
 
@@ -106,6 +115,8 @@ class Finder:
         """Have the store tell of messages that come into these queues; it tells of new queues anyway."""
         for queue, _ in self._queues(ask):
             queue.is_awaited = True
+            if self._unconfirmed is not None:
+                self._unconfirmed.watch(queue)
 
     def peek(self, ask: Ask) -> Haul:
         """The messages that a pop would return; nothing is changed."""
@@ -138,7 +149,7 @@ class Finder:
 
     def _read(self, ask: Ask, haul: Haul, queue: ConsumeQueue, offset: int) -> GetResult:
         count, size = ask.max_count - haul.count, ask.max_bytes - haul.size
-        return read_queue(self._store.log, queue, offset, count, size, ask.wanted)
+        return read_queue(self._store.log, queue, offset, count, size, ask.wanted, self._store.confirmed)
 
     def _read_next(self, ask: Ask, haul: Haul, queue: ConsumeQueue, place: Queue) -> None:
         """Read on where the group is."""
@@ -165,7 +176,7 @@ class Finder:
         return now_ms < lease.due_ms and not (ask.attempt_id and ask.attempt_id == attempt)
 
     def _read_again(self, ask: Ask, haul: Haul, queue: ConsumeQueue, lease: Lease) -> None:
-        """Read what was popped in order and is not acknowledged."""
+        """Read what was popped in order and is not acknowledged. Consumers have seen it, so it was confirmed."""
         checkpoint, left = lease.checkpoint, lease.left
         counts = dict(zip(checkpoint.offsets, checkpoint.counts, strict=False))
         records, offsets = [], []

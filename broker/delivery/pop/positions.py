@@ -95,4 +95,4 @@ class Positions:
         _, topic, queue_id = queue
         if init_mode == INIT_MIN or is_retry_topic(topic):
             return self._store.min_offset(topic, queue_id)
-        return 0 if self._all_in_memory(topic, queue_id) else self._store.max_offset(topic, queue_id)
+        return 0 if self._all_in_memory(topic, queue_id) else self._store.visible_end(topic, queue_id)

@@ -60,7 +60,8 @@ class Ledger:
         self._unmarked_from = 0
         # The first half of a transaction -> its copy that is open.
         self._moved: dict[int, int] = {}
-        self._saved_next: tuple[int, int] | None = None
+        # With the end of the log.
+        self._saved_next: tuple[int, int, int] | None = None
         #: Whether halves can be ended.
         self.is_ready = False
 
@@ -167,12 +168,18 @@ class Ledger:
         return progress == self._saved
 
     def save(self, progress: tuple[int, int]) -> None:
-        """Save the progress of the last call; ``progress`` is saved by the next one."""
+        """Save the progress of the last call; ``progress`` is saved by the next one.
+
+        In Controller mode a progress waits until the log is confirmed up to where it was then: slaves take offsets
+        before they have the log.
+        """
         if self._saved_next is not None:
-            half_offset, op_offset = self._saved_next
+            half_offset, op_offset, log_end = self._saved_next
+            if self._store.confirmed is not None and self._store.confirmed() < log_end:
+                return
             self._offsets.commit(GROUP, TRANS_HALF_TOPIC, 0, half_offset)
             self._offsets.commit(GROUP, TRANS_OP_TOPIC, 0, op_offset)
-        self._saved_next = progress
+        self._saved_next = (*progress, self._store.log.end)
 
     # --- after a start or a change of the role
 

@@ -50,7 +50,7 @@ class Decisions:
 
         ``log_epoch``: the last epoch of its log. The Controller that elected its master had reached that.
         """
-        self._me = broker_id
+        self.broker_id = broker_id
         self.now = Decision(Stand.IDLE, log_epoch)
         # The last epoch that the log has.
         self._begun = log_epoch
@@ -76,7 +76,7 @@ class Decisions:
                 " controllerAddr names Controllers of different groups"
             )
         self._master_id = news.master_id
-        stand = Stand.LEADING if news.master_id == self._me else Stand.FOLLOWING
+        stand = Stand.LEADING if news.master_id == self.broker_id else Stand.FOLLOWING
         begins = stand is Stand.LEADING and news.epoch > self._begun
         if begins:
             self._begun = news.epoch

@@ -1,9 +1,10 @@
 """Masters and slaves: the address of the master (906), tables of features that Skylark does not have (60, 61),
-modes of consumption (402), Skylark's own 7100. Other tables are in topics.py, groups.py and offsets.py; the state of
-replication is in admin.py.
+modes of consumption (402), epochs of the log (1007), Skylark's own 7100. Other tables are in topics.py, groups.py and
+offsets.py; the state of replication is in admin.py.
 """
 
 from remoting.protocol.bodies.assignment import MessageRequestModes
+from remoting.protocol.bodies.epochs import EpochEntryCache
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
 from remoting.protocol.bodies.slave_tables import TimerMetrics
 from remoting.protocol.codes import RequestCode
@@ -20,6 +21,7 @@ GET_ALL_MESSAGE_REQUEST_MODE = Request(
 EXCHANGE_BROKER_HA_INFO = Request(
     RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoHeader, NOTHING, ExchangeHAInfoHeader, NOTHING
 )
+GET_BROKER_EPOCH_CACHE = Request(RequestCode.GET_BROKER_EPOCH_CACHE, NOTHING, NOTHING, NOTHING, EpochEntryCache)
 # The versions that the slave has; the versions that the master has.
 WATCH_METADATA = Request(
     RequestCode.WATCH_METADATA, WatchMetadataRequestHeader, MetadataVersions, NOTHING, MetadataVersions

@@ -1,16 +1,17 @@
-"""Commands about replication: how far slaves have copied."""
+"""Commands about replication: how far slaves have copied, and which master wrote what."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mqcommon.errors import UserError
 from sdk.admin.command import command
 from sdk.admin.params import broker_addr, cluster_name, option
 from sdk.admin.render import Row, Table, java_value, time_text
 from sdk.admin.rounds import in_rounds, interval_option
 from sdk.admin.session import Session
-from sdk.admin.targets import chosen_addrs
+from sdk.admin.targets import all_targets, chosen_addrs
 
 if TYPE_CHECKING:
     from remoting.protocol.bodies.ha import HARuntimeInfo
@@ -107,4 +108,42 @@ async def reset_master_flush_offset(session: Session, broker_addr: str, offset: 
     return {"brokerAddr": broker_addr, "masterFlushOffset": offset, "ok": True}
 
 
-COMMANDS = (ha_status, reset_master_flush_offset)
+def _epoch_lines(rows: Sequence[Row]) -> Iterator[str]:
+    for row in rows:
+        yield ""
+        yield f"#clusterName\t{row['clusterName']}"
+        yield f"#brokerName\t{row['brokerName']}"
+        yield f"#brokerAddr\t{row['brokerAddr']}"
+        yield f"#brokerId\t{row['brokerId']}"
+        for entry in row["epochList"]:
+            start, end = entry["startOffset"], entry["endOffset"]
+            yield f"#Epoch: EpochEntry{{epoch={entry['epoch']}, startOffset={start}, endOffset={end}}}"
+
+
+@command(
+    "getBrokerEpoch",
+    option("b", "brokerName", "which broker set"),
+    cluster_name("which cluster"),
+    interval_option(),
+    show=_epoch_lines,
+    either=("broker_name", "cluster_name"),
+)
+async def get_broker_epoch(
+    session: Session, broker_name: str | None, cluster_name: str | None, interval: float | None
+) -> list[dict[str, Any]] | None:
+    """Show which master wrote which part of the log, for each broker of a set that has Controllers."""
+
+    async def look() -> list[dict[str, Any]]:
+        targets = all_targets(await session.admin.cluster_info(), cluster_name)
+        addrs = [one.addr for one in targets if broker_name in (None, one.broker_name)]
+        if not addrs:
+            raise UserError(f"no broker {broker_name!r} at this NameServer; check -b and -n")
+        answers = await session.each(addrs, session.admin.broker_epochs)
+        for addr, error in answers.errors.items():
+            session.fail(error, f"broker {addr}")
+        return [{"brokerAddr": addr, **epochs.to_wire()} for addr, epochs in answers.values.items()]
+
+    return await in_rounds(session, interval, look, _epoch_lines)
+
+
+COMMANDS = (get_broker_epoch, ha_status, reset_master_flush_offset)

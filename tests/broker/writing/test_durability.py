@@ -152,26 +152,26 @@ def test_the_number_of_copies_follows_the_slaves_when_that_is_wanted() -> None:
 
 def test_too_few_copies_refuse_a_send_as_rocketmq_does() -> None:
     master = Master(slaves=1, min_in_sync_replicas=2)
-    master.durability.admit(100)
+    master.durability.admit(100, b"")
     for end in (GAP, 5 * GAP):
         with pytest.raises(RequestRefused) as caught:
-            master.durability.admit(end)
+            master.durability.admit(end, b"")
         assert (caught.value.code, caught.value.remark) == (ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
 
 
 def test_the_waits_are_bounded() -> None:
     master = Master(max_waiting=5, sync_flush=True)
     for end in range(1, 6):
-        master.durability.admit(end)
+        master.durability.admit(end, b"")
         master.send(end)
     master.commits.advance(3)
     assert len(master.durability) == 5, "three wait for the slave, two for the disk"
     with pytest.raises(RequestRefused) as caught:
-        master.durability.admit(6)
+        master.durability.admit(6, b"")
     assert caught.value.code == ResponseCode.SYSTEM_BUSY
     assert caught.value.remark.startswith("[REJECTREQUEST]system busy, start flow control for a while")
     master.ack(1)
-    master.durability.admit(6)
+    master.durability.admit(6, b"")
 
 
 STEPS = st.lists(

@@ -58,6 +58,21 @@ async def test_a_backlog_is_delivered_in_its_order_and_in_slices(autojump_clock:
         assert delays.offsets.table.data_version == version, "nothing is saved while nothing is delivered"
 
 
+async def test_an_offset_is_saved_when_the_copies_before_it_are_confirmed(autojump_clock: MockClock) -> None:
+    delays, confirmed = Delays(), 0
+    async with delays.running():
+        delays.store.confirmed = lambda: confirmed
+        delays.send(b"a", 1)
+        await trio.sleep(1 + LATE_S)
+        assert delays.bodies() == [b"a"]
+        confirmed = delays.store.log.end - 1
+        await trio.sleep(2 * SAVE_S)
+        assert delays.offsets.table.offset_table == {}
+        confirmed += 1
+        await trio.sleep(SAVE_S + LATE_S)
+        assert delays.offsets.table.offset_table == {1: 1}
+
+
 async def test_a_stop_saves_what_was_delivered(autojump_clock: MockClock) -> None:
     delays = Delays()
     async with delays.running():

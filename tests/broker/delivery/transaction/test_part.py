@@ -48,6 +48,21 @@ async def test_a_half_is_stored_in_rocketmqs_form_and_seen_after_its_commit_only
     assert not {"TRAN_MSG", "REAL_TOPIC", "REAL_QID"} & left.keys()
 
 
+async def test_the_progress_is_saved_when_the_log_before_it_is_confirmed() -> None:
+    broker = ready()
+    half = broker.send(b"one")
+    broker.end(half, commit=True)
+    broker.part.after_turn()
+    end = broker.store.log.end
+    broker.store.confirmed = lambda: end - 1
+    for _ in range(3):
+        broker.save()
+        assert not broker.ledger.is_saved(broker.ledger.progress())
+    broker.store.confirmed = lambda: end
+    broker.save()
+    assert broker.ledger.is_saved(broker.ledger.progress())
+
+
 async def test_the_ends_of_one_turn_are_one_op_message() -> None:
     broker = ready()
     halves = [broker.send(b"%d" % number) for number in range(5)]

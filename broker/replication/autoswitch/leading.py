@@ -1,0 +1,141 @@
+"""The SyncStateSet of a broker that leads: it asks for each change of it (1001), and moves the confirm offset.
+
+sync_set.py has the rules. Here are the times at which they are looked at: when a slave reports, at the end of each turn
+in which the log grew, and every `LOOK_S` for members that fell back.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+import trio
+
+from broker.replication.autoswitch.sync_set import SyncSet
+from broker.writing.elected import Elected
+from mqcommon.errors import BrokerError, ProtocolError, RemotingError
+from mqcommon.signal import Signal
+from remoting.protocol.bodies.controller import SyncStateSet
+from remoting.protocol.codes import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+# Pause after a change that the Controllers refused or did not answer.
+PAUSE_S = 0.2
+
+
+class Leading:
+    """See the module. ``ask`` sends 1001 in the epoch in which this broker leads; ``look`` asks what the set is now."""
+
+    def __init__(
+        self,
+        elected: Elected,
+        log_end: Callable[[], int],
+        patience_s: float,
+        ask: Callable[[SyncStateSet], Awaitable[SyncStateSet]],
+        look: Callable[[], None],
+    ) -> None:
+        self._elected = elected
+        self._log_end = log_end
+        self._patience_s = patience_s
+        self._ask = ask
+        self._look = look
+        self._set: SyncSet | None = None
+        self._me = 0
+        # What connected slaves reported last, also before this broker leads: (end of the log, is a learner).
+        self._reported: dict[int, tuple[int, bool]] = {}
+        self._wake = Signal()
+        # Whether an earlier question about the same change got no answer.
+        self._is_unsure = False
+
+    @property
+    def members(self) -> frozenset[int]:
+        """The SyncStateSet; empty while this broker does not lead."""
+        return self._set.members if self._set else frozenset()
+
+    def begin(self, me: int, members: Iterable[int], epoch: int) -> None:
+        """This broker, ``me``, leads from now on; ``members`` and ``epoch`` are the set's, as the Controllers say."""
+        self._me, self._is_unsure = me, False
+        now = trio.current_time()
+        self._set = SyncSet(me, members, epoch, self._patience_s, now, self._elected.confirm_offset)
+        for slave, (end, is_learner) in self._reported.items():
+            self._set.acked(slave, end, self._log_end(), now, is_learner=is_learner)
+        self._changed(self._set)
+        self._wake.set()
+
+    def end(self) -> None:
+        """It does not lead any more."""
+        self._set = None
+
+    def told(self, members: Iterable[int], epoch: int) -> None:
+        """The Controllers say what the set is, at any time."""
+        if self._set is not None and epoch > self._set.epoch:
+            self._set.told(members, epoch, self._log_end(), trio.current_time())
+            self._is_unsure = False
+            self._changed(self._set)
+
+    def acked(self, broker_id: int, end: int, is_learner: bool) -> None:
+        """The slave has the log up to ``end``."""
+        self._reported[broker_id] = end, is_learner
+        known = self._set
+        if known is None:
+            return
+        known.acked(broker_id, end, self._log_end(), trio.current_time(), is_learner=is_learner)
+        self._elected.confirmed(known.confirm_offset)
+        if broker_id not in known.members and known.asked is None and not is_learner:
+            self._wake.set()
+
+    def gone(self, broker_id: int) -> None:
+        """The connection of the slave is closed."""
+        self._reported.pop(broker_id, None)
+        if self._set is not None:
+            self._set.gone(broker_id)
+
+    def grown(self) -> None:
+        """The log may have grown: without other members all of it is confirmed."""
+        if self._set is not None:
+            self._set.advance(self._log_end())
+            self._elected.confirmed(self._set.confirm_offset)
+
+    async def run(self) -> None:
+        """Keep the set as it should be, until cancelled."""
+        while True:
+            with trio.move_on_after(LOOK_S):
+                await self._wake.wait()
+            known = self._set
+            if known is None:
+                continue
+            wanted = known.asked if self._is_unsure else known.wanted(trio.current_time())
+            if wanted is not None and not await self._change(known, wanted):
+                await trio.sleep(PAUSE_S)
+
+    async def _change(self, known: SyncSet, wanted: frozenset[int]) -> bool:
+        """Ask for ``wanted``; whether it is the set now."""
+        known.ask(wanted)
+        try:
+            answer = await self._ask(SyncStateSet(sorted(wanted), known.epoch))
+        except BrokerError as error:
+            logger.info("the Controllers refuse the SyncStateSet %s: %s", _ids(wanted), error.remark)
+            # After a question without an answer the epoch may be another one because the change was made: look.
+            is_made = self._is_unsure and error.code == ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH
+            if known is self._set and not is_made:
+                known.refused()
+            self._is_unsure = False
+            self._look()
+            return False
+        except (RemotingError, ProtocolError) as error:
+            logger.warning("no answer to the SyncStateSet %s, asked again: %s", _ids(wanted), error)
+            self._is_unsure = known is self._set
+            return False
+        if known is self._set:
+            self.told(answer.sync_state_set, answer.sync_state_set_epoch)
+        return True
+
+    def _changed(self, known: SyncSet) -> None:
+        self._elected.set_size = len(known.members)
+        known.advance(self._log_end())
+        self._elected.confirmed(known.confirm_offset)
+        logger.info("SyncStateSet of epoch %d: %s", known.epoch, _ids(known.members))
+
+
+def _ids(members: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(members)))

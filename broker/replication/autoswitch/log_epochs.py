@@ -1,0 +1,63 @@
+"""The epochs of this broker's log, and the file that keeps them.
+
+The file is written before the first byte of a new epoch, so that no byte is ever in the log without its epoch. So after
+a crash an epoch may have no byte yet: such ones are forgotten when the file is read.
+"""
+
+import logging
+
+import trio
+
+from broker.replication.autoswitch.epochs import OLDER_THAN_CONTROLLER, Epochs, decode_file, encode_file
+from broker.store.log.commitlog import CommitLog
+from mqcommon.atomic import write_atomic
+from mqcommon.errors import ProtocolError, StoreCorrupt
+from mqcommon.files import FileSystem
+
+logger = logging.getLogger(__name__)
+
+NO_EPOCH = -1
+
+
+class LogEpochs:
+    """``now`` are the epochs of the open ``log``; `save` them after each change, before the log gets other bytes."""
+
+    def __init__(self, fs: FileSystem, path: str, log: CommitLog) -> None:
+        self._fs = fs
+        self._path = path
+        self._log = log
+        self._writing = trio.Lock()
+        self.now = Epochs()
+
+    @property
+    def last(self) -> int:
+        """The newest epoch; `NO_EPOCH` when the log has none."""
+        return self.now.last.epoch if self.now.last else NO_EPOCH
+
+    def load(self) -> None:
+        """Read the file. Blocks. StoreCorrupt when it is damaged."""
+        if self._fs.exists(self._path):
+            try:
+                self.now = decode_file(self._fs.read(self._path))
+            except ProtocolError as error:
+                text = f"{error}; restore it from a backup, or remove it: then this broker's log has to be copied anew"
+                raise StoreCorrupt(self._path, 0, text) from None
+        self.now.cut_to(self._log.end)
+
+    def cover_log(self) -> None:
+        """A log that is older than the Controllers of its set has epoch 0, the same in all of the set."""
+        if self._log.raw_end > self._log.start and not len(self.now):
+            self.now.begin(OLDER_THAN_CONTROLLER, 0)
+
+    async def begin(self, epoch: int) -> None:
+        """This broker writes in ``epoch`` from the end of its log on."""
+        if self.last < epoch:
+            self.cover_log()
+            self.now.begin(epoch, self._log.end)
+            await self.save()
+
+    async def save(self) -> None:
+        """Write the file, without epochs of files that were deleted."""
+        async with self._writing:
+            self.now.forget_before(self._log.start)
+            await trio.to_thread.run_sync(write_atomic, self._fs, self._path, encode_file(self.now))

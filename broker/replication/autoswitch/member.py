@@ -1,0 +1,330 @@
+"""A broker in Controller mode as a part: it talks with the Controllers, and changes its role as they say.
+
+It gets an id (enrolment.py), registers its address (1003), and asks every few seconds who is the master (1004), at once
+after a notice (1008). While there is none it asks for an election (1002). Heartbeats (904) go to all Controllers; the
+leader's answers are the lease under which a master acknowledges messages (lease.py).
+decisions.py says what follows from an answer. `_carry_out` changes the role, one change after another, since a
+promotion takes time. The notice is not trusted, since anybody can send one: the leader is asked.
+"""
+
+import logging
+import math
+from collections.abc import Callable
+from random import Random
+
+import trio
+
+from broker.identity import Identity
+from broker.options import BrokerOptions
+from broker.part import Part
+from broker.replication.autoswitch.decisions import Decision, Decisions, Stand
+from broker.replication.autoswitch.enrolment import Enrolment
+from broker.replication.autoswitch.leading import Leading
+from broker.replication.autoswitch.lease import Lease
+from broker.replication.autoswitch.log_epochs import NO_EPOCH, LogEpochs
+from broker.replication.autoswitch.talk import Talk, Told
+from broker.replication.known_master import KnownMaster, MasterAddress
+from broker.replication.role import Kind, Role, RoleMachine
+from broker.writing.elected import Elected
+from mqcommon.backoff import Backoff
+from mqcommon.errors import BrokerError, ConfigError, ProtocolError, RemotingError
+from mqcommon.signal import Signal
+from remoting.net.channel import Channel
+from remoting.net.client import OpenClient, RemotingClient
+from remoting.net.server import Handler
+from remoting.protocol.bodies.controller import SyncStateSet
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import Command
+
+logger = logging.getLogger(__name__)
+
+# Pauses between tries while no Controller answers: they grow from the first to the second, with jitter.
+FIRST_RETRY_S = 0.1
+RETRY_S = 1.0
+# How often an election is asked for while there is no master.
+ELECT_S = 0.5
+# Heartbeats are this far apart while no Controller answers them, so that a new leader hears this broker soon.
+URGENT_BEAT_S = 0.25
+LOG_S = 60.0
+# Different reasons that are logged in that time.
+REASONS = 5
+CONTROLLERS = "Controllers"
+
+
+class Membership(Part):
+    """See the module. ``known`` gets the master's address, ``leading`` the SyncStateSet."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        identity: Identity,
+        role: RoleMachine,
+        enrolment: Enrolment,
+        epochs: LogEpochs,
+        elected: Elected,
+        known: KnownMaster,
+        log_end: Callable[[], int],
+        began: Callable[[int], None],
+        open_client: OpenClient,
+        random: Random | None = None,
+    ) -> None:
+        """``began`` is called with the epoch in which this broker leads, before its first message."""
+        self._options = options
+        self._identity = identity
+        self._role = role
+        self._enrolment = enrolment
+        self._epochs = epochs
+        self._elected = elected
+        self._known = known
+        self._log_end = log_end
+        self._began = began
+        self._open_client = open_client
+        self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
+        patience_s = options.ha_max_time_slave_not_catchup / 1000
+        self.leading = Leading(elected, log_end, patience_s, self._ask_for_set, self.look_soon)
+        self._lease = Lease(options.controller_heart_beat_timeout_mills / 1000)
+        self._talk: Talk | None = None
+        # None until this broker has an id.
+        self._decisions: Decisions | None = None
+        self._last: Told | None = None
+        # The master that the Controllers named when this broker started: it may be this one, before its restart.
+        self._epoch_at_start = NO_EPOCH
+        self._must_elect = False
+        self._look = Signal()
+        self._decided = Signal()
+        self._role_changed = Signal()
+        self._leased = Signal()
+        self._failures = 0
+        self._reasons: set[str] = set()
+        self._logged_at = -math.inf
+        self._epoch_logged_at = -math.inf
+        #: Set when this broker has its id.
+        self.enrolled = trio.Event()
+        role.observe(self._took_role)
+
+    # --- the part
+
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.NOTIFY_BROKER_ROLE_CHANGED: self.role_notice}
+
+    def role_notice(self, channel: Channel, request: Command) -> Command:
+        """1008."""
+        self.look_soon()
+        return request.respond()
+
+    def after_turn(self) -> None:
+        """The log may have grown."""
+        self.leading.grown()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Talk with the Controllers until cancelled."""
+        async with self._open_client() as client:
+            talk = self._talk = Talk(client, self._options, self._identity)
+            task_status.started()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._converse, talk)
+                nursery.start_soon(self._carry_out)
+                nursery.start_soon(self._watch_lease)
+                nursery.start_soon(self.leading.run)
+                for addr in self._options.controller_addrs:
+                    nursery.start_soon(self._keep_alive, talk, addr)
+
+    def look_soon(self) -> None:
+        """Ask who is the master."""
+        self._look.set()
+
+    async def wait_enrolled(self, client: RemotingClient) -> None:
+        """Wait until this broker has an id, without which it cannot register with NameServers."""
+        await self.enrolled.wait()
+
+    async def prepare_to_lead(self) -> None:
+        """Called when copying has stopped, and this broker is about to accept messages."""
+        decision = self._decisions.now if self._decisions else None
+        if decision is not None and decision.stand is Stand.LEADING:
+            await self._epochs.begin(decision.epoch)
+            self._began(decision.epoch)
+
+    # --- the conversation
+
+    async def _converse(self, talk: Talk) -> None:
+        while True:
+            try:
+                broker_id = await self._enrolment.enrol(talk.controllers)
+                if self._decisions is None:
+                    self._enrolled(broker_id)
+                told = await talk.register(broker_id)
+                if self._failures or self._last is None:
+                    logger.info("registered with Controller %s as broker %d", talk.controllers.leader, broker_id)
+                if self._last is None and told.news.master_id == broker_id:
+                    self._epoch_at_start = told.news.epoch
+                self._failures = 0
+                # A master needs its lease, and the Controllers choose by the logs, of which heartbeats tell.
+                await self._beat(talk, talk.controllers.leader)
+                self._take(told)
+                await self._stay(talk)
+            except (RemotingError, BrokerError, ProtocolError, ConfigError) as error:
+                self._failed(error)
+            except OSError as error:
+                self._failed(error)
+            await trio.sleep(self._backoff.pause_s(self._failures))
+
+    async def _stay(self, talk: Talk) -> None:
+        """Ask again and again who is the master."""
+        decisions = self._decisions
+        assert decisions is not None
+        while True:
+            pause_s = self._options.sync_broker_metadata_period / 1000
+            if self._must_elect or decisions.asks_for_election:
+                pause_s = ELECT_S
+                if await self._beat(talk, talk.controllers.leader):
+                    self._take(await talk.elect(decisions.broker_id), is_elected=True)
+            with trio.move_on_after(pause_s):
+                await self._look.wait()
+            told = await talk.look()
+            if not self._lease.holds(trio.current_time()):
+                await self._beat(talk, talk.controllers.leader)
+            self._take(told)
+
+    def _enrolled(self, broker_id: int) -> None:
+        self._decisions = Decisions(broker_id, self._epochs.last)
+        self._role.numbered(broker_id)
+        self.enrolled.set()
+
+    def _take(self, told: Told | None, *, is_elected: bool = False) -> None:
+        decisions = self._decisions
+        if told is None or decisions is None:
+            return
+        me, news = decisions.broker_id, told.news
+        if news.master_id == me and news.epoch <= self._epoch_at_start and not is_elected:
+            # It was the master before it was started again, perhaps without the last bytes of its log: whoever has
+            # most is to lead, in a new epoch.
+            self._must_elect = True
+            return
+        self._must_elect = False
+        if is_elected:
+            self._epoch_at_start = NO_EPOCH
+        if news.epoch < decisions.now.epoch and news.master_id is not None:
+            self._log_old_epoch(news.epoch, decisions.now.epoch)
+            return
+        try:
+            decision = decisions.told(news)
+        except RuntimeError as error:
+            self._failed(ConfigError(str(error)))
+            return
+        self._last = told
+        if decision is not None:
+            self._decided.set()
+            if decision.stand is not Stand.LEADING:
+                self._end_lease()
+        elif told.members is not None and decisions.now.stand is Stand.LEADING:
+            self.leading.told(told.members, told.set_epoch)
+
+    def _log_old_epoch(self, epoch: int, ours: int) -> None:
+        now = trio.current_time()
+        if now >= self._epoch_logged_at + LOG_S:
+            self._epoch_logged_at = now
+            logger.error(
+                "the Controllers name a master of epoch %d, but this broker knows epoch %d: they have lost their state,"
+                " or controllerAddr names another group; restore the Controllers, see docs/controller.md", epoch, ours,
+            )  # fmt: skip
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        now = trio.current_time()
+        if now >= self._logged_at + LOG_S:
+            self._reasons.clear()
+            self._logged_at = now
+        if str(error) not in self._reasons and len(self._reasons) < REASONS:
+            self._reasons.add(str(error))
+            logger.warning("the Controllers are not followed, still trying: %s", error)
+
+    async def _ask_for_set(self, wanted: SyncStateSet) -> SyncStateSet:
+        talk, decisions = self._talk, self._decisions
+        assert talk is not None and decisions is not None
+        return await talk.alter(decisions.broker_id, decisions.now.epoch, wanted)
+
+    # --- heartbeats and the lease
+
+    async def _keep_alive(self, talk: Talk, addr: str) -> None:
+        interval_s = self._options.broker_heartbeat_interval / 1000
+        await self.enrolled.wait()
+        while True:
+            await self._beat(talk, addr)
+            is_fresh = self._lease.holds(trio.current_time() + interval_s)
+            await trio.sleep(interval_s if is_fresh else min(interval_s, URGENT_BEAT_S))
+
+    async def _beat(self, talk: Talk, addr: str) -> bool:
+        """Send a heartbeat to a Controller; whether it answered as the leader."""
+        decisions = self._decisions
+        if not addr or decisions is None:
+            return False
+        sent_at = trio.current_time()
+        answered = await talk.beat(addr, decisions.broker_id, self._epochs.last, self._log_end(), self._elected)
+        if answered and addr == talk.controllers.leader:
+            self._lease.answered(sent_at)
+            self._elected.lease_until = self._lease.until
+            self._leased.set()
+            return True
+        return False
+
+    async def _watch_lease(self) -> None:
+        while True:
+            if self._lease.holds(trio.current_time()):
+                with trio.move_on_at(self._lease.until):
+                    await self._leased.wait()
+                continue
+            if self._decisions is not None and self._decisions.lease_ended() is not None:
+                logger.error(
+                    "no Controller answers: another master may be elected from now on, so this one accepts no more"
+                    " messages until they answer"
+                )
+                self._decided.set()
+                self.look_soon()
+            await self._leased.wait()
+
+    def _end_lease(self) -> None:
+        self._lease.end(trio.current_time())
+        self._elected.lease_until = self._lease.until
+
+    # --- the role
+
+    async def _carry_out(self) -> None:
+        """Bring the role to where the decisions are."""
+        while True:
+            await self._decided.wait()
+            while self._decisions is not None and not self._step(self._decisions):
+                await self._role_changed.wait()
+
+    def _step(self, decisions: Decisions) -> bool:
+        """One step; whether the role is as decided. After False the role changes."""
+        role, decision = self._role, decisions.now
+        if role.now.kind is Kind.TAKING_OVER:
+            return False
+        if decision.stand is Stand.LEADING:
+            if role.now.is_master and self._epochs.last >= decision.epoch:
+                return True
+            if role.now.is_master:
+                role.demoted(decisions.broker_id)
+            logger.warning("this broker is elected the master of epoch %d", decision.epoch)
+            role.promoted()
+            return False
+        if role.now.is_master:
+            role.demoted(decisions.broker_id)
+        self._follow(decision)
+        return True
+
+    def _follow(self, decision: Decision) -> None:
+        if decision.stand is Stand.FOLLOWING:
+            logger.info("broker %s at %s is the master of epoch %d",
+                        decision.master_id, decision.master_addr, decision.epoch)  # fmt: skip
+            self._known.reported(CONTROLLERS, MasterAddress(decision.master_addr, ""))
+        else:
+            logger.warning("no master: asking the Controllers for an election")
+            self._known.reported(CONTROLLERS, None)
+
+    def _took_role(self, before: Role, now: Role) -> None:
+        self._role_changed.set()
+        if not now.is_master:
+            self.leading.end()
+        elif self._decisions is not None and self._last is not None:
+            self.leading.begin(self._decisions.broker_id, self._last.members or (), self._last.set_epoch)

@@ -1,0 +1,111 @@
+"""The requests of a broker to its Controllers, besides those for its id: 904, 1001 to 1004."""
+
+import logging
+from typing import NamedTuple
+
+from broker.identity import Identity
+from broker.options import BrokerOptions
+from broker.replication.autoswitch.controllers import Controllers
+from broker.replication.autoswitch.decisions import News
+from broker.writing.elected import Elected
+from mqcommon.errors import BrokerError, RemotingError, RequestTimeout
+from remoting.net.call import Remote, call
+from remoting.net.client import RemotingClient
+from remoting.protocol.bodies.controller import SyncStateSet
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers.controller import (
+    AlterSyncStateSetRequestHeader,
+    ElectMasterRequestHeader,
+    GetReplicaInfoRequestHeader,
+    MasterHeader,
+    RegisterBrokerToControllerRequestHeader,
+    RegisterBrokerToControllerResponseHeader,
+)
+from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader
+from remoting.protocol.requests.controller import (
+    CONTROLLER_ALTER_SYNC_STATE_SET,
+    CONTROLLER_ELECT_MASTER,
+    CONTROLLER_GET_REPLICA_INFO,
+    CONTROLLER_REGISTER_BROKER,
+)
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
+
+logger = logging.getLogger(__name__)
+
+BEAT_TIMEOUT_MS = 1_000
+# Nobody can be elected now.
+NOBODY = (ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE)
+
+
+class Told(NamedTuple):
+    """What the Controllers say: who is the master, and the SyncStateSet with its epoch."""
+
+    news: News
+    members: tuple[int, ...]
+    set_epoch: int
+
+
+class Talk:
+    """Errors are those of `Controllers.ask`."""
+
+    def __init__(self, client: RemotingClient, options: BrokerOptions, identity: Identity) -> None:
+        self.controllers = Controllers(client, options.controller_addrs)
+        self._client = client
+        self._options = options
+        self._identity = identity
+
+    async def register(self, broker_id: int) -> Told:
+        """1003: where this broker is."""
+        who = self._identity
+        header = RegisterBrokerToControllerRequestHeader(who.cluster_name, who.broker_name, broker_id, who.addr)
+        answer = await self.controllers.ask(CONTROLLER_REGISTER_BROKER, header)
+        return _told(answer.header(), answer.body())
+
+    async def look(self) -> Told:
+        """1004: who is the master."""
+        header = GetReplicaInfoRequestHeader(self._identity.broker_name)
+        answer = await self.controllers.ask(CONTROLLER_GET_REPLICA_INFO, header)
+        return _told(answer.header(), answer.body())
+
+    async def elect(self, broker_id: int) -> Told | None:
+        """1002: ask for an election; the master afterwards, None when nobody can be elected now."""
+        who = self._identity
+        header = ElectMasterRequestHeader(who.broker_name, who.cluster_name, broker_id)
+        try:
+            answer = await self.controllers.ask(CONTROLLER_ELECT_MASTER, header)
+        except BrokerError as error:
+            if error.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST:
+                return await self.look()
+            if error.code in NOBODY:
+                return None
+            raise
+        master = answer.header()
+        return _told(master, SyncStateSet(answer.body().sync_state_set, master.sync_state_set_epoch or 0))
+
+    async def alter(self, broker_id: int, epoch: int, wanted: SyncStateSet) -> SyncStateSet:
+        """1001: this master, of ``epoch``, wants another SyncStateSet; the set as it is then."""
+        header = AlterSyncStateSetRequestHeader(self._identity.broker_name, broker_id, epoch)
+        return (await self.controllers.ask(CONTROLLER_ALTER_SYNC_STATE_SET, header, wanted)).body()
+
+    async def beat(self, addr: str, broker_id: int, epoch: int, log_end: int, elected: Elected) -> bool:
+        """904 to one Controller; whether it answered. That of a Skylark answers only while it leads."""
+        who, options = self._identity, self._options
+        header = BrokerHeartbeatRequestHeader(
+            who.cluster_name, who.addr, who.broker_name, broker_id, epoch, log_end, elected.confirm_offset,
+            options.controller_heart_beat_timeout_mills, options.broker_election_priority, not options.async_learner,
+        )  # fmt: skip
+        try:
+            await call(Remote(self._client, addr, BEAT_TIMEOUT_MS), BROKER_HEARTBEAT, header)
+        except RequestTimeout:
+            # The connection may be dead without an error.
+            self._client.close_connection(addr, "no answer in time")
+        except (RemotingError, BrokerError):
+            return False
+        else:
+            return True
+        return False
+
+
+def _told(master: MasterHeader | RegisterBrokerToControllerResponseHeader, known: SyncStateSet) -> Told:
+    news = News(master.master_broker_id, master.master_address or "", master.master_epoch or 0)
+    return Told(news, tuple(known.sync_state_set), known.sync_state_set_epoch)

@@ -1,0 +1,57 @@
+"""Up to where consumers may read a queue while a part of the log is not confirmed.
+
+In Controller mode all before the confirm offset is in each log that an election can choose. What comes after it may be
+cut, so no consumer sees it. Entries of a queue are in the order of the log, and mostly only the last few are hidden.
+"""
+
+from broker.store.log.commitlog import CommitLog
+from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.entry import BLANK_SIZE
+
+
+def visible_end(log: CommitLog, queue: ConsumeQueue, confirmed: int) -> int:
+    """The offset after the last message of ``queue`` that ends at or before ``confirmed`` in the log."""
+    low, high = queue.min_offset, queue.next_offset
+    if confirmed >= log.end:
+        return high
+    step = 1
+    # From the end, in growing steps.
+    while low < high:
+        place = max(high - step, low)
+        if _is_visible(queue, place, confirmed):
+            low = place + 1
+            break
+        high, step = place, step * 2
+    while low < high:
+        middle = (low + high) // 2
+        if _is_visible(queue, middle, confirmed):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def first_hidden(queue: ConsumeQueue, end: int) -> int:
+    """Where in the log the message ends that is the first hidden one of ``queue``, from ``end`` on."""
+    place = _message_at(queue, end)
+    if place == queue.next_offset:
+        return 0
+    physical, size, _ = queue.entry(place)
+    return physical + size
+
+
+def _is_visible(queue: ConsumeQueue, offset: int, confirmed: int) -> bool:
+    """Whether the first message from ``offset`` on is confirmed. Without one it is not."""
+    place = _message_at(queue, offset)
+    if place == queue.next_offset:
+        return False
+    physical, size, _ = queue.entry(place)
+    return physical + size <= confirmed
+
+
+def _message_at(queue: ConsumeQueue, offset: int) -> int:
+    """The first offset from ``offset`` on that is not blank; the queue's end if there is none."""
+    end = queue.next_offset
+    while offset < end and queue.entry(offset)[1] == BLANK_SIZE:
+        offset += 1
+    return offset

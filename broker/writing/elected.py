@@ -1,0 +1,45 @@
+"""What the Controller's choice of a master means for writes and reads.
+
+Replication sets it; Durability and those who read for consumers look at it. A broker without Controller mode has none.
+- Consumers see no message that ends after ``confirm_offset``: all before it is in each log that an election can choose.
+- No message is acknowledged after ``lease_until``: by then the Controller may have elected another master. Whoever
+  acknowledges asks `is_leased` at that moment, since this process may have been stopped for long.
+"""
+
+import math
+from collections.abc import Callable
+
+
+class Elected:
+    """See the module. It begins with nothing confirmed and no lease."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """``clock``: the seconds of a monotonic clock that goes on while this process is stopped."""
+        self._clock = clock
+        #: Members of the SyncStateSet, with the master.
+        self.set_size = 1
+        #: Moved by `confirmed` and `cut` only.
+        self.confirm_offset = 0
+        self.lease_until = -math.inf
+        #: Called with the confirm offset each time that it has moved on; they must not raise.
+        self.observers: list[Callable[[int], None]] = []
+        #: Called with the offset of each cut, when the log and its queues have been cut.
+        self.on_cut: list[Callable[[int], None]] = []
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether this broker may acknowledge messages now."""
+        return self._clock() < self.lease_until
+
+    def confirmed(self, offset: int) -> None:
+        """All before ``offset`` is confirmed. An offset before the present one changes nothing."""
+        if offset > self.confirm_offset:
+            self.confirm_offset = offset
+            for observer in self.observers:
+                observer(offset)
+
+    def cut(self, offset: int) -> None:
+        """The log was cut at ``offset``: the only way back."""
+        self.confirm_offset = min(self.confirm_offset, offset)
+        for observer in self.on_cut:
+            observer(offset)

@@ -1,0 +1,204 @@
+"""Brokers and a real Controller on loopback: ids, elections, leases, roles. The logs are numbers."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from broker.controller_options import UNKNOWN_ID
+from broker.identity import Identity
+from broker.options import BrokerOptions
+from broker.replication.autoswitch.enrolment import Enrolment
+from broker.replication.autoswitch.log_epochs import LogEpochs
+from broker.replication.autoswitch.member import Membership
+from broker.replication.known_master import KnownMaster
+from broker.replication.role import Kind, Role, RoleMachine
+from broker.writing.elected import Elected
+from mqcommon.clock import SystemClock
+from remoting.net.client import open_client
+from remoting.net.server import Server
+from tests.namesrv.controller.controllers import CLUSTER, NAME, Controllers, open_controllers
+from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
+
+
+@dataclass
+class Log:
+    """As much of a log as `LogEpochs` looks at."""
+
+    start: int = 0
+    end: int = 0
+
+    @property
+    def raw_end(self) -> int:
+        return self.end
+
+
+@dataclass
+class Member:
+    """A broker without a store. Promotions end as soon as they are prepared."""
+
+    part: Membership
+    role: RoleMachine
+    elected: Elected
+    known: KnownMaster
+    epochs: LogEpochs
+    log: Log
+    identity: Identity
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+    @property
+    def addr(self) -> str:
+        return self.identity.addr
+
+    @property
+    def leads(self) -> bool:
+        return self.role.now.is_master
+
+    @property
+    def follows(self) -> str:
+        """The address of the master, when this broker follows one."""
+        return self.known.address.addr if self.role.now.follows and self.known.address else ""
+
+    def kill(self) -> None:
+        """Its connections close, and its port refuses others."""
+        self.scope.cancel()
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        with self.scope:
+            async with trio.open_nursery() as nursery:
+
+                async def take_over() -> None:
+                    await self.part.prepare_to_lead()
+                    self.role.took_over()
+
+                def role_changed(before: Role, now: Role) -> None:
+                    if now.kind is Kind.TAKING_OVER:
+                        nursery.start_soon(take_over)
+
+                self.role.observe(role_changed)
+                self.identity.addr = await nursery.start(Server(self.part.handlers()).serve, "127.0.0.1", 0)
+                await nursery.start(self.part.run)
+                task_status.started()
+
+
+class Cluster:
+    """Controllers and members; see `cluster`."""
+
+    def __init__(self, nursery: trio.Nursery, controllers: Controllers) -> None:
+        self._nursery = nursery
+        self.controllers = controllers
+
+    async def start(self, files: MemoryFiles | None = None, log: Log | None = None, **options: Any) -> Member:
+        """A broker that runs until it is killed. ``files`` and ``log``: what an earlier run of it has left."""
+        files, log = files or MemoryFiles(), log or Log()
+        files.mkdirs("/store")
+        settings = BrokerOptions(
+            broker_cluster_name=CLUSTER, broker_name=NAME, enable_controller_mode=True, broker_heartbeat_interval=100,
+            controller_addr=";".join(self.controllers.addrs.values()),
+            **{"controller_heart_beat_timeout_mills": 60_000, **options},
+        )  # fmt: skip
+        role, elected, known = RoleMachine(UNKNOWN_ID), Elected(trio.current_time), KnownMaster()
+        identity = Identity(CLUSTER, NAME, UNKNOWN_ID, "", "")
+        as_log: Any = log
+        epochs = LogEpochs(files, "/store/epochFileCheckpoint", as_log)
+        epochs.load()
+        part = Membership(
+            settings, identity, role, Enrolment(files, "/store/brokerIdentity", identity, SystemClock()), epochs,
+            elected, known, lambda: log.end, lambda epoch: None, open_client,
+        )  # fmt: skip
+        found = Member(part, role, elected, known, epochs, log, identity)
+        await self._nursery.start(found.run)
+        return found
+
+
+@asynccontextmanager
+async def cluster(*names: str, **options: Any) -> AsyncIterator[Cluster]:
+    async with open_controllers(*names, **options) as controllers, trio.open_nursery() as nursery:
+        yield Cluster(nursery, controllers)
+        nursery.cancel_scope.cancel()
+
+
+async def in_sync(master: Member, *slaves: int) -> None:
+    """The slaves have the whole log."""
+    for slave in slaves:
+        master.part.leading.acked(slave, master.log.end, False)
+    await until(lambda: len(master.part.leading.members) == 1 + len(slaves), "the slaves are in the SyncStateSet")
+
+
+async def pair(brokers: Cluster, first: MemoryFiles) -> tuple[Member, Member]:
+    """A master and a slave, both in the SyncStateSet."""
+    one = await brokers.start(first)
+    await until(lambda: one.leads, "the first leads")
+    two = await brokers.start(log=Log(end=500))
+    await until(lambda: two.follows == one.addr, "the second follows")
+    await in_sync(one, 2)
+    return one, two
+
+
+async def test_the_first_broker_leads_and_the_second_follows() -> None:
+    async with cluster("n0") as brokers:
+        one, two = await pair(brokers, MemoryFiles())
+        assert one.epochs.last == 1 and one.elected.is_leased
+        assert (one.role.now.broker_id, two.role.now.broker_id) == (0, 2)
+        assert one.elected.set_size == 2
+
+
+async def test_a_slave_takes_over_when_the_master_is_killed_which_then_follows_it() -> None:
+    files = MemoryFiles()
+    async with cluster("n0") as brokers:
+        one, two = await pair(brokers, files)
+        one.kill()
+        await until(lambda: two.leads, "the second leads")
+        assert [tuple(entry) for entry in two.epochs.now] == [(0, 0), (2, 500)]
+        assert two.elected.confirm_offset == 500
+        one = await brokers.start(files, Log(end=600))
+        await until(lambda: one.follows == two.addr, "the first follows")
+        assert one.role.now.broker_id == 1, "it kept its id"
+
+
+async def test_a_master_without_controllers_stops_to_lead_and_leads_again_in_its_epoch() -> None:
+    async with cluster("n0") as brokers:
+        one = await brokers.start(controller_heart_beat_timeout_mills=500)
+        await until(lambda: one.leads, "it leads")
+        await brokers.controllers.stop("n0")
+        await until(lambda: not one.leads, "its lease ended")
+        assert not one.elected.is_leased
+        await brokers.controllers.start("n0")
+        await until(lambda: one.leads, "it leads again")
+        assert one.elected.is_leased and one.epochs.last == 1
+
+
+async def test_a_master_that_was_restarted_leads_in_a_new_epoch() -> None:
+    files = MemoryFiles()
+    async with cluster("n0") as brokers:
+        one = await brokers.start(files)
+        await until(lambda: one.leads, "it leads")
+        one.kill()
+        one = await brokers.start(files, Log(end=10))
+        await until(lambda: one.leads, "it leads again")
+        assert one.epochs.last == 2
+
+
+async def test_the_leader_of_the_controllers_may_change() -> None:
+    async with cluster("n0", "n1", "n2") as brokers:
+        one, two = await pair(brokers, MemoryFiles())
+        await brokers.controllers.stop(await brokers.controllers.leader())
+        three = await brokers.start()
+        await until(lambda: three.follows == one.addr, "the third follows")
+        await in_sync(one, 2, 3)
+        assert one.leads and one.elected.is_leased and two.follows == one.addr
+
+
+async def test_a_learner_is_never_elected() -> None:
+    async with cluster("n0", enable_elect_unclean_master=True) as brokers:
+        one = await brokers.start()
+        await until(lambda: one.leads, "it leads")
+        learner = await brokers.start(async_learner=True)
+        await until(lambda: learner.follows == one.addr, "the learner follows")
+        one.kill()
+        three = await brokers.start()
+        await until(lambda: three.leads, "another one leads")
+        await until(lambda: learner.follows == three.addr, "the learner follows it")
