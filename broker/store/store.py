@@ -13,6 +13,8 @@ from functools import partial
 
 from broker.store.abort import read_abort, remove_abort, write_abort
 from broker.store.checkpoint import Checkpoint
+from broker.store.cut.resume import resume_cut
+from broker.store.durable import DurableStore
 from broker.store.index.index import Index
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.file_size import refuse_other_size
@@ -24,7 +26,7 @@ from broker.store.queue.ends import read_queue_ends, write_queue_ends
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.queue.queues import Queues
 from broker.store.queue.tags import TagCodes
-from broker.store.reads import ReadableStore
+from broker.store.reads import Reads
 from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, RequestRefused, StoreLocked
@@ -56,7 +58,7 @@ class StoreOptions:
     delay_levels: DelayLevels = DEFAULT
 
 
-class MessageStore(ReadableStore):
+class MessageStore(DurableStore, Reads):
     """A store. `open` recovers it if needed; after `close` the next `open` has nothing to recover."""
 
     def __init__(self, fs: FileSystem, options: StoreOptions, clock: Clock, store_host: bytes) -> None:
@@ -75,6 +77,7 @@ class MessageStore(ReadableStore):
         self.tag_codes = TagCodes(options.delay_levels)
         # Queues for which held pulls may wait and that got messages since the owner of the pulls last looked.
         self.arrived: set[ConsumeQueue] = set()
+        self.confirmed = None
         self.put_bytes = 0
         # Name of the part that refuses messages -> reason.
         self._refusals: dict[str, str] = {}
@@ -104,12 +107,13 @@ class MessageStore(ReadableStore):
         self._checkpoint = Checkpoint(fs, f"{directory}/checkpoint")
         ours = self._checkpoint.state.log_offset is not None
         refuse_other_size(fs, self.log.chain.directory, self._options.commitlog_segment_bytes, ours=ours)
+        self.index.load()
+        resume_cut(fs, directory, self._checkpoint, self.log, self.queues, self.index)
         self.log.chain.load(self._checkpoint.state.log_offset or 0)
         if self.log.chain.segments:
             # A kill may have come between the removal of a file and the sync of its directory. A later power loss must
             # not bring the file back: the noted ends of queues rely on that.
             fs.fsync_dir(self.log.chain.directory)
-        self.index.load()
         last_stop = read_abort(fs, directory)
         if last_stop is LastStop.CLEAN and self._checkpoint.state.crashed:
             last_stop = LastStop.POWER_LOSS
