@@ -20,7 +20,7 @@ BLOCK = 25
 IN_CI = 300
 NIGHTLY = 10_000
 # A history in which a master comes back before the Controllers notice.
-RESTARTS = 6
+RESTARTS = 16
 SEED = "SKYLARK_CONTROLLER_SEED"
 
 
