@@ -40,7 +40,7 @@ from remoting.protocol.requests.controller import (
     CONTROLLER_REGISTER_BROKER,
 )
 from remoting.protocol.requests.request import Answer
-from tests.sim.controller.controllers import CLUSTER, NAME, TIMEOUT_MS, Caller, Controller
+from tests.sim.controller.controllers import CLUSTER, NAME, TIMEOUT_MS, Caller
 
 if TYPE_CHECKING:
     from tests.sim.controller.broker import Broker
@@ -256,9 +256,4 @@ class Member:
             return
         key = (NAME, broker.disk.kept.broker_id)
         for controller, caller in zip(broker.controllers, self._callers, strict=True):
-            broker.network.carry(broker, controller, partial(_look, broker, controller, key, caller))
-
-
-def _look(broker: "Broker", controller: Controller, key: tuple[str, int], caller: Caller) -> None:
-    if not broker.alive:
-        controller.gone(key, caller)
+            broker.network.carry(broker, controller, partial(controller.closed, key, caller, broker))
