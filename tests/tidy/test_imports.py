@@ -53,7 +53,7 @@ PURE = (
     *("broker/writing/acks.py", "broker/writing/group_commit.py", "broker/store/filter.py"),
     *("broker/replication/admission.py", "broker/replication/frames.py", "broker/replication/session.py"),
     *("broker/replication/hello.py", "broker/replication/role.py"),
-    *("broker/replication/link.py", "broker/replication/members.py"),
+    *("broker/replication/link.py", "broker/replication/members.py", "broker/replication/sides.py"),
     *("sdk/consumer/allocate.py", "sdk/consumer/window.py"),
 )
 PURE_OURS = (
@@ -74,6 +74,7 @@ PURE_OURS = (
     "broker.replication.frames",
     "broker.replication.hello",
     "broker.replication.link",
+    "broker.replication.sides",
 )
 IMPURE = {
     *("asyncio", "concurrent", "fcntl", "glob", "io", "logging", "mmap", "multiprocessing", "os", "pathlib"),

@@ -110,6 +110,20 @@ async def test_a_log_that_only_a_deposed_master_wrote_is_saved_and_replaced() ->
     assert list(slave.epochs.now) == [Epoch(2, 0)]
 
 
+async def test_a_log_that_may_have_something_in_common_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    network, its_master, slave = Wires(), Member(), Member()
+    await its_master.lead(1, 3)
+    await its_master.lead(3, 3)
+    # As when the files of the first one were deleted.
+    its_master.epochs.now.forget_before(its_master.store.log.end)
+    await slave.lead(2, 3)
+    before = slave.store.log.end
+    async with its_master.serving(network) as target, slave.following(target, network.open) as following:
+        await until(lambda: "nothing in common" in following.stopped, "the reason")
+    assert slave.store.log.end == before and not slave.cuts
+    assert "resyncSlave" in caplog.text
+
+
 async def test_a_learner_copies_and_is_no_copy() -> None:
     network, its_master, learner = Wires(), Member(), Member()
     await its_master.lead(1, 10)
