@@ -32,8 +32,8 @@ class LogCutter:
 
         The caller must see to it that this broker is a slave, and that nothing appends to the log or builds its queues
         meanwhile. DiskFull when there is no room to save what would be cut: nothing has changed, and the call can be
-        repeated. ReplicationRefused when the log cannot be cut there; nothing has changed. After any other StoreError the
-        broker must stop, and the next start ends the cut.
+        repeated. ReplicationRefused when the log cannot be cut there; nothing has changed either. After any other
+        StoreError the broker must stop, and its next start ends the cut.
         """
         store, log = self._store, self._store.log
         if offset == log.raw_end or log.raw_end == log.start:
