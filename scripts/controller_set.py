@@ -4,9 +4,10 @@ The quickstart, the end-to-end tests and a bench kill and freeze them, and ask w
 """
 
 import shutil
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import trio
 
@@ -23,6 +24,8 @@ TIMEOUT_S = 60
 # What a broker or a Controller answers, or does not answer, while another one takes over.
 NOT_YET = (RemotingError, BrokerError, RouteNotFound, UserError)
 CUT_DIR = "cut"
+
+AnySet = TypeVar("AnySet", bound="ControllerSet")
 
 
 async def until(reached: Callable[[], bool | Awaitable[bool]], what: str, timeout_s: float = TIMEOUT_S) -> None:
@@ -210,11 +213,11 @@ class ControllerSet:
         await until(everywhere, f"all have topic {topic}")
 
 
-@contextmanager
-def controller_set(made: ControllerSet) -> Iterator[ControllerSet]:
+@asynccontextmanager
+async def running(made: AnySet) -> AsyncIterator[AnySet]:
     """It runs in the block; what still runs at its end is killed."""
     try:
-        made.start()
+        await trio.to_thread.run_sync(made.start)
         yield made
     finally:
         made.end()
