@@ -65,13 +65,9 @@ def check_controller_mode(options: "BrokerOptions") -> None:
     """ConfigError when the options of Controller mode do not fit each other or the others."""
     if not options.enable_controller_mode:
         if options.all_ack_in_sync_state_set:
-            raise ConfigError(
-                "allAckInSyncStateSet: Controllers keep the SyncStateSet; set enableControllerMode=true"
-            )
+            raise ConfigError("allAckInSyncStateSet: Controllers keep the SyncStateSet; set enableControllerMode=true")
         if options.broker_id < 0:
-            raise ConfigError(
-                "brokerId: -1 asks Controllers for one; set enableControllerMode=true, or give 0 or more"
-            )
+            raise ConfigError("brokerId: -1 asks Controllers for one; set enableControllerMode=true, or give 0 or more")
         return
     if not options.controller_addrs:
         raise ConfigError("controllerAddr: it is empty; give the Controllers as host:port;host:port")

@@ -3,24 +3,22 @@
 A slave that has caught up gets new bytes as soon as they are appended (`wake`, after each turn of the event loop). A
 slave that catches up gets older bytes from files, in a thread, so that sends are not slowed down. Only one range at a
 time is being sent to a slave, so memory is bounded however slow the slave is. Reports of slaves go to the ack ledger.
-Neighbours: session.py (the steps), link.py (the protocol), part.py (runs this and wakes it).
+Neighbours: sides.py (the steps, of two protocols), part.py (runs this and wakes it).
 """
 
 import logging
 import math
-import os
 from collections.abc import Awaitable, Callable
 
 import trio
 
 from broker.replication.admission import Admission
 from broker.replication.frames import CHUNK_BYTES
-from broker.replication.hello import NONCE_BYTES, Claim
-from broker.replication.link import Bounds, LinkTerms, MasterLink, Range
+from broker.replication.hello import Claim
+from broker.replication.link import Range
 from broker.replication.pieces import other_bytes_at
-from broker.replication.session import MasterSession
+from broker.replication.sides import NewMasterSide
 from broker.store.log.commitlog import CommitLog
-from broker.writing.acks import AckLedger
 from mqcommon.addresses import split_address
 from mqcommon.errors import FileClosed, ProtocolError
 from mqcommon.polling import poll_until
@@ -43,10 +41,9 @@ class Master:
     ``rate``: most bytes a second to each slave; 0: no limit.
     """
 
-    def __init__(self, log: CommitLog, acks: AckLedger, terms: LinkTerms, rate: Callable[[], int]) -> None:
+    def __init__(self, log: CommitLog, new_session: NewMasterSide, rate: Callable[[], int]) -> None:
         self._log = log
-        self._acks = acks
-        self._terms = terms
+        self._new_session = new_session
         self._rate = rate
         self._connections: set[_Connection] = set()
         self._admission: Admission[_Connection] = Admission()
@@ -63,6 +60,11 @@ class Master:
         task_status.started(listeners[0].address)
         await trio.serve_listeners(self._serve, list[trio.abc.Listener[Transport]](listeners))
 
+    def beat(self) -> None:
+        """Send heartbeats that are due before their time, where a protocol has such."""
+        for connection in self._connections:
+            connection.beat()
+
     def wake(self) -> None:
         """Called after a turn of the event loop: the log may have grown."""
         if self._connections and self._log.end != self._woken_end:
@@ -76,7 +78,7 @@ class Master:
 
     async def _serve(self, transport: Transport) -> None:
         addr = transport.remote
-        connection = _Connection(transport, self._log, self._acks, self._terms, self._rate, self._admit)
+        connection = _Connection(transport, self._log, self._new_session, self._rate, self._admit)
         if (crowded := self._admission.arrived(connection, split_address(addr)[0])) is not None:
             crowded.close("too many connections, and this one did not identify itself in time")
         self._connections.add(connection)
@@ -122,8 +124,7 @@ class _Connection:
         self,
         transport: Transport,
         log: CommitLog,
-        acks: AckLedger,
-        terms: LinkTerms,
+        new_session: NewMasterSide,
         rate: Callable[[], int],
         admit: Callable[["_Connection", bool], None],
     ) -> None:
@@ -134,9 +135,7 @@ class _Connection:
         self._addr = transport.remote
         self._log = log
         self._rate = rate
-        now = trio.current_time()
-        self._link = MasterLink(terms, self._bounds, os.urandom(NONCE_BYTES), now)
-        self._session = MasterSession(self._link, acks, self._addr, now, lambda said_hello: admit(self, said_hello))
+        self._session = new_session(self._addr, trio.current_time(), lambda said_hello: admit(self, said_hello))
         self._something = Signal()
         # Whether the sender has nothing to do.
         self._idle = False
@@ -147,7 +146,12 @@ class _Connection:
     @property
     def behind(self) -> bool:
         """Whether this is a slave that lags behind the end of the log."""
-        return self._link.ready and self._link.acked < self._log.end
+        return self._session.lags(self._log.end)
+
+    def beat(self) -> None:
+        """Wake the sender if a heartbeat is due already."""
+        if self._idle and self._session.beat_at() <= trio.current_time():
+            self._something.set()
 
     def wake(self) -> None:
         """There is more to send."""
@@ -189,19 +193,15 @@ class _Connection:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self.close("the connection broke")
 
-    def _bounds(self) -> Bounds:
-        log = self._log
-        return Bounds(log.start, log.end, log.chain.segment_bytes)
-
     async def _receive(self) -> None:
-        link, session = self._link, self._session
+        session = self._session
         while True:
             data = None
-            with trio.move_on_at(link.silent_at()):
+            with trio.move_on_at(session.silent_at()):
                 data = await self._transport.receive(RECEIVE_BYTES)
             now = trio.current_time()
             if data is None:
-                link.check(now)
+                session.check(now)
                 continue
             if not data:
                 return
@@ -211,13 +211,12 @@ class _Connection:
                 self._log_follower()
                 # From now on it gets heartbeats.
                 self._something.set()
-            if not self._something.is_set() and not link.idle:
+            if not self._something.is_set() and not session.idle:
                 self._something.set()
 
     def _log_follower(self) -> None:
-        hello = self._link.hello
-        who = f"broker {hello.broker_id} at {hello.addr}" if hello else "a plain peer"
-        logger.info("slave %s (%s) follows from offset %d", self._addr, who, self._link.next_offset)
+        session = self._session
+        logger.info("slave %s (%s) follows from offset %d", self._addr, session.who, session.next_offset)
 
     async def _send(self) -> None:
         session, transport = self._session, self._transport
@@ -229,7 +228,7 @@ class _Connection:
             step = session.next_step(now, max(rate // PIECES_A_SECOND, 1) if rate else CHUNK_BYTES)
             if step is None:
                 self._idle = True
-                with trio.move_on_at(self._link.beat_at()):
+                with trio.move_on_at(session.beat_at()):
                     await self._something.wait()
                 self._idle = False
             elif isinstance(step, bytes):
@@ -265,10 +264,10 @@ class _Connection:
 
     def _send_now(self) -> bool:
         """Send new bytes without yielding to the event loop; False when the sender task must do the rest."""
-        link, log = self._link, self._log
-        if not self._idle or self._something.is_set() or self._rate() or not log.is_recent(link.next_offset):
+        session, log = self._session, self._log
+        if not self._idle or self._something.is_set() or self._rate() or not log.is_recent(session.next_offset):
             return False
-        found = link.next_range(trio.current_time())
+        found = session.next_range(trio.current_time())
         if found is None:
             return False
         data = found.header + (log.copy(found.offset, found.size) if found.size else b"")
@@ -276,6 +275,6 @@ class _Connection:
             taken = self._transport.try_send([data])
         except trio.BrokenResourceError:
             taken = 0  # the sender task gets the same error when it sends the rest
-        self._session.sent(found.size)
+        session.sent(found.size)
         self._rest = data[taken:]
-        return not self._rest and link.next_offset == log.end
+        return not self._rest and session.next_offset == log.end

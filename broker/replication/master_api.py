@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import trio
 
+from mqcommon.errors import BrokerError
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
 from remoting.protocol.bodies import Body
@@ -20,6 +21,7 @@ from remoting.protocol.bodies.group import SubscriptionGroupTable
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
 from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
 from remoting.protocol.bodies.topic import TopicConfigTable
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.frame import MAX_FRAME_BYTES
 from remoting.protocol.headers.members import ExchangeHAInfoHeader
 from remoting.protocol.headers.offsets import GetAllConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
@@ -125,6 +127,13 @@ class Master:
         """906 to a slave, from its master."""
         header = ExchangeHAInfoHeader(master_ha_address=ha_addr, master_flush_offset=0, master_address=addr)
         await call(self._at, EXCHANGE_BROKER_HA_INFO, header)
+
+    async def ha_address(self) -> str:
+        """906: where its HA port is. BrokerError when it is no master, or does not say."""
+        found = (await call(self._at, EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoHeader())).header().master_ha_address
+        if not found:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "it does not say where its HA port is", self.addr)
+        return found
 
     async def log_end(self) -> int | None:
         """Where its log ends; None when it does not say."""

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from broker.part import Part
+from broker.replication.autoswitch.link import CONFIRM_S
 from broker.replication.master import Master
 from broker.replication.role import Kind, Role, RoleMachine
 from broker.replication.slave import Slave
@@ -33,6 +34,8 @@ LISTEN_PAUSE_S = 1.0
 
 class Replication(Part):
     """See the module. `role_changed` is an observer of the role."""
+
+    tick_interval_ms = CONFIRM_S * 1000
 
     def __init__(
         self,
@@ -89,6 +92,10 @@ class Replication(Part):
     def after_turn(self) -> None:
         """The log may have grown."""
         self._master.wake()
+
+    def tick(self) -> None:
+        """Heartbeats that a set with Controllers sends early."""
+        self._master.beat()
 
     async def stop(self) -> None:
         """Wait until the slaves have the rest of the log, at most `DRAIN_TIMEOUT_S`."""

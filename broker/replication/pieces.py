@@ -1,8 +1,9 @@
-"""CRCs of pieces of a log, by which master and slave compare their logs. Blocks: call it in a thread."""
+"""What can be sent of a log; CRCs of its pieces, by which master and slave compare theirs (use a thread)."""
 
 from zlib import crc32
 
 from broker.replication.hello import Tail, first_difference, tail_places
+from broker.replication.link import Bounds
 from broker.store.log.commitlog import CommitLog
 from mqcommon.errors import ProtocolError
 
@@ -29,3 +30,8 @@ def _crc(log: CommitLog, offset: int, size: int) -> int:
     if len(data) < size:
         raise ProtocolError(f"the log around {offset} was deleted meanwhile")
     return crc32(data)
+
+
+def bounds_of(log: CommitLog) -> Bounds:
+    """What can be sent of ``log`` now."""
+    return Bounds(log.start, log.end, log.chain.segment_bytes)

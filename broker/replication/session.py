@@ -2,12 +2,13 @@
 
 `MasterSession` is driven by the connection's two tasks, `SlaveSession` by those that copy and flush; tests/sim drives
 both. Times are in seconds. After a ProtocolError the connection must be closed.
-Neighbours: link.py (the protocol), writing/acks.py (waits for copies), master.py and slave.py (the transports).
+Neighbours: sides.py (what master.py and slave.py need of a session), link.py (the protocol), writing/acks.py (waits for
+copies); autoswitch/session.py (sets with a Controller).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from broker.replication.frames import CHUNK_BYTES
+from broker.replication.frames import CHUNK_BYTES, Piece
 from broker.replication.hello import Claim, Tail
 from broker.replication.link import MasterLink, Range, SlaveLink
 from broker.writing.acks import AckLedger, Slave
@@ -33,6 +34,27 @@ class MasterSession:
         self._addr = addr
         self._since = since
         self._admit = admit
+        self.check, self.beat_at, self.silent_at = link.check, link.beat_at, link.silent_at
+
+    @property
+    def who(self) -> str:
+        """The slave, for the log."""
+        hello = self.link.hello
+        return f"broker {hello.broker_id} at {hello.addr}" if hello else "a plain peer"
+
+    @property
+    def idle(self) -> bool:
+        """Whether only new bytes of the log give the sender something to do."""
+        return self.link.idle
+
+    @property
+    def next_offset(self) -> int:
+        """Where the next range begins."""
+        return self.link.next_offset
+
+    def lags(self, end: int) -> bool:
+        """Whether this is a slave without all before ``end``."""
+        return self.link.ready and self.link.acked < end
 
     def receive(self, data: bytes, now: float) -> None:
         """Take bytes from the slave."""
@@ -51,6 +73,10 @@ class MasterSession:
         if link.refusal:
             raise ProtocolError(f"refused: {link.refusal}")
         return link.claim or link.next_range(now, most)
+
+    def next_range(self, now: float) -> Range | None:
+        """As `next_step`, for new bytes of the log only."""
+        return self.link.next_range(now)
 
     def judge(self, difference: Tail | None, now: float) -> None:
         """Answer the claim; ``difference``: a piece in which the slave's log differs from the master's."""
@@ -81,11 +107,24 @@ class SlaveSession:
     def __init__(self, link: SlaveLink, *, sync_flush: bool) -> None:
         self.link = link
         self._sync_flush = sync_flush
+        self.tick, self.wake_at, self.take_output = link.tick, link.wake_at, link.take_output
+
+    @property
+    def ready(self) -> bool:
+        """Whether the master sends the log."""
+        return self.link.ready
+
+    async def receive(self, data: memoryview, now: float) -> Sequence[Piece]:
+        """The pieces to append."""
+        return self.link.receive(data, now)
 
     def appended(self, end: int, now: float) -> None:
         """The log was appended up to ``end``, perhaps in memory only."""
         if not self._sync_flush:
             self.link.report(end, now)
+
+    async def settle(self) -> None:
+        """Called when what was received is appended."""
 
     def flushed(self, end: int, now: float) -> None:
         """An fsync ended: the log is on disk up to ``end``."""

@@ -5,24 +5,21 @@ are appended, or with SYNC_FLUSH when they are on disk. Queues are built in smal
 loop is not blocked; when they lag too far, nothing is received until they have caught up. A lost connection is tried
 again after a growing pause. When the two logs differ (the slave has bytes that the master lacks) an administrator must
 decide: that is logged once, and nothing is overwritten.
-Neighbours: session.py (what is reported), replica.py (the log), find_master.py (where to connect).
+Neighbours: sides.py (what is reported, in two protocols), replica.py (the log), find_master.py (where to connect).
 """
 
 import logging
 import math
-import os
 from collections.abc import Awaitable, Callable
 from random import Random
 
 import trio
 
 from broker.replication.find_master import Target
-from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello
-from broker.replication.link import RESYNC, LinkTerms, SlaveLink
-from broker.replication.pieces import tails_of
+from broker.replication.link import RESYNC
 from broker.replication.progress import SlaveProgress
 from broker.replication.replica import Replica
-from broker.replication.session import SlaveSession
+from broker.replication.sides import Dialogue, SlaveSide
 from broker.store.log.residency import NotResident, resident_only, warm
 from mqcommon.addresses import split_address
 from mqcommon.backoff import Backoff
@@ -65,8 +62,7 @@ class Slave:
     def __init__(
         self,
         replica: Replica,
-        terms: LinkTerms,
-        who: Hello,
+        dialogue: Dialogue,
         find: Callable[[], Awaitable[Target]],
         arrived: Callable[[], None],
         master_lost: Callable[[], None],
@@ -75,13 +71,11 @@ class Slave:
         clock: Clock,
         guard: trio.Lock,
         *,
-        last_file: bool = False,
         random: Random | None = None,
         connect: Connect = sockets.connect,
     ) -> None:
         self._replica = replica
-        self._terms = terms
-        self._who = who
+        self._dialogue = dialogue
         self._find = find
         self._arrived = arrived
         self._master_lost = master_lost
@@ -89,7 +83,6 @@ class Slave:
         self._progress = progress
         self._clock = clock
         self._guard = guard
-        self._last_file = last_file
         self._connect = connect
         self._backoff = Backoff(FIRST_PAUSE_S, MAX_PAUSE_S, random or Random())
         self._to_build = Signal()
@@ -147,7 +140,7 @@ class Slave:
             self._progress.master_addr = target.ha_addr
             if self._flush is not None:
                 await self._flush()
-            session = SlaveSession(await self._new_link(target), sync_flush=self._flush is not None)
+            session = await self._dialogue.begin(target)
             with trio.fail_after(CONNECT_TIMEOUT_S):
                 transport = await self._connect(*split_address(target.ha_addr))
             async with transport:
@@ -166,56 +159,33 @@ class Slave:
             return _reason_of(group)
         return "the connection was closed"
 
-    async def _new_link(self, target: Target) -> SlaveLink:
-        log = self._replica.log
-        if not target.hello:
-            if self._replica.is_empty and not self._last_file and target.begin is not None:
-                async with self._guard:
-                    await trio.to_thread.run_sync(self._begin_plain, target.begin)
-            begin = log.start if log.chain.segments else 0
-            return SlaveLink(self._terms, trio.current_time(), start=log.start, end=log.raw_end, begin=begin)
-        start, end = log.start, log.raw_end
-        tails = await trio.to_thread.run_sync(tails_of, log, start, end)
-        claim = Claim(b"", start, end, log.chain.segment_bytes, self._last_file, tails)
-        hello = Hello(
-            VERSION, self._who.cluster, self._who.broker, self._who.broker_id, self._who.addr, os.urandom(NONCE_BYTES)
-        )
-        return SlaveLink(self._terms, trio.current_time(), start=start, end=end, hello=hello, claim=claim)
-
-    def _begin_plain(self, begin: int) -> None:
-        """Prepare an empty log to copy the whole log of a RocketMQ master, and not only its last file."""
-        self._replica.begin_at(begin)
-        if not begin:
-            # A RocketMQ master takes offset 0 as a request for its last file, so ask from offset 1. The byte before is
-            # known: a log begins with the size of a record, which is below 16 MiB, so its first byte is 0.
-            self._replica.append(memoryview(b"\0"))
-
-    async def _receive(self, session: SlaveSession, transport: Transport, target: Target) -> None:
-        link, replica = session.link, self._replica
+    async def _receive(self, session: SlaveSide, transport: Transport, target: Target) -> None:
+        replica = self._replica
         # One buffer for all reads: the kernel zeroes the pages of each new one.
         buffer = memoryview(bytearray(RECEIVE_BYTES))
         while True:
-            await self._send(link, transport)
+            await self._send(session, transport)
             size = None
-            with trio.move_on_at(link.wake_at()):
+            with trio.move_on_at(session.wake_at()):
                 size = await transport.receive_into(buffer)
             now = trio.current_time()
             if size is None:
-                link.tick(now)
+                session.tick(now)
                 continue
             if not size:
                 return
             data = buffer[:size]
             self._progress.received_bytes += len(data)
             self._progress.last_read_ms = self._clock.now_ms()
-            for piece in link.receive(data, now):
+            for piece in await session.receive(data, now):
                 await self._append(piece.offset, piece.data)
-            if link.ready and not self.following:
+            await session.settle()
+            if session.ready and not self.following:
                 self.following, self.stopped = target.ha_addr, ""
                 logger.info("master %s is followed, from offset %d", target.ha_addr, replica.raw_end)
             if not replica.is_empty:
                 session.appended(replica.raw_end, now)
-                await self._send(link, transport)
+                await self._send(session, transport)
             if replica.behind < NEAR_BYTES and not replica.must_wait:
                 self._step()
             if replica.behind:
@@ -243,27 +213,27 @@ class Slave:
             data = data[size:]
         self._to_flush.set()
 
-    async def _send(self, link: SlaveLink, transport: Transport) -> None:
+    async def _send(self, session: SlaveSide, transport: Transport) -> None:
         # Without yielding to the event loop when the lock is free: sends to a SYNC_MASTER wait for these bytes.
         try:
             self._sending.acquire_nowait()
         except trio.WouldBlock:
             await self._sending.acquire()
         try:
-            if output := link.take_output():
+            if output := session.take_output():
                 self._progress.last_write_ms = self._clock.now_ms()
                 await transport.send_all(output)
         finally:
             self._sending.release()
 
     async def _report_flushed(
-        self, flush: Callable[[], Awaitable[None]], session: SlaveSession, transport: Transport
+        self, flush: Callable[[], Awaitable[None]], session: SlaveSide, transport: Transport
     ) -> None:
         """SYNC_FLUSH: one fsync for all bytes that arrived during the last one, then the report."""
         log = self._replica.log
         while True:
             session.flushed(log.raw_flushed, trio.current_time())
-            await self._send(session.link, transport)
+            await self._send(session, transport)
             if log.raw_flushed == log.raw_end:
                 await self._to_flush.wait()
             self._to_flush.clear()

@@ -1,16 +1,25 @@
 """The parts of a broker whose master the Controllers choose."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+
+import trio
 
 from broker.part import Part
 from broker.replication.autoswitch.enrolment import Enrolment
 from broker.replication.autoswitch.epoch_requests import EpochHandlers
+from broker.replication.autoswitch.find import SwitchFinder
+from broker.replication.autoswitch.frames import SlaveHello
+from broker.replication.autoswitch.link import MasterEnd, SwitchTerms
 from broker.replication.autoswitch.log_epochs import LogEpochs
 from broker.replication.autoswitch.member import Membership
+from broker.replication.autoswitch.session import Followers, SwitchDialogue, switch_sessions
 from broker.replication.known_master import KnownMaster
+from broker.replication.member_requests import MemberHandlers
+from broker.replication.pieces import bounds_of
+from broker.replication.replica import Replica
+from broker.replication.sides import Dialogue, NewMasterSide
 from broker.wiring.core import Core
-from broker.writing.elected import Elected
 from remoting.protocol.bodies.data_version import DataVersion
 
 EPOCH_FILE, IDENTITY_FILE = "epochFileCheckpoint", "brokerIdentity"
@@ -18,19 +27,27 @@ EPOCH_FILE, IDENTITY_FILE = "epochFileCheckpoint", "brokerIdentity"
 
 @dataclass(frozen=True)
 class Controlled:
-    """What a broker in Controller mode has besides the parts of others."""
+    """What a broker in Controller mode has besides, or instead of, the parts of others."""
 
     membership: Membership
-    epochs: LogEpochs
-    elected: Elected
+    finder: SwitchFinder
+    new_session: NewMasterSide
+    new_dialogue: Callable[[Replica], Dialogue]
     parts: tuple[Part, ...]
 
 
-def wire_controller(core: Core, known: KnownMaster, elected: Elected) -> Controlled:
-    """Make them. ``known`` gets the master's address. StoreCorrupt when the file of epochs is damaged."""
-    options, identity, store, fs = core.options, core.identity, core.store, core.fs
+def wire_controller(
+    core: Core, known: KnownMaster, by_namesrv: KnownMaster, cut: Callable[[int], Awaitable[None]]
+) -> Controlled:
+    """Make them. ``known`` gets the master's address. StoreCorrupt when the file of epochs is damaged.
+
+    ``cut`` saves and cuts what the log of a slave has after an offset.
+    """
+    elected = core.elected
+    assert elected is not None
+    options, identity, log, fs = core.options, core.identity, core.store.log, core.fs
     root, topics = options.store_path_root_dir, core.metadata.topics
-    epochs = LogEpochs(fs, options.store_path_epoch_file or f"{root}/{EPOCH_FILE}", store.log)
+    epochs = LogEpochs(fs, options.store_path_epoch_file or f"{root}/{EPOCH_FILE}", log)
     epochs.load()
     path = options.store_path_broker_identity or f"{root}/{IDENTITY_FILE}"
 
@@ -41,10 +58,35 @@ def wire_controller(core: Core, known: KnownMaster, elected: Elected) -> Control
 
     membership = Membership(
         options, identity, core.role, Enrolment(fs, path, identity, core.clock), epochs, elected, known,
-        _end_of(core), began, core.open_client,
+        lambda: log.end, began, core.open_client,
     )  # fmt: skip
-    return Controlled(membership, epochs, elected, (membership, EpochHandlers(identity, epochs, store.log)))
+    terms = SwitchTerms(options.ha_send_heartbeat_interval / 1000, options.ha_housekeeping_interval / 1000)
+    sync_flush = options.flush_disk_type == "SYNC_FLUSH"
+
+    def master_end(now: float) -> MasterEnd:
+        return MasterEnd(terms, lambda: bounds_of(log), epochs.now, epochs.last, lambda: elected.confirm_offset, now)
+
+    async def cut_all(offset: int) -> None:
+        await cut(offset)
+        elected.cut(offset)
+
+    def new_dialogue(replica: Replica) -> Dialogue:
+        return SwitchDialogue(
+            replica, terms, epochs,
+            lambda: SlaveHello(options.sync_from_last_file, options.async_learner, core.role.now.broker_id),
+            cut_all, elected.confirmed, sync_flush=sync_flush,
+        )  # fmt: skip
+
+    # Where the HA port is, is asked with a request that also tells a slave of a master. Only Controllers may do that.
+    requests = MemberHandlers(core.role, identity, core.store, by_namesrv, membership.look_soon)
+    return Controlled(
+        membership, SwitchFinder(known, core.open_client),
+        switch_sessions(master_end, Followers(core.acks, membership.leading)), new_dialogue,
+        (membership, EpochHandlers(identity, epochs, log), requests),
+    )  # fmt: skip
 
 
-def _end_of(core: Core) -> Callable[[], int]:
-    return lambda: core.store.log.end
+async def no_cut(offset: int) -> None:
+    """Not there yet."""
+    await trio.lowlevel.checkpoint()
+    raise NotImplementedError

@@ -10,7 +10,7 @@ from broker.options import BrokerOptions
 from broker.part import Part
 from broker.registration.heartbeats import Heartbeats
 from broker.registration.pre_online import PreOnline
-from broker.replication.find_master import MasterFinder
+from broker.replication.find_master import MasterFinder, Target
 from broker.replication.ha_status import HaHandlers
 from broker.replication.hand_over import HandOver
 from broker.replication.hello import VERSION, Hello
@@ -20,15 +20,17 @@ from broker.replication.master import Master
 from broker.replication.member_requests import MemberHandlers
 from broker.replication.members import Members
 from broker.replication.part import Replication
+from broker.replication.plain_dialogue import PlainDialogue, plain_sessions
 from broker.replication.progress import SlaveProgress
 from broker.replication.refusals import SlaveRefusals
 from broker.replication.replica import Replica
 from broker.replication.role import Kind, Role
+from broker.replication.sides import Dialogue, NewMasterSide
 from broker.replication.slave import Slave
 from broker.replication.slave_sync import SlaveSync
 from broker.replication.stats import ReplicationStats
 from broker.replication.watch_metadata import MetadataWatch
-from broker.wiring.controller import wire_controller
+from broker.wiring.controller import no_cut, wire_controller
 from broker.wiring.core import Core
 from remoting.net.client import RemotingClient
 from remoting.net.transport import Listener
@@ -63,28 +65,24 @@ def wire_replication(
     """Make the parts. ``listeners`` and ``listen`` are the HA port, see `Replication`."""
     options, store, metadata, role, clock = core.options, core.store, core.metadata, core.role, core.clock
     known, progress, members = KnownMaster(), SlaveProgress(), Members(core.identity.broker_id)
-    finder, terms = MasterFinder(known, options, core.open_client), link_terms(options)
     stats = ReplicationStats(core.acks, core.durability, lambda: store.log.end, clock)
     watch = MetadataWatch(metadata)
     acting = _acting(core, known, members)
-    controlled = wire_controller(core, known, core.elected) if core.elected is not None else None
+    link = _controlled_link(core, known) if core.elected is not None else _plain_link(core, known, acting.prepare)
     online = acting.hand_over.master_is_online if acting.hand_over else trio.lowlevel.checkpoint
     sync = SlaveSync(known, metadata, core.persister, lambda: store.log.raw_end, online, core.open_client)
+    guard, sync_flush = core.flusher.one_at_a_time, options.flush_disk_type == "SYNC_FLUSH"
 
     def new_slave() -> Slave:
-        who = core.identity
+        replica = Replica(store)
         return Slave(
-            Replica(store), terms,
-            Hello(VERSION, who.cluster_name, who.broker_name, who.broker_id, who.addr, b""),
-            finder.find, core.turn_end, lambda: known.ask_again(),
-            core.flusher.flush if options.flush_disk_type == "SYNC_FLUSH" else None,
-            progress, clock, core.flusher.one_at_a_time, last_file=options.sync_from_last_file,
-            connect=core.tls.connect,
+            replica, link.new_dialogue(replica), link.find, core.turn_end, lambda: known.ask_again(),
+            core.flusher.flush if sync_flush else None, progress, clock, guard, connect=core.tls.connect,
         )  # fmt: skip
 
     log = Replication(
-        role, Master(store.log, core.acks, terms, lambda: _ha_rate(options)), new_slave, sync, listeners, listen,
-        trio.lowlevel.checkpoint if controlled is None else controlled.membership.prepare_to_lead,
+        role, Master(store.log, link.new_session, lambda: _ha_rate(options)), new_slave, sync, listeners, listen,
+        link.before_leading,
     )  # fmt: skip
 
     def role_changed(before: Role, now: Role) -> None:
@@ -95,22 +93,60 @@ def wire_replication(
 
     role.observe(role_changed)
     role.observe(log.role_changed)
-    known.on_change += [finder.changed, sync.master_moved]
-    if controlled is not None:
+    known.on_change += [link.changed, sync.master_moved]
+    if core.elected is not None:
         known.on_change.append(log.master_moved)
-        known.ask_again = controlled.membership.look_soon
     for table in (
         metadata.topics, metadata.groups, metadata.delay_offsets, metadata.request_modes, metadata.users, metadata.acls,
     ):  # fmt: skip
         table.on_change.append(watch.changed)
     others = (
-        watch, HaHandlers(role, store, stats, progress, clock), SlaveRefusals(role), *acting.parts,
-        *(controlled.parts if controlled is not None else ()),
+        watch, HaHandlers(role, store, stats, progress, clock), SlaveRefusals(role), *acting.parts, *link.parts,
     )  # fmt: skip
-    by_namesrv, prepare = known, acting.prepare
-    if controlled is not None:
-        by_namesrv, prepare = KnownMaster(), controlled.membership.wait_enrolled
-    return Replicated(log, others, known, by_namesrv, members, stats, acting.heartbeats, prepare)
+    return Replicated(log, others, known, link.by_namesrv, members, stats, acting.heartbeats, link.prepare)
+
+
+@dataclass(frozen=True)
+class _Link:
+    """What differs between sets with and without Controllers; `Replicated` has more about some of these."""
+
+    find: Callable[[], Awaitable[Target]]
+    #: The master is another one.
+    changed: Callable[[], None]
+    new_session: NewMasterSide
+    new_dialogue: Callable[[Replica], Dialogue]
+    before_leading: Callable[[], Awaitable[None]]
+    by_namesrv: KnownMaster
+    prepare: Callable[[RemotingClient], Awaitable[None]] | None
+    parts: tuple[Part, ...] = ()
+
+
+def _plain_link(core: Core, known: KnownMaster, prepare: Callable[[RemotingClient], Awaitable[None]] | None) -> _Link:
+    options, who = core.options, core.identity
+    finder, terms = MasterFinder(known, options, core.open_client), link_terms(options)
+
+    def new_dialogue(replica: Replica) -> Dialogue:
+        return PlainDialogue(
+            replica, terms, Hello(VERSION, who.cluster_name, who.broker_name, who.broker_id, who.addr, b""),
+            core.flusher.one_at_a_time, sync_flush=options.flush_disk_type == "SYNC_FLUSH",
+            last_file=options.sync_from_last_file,
+        )  # fmt: skip
+
+    return _Link(
+        finder.find, finder.changed, plain_sessions(core.store.log, core.acks, terms), new_dialogue,
+        trio.lowlevel.checkpoint, known, prepare,
+    )  # fmt: skip
+
+
+def _controlled_link(core: Core, known: KnownMaster) -> _Link:
+    by_namesrv = KnownMaster()
+    controlled = wire_controller(core, known, by_namesrv, no_cut)
+    membership = controlled.membership
+    known.ask_again = membership.look_soon
+    return _Link(
+        controlled.finder.find, controlled.finder.changed, controlled.new_session, controlled.new_dialogue,
+        membership.prepare_to_lead, by_namesrv, membership.wait_enrolled, controlled.parts,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,12 @@ class Elections:
 
     async def run(self) -> None:
         """Elect until cancelled."""
-        async with trio.open_nursery() as self._nursery:
-            self._nursery.start_soon(self._scan)
-            self._nursery.start_soon(self._look_now_and_then)
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._scan)
+                self._nursery.start_soon(self._look_now_and_then)
+        finally:
+            self._nursery = None  # connections that close from now on are those of a Controller that stops
 
     def hear(self, heard: Heard[Channel]) -> None:
         """A heartbeat came."""

@@ -24,9 +24,12 @@ from broker.replication.autoswitch.frames import (
     encode_master_hello,
     encode_slave_hello,
 )
-from broker.replication.frames import PLAIN_CHUNK_BYTES
+from broker.replication.frames import CHUNK_BYTES
 from broker.replication.link import RESYNC, Bounds, Range
 from mqcommon.errors import ProtocolError, ReplicationRefused
+
+# A slave is told of a confirm offset that has moved after this time, if nothing else is sent to it.
+CONFIRM_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,6 @@ class SwitchTerms:
 
     heartbeat_s: float = 5.0
     timeout_s: float = 20.0
-    chunk_bytes: int = PLAIN_CHUNK_BYTES
 
 
 class MasterEnd:
@@ -54,6 +56,8 @@ class MasterEnd:
         self._epoch = epoch
         self._confirm_offset = confirm_offset
         self._heard = self._said = now
+        # The confirm offset that was sent last.
+        self._told = -1
         self._reader = SlaveReader()
         self._output = b""
         self._shook_hands = False
@@ -61,6 +65,11 @@ class MasterEnd:
         self.next_offset = -1
         # The slave has the log up to here; -1 before its first report.
         self.acked = -1
+
+    @property
+    def has_no_output(self) -> bool:
+        """Whether `take_output` would return nothing."""
+        return not self._output
 
     @property
     def slave(self) -> SlaveHello | None:
@@ -84,8 +93,8 @@ class MasterEnd:
         output, self._output = self._output, b""
         return output
 
-    def next_range(self, now: float) -> Range | None:
-        """What to send now: bytes of one epoch and one file, a heartbeat (size 0), or None."""
+    def next_range(self, now: float, most: int = CHUNK_BYTES) -> Range | None:
+        """What to send now: up to ``most`` bytes of one epoch and one file, a heartbeat (size 0), or None."""
         bounds, at = self._bounds(), self.next_offset
         if at < 0 or (at >= bounds.end and now < self.beat_at()):
             return None
@@ -94,10 +103,10 @@ class MasterEnd:
         epoch = self._epochs.at(at)
         file_left = bounds.file_bytes - (at - bounds.start) % bounds.file_bytes
         epoch_left = self._epochs.end_of(epoch.epoch, bounds.end) - at
-        size = max(min(self._terms.chunk_bytes, file_left, epoch_left), 0)
-        self._said = now
+        size = max(min(most, file_left, epoch_left), 0)
+        self._said, self._told = now, self._confirm_offset()
         self.next_offset = at + size
-        return Range(encode_header(at, size, epoch, self._confirm_offset()), at, size)
+        return Range(encode_header(at, size, epoch, self._told), at, size)
 
     def check(self, now: float) -> None:
         """ProtocolError when the slave has been silent for too long."""
@@ -105,8 +114,10 @@ class MasterEnd:
             raise ProtocolError(f"nothing was received from it for {self._terms.timeout_s:.0f} s")
 
     def beat_at(self) -> float:
-        """When `next_range` gives a heartbeat."""
-        return self._said + self._terms.heartbeat_s if self.next_offset >= 0 else inf
+        """When `next_range` gives a heartbeat: soon when the slave does not know the confirm offset."""
+        if self.next_offset < 0:
+            return inf
+        return self._said + (CONFIRM_S if self._confirm_offset() > self._told else self._terms.heartbeat_s)
 
     def silent_at(self) -> float:
         """When `check` raises, unless something comes before."""
@@ -143,7 +154,8 @@ class SlaveEnd:
         self._end = end if end > start else None
         self._reported = -1
         self._output = encode_slave_hello(hello)
-        self._follows = False
+        # Whether the master was told from where on it is to send the log.
+        self.follows = False
         # Where the log must be cut before it can follow; None when that is not known, or done.
         self.cut_at: int | None = None
         # All before this is in each log that an election can choose.
@@ -160,7 +172,7 @@ class SlaveEnd:
                 self._epochs.begin(piece.epoch, piece.epoch_start)
                 self._end = piece.offset + len(piece.data)
                 pieces.append(piece)
-        if self._reader.hello is not None and not self._follows and self.cut_at is None:
+        if self._reader.hello is not None and not self.follows and self.cut_at is None:
             self.cut_at = self._common_end(self._reader.hello)
         return pieces
 
@@ -170,24 +182,24 @@ class SlaveEnd:
         assert at is not None
         self._epochs.cut_to(at)
         self._end = at or None
-        self._follows = True
+        self.follows = True
         self._report(at, now)
 
     def report(self, offset: int, now: float) -> None:
         """Report that this slave has the log up to ``offset``."""
-        if self._follows and offset > self._reported:
+        if self.follows and offset > self._reported:
             self._report(offset, now)
 
     def tick(self, now: float) -> None:
         """Send a heartbeat if it is due. ProtocolError when the master has been silent for too long."""
         if now >= self._heard + self._terms.timeout_s:
             raise ProtocolError(f"nothing was received from the master for {self._terms.timeout_s:.0f} s")
-        if self._follows and now >= self._said + self._terms.heartbeat_s:
+        if self.follows and now >= self._said + self._terms.heartbeat_s:
             self._report(self._reported, now)
 
     def wake_at(self) -> float:
         """When `tick` has something to do."""
-        return min(self._heard + self._terms.timeout_s, self._said + self._terms.heartbeat_s if self._follows else inf)
+        return min(self._heard + self._terms.timeout_s, self._said + self._terms.heartbeat_s if self.follows else inf)
 
     def take_output(self) -> bytes:
         output, self._output = self._output, b""
@@ -210,7 +222,7 @@ class SlaveEnd:
 
     def _check(self, piece: Piece) -> None:
         hello = self._reader.hello
-        if not self._follows and (piece.data or piece.offset >= 0):
+        if not self.follows and (piece.data or piece.offset >= 0):
             raise ProtocolError("the master sent the log before it was told where to begin")
         if hello is not None and piece.epoch > hello.epoch:
             raise ProtocolError(f"the master of epoch {hello.epoch} sent a piece of epoch {piece.epoch}")

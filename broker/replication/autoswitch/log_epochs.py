@@ -8,7 +8,7 @@ import logging
 
 import trio
 
-from broker.replication.autoswitch.epochs import Epochs, decode_file, encode_file
+from broker.replication.autoswitch.epochs import OLDER_THAN_CONTROLLER, Epochs, decode_file, encode_file
 from broker.store.log.commitlog import CommitLog
 from mqcommon.atomic import write_atomic
 from mqcommon.errors import ProtocolError, StoreCorrupt
@@ -44,12 +44,15 @@ class LogEpochs:
                 raise StoreCorrupt(self._path, 0, text) from None
         self.now.cut_to(self._log.end)
 
+    def cover_log(self) -> None:
+        """A log that is older than the Controllers of its set has epoch 0, the same in all of the set."""
+        if self._log.raw_end > self._log.start and not len(self.now):
+            self.now.begin(OLDER_THAN_CONTROLLER, 0)
+
     async def begin(self, epoch: int) -> None:
         """This broker writes in ``epoch`` from the end of its log on."""
         if self.last < epoch:
-            if self._log.end > self._log.start and not len(self.now):
-                # The log is older than its set's Controllers.
-                self.now.begin(0, self._log.start)
+            self.cover_log()
             self.now.begin(epoch, self._log.end)
             await self.save()
 

@@ -158,6 +158,8 @@ class Membership(Part):
                 if self._last is None and told.news.master_id == broker_id:
                     self._epoch_at_start = told.news.epoch
                 self._failures = 0
+                # A master needs its lease, and the Controllers choose by the logs, of which heartbeats tell.
+                await self._beat(talk, talk.controllers.leader)
                 self._take(told)
                 await self._stay(talk)
             except (RemotingError, BrokerError, ProtocolError, ConfigError) as error:
@@ -174,12 +176,14 @@ class Membership(Part):
             pause_s = self._options.sync_broker_metadata_period / 1000
             if self._must_elect or decisions.asks_for_election:
                 pause_s = ELECT_S
-                # The Controllers choose by the logs, of which heartbeats tell.
                 if await self._beat(talk, talk.controllers.leader):
                     self._take(await talk.elect(decisions.broker_id), is_elected=True)
             with trio.move_on_after(pause_s):
                 await self._look.wait()
-            self._take(await talk.look())
+            told = await talk.look()
+            if not self._lease.holds(trio.current_time()):
+                await self._beat(talk, talk.controllers.leader)
+            self._take(told)
 
     def _enrolled(self, broker_id: int) -> None:
         self._decisions = Decisions(broker_id, self._epochs.last)

@@ -14,6 +14,7 @@ from broker.replication.frames import encode_report
 from broker.replication.hello import MAGIC, MAX_HELLO_BYTES
 from broker.replication.link import LinkTerms
 from broker.replication.master import PEER_CLOSED, Master
+from broker.replication.plain_dialogue import plain_sessions
 from broker.store.store import MessageStore
 from broker.writing.acks import AckLedger
 from remoting.net.transport import Transport
@@ -31,7 +32,7 @@ class Set:
     def __init__(self, store: MessageStore, *, capacity: int = 1 << 20, rate: int = 0) -> None:
         self.store = store
         self.acks = AckLedger(1 << 20)
-        self.master = Master(store.log, self.acks, LinkTerms("c", "b"), lambda: rate)
+        self.master = Master(store.log, plain_sessions(store.log, self.acks, LinkTerms("c", "b")), lambda: rate)
         self.network = MemoryNetwork(capacity=capacity)
         self.listener = self.network.listen("127.0.0.1:10912")
         self.target = Target(self.listener.address, hello=True)

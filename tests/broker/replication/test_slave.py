@@ -15,6 +15,7 @@ from broker.replication.find_master import Target
 from broker.replication.frames import ReportReader, encode_header
 from broker.replication.hello import VERSION, Hello
 from broker.replication.link import LinkTerms
+from broker.replication.plain_dialogue import PlainDialogue
 from broker.replication.progress import SlaveProgress
 from broker.replication.replica import Replica
 from broker.replication.slave import FIRST_PAUSE_S, LOG_S, MAX_PAUSE_S, Slave
@@ -69,21 +70,23 @@ async def following(
     async def flush() -> None:
         await trio.to_thread.run_sync(store.flush)
 
+    replica, guard = Replica(store), trio.Lock()
     slave = Slave(
-        Replica(store),
-        LinkTerms(),
-        Hello(VERSION, "c", "b", 1, "127.0.0.1:1", b""),
+        replica,
+        PlainDialogue(
+            replica, LinkTerms(), Hello(VERSION, "c", "b", 1, "127.0.0.1:1", b""), guard,
+            sync_flush=sync_flush, last_file=last_file,
+        ),
         find,
         lambda: None,
         lambda: None,
         flush if sync_flush else None,
         SlaveProgress(),
         ManualClock(),
-        trio.Lock(),
-        last_file=last_file,
+        guard,
         random=random,
         connect=connect,
-    )
+    )  # fmt: skip
     async with trio.open_nursery() as nursery:
         nursery.start_soon(slave.run)
         yield slave
@@ -265,9 +268,11 @@ async def test_a_master_that_does_not_answer_is_logged_each_minute(
         raise OSError("the master at 10.0.0.1:10911 does not answer")
 
     store = open_store(MemoryFiles(), ManualClock(), SMALL_FILES)
+    replica, guard = Replica(store), trio.Lock()
+    hello = Hello(VERSION, "c", "b", 1, "", b"")
     slave = Slave(
-        Replica(store), LinkTerms(), Hello(VERSION, "c", "b", 1, "", b""), find, lambda: None, lambda: None, None,
-        SlaveProgress(), ManualClock(), trio.Lock(),
+        replica, PlainDialogue(replica, LinkTerms(), hello, guard, sync_flush=False, last_file=False), find,
+        lambda: None, lambda: None, None, SlaveProgress(), ManualClock(), guard,
     )  # fmt: skip
     with trio.move_on_after(3.5 * LOG_S):
         await slave.run()

@@ -13,6 +13,7 @@ from broker.replication.autoswitch.frames import (
     encode_slave_hello,
 )
 from broker.replication.autoswitch.link import MasterEnd, SlaveEnd, SwitchTerms
+from broker.replication.frames import PLAIN_CHUNK_BYTES
 from broker.replication.link import Bounds
 from mqcommon.errors import ProtocolError, ReplicationRefused
 from tests.broker.replication.autoswitch.test_frames import CONNECTIONS, bytes_of
@@ -76,7 +77,7 @@ def test_our_master_sends_what_the_recorded_one_sent(connection: str) -> None:
             epoch = Epoch(piece.epoch, piece.epoch_start)
             sent += encode_header(piece.offset, 0, epoch, confirmed)
             continue
-        found = master.next_range(now)
+        found = master.next_range(now, PLAIN_CHUNK_BYTES)
         assert found is not None
         sent += found.header + log[found.offset - first : found.offset - first + found.size]
     assert sent == data
@@ -95,7 +96,7 @@ class Side:
 
 def connect(master_side: Side, slave_side: Side, epoch: int, cuts: int) -> SlaveEnd:
     """Let the slave copy all, with reads of up to ``cuts`` bytes."""
-    terms = SwitchTerms(chunk_bytes=7)
+    terms = SwitchTerms()
     master = MasterEnd(terms, lambda: Bounds(0, len(master_side.data), 16), master_side.epochs, epoch, lambda: 3, 0.0)
     slave = SlaveEnd(terms, SlaveHello(False, False, 2), slave_side.epochs, start=0, end=len(slave_side.data), now=0.0)
     is_moving = True
@@ -103,7 +104,7 @@ def connect(master_side: Side, slave_side: Side, epoch: int, cuts: int) -> Slave
         up, down = slave.take_output(), master.take_output()
         for at in range(0, len(up), cuts):
             master.receive(up[at : at + cuts], 0.0)
-        while found := master.next_range(0.0):
+        while found := master.next_range(0.0, 7):
             down += found.header + master_side.data[found.offset : found.offset + found.size]
         for at in range(0, len(down), cuts):
             for piece in slave.receive(down[at : at + cuts], 0.0):

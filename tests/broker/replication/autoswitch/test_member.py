@@ -31,6 +31,10 @@ class Log:
     start: int = 0
     end: int = 0
 
+    @property
+    def raw_end(self) -> int:
+        return self.end
+
 
 @dataclass
 class Member:

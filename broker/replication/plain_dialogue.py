@@ -1,0 +1,68 @@
+"""How a connection begins in a set without a Controller: with a hello where the master is a Skylark broker."""
+
+import os
+from collections.abc import Callable
+
+import trio
+
+from broker.replication.find_master import Target
+from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello
+from broker.replication.link import LinkTerms, MasterLink, SlaveLink
+from broker.replication.pieces import bounds_of, tails_of
+from broker.replication.replica import Replica
+from broker.replication.session import MasterSession, SlaveSession
+from broker.replication.sides import NewMasterSide
+from broker.store.log.commitlog import CommitLog
+from broker.writing.acks import AckLedger
+
+
+def plain_sessions(log: CommitLog, acks: AckLedger, terms: LinkTerms) -> NewMasterSide:
+    """Makes the sessions of a master of ``log``."""
+
+    def new_session(addr: str, now: float, admit: Callable[[bool], None]) -> MasterSession:
+        link = MasterLink(terms, lambda: bounds_of(log), os.urandom(NONCE_BYTES), now)
+        return MasterSession(link, acks, addr, now, admit)
+
+    return new_session
+
+
+class PlainDialogue:
+    """``guard`` is held while the log begins at another offset; ``last_file``: copy only the master's last file."""
+
+    def __init__(
+        self, replica: Replica, terms: LinkTerms, who: Hello, guard: trio.Lock, *, sync_flush: bool, last_file: bool
+    ) -> None:
+        self._replica = replica
+        self._terms = terms
+        self._who = who
+        self._guard = guard
+        self._sync_flush = sync_flush
+        self._last_file = last_file
+
+    async def begin(self, target: Target) -> SlaveSession:
+        """The session of a new connection."""
+        return SlaveSession(await self._new_link(target), sync_flush=self._sync_flush)
+
+    async def _new_link(self, target: Target) -> SlaveLink:
+        log = self._replica.log
+        if not target.hello:
+            if self._replica.is_empty and not self._last_file and target.begin is not None:
+                async with self._guard:
+                    await trio.to_thread.run_sync(self._begin_plain, target.begin)
+            begin = log.start if log.chain.segments else 0
+            return SlaveLink(self._terms, trio.current_time(), start=log.start, end=log.raw_end, begin=begin)
+        start, end = log.start, log.raw_end
+        tails = await trio.to_thread.run_sync(tails_of, log, start, end)
+        claim = Claim(b"", start, end, log.chain.segment_bytes, self._last_file, tails)
+        hello = Hello(
+            VERSION, self._who.cluster, self._who.broker, self._who.broker_id, self._who.addr, os.urandom(NONCE_BYTES)
+        )
+        return SlaveLink(self._terms, trio.current_time(), start=start, end=end, hello=hello, claim=claim)
+
+    def _begin_plain(self, begin: int) -> None:
+        """Prepare an empty log to copy the whole log of a RocketMQ master, and not only its last file."""
+        self._replica.begin_at(begin)
+        if not begin:
+            # A RocketMQ master takes offset 0 as a request for its last file, so ask from offset 1. The byte before is
+            # known: a log begins with the size of a record, which is below 16 MiB, so its first byte is 0.
+            self._replica.append(memoryview(b"\0"))

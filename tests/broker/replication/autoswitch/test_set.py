@@ -1,0 +1,120 @@
+"""Whole brokers in Controller mode with a real Controller and NameServer: masters that die, and logs that stay equal."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from broker.registration import registrar as registrar_module
+from broker.replication import slave as slave_module
+from remoting.net.call import Remote, call
+from remoting.net.client import RemotingClient
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers.namesrv import GetRouteInfoRequestHeader
+from remoting.protocol.requests.admin import GET_BROKER_HA_STATUS
+from remoting.protocol.requests.namesrv import GET_ROUTEINFO_BY_TOPIC
+from tests.broker.replication.sets import Running, broker, namesrv
+from tests.broker.running import send_request
+from tests.namesrv.controller.controllers import open_controllers
+from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registrar_module, "MASTERLESS_S", 0.02)
+    monkeypatch.setattr(slave_module, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(slave_module, "MAX_PAUSE_S", 0.05)
+
+
+class Set:
+    """Brokers of one name, with the options of all."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+
+    def broker(self, fs: MemoryFiles | None = None, **options: Any) -> Any:
+        """A broker that runs until the end of the block."""
+        return broker(fs or MemoryFiles(), **{**self.options, **options})
+
+
+@asynccontextmanager
+async def controlled(**options: Any) -> AsyncIterator[Set]:
+    async with namesrv() as addr, open_controllers("n0") as controllers:
+        yield Set(
+            {
+                "namesrv_addr": addr, "enable_controller_mode": True, "broker_heartbeat_interval": 100,
+                "controller_heart_beat_timeout_mills": 60_000,
+                "controller_addr": ";".join(controllers.addrs.values()), "all_ack_in_sync_state_set": True, **options,
+            }
+        )  # fmt: skip
+
+
+async def leads(one: Running) -> None:
+    await until(lambda: one.broker.role.now.is_master, "it leads")
+
+
+async def sent(one: Running, body: bytes) -> None:
+    """Sent, and acknowledged by all of the SyncStateSet."""
+    answer = await one.client.invoke(one.addr, send_request("T", body), 10_000)
+    assert answer.code == ResponseCode.SUCCESS, answer
+
+
+async def is_in_sync(one: Running, count: int) -> None:
+    async def enough() -> bool:
+        status = (await call(Remote(one.client, one.addr, 5_000), GET_BROKER_HA_STATUS)).body()
+        return status.in_sync_slave_nums == count
+
+    await until(enough, f"{count} slaves")
+
+
+async def routed(namesrv_addr: str, client: RemotingClient, master: str) -> None:
+    """Clients find the master."""
+
+    async def found() -> bool:
+        at = Remote(client, namesrv_addr, 5_000)
+        answer = await call(at, GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader("T"))
+        return [row.broker_addrs.get(0) for row in answer.body().broker_datas] == [master]
+
+    await until(found, f"clients are sent to {master}")
+
+
+async def test_a_slave_takes_over_with_all_that_was_acknowledged_and_the_old_master_follows_it() -> None:
+    async with controlled() as brokers, AsyncExitStack() as stack:
+        one = await stack.enter_async_context(brokers.broker())
+        await leads(one)
+        two = await stack.enter_async_context(brokers.broker())
+        for number in range(20):
+            await sent(one, b"%d" % number)
+        await is_in_sync(one, 1)
+        await two.has("T", 20)
+        left = one.kill()
+        await leads(two)
+        await routed(brokers.options["namesrv_addr"], two.client, two.addr)
+        await sent(two, b"20")
+        one = await stack.enter_async_context(brokers.broker(left))
+        assert await one.has("T", 21) == [b"%d" % number for number in range(21)]
+        await sent(two, b"21")
+        await until(lambda: one.log() == two.log(), "equal logs")
+
+
+async def test_what_a_dead_master_alone_had_is_cut_off_and_saved() -> None:
+    async with controlled(all_ack_in_sync_state_set=False, in_sync_replicas=1) as brokers, AsyncExitStack() as stack:
+        one = await stack.enter_async_context(brokers.broker())
+        await leads(one)
+        two = await stack.enter_async_context(brokers.broker())
+        await sent(one, b"common")
+        await is_in_sync(one, 1)
+        await two.has("T", 1)
+        of_two = two.kill()
+        for number in range(5):
+            await sent(one, b"lost %d" % number)
+        of_one = one.kill()
+        two = await stack.enter_async_context(brokers.broker(of_two))
+        await leads(two)
+        await sent(two, b"kept")
+        one = await stack.enter_async_context(brokers.broker(of_one))
+        assert await one.has("T", 2) == [b"common", b"kept"]
+        await until(lambda: one.log() == two.log(), "equal logs")
+        assert any(b"lost 4" in one.fs.read(f"/store/cut/{name}") for name in one.fs.listdir("/store/cut"))
