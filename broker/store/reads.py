@@ -1,13 +1,12 @@
 """The reads of a store: messages of a queue, by key, by time and by place, and the ends of queues.
 
-In Controller mode consumers see no message that ends after `ReadableStore.confirmed`: reads for them are named
+In Controller mode consumers see no message that ends after `Reads.confirmed`: reads for them are named
 "visible", or are given it. The broker itself may read such messages. What it stores because of them stands after them,
 and is cut with them.
 """
 
 from collections.abc import Callable
 
-from broker.store.durable import DurableStore
 from broker.store.filter import ALL, Filter
 from broker.store.index.index import Index
 from broker.store.log.commitlog import CommitLog
@@ -15,17 +14,17 @@ from broker.store.query import KeyQuery, QueryResult, first_store_time, offset_b
 from broker.store.queue.queues import Queues
 from broker.store.reader import GetResult, read_queue
 from broker.store.visible import visible_end
-from mqcommon.files import FileSystem
 from mqcommon.message.record import decode_record, record_physical_offset
 
 
-class ReadableStore(DurableStore):
-    """A durable store that is read."""
+class Reads:
+    """What a store has for its readers."""
 
-    def __init__(self, fs: FileSystem, directory: str, log: CommitLog, queues: Queues, index: Index) -> None:
-        super().__init__(fs, directory, log, queues, index)
-        #: Up to where the log is confirmed; None without Controller mode.
-        self.confirmed: Callable[[], int] | None = None
+    log: CommitLog
+    queues: Queues
+    index: Index
+    #: Up to where the log is confirmed; None without Controller mode.
+    confirmed: Callable[[], int] | None
 
     @property
     def safe_end(self) -> int:

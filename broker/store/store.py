@@ -13,6 +13,7 @@ from functools import partial
 
 from broker.store.abort import read_abort, remove_abort, write_abort
 from broker.store.checkpoint import Checkpoint
+from broker.store.durable import DurableStore
 from broker.store.index.index import Index
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.file_size import refuse_other_size
@@ -24,7 +25,7 @@ from broker.store.queue.ends import read_queue_ends, write_queue_ends
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.queue.queues import Queues
 from broker.store.queue.tags import TagCodes
-from broker.store.reads import ReadableStore
+from broker.store.reads import Reads
 from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, RequestRefused, StoreLocked
@@ -56,7 +57,7 @@ class StoreOptions:
     delay_levels: DelayLevels = DEFAULT
 
 
-class MessageStore(ReadableStore):
+class MessageStore(DurableStore, Reads):
     """A store. `open` recovers it if needed; after `close` the next `open` has nothing to recover."""
 
     def __init__(self, fs: FileSystem, options: StoreOptions, clock: Clock, store_host: bytes) -> None:
@@ -75,6 +76,7 @@ class MessageStore(ReadableStore):
         self.tag_codes = TagCodes(options.delay_levels)
         # Queues for which held pulls may wait and that got messages since the owner of the pulls last looked.
         self.arrived: set[ConsumeQueue] = set()
+        self.confirmed = None
         self.put_bytes = 0
         # Name of the part that refuses messages -> reason.
         self._refusals: dict[str, str] = {}

@@ -4,23 +4,13 @@ Invariant: SUCCESS is sent only when the message is on disk (SYNC_FLUSH) and eno
 An answer waits in `GroupCommit` for the disk, then in `AckLedger` for the slaves. The deadline for the slaves is set
 when the message is stored, so a slow disk does not prolong it. The message is stored in all four outcomes, so a retry
 after the last three makes a duplicate:
-- SUCCESS: at once with neither SYNC_FLUSH nor SYNC_MASTER, and for a producer that says WAIT=false.
+- SUCCESS: at once with neither SYNC_FLUSH nor SYNC_MASTER, and with WAIT=false.
 - FLUSH_DISK_TIMEOUT: the disk was late; the slaves, if any are needed, have the message.
 - FLUSH_SLAVE_TIMEOUT: the slaves were late, and perhaps the disk, too.
 - SLAVE_NOT_AVAILABLE: too few slaves are in sync, so the answer does not wait for them.
-
-A broker that a Controller elected (elected.py) waits as a SYNC_MASTER does, whatever its brokerRole. These differ:
-- With allAckInSyncStateSet an answer waits until the log is confirmed, so until all members of the SyncStateSet have
-  the message; inSyncReplicas does not count then. The master of a set without slaves confirms its messages itself.
-- minInSyncReplicas counts the members of the SyncStateSet, not the slaves that lag little.
-- Without its lease it stores no message and sends no SUCCESS: FLUSH_SLAVE_TIMEOUT instead. That is asked at each
-  answer that comes through here, and before each message, also if its producer does not wait.
-As in RocketMQ, a producer that says WAIT=false is not refused for minInSyncReplicas.
-
 A broker that is demoted hears of no copies, so the answers that wait for slaves end with FLUSH_SLAVE_TIMEOUT: the new
 master may or may not have the message. An answer that still waits for the disk at that time ends the same way.
-`admit` refuses, before it is stored, a message that fewer than minInSyncReplicas brokers would hold.
-Neighbours: group_commit.py, acks.py, confirm_waits.py.
+Neighbours: elected.py (the rules of Controller mode), group_commit.py, acks.py, confirm_waits.py.
 """
 
 import logging
@@ -115,7 +105,10 @@ class Durability:
                 self._commits.expire(math.inf)
 
     def admit(self, end: int, properties: bytes) -> None:
-        """Called before a message is put at ``end`` of the log; RequestRefused when it must not be stored."""
+        """Called before a message is put at ``end`` of the log; RequestRefused when it must not be stored.
+
+        Fewer than minInSyncReplicas brokers would hold it, too many wait already, or the lease is over.
+        """
         elected = self._elected
         if elected is not None and not elected.is_leased:
             raise RequestRefused(*NO_LEASE)

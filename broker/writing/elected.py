@@ -1,9 +1,13 @@
-"""What the Controller's choice of a master means for writes and reads.
+"""What the Controller's choice of a master means for writes and reads. A broker without Controller mode has none of it.
 
-Replication sets it; Durability and those who read for consumers look at it. A broker without Controller mode has none.
+Replication sets it; Durability and those who read for consumers look at it.
 - Consumers see no message that ends after ``confirm_offset``: all before it is in each log that an election can choose.
-- No message is acknowledged after ``lease_until``: by then the Controller may have elected another master. Whoever
-  acknowledges asks `is_leased` at that moment, since this process may have been stopped for long.
+- Without its lease this broker stores no message, not even with WAIT=false, and sends no SUCCESS but
+  FLUSH_SLAVE_TIMEOUT: the Controller may have elected another master. That is asked at that moment, since this process
+  may have been stopped for long.
+- The master waits as a SYNC_MASTER does, whatever its brokerRole. With allAckInSyncStateSet it waits until the message
+  is confirmed, so until all members of the SyncStateSet have it; inSyncReplicas does not count then.
+- minInSyncReplicas counts the members of the SyncStateSet. As in RocketMQ, WAIT=false is not refused for it.
 """
 
 import math

@@ -12,6 +12,7 @@ from remoting.protocol.bodies.connections import ConsumerConnection, ProducerCon
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.controller import BrokerReplicasInfo, ControllerMembers
+from remoting.protocol.bodies.epochs import EpochEntryCache
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.bodies.ha import HARuntimeInfo
 from remoting.protocol.bodies.route import TopicRouteData
@@ -494,3 +495,7 @@ class Admin(Facade[AsyncAdmin]):
     ) -> ControllerMembers:
         """The members of the group. ``action``: list, add (``addr``), remove or transfer (``node``)."""
         return self._loop.call(lambda admin: admin.controller_members(addrs, action, node=node, addr=addr))
+
+    def broker_epochs(self, addr: str) -> EpochEntryCache:
+        """Which master of its set wrote which part of a broker's log; BrokerError 3 when it has no Controllers."""
+        return self._loop.call(lambda admin: admin.broker_epochs(addr))

@@ -27,6 +27,7 @@ BROKER_ORDER = (
         "option_checks",
         "delivery_options",
         "auth_options",
+        "controller_options",
         "metrics_options",
         "options",
         "file_sizes",

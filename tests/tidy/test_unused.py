@@ -18,7 +18,7 @@ SEEN_BY_TESTS = {
     "broker.broker.Broker.ha_addr",
     "broker.meta.consumer_offsets.ConsumerOffsets.dirty",
     "broker.replication.slave_sync.SlaveSync.rounds",
-    "broker.store.reads.ReadableStore.query",
+    "broker.store.reads.Reads.query",
     "remoting.net.server.Server.codes",
 }
 # Changes of the role come from whoever runs the broker in its process.

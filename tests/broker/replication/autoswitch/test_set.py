@@ -1,4 +1,4 @@
-"""Whole brokers in Controller mode with a real Controller and NameServer: masters that die, and logs that stay equal."""
+"""Whole brokers with a real Controller and NameServer: masters that die, and logs that stay equal."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
