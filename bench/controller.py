@@ -20,7 +20,7 @@ from pathlib import Path
 import trio
 
 from bench import controller_sets
-from bench.harness import Cluster, Row, in_turn, row, show
+from bench.harness import BROKER, Cluster, Row, in_turn, row, show
 from bench.replication import broker_set, follow
 from bench.send_pull import TOPIC, awaited, make_topic, requests, run
 from scripts.controller_set import ControllerSet, running, until
@@ -199,7 +199,7 @@ def leader_rows(args: argparse.Namespace) -> Iterator[Row]:
 def two_replicas() -> Iterator[Cluster]:
     """A set of two in Controller mode, in sync."""
     with tempfile.TemporaryDirectory() as home:
-        at = ControllerSet(Path(home), brokers=2, options=OPTIONS)
+        at = ControllerSet(Path(home), brokers=2, options=OPTIONS, name=BROKER)
 
         async def master() -> Daemon:
             async with Admin(at.nameserver) as admin:

@@ -58,8 +58,10 @@ class ControllerSet:
         options: Sequence[str] = (),
         controllers: int = 3,
         controller_options: Sequence[str] = (),
+        name: str = NAME,
     ) -> None:
         self.home = home
+        self.name = name
         self.namesrv = namesrv_daemon(home)
         self._ports = [reserve() for _ in range(controllers + brokers)]
         ports = [port.number for port in self._ports]
@@ -90,7 +92,7 @@ class ControllerSet:
     def mode_options(self, number: int) -> tuple[str, ...]:
         """What makes broker ``number`` one of the set in Controller mode."""
         return (
-            "--broker-name", NAME, "--broker-id", "-1", "--enable-controller-mode", "true",
+            "--broker-name", self.name, "--broker-id", "-1", "--enable-controller-mode", "true",
             "--controller-addr", ";".join(self.controller_addrs), "--ha-listen-port", str(self.ha_ports[number]),
         )  # fmt: skip
 
@@ -139,10 +141,10 @@ class ControllerSet:
 
     async def known(self, admin: Admin) -> InSyncStateData:
         """What the Controllers know of the set. Raises one of `NOT_YET` while they cannot say."""
-        found = (await admin.sync_state_sets(self.controller_addrs, [NAME])).replicas_info_table
-        if NAME not in found:
-            raise UserError(f"the Controllers do not know {NAME}")
-        return found[NAME]
+        found = (await admin.sync_state_sets(self.controller_addrs, [self.name])).replicas_info_table
+        if self.name not in found:
+            raise UserError(f"the Controllers do not know {self.name}")
+        return found[self.name]
 
     async def leading_controller(self, admin: Admin) -> Daemon | None:
         """The Controller that leads."""
@@ -162,13 +164,13 @@ class ControllerSet:
         async def is_there() -> bool:
             try:
                 named = (await self.known(admin)).master_address
-                routed = (await admin.cluster_info()).broker_addr_table[NAME].broker_addrs.get(MASTER_ID)
+                routed = (await admin.cluster_info()).broker_addr_table[self.name].broker_addrs.get(MASTER_ID)
             except (*NOT_YET, KeyError):
                 return False
             found[:] = [each for each in self.brokers if each.addr == named == routed and each is not but]
             return bool(found)
 
-        await until(is_there, f"{NAME} has a{'nother' if but else ''} master")
+        await until(is_there, f"{self.name} has a{'nother' if but else ''} master")
         return found[0]
 
     async def until_in_sync(self, admin: Admin, count: int | None = None) -> Daemon:
@@ -195,7 +197,7 @@ class ControllerSet:
             except NOT_YET:
                 return False
 
-        await until(none, f"{NAME} has no master")
+        await until(none, f"{self.name} has no master")
 
     async def make_topic(self, admin: Admin, topic: str, queues: int = 4) -> None:
         """At the master, with its route, and copied by all slaves that run."""
