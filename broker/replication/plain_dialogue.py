@@ -11,7 +11,7 @@ from broker.replication.link import LinkTerms, MasterLink, SlaveLink
 from broker.replication.pieces import bounds_of, tails_of
 from broker.replication.replica import Replica
 from broker.replication.session import MasterSession, SlaveSession
-from broker.replication.sides import NewMasterSide
+from broker.replication.sides import Dialogue, NewMasterSide
 from broker.store.log.commitlog import CommitLog
 from broker.writing.acks import AckLedger
 
@@ -26,7 +26,7 @@ def plain_sessions(log: CommitLog, acks: AckLedger, terms: LinkTerms) -> NewMast
     return new_session
 
 
-class PlainDialogue:
+class PlainDialogue(Dialogue):
     """``guard`` is held while the log begins at another offset; ``last_file``: copy only the master's last file."""
 
     def __init__(

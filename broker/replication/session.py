@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from broker.replication.frames import CHUNK_BYTES, Piece
 from broker.replication.hello import Claim, Tail
 from broker.replication.link import MasterLink, Range, SlaveLink
+from broker.replication.sides import MasterSide, SlaveSide
 from broker.writing.acks import AckLedger, Slave
 from mqcommon.errors import ProtocolError
 
 
-class MasterSession:
+class MasterSession(MasterSide):
     """The master's end. The slave is in ``acks`` from the moment when it is accepted until `ended`.
 
     One task calls `receive`. The other calls `next_step` in a loop and does what it returns: send bytes; compare a
@@ -34,7 +35,6 @@ class MasterSession:
         self._addr = addr
         self._since = since
         self._admit = admit
-        self.check, self.beat_at, self.silent_at = link.check, link.beat_at, link.silent_at
 
     @property
     def who(self) -> str:
@@ -89,6 +89,18 @@ class MasterSession:
             self.slave.next_offset = self.link.next_offset
             self.slave.sent_bytes += size
 
+    def check(self, now: float) -> None:
+        """ProtocolError when the slave has been silent for too long."""
+        self.link.check(now)
+
+    def beat_at(self) -> float:
+        """When `next_step` gives a heartbeat."""
+        return self.link.beat_at()
+
+    def silent_at(self) -> float:
+        """When `check` raises, unless something comes before."""
+        return self.link.silent_at()
+
     def ended(self) -> None:
         """The connection is closed: the slave no longer counts as a copy."""
         self._acks.gone(self._addr)
@@ -101,13 +113,12 @@ class MasterSession:
             self.slave = self._acks.connected(self._addr, self._since, identity, link.start)
 
 
-class SlaveSession:
+class SlaveSession(SlaveSide):
     """The slave's end. With ``sync_flush`` it reports what is on disk, else what is appended."""
 
     def __init__(self, link: SlaveLink, *, sync_flush: bool) -> None:
         self.link = link
         self._sync_flush = sync_flush
-        self.tick, self.wake_at, self.take_output = link.tick, link.wake_at, link.take_output
 
     @property
     def ready(self) -> bool:
@@ -123,10 +134,31 @@ class SlaveSession:
         if not self._sync_flush:
             self.link.report(end, now)
 
-    async def settle(self) -> None:
-        """Called when what was received is appended."""
+    @property
+    def must_cut(self) -> bool:
+        """Whether `cut` is to be called: never, an administrator decides about a log that differs."""
+        return False
+
+    async def cut(self) -> None:
+        """Cut what the master does not have."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """What was received is appended."""
 
     def flushed(self, end: int, now: float) -> None:
         """An fsync ended: the log is on disk up to ``end``."""
         if self._sync_flush:
             self.link.report(end, now)
+
+    def tick(self, now: float) -> None:
+        """Send a heartbeat if it is due. ProtocolError when the master has been silent for too long."""
+        self.link.tick(now)
+
+    def wake_at(self) -> float:
+        """When `tick` has something to do."""
+        return self.link.wake_at()
+
+    def take_output(self) -> bytes:
+        """The bytes to send."""
+        return self.link.take_output()

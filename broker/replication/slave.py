@@ -88,6 +88,8 @@ class Slave:
         self._to_build = Signal()
         self._to_flush = Signal()
         self._built = Signal()
+        # Held while queues are built, and while the log is cut.
+        self._building = trio.Lock()
         self._sending = trio.Lock()
         # HA address of the master whose log is being copied; "" when there is none.
         self.following = ""
@@ -179,7 +181,11 @@ class Slave:
             self._progress.last_read_ms = self._clock.now_ms()
             for piece in await session.receive(data, now):
                 await self._append(piece.offset, piece.data)
-            await session.settle()
+            if session.must_cut:
+                await self._build_rest()
+                async with self._building:
+                    await session.cut()
+            session.settle()
             if session.ready and not self.following:
                 self.following, self.stopped = target.ha_addr, ""
                 logger.info("master %s is followed, from offset %d", target.ha_addr, replica.raw_end)
@@ -254,22 +260,26 @@ class Slave:
             self._built.set()
 
     async def _build_rest(self) -> None:
-        while True:
-            if self._replica.must_wait:
-                await trio.sleep(ENTRIES_PAUSE_S)
-                continue
-            try:
-                with resident_only():
-                    done = self._step()
-                if not done and self._replica.wants_guard:
-                    async with self._guard:
-                        with resident_only():
-                            done = self._step(guarded=True)
-                if not done:
-                    return
-            except NotResident as cold:
-                await trio.to_thread.run_sync(warm, cold)
-            await trio.lowlevel.checkpoint()
+        async with self._building:
+            while not await self._build_more():
+                await trio.lowlevel.checkpoint()
+
+    async def _build_more(self) -> bool:
+        """Build a step; whether that was the last one."""
+        if self._replica.must_wait:
+            await trio.sleep(ENTRIES_PAUSE_S)
+            return False
+        try:
+            with resident_only():
+                done = self._step()
+            if not done and self._replica.wants_guard:
+                async with self._guard:
+                    with resident_only():
+                        done = self._step(guarded=True)
+            return not done
+        except NotResident as cold:
+            await trio.to_thread.run_sync(warm, cold)
+            return False
 
 
 def _reason_of(group: BaseExceptionGroup[BaseException]) -> str:

@@ -145,6 +145,39 @@ class DurableStore:
             write_queue_ends(self._fs, self._directory, ends)
         self._ends_noted_to = self.durable_end
 
+    @property
+    def last_timestamp(self) -> int:
+        """No message was stored later."""
+        return self._last_timestamp
+
+    def mark_now(self) -> CheckpointMark:
+        """A mark for `lower_checkpoint`."""
+        index_state, end = self.index.state(), self.log.end
+        return CheckpointMark(end, self._last_timestamp, 0, 0, [], [], None, index_state, noted_to=end)
+
+    def end_was_cut(self, timestamp: int) -> None:
+        """The log now ends earlier; the last of its messages was stored at or before ``timestamp``."""
+        self._last_timestamp = min(self._last_timestamp, timestamp)
+        self._flushed_timestamp = min(self._flushed_timestamp, timestamp)
+
+    def lower_checkpoint(self, mark: CheckpointMark, ends: QueueEnds) -> None:
+        """Write a checkpoint for a log that was cut: the one on disk claims what is gone. For any thread.
+
+        Everything that ``mark`` and ``ends`` claim is on disk already, as the one before covered all entries of queues.
+        """
+        with self._must_succeed():
+            self._checkpoint.write(mark.log_offset, mark.timestamp, rocketmq_times(self.log, mark, clean=False))
+        self.note_ends(ends)
+
+    @contextmanager
+    def no_way_back(self) -> Iterator[None]:
+        """An error within leaves the store half changed: it can only be closed, and the next start ends the change."""
+        try:
+            yield
+        except (OSError, StoreError) as error:
+            self._sync_failed = True
+            raise StoreError(f"the log is cut only in part, the broker stops; its start ends that: {error}") from error
+
     def give_up_checkpoint(self, mark: CheckpointMark) -> None:
         """Abandon a checkpoint that failed: the next one covers everything in ``mark``."""
         for noted in mark.noted:

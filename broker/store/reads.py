@@ -114,6 +114,8 @@ class Reads:
     def build_index(self, limit: int) -> int:
         """Let the index catch up by at most ``limit`` messages; returns how many."""
         done = 0
+        if self.index.is_being_cut:
+            return 0
         # A step may find only the filler at the end of a file, and no message.
         while done < limit and self.index.position < self.log.end:
             done += self.index.build(self.log, limit - done)

@@ -13,6 +13,7 @@ from functools import partial
 
 from broker.store.abort import read_abort, remove_abort, write_abort
 from broker.store.checkpoint import Checkpoint
+from broker.store.cut.resume import resume_cut
 from broker.store.durable import DurableStore
 from broker.store.index.index import Index
 from broker.store.log.commitlog import CommitLog
@@ -106,12 +107,13 @@ class MessageStore(DurableStore, Reads):
         self._checkpoint = Checkpoint(fs, f"{directory}/checkpoint")
         ours = self._checkpoint.state.log_offset is not None
         refuse_other_size(fs, self.log.chain.directory, self._options.commitlog_segment_bytes, ours=ours)
+        self.index.load()
+        resume_cut(fs, directory, self._checkpoint, self.log, self.queues, self.index)
         self.log.chain.load(self._checkpoint.state.log_offset or 0)
         if self.log.chain.segments:
             # A kill may have come between the removal of a file and the sync of its directory. A later power loss must
             # not bring the file back: the noted ends of queues rely on that.
             fs.fsync_dir(self.log.chain.directory)
-        self.index.load()
         last_stop = read_abort(fs, directory)
         if last_stop is LastStop.CLEAN and self._checkpoint.state.crashed:
             last_stop = LastStop.POWER_LOSS

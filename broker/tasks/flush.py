@@ -6,8 +6,8 @@ A checkpoint follows each second, so that recovery has little of the log to read
 """
 
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 
 import trio
 
@@ -172,6 +172,16 @@ class Flusher(Part):
     def index_may_lag(self, most_bytes: int) -> None:
         """Set how far the index may be behind the log before it takes time from other work."""
         self._may_be_behind = most_bytes
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Let nothing be flushed, and no file of queues or index be written or removed."""
+        async with self.one_at_a_time, self._flushing:
+            yield
+
+    def forget_waits(self, log_end: int) -> None:
+        """The log will be cut at ``log_end``: fail the sends that wait for bytes after it."""
+        self._commits.cut(log_end)
 
     async def stop(self) -> None:
         """Make all stored messages durable. If no file descriptor is left, the store's close does it."""

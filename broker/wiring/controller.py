@@ -1,9 +1,7 @@
 """The parts of a broker whose master the Controllers choose."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-
-import trio
 
 from broker.part import Part
 from broker.replication.autoswitch.enrolment import Enrolment
@@ -19,6 +17,7 @@ from broker.replication.member_requests import MemberHandlers
 from broker.replication.pieces import bounds_of
 from broker.replication.replica import Replica
 from broker.replication.sides import Dialogue, NewMasterSide
+from broker.tasks.cut import LogCutter
 from broker.wiring.core import Core
 from remoting.protocol.bodies.data_version import DataVersion
 
@@ -36,13 +35,8 @@ class Controlled:
     parts: tuple[Part, ...]
 
 
-def wire_controller(
-    core: Core, known: KnownMaster, by_namesrv: KnownMaster, cut: Callable[[int], Awaitable[None]]
-) -> Controlled:
-    """Make them. ``known`` gets the master's address. StoreCorrupt when the file of epochs is damaged.
-
-    ``cut`` saves and cuts what the log of a slave has after an offset.
-    """
+def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster) -> Controlled:
+    """Make them. ``known`` gets the master's address. StoreCorrupt when the file of epochs is damaged."""
     elected = core.elected
     assert elected is not None
     options, identity, log, fs = core.options, core.identity, core.store.log, core.fs
@@ -66,15 +60,17 @@ def wire_controller(
     def master_end(now: float) -> MasterEnd:
         return MasterEnd(terms, lambda: bounds_of(log), epochs.now, epochs.last, lambda: elected.confirm_offset, now)
 
-    async def cut_all(offset: int) -> None:
-        await cut(offset)
+    cutter = LogCutter(fs, root, core.store, core.flusher)
+
+    async def cut(offset: int) -> None:
+        await cutter.cut(offset)
         elected.cut(offset)
 
     def new_dialogue(replica: Replica) -> Dialogue:
         return SwitchDialogue(
             replica, terms, epochs,
             lambda: SlaveHello(options.sync_from_last_file, options.async_learner, core.role.now.broker_id),
-            cut_all, elected.confirmed, sync_flush=sync_flush,
+            cut, elected.confirmed, sync_flush=sync_flush,
         )  # fmt: skip
 
     # Where the HA port is, is asked with a request that also tells a slave of a master. Only Controllers may do that.
@@ -84,9 +80,3 @@ def wire_controller(
         switch_sessions(master_end, Followers(core.acks, membership.leading)), new_dialogue,
         (membership, EpochHandlers(identity, epochs, log), requests),
     )  # fmt: skip
-
-
-async def no_cut(offset: int) -> None:
-    """Not there yet."""
-    await trio.lowlevel.checkpoint()
-    raise NotImplementedError

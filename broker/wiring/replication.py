@@ -30,7 +30,7 @@ from broker.replication.slave import Slave
 from broker.replication.slave_sync import SlaveSync
 from broker.replication.stats import ReplicationStats
 from broker.replication.watch_metadata import MetadataWatch
-from broker.wiring.controller import no_cut, wire_controller
+from broker.wiring.controller import wire_controller
 from broker.wiring.core import Core
 from remoting.net.client import RemotingClient
 from remoting.net.transport import Listener
@@ -140,7 +140,7 @@ def _plain_link(core: Core, known: KnownMaster, prepare: Callable[[RemotingClien
 
 def _controlled_link(core: Core, known: KnownMaster) -> _Link:
     by_namesrv = KnownMaster()
-    controlled = wire_controller(core, known, by_namesrv, no_cut)
+    controlled = wire_controller(core, known, by_namesrv)
     membership = controlled.membership
     known.ask_again = membership.look_soon
     return _Link(

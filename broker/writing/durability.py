@@ -67,8 +67,6 @@ class Durability:
         self._acks = acks
         self._elected = elected
         self._confirms = None if elected is None else ConfirmWaits(elected)
-        if elected is not None:
-            elected.on_cut.append(commits.cut)
         self._options = options
         self._double_write = double_write = double_write or elected is not None
         self.max_waiting = max_waiting

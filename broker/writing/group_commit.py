@@ -32,16 +32,18 @@ class GroupCommit:
         self.reached = reached
         return self._end_up_to(reached, in_time=True)
 
-    def cut(self, offset: int) -> None:
-        """The log was cut at ``offset``, while no send waited: what comes there next is not on disk yet."""
-        self.reached = min(self.reached, offset)
-
     def give_up(self, reached: int) -> int:
         """Fail the waits up to ``reached``: an fsync failed, so it stays unknown whether these messages are durable.
 
         Returns how many waits this ended.
         """
         return self._end_up_to(reached, in_time=False)
+
+    def cut(self, end: int) -> None:
+        """The log will end at ``end``: fail the waits for what follows."""
+        self.reached = min(self.reached, end)
+        while self._rows and self._rows[-1][0] > end:
+            self._rows.pop()[2](False)
 
     def expire(self, now: float) -> int:
         """Fail the waits whose deadline has passed; returns how many."""

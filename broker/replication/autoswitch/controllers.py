@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import trio
 
@@ -19,8 +19,6 @@ logger = logging.getLogger(__name__)
 TIMEOUT_MS = 3_000
 # How long to wait for those that do not say that they lead, while nobody does.
 FIND_MS = 500
-
-H = TypeVar("H")
 
 
 class Controllers:

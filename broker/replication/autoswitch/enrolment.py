@@ -29,11 +29,6 @@ class Enrolment:
         self._identity = identity
         self._clock = clock
 
-    def kept(self) -> int | None:
-        """The id that this broker has; None when it has none yet. Blocks. Raises ConfigError for another's file."""
-        found = self._read(self._path)
-        return None if found is None else found.broker_id
-
     async def enrol(self, controllers: Controllers) -> int:
         """The id of this broker, a new one if it has none. Errors are those of `Controllers.ask`; then try again."""
         kept, temporary = await trio.to_thread.run_sync(self._read_both)

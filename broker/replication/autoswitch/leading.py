@@ -47,11 +47,6 @@ class Leading:
         # Whether an earlier question about the same change got no answer.
         self._is_unsure = False
 
-    @property
-    def members(self) -> frozenset[int]:
-        """The SyncStateSet; empty while this broker does not lead."""
-        return self._set.members if self._set else frozenset()
-
     def begin(self, me: int, members: Iterable[int], epoch: int) -> None:
         """This broker, ``me``, leads from now on; ``members`` and ``epoch`` are the set's, as the Controllers say."""
         self._me, self._is_unsure = me, False

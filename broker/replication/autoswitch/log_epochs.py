@@ -4,8 +4,6 @@ The file is written before the first byte of a new epoch, so that no byte is eve
 a crash an epoch may have no byte yet: such ones are forgotten when the file is read.
 """
 
-import logging
-
 import trio
 
 from broker.replication.autoswitch.epochs import OLDER_THAN_CONTROLLER, Epochs, decode_file, encode_file
@@ -13,8 +11,6 @@ from broker.store.log.commitlog import CommitLog
 from mqcommon.atomic import write_atomic
 from mqcommon.errors import ProtocolError, StoreCorrupt
 from mqcommon.files import FileSystem
-
-logger = logging.getLogger(__name__)
 
 NO_EPOCH = -1
 

@@ -18,7 +18,7 @@ from broker.replication.frames import CHUNK_BYTES
 from broker.replication.hello import Tail
 from broker.replication.link import Range
 from broker.replication.replica import Replica
-from broker.replication.sides import NewMasterSide
+from broker.replication.sides import Dialogue, MasterSide, NewMasterSide, SlaveSide
 from broker.writing.acks import AckLedger, Slave
 
 
@@ -53,7 +53,7 @@ class Followers:
             self._copies.gone(hello.broker_id)
 
 
-class SwitchMasterSession:
+class SwitchMasterSession(MasterSide):
     """The master's end; see `MasterSession`. A learner is no copy in the ledger."""
 
     def __init__(
@@ -65,7 +65,6 @@ class SwitchMasterSession:
         self._addr = addr
         self._since = since
         self._admit = admit
-        self.check, self.beat_at, self.silent_at = end.check, end.beat_at, end.silent_at
 
     @property
     def who(self) -> str:
@@ -122,6 +121,18 @@ class SwitchMasterSession:
             self.slave.next_offset = self._end.next_offset
             self.slave.sent_bytes += size
 
+    def check(self, now: float) -> None:
+        """ProtocolError when the slave has been silent for too long."""
+        self._end.check(now)
+
+    def beat_at(self) -> float:
+        """When `next_step` gives a heartbeat."""
+        return self._end.beat_at()
+
+    def silent_at(self) -> float:
+        """When `check` raises, unless something comes before."""
+        return self._end.silent_at()
+
     def ended(self) -> None:
         """The connection is closed: the slave no longer counts as a copy."""
         self._followers.acks.gone(self._addr)
@@ -129,7 +140,7 @@ class SwitchMasterSession:
             self._followers.ended(self, self._end.slave)
 
 
-class SwitchSlaveSession:
+class SwitchSlaveSession(SlaveSide):
     """The slave's end; see `SlaveSession`."""
 
     def __init__(
@@ -143,7 +154,6 @@ class SwitchSlaveSession:
         self._cut = cut
         self._confirmed = confirmed
         self._sync_flush = sync_flush
-        self.tick, self.wake_at, self.take_output = end.tick, end.wake_at, end.take_output
 
     @property
     def ready(self) -> bool:
@@ -158,15 +168,22 @@ class SwitchSlaveSession:
             await self._epochs.save()
         return pieces
 
-    async def settle(self) -> None:
-        """What was received is appended. Cuts the log, if it has to follow another one from here on."""
+    @property
+    def must_cut(self) -> bool:
+        """Whether the log ends where it parts from the master's only after `cut`."""
+        return self._end.cut_at is not None
+
+    async def cut(self) -> None:
+        """Cut what the master does not have; nothing builds queues meanwhile."""
         end, replica = self._end, self._replica
-        if end.cut_at is not None:
-            if not replica.is_empty and end.cut_at < replica.raw_end:
-                await self._cut(end.cut_at)
-            end.cut(trio.current_time())
-            await self._epochs.save()
-        self._confirmed(min(end.confirm_offset, replica.raw_end))
+        if end.cut_at is not None and not replica.is_empty and end.cut_at < replica.raw_end:
+            await self._cut(end.cut_at)
+        end.cut(trio.current_time())
+        await self._epochs.save()
+
+    def settle(self) -> None:
+        """What was received is appended."""
+        self._confirmed(min(self._end.confirm_offset, self._replica.raw_end))
 
     def appended(self, end: int, now: float) -> None:
         """The log was appended up to ``end``, perhaps in memory only."""
@@ -178,8 +195,20 @@ class SwitchSlaveSession:
         if self._sync_flush:
             self._end.report(end, now)
 
+    def tick(self, now: float) -> None:
+        """Send a heartbeat if it is due. ProtocolError when the master has been silent for too long."""
+        self._end.tick(now)
 
-class SwitchDialogue:
+    def wake_at(self) -> float:
+        """When `tick` has something to do."""
+        return self._end.wake_at()
+
+    def take_output(self) -> bytes:
+        """The bytes to send."""
+        return self._end.take_output()
+
+
+class SwitchDialogue(Dialogue):
     """Begins connections to the master; see `SwitchSlaveSession`."""
 
     def __init__(

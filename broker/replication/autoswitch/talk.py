@@ -1,6 +1,5 @@
 """The requests of a broker to its Controllers, besides those for its id: 904, 1001 to 1004."""
 
-import logging
 from typing import NamedTuple
 
 from broker.identity import Identity
@@ -29,8 +28,6 @@ from remoting.protocol.requests.controller import (
     CONTROLLER_REGISTER_BROKER,
 )
 from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
-
-logger = logging.getLogger(__name__)
 
 BEAT_TIMEOUT_MS = 1_000
 # Nobody can be elected now.

@@ -52,6 +52,8 @@ class Index:
         self._synced = 0
         # The index holds all messages of the log before this physical offset.
         self.position = 0
+        #: A thread is cutting the last file: nothing may be built.
+        self.is_being_cut = False
         self.files: list[IndexFile] = []
 
     def load(self) -> None:
@@ -178,6 +180,26 @@ class Index:
         retired, self.files = self.files[:count], self.files[count:]
         self._synced = max(self._synced - count, 0)
         return retired
+
+    def retire_after(self, physical: int) -> list[IndexFile]:
+        """Drop the files that hold only messages at or after ``physical``; not during `sync`.
+
+        The caller removes them from disk, and calls `cut`.
+        """
+        self.is_being_cut = True
+        self.position = min(self.position, physical)
+        kept = len(self.files)
+        while kept and (self.files[kept - 1].count == 1 or self.files[kept - 1].begin_physical >= physical):
+            kept -= 1
+        retired, self.files = self.files[kept:], self.files[:kept]
+        self._synced = min(self._synced, max(kept - 1, 0))
+        return retired
+
+    def cut(self, physical: int) -> None:
+        """Remove the entries of messages at or after ``physical`` from the last file, durably. Blocks: for a thread."""
+        for file in self.files[-1:]:
+            file.cut(physical)
+        self.is_being_cut = False
 
     def sync(self) -> None:
         """Make durable all entries written since the last sync. Runs in any thread, one at a time."""

@@ -2,6 +2,7 @@
 
 import sys
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 
@@ -12,6 +13,7 @@ from mqcommon.files import MappedFile
 _unpack_entry = ENTRY.unpack_from
 # A file has its full size at once, as RocketMQ's has (420 MB). Its blocks are allocated in steps, as entries need them.
 ALLOCATED_BYTES = 4 * 1024 * 1024
+_SLOTS_AT_ONCE = 65_536
 
 
 class IndexFile:
@@ -106,6 +108,45 @@ class IndexFile:
                 found.append(physical)
             at = previous if previous < at else 0
         return found, looked, at if 0 < at < self.count else 0
+
+    def cut(self, physical: int) -> None:
+        """Remove the entries of messages at or after ``physical``, durably; at least the first one must stay.
+
+        Blocks: for a thread. A crash at any time leaves a file for which this can be repeated: the entries themselves
+        stay, and say what was in their slots before them. The header follows when the slots are on disk.
+        """
+        self.file.pread(SLOTS_AT, self.entries_at - SLOTS_AT)  # so that no page fault blocks the interpreter below
+        self._settle_slots()
+        count, kept = self.count, self._count_before(physical)
+        if kept == count:
+            return
+        at, size = self.entries_at + kept * ENTRY_BYTES, (count - kept) * ENTRY_BYTES
+        cut = list(ENTRY.iter_unpack(self.file.pread(at, size)))
+        slots = self._slots
+        for key_hash, _, _, previous in reversed(cut):
+            slots[key_hash % self.slots] = _swapped([previous])[0]
+        self.file.sync()
+        _, self.end_physical, seconds, _ = self._entry(kept - 1)
+        # An entry has whole seconds only: no message before it was stored later than this.
+        self.end_ms = min(self.end_ms, self.begin_ms + seconds * 1000 + 999)
+        self.slot_count -= sum(previous == 0 for _, _, _, previous in cut)
+        self.count = kept
+        self._write_header()
+        self.file.sync()
+
+    def _settle_slots(self) -> None:
+        """Let no slot point past the count, as a kill may leave some: entries of other messages will come there."""
+        for at in range(0, self.slots, _SLOTS_AT_ONCE):
+            numbers = _swapped(self._slots[at : at + _SLOTS_AT_ONCE])
+            if max(numbers) >= self.count or min(numbers) < 0:
+                self._slots[at : at + _SLOTS_AT_ONCE] = memoryview(_swapped(map(self._known, numbers)))
+
+    def _count_before(self, physical: int) -> int:
+        """What `count` was before the first message at or after ``physical`` was added."""
+        return bisect_left(range(self.count), physical, 1, key=lambda number: self._entry(number)[1])
+
+    def _entry(self, number: int) -> tuple[int, int, int, int]:
+        return ENTRY.unpack(self.file.pread(self.entries_at + number * ENTRY_BYTES, ENTRY_BYTES))
 
     def newest_entries(self) -> "array[int]":
         """The newest entry of each slot; 0 where there is none."""

@@ -7,7 +7,7 @@ On a slave, the master's bytes are written into `room` and may end within a reco
 import mmap
 
 from broker.store.log.residency import Span, check_resident
-from broker.store.log.segment import SegmentChain
+from broker.store.log.segment import Segment, SegmentChain
 from mqcommon.errors import StoreError
 from mqcommon.files import FileSystem
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SIZE_MAGIC, UNFINISHED_MAGIC
@@ -205,6 +205,19 @@ class CommitLog:
         # A checkpoint must end with a record, so this is `end` and not `raw_end`.
         self.flushed = end
         return end
+
+    def end_at(self, offset: int) -> list[Segment]:
+        """Forget all bytes from ``offset`` on, also a slave's past the end; returns segments that are left over.
+
+        The caller removes the bytes and the segments from disk. No flush may run meanwhile.
+        """
+        left = self.chain.leave_after(offset)
+        self.end, self._copied = min(self.end, offset), min(self._copied, offset)
+        self.flushed, self.raw_flushed = min(self.flushed, offset), min(self.raw_flushed, offset)
+        self._opened_at = min(self._opened_at, offset)
+        self._populated = self.populate_at = min(self._populated, offset)
+        self._use_segment()
+        return left
 
     def close(self) -> None:
         self._view = None

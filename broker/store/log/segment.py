@@ -274,6 +274,20 @@ class SegmentChain:
         while self.segments and self.segments[-1].base >= offset and self.segments[-1].base > self.start:
             self._remove(self.segments.pop())
 
+    def leave_after(self, offset: int) -> list[Segment]:
+        """Take the segments that begin at or after ``offset`` out of the chain, but never the first, and return them.
+
+        The caller removes their files. A file that `prepare` made is removed here, as it is not the next one any more.
+        """
+        with self._making:
+            # A new list: other threads may be iterating over the old one.
+            kept = [segment for number, segment in enumerate(self.segments) if not number or segment.base < offset]
+            left, self.segments = self.segments[len(kept) :], kept
+            if left and self._next is not None:
+                self._remove(self._next)
+                self._next = None
+        return left
+
     def retire_before(self, offset: int) -> int:
         """Take the segments wholly before ``offset`` out of the chain, but never the last one; returns how many.
 

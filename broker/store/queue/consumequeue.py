@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from broker.store.log.residency import check_resident
 from broker.store.log.segment import NAME_DIGITS, OnMap, SegmentChain
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
-from broker.store.queue.start_search import StartSearch, first_in_log
+from broker.store.queue.start_search import StartSearch, first_in_log, two_entries
 from broker.store.queue.write import QueueWrite
 from mqcommon.files import FileSystem
 from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
@@ -121,22 +121,13 @@ class ConsumeQueue:
                 return None
             raw = self._read_file(high - 1) + self._read_file(high)
         else:
-            raw = self._look(f"{self.directory}/{base:0{NAME_DIGITS}d}", last - base)
+            raw = two_entries(self._fs, f"{self.directory}/{base:0{NAME_DIGITS}d}", self._segment_bytes, last - base)
         entries = list(ENTRY.iter_unpack(raw)) if len(raw) % ENTRY_BYTES == 0 else []
         if not entries or entries[0][1] in (0, BLANK_SIZE) or (len(entries) > 1 and entries[1][1]):
             return None
         self.min_offset = low
         self.next_offset = self._stored = high
         return entries[0][:2]
-
-    def _look(self, path: str, at: int) -> bytes:
-        """The entry at ``at`` and the one after it; empty if the file is missing or has another size."""
-        try:
-            if self._fs.size(path) != self._segment_bytes:
-                return b""
-            return self._fs.read_part(path, at, 2 * ENTRY_BYTES)
-        except FileNotFoundError:
-            return b""
 
     def find_ends(self, log_start: int, known: tuple[int, int], is_sound: IsSound | None) -> bool:
         """Find the first and last entry in the files; maps none of them. True if entries were dropped.
@@ -304,7 +295,6 @@ class ConsumeQueue:
         """
         if queue_offset < self.next_offset:
             self._cut(queue_offset)
-            self.min_offset = min(self.min_offset, queue_offset)
         elif self.next_offset > self.min_offset:
             self.append_many(_BLANK * (queue_offset - self.next_offset))
         else:
@@ -319,18 +309,26 @@ class ConsumeQueue:
             self.min_offset = queue_offset
 
     def _cut(self, offset: int) -> None:
-        """End the queue at ``offset``, which is before its present end."""
-        if offset >= self._stored:
-            del self._tail[(offset - self._stored) * ENTRY_BYTES :]
-        else:
-            self._tail.clear()
+        """End the queue at ``offset``, which is before its present end, also in its files."""
+        if offset < self._stored:
             if offset * ENTRY_BYTES < self.chain.start:
                 self.chain.remove_all()
             else:
                 self.chain.cut_after(offset * ENTRY_BYTES)
                 self.chain.zero_from(offset * ENTRY_BYTES, sync=True)
+        self.end_at(offset)
+
+    def end_at(self, offset: int) -> None:
+        """Forget the entries from ``offset`` on; the caller removes those in files, which no other thread uses."""
+        if offset >= self._stored:
+            del self._tail[(offset - self._stored) * ENTRY_BYTES :]
+        else:
+            self._tail.clear()
+            for segment in self.chain.leave_after(offset * ENTRY_BYTES):
+                segment.close()
             self._stored = offset
         self.next_offset = offset
+        self.min_offset = min(self.min_offset, offset)
 
     def _new_chain(self) -> SegmentChain:
         return SegmentChain(

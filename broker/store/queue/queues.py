@@ -21,7 +21,7 @@ class Queues:
 
     def __init__(self, fs: FileSystem, directory: str, segment_bytes: int, store_host: bytes) -> None:
         self._fs = fs
-        self._directory = directory
+        self.directory = directory
         self._segment_bytes = segment_bytes
         self._head_bytes = FIXED_BYTES + len(store_host)
         # Directories of queues that were removed since the last checkpoint, and those of them whose files are still
@@ -44,8 +44,8 @@ class Queues:
 
     def load(self) -> Iterator[ConsumeQueue]:
         """The queues that have a directory, one after another; the caller loads each."""
-        for topic in self._fs.listdir(self._directory):
-            for name in self._fs.listdir(f"{self._directory}/{topic}"):
+        for topic in self._fs.listdir(self.directory):
+            for name in self._fs.listdir(f"{self.directory}/{topic}"):
                 if name.isdigit():
                     yield self._add(topic, int(name))
 
@@ -163,7 +163,7 @@ class Queues:
             magic, tail = topic_field(topic)
             overhead = self._head_bytes + len(tail)
         queue = ConsumeQueue(
-            self._fs, self._directory, topic, queue_id, self._segment_bytes, magic, tail, overhead, self._note_map
+            self._fs, self.directory, topic, queue_id, self._segment_bytes, magic, tail, overhead, self._note_map
         )
         others[queue_id] = queue
         return queue

@@ -1,4 +1,4 @@
-"""Finds where a queue starts after files of the log were removed. Runs in a thread and reads the queue's files."""
+"""Finds where a queue starts and ends after files of the log were removed, in a thread, by reading its files."""
 
 from collections.abc import Callable
 
@@ -22,6 +22,13 @@ class StartSearch:
     def run(self, log_start: int) -> int:
         """The first offset whose entry points into the log. Blocks."""
         return first_in_log(self._physical_at, self._low, self._high, log_start)
+
+    def find_end(self, log_end: int) -> int:
+        """The offset after the last message that is before ``log_end``. Blocks."""
+        end = self.run(log_end)
+        while end > self._low and self._physical_at(end - 1) is None:
+            end -= 1
+        return end
 
     def _physical_at(self, offset: int) -> int | None:
         position = offset * ENTRY_BYTES
@@ -57,3 +64,11 @@ def first_in_log(physical_at: Callable[[int], int | None], low: int, high: int, 
     while low < end and physical_at(low) is None:
         low += 1
     return low
+
+
+def two_entries(fs: FileSystem, path: str, file_bytes: int, at: int) -> bytes:
+    """The entry at ``at`` and the one after it; empty if the file is missing or has not ``file_bytes``."""
+    try:
+        return b"" if fs.size(path) != file_bytes else fs.read_part(path, at, 2 * ENTRY_BYTES)
+    except FileNotFoundError:
+        return b""

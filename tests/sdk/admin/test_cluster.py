@@ -26,7 +26,8 @@ class Cluster:
 
     async def run(self, *arguments: str) -> Result:
         """mqadmin has an event loop of its own, so it runs in a thread."""
-        call = partial(CliRunner().invoke, mqadmin, [*arguments, "-n", self.namesrv], prog_name="mqadmin")
+        common = ["-n", self.namesrv, "--timeout", "30"]
+        call = partial(CliRunner().invoke, mqadmin, [*arguments, *common], prog_name="mqadmin")
         return await trio.to_thread.run_sync(call)
 
     async def text(self, *arguments: str) -> str:
@@ -64,6 +65,7 @@ async def cluster(nursery: trio.Nursery, tmp_path: Path) -> AsyncIterator[Cluste
         bind_address="127.0.0.1",
         listen_port=0,
         namesrv_addr=served.address,
+        forward_timeout=30_000,
         store_path_root_dir=str(tmp_path / "store"),
         mapped_file_size_commit_log=1 << 20,
         mapped_file_size_consume_queue=20 * 1000,

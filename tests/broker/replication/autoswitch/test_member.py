@@ -125,7 +125,7 @@ async def in_sync(master: Member, *slaves: int) -> None:
     """The slaves have the whole log."""
     for slave in slaves:
         master.part.leading.acked(slave, master.log.end, False)
-    await until(lambda: len(master.part.leading.members) == 1 + len(slaves), "the slaves are in the SyncStateSet")
+    await until(lambda: master.elected.set_size == 1 + len(slaves), "the slaves are in the SyncStateSet")
 
 
 async def pair(brokers: Cluster, first: MemoryFiles) -> tuple[Member, Member]:
