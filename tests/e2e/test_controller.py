@@ -5,20 +5,26 @@ A failure prints its seed; SKYLARK_SEED repeats it, as far as the moments of oth
 
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import permutations
 from pathlib import Path
 from random import Random
 
 import pytest
 import trio
 
-from scripts.controller_set import NAME
+from scripts.controller_set import NAME, ControllerSet, running
 from scripts.daemons import BIN, Daemon
-from tests.e2e.switches import Switching, switching
+from sdk import Admin, Message, Producer, SendFailed
+from tests.e2e.load import Acked, check_acknowledged, stored
+from tests.e2e.switches import NOTHING_LOST, QUICK, TOPIC, Switching, switching, until_logs_are_equal
 from tests.support.waiting import until
 
 # Sends that are acknowledged before and after each fault.
 FEW = 200
+# A dead slave leaves the SyncStateSet after this time.
+LEAVES_SOON = ("--ha-max-time-slave-not-catchup", "500")
 
 
 async def killed(now: Switching, master: Daemon) -> None:
@@ -85,7 +91,7 @@ async def disk_lost(now: Switching, master: Daemon) -> None:
 async def goes_on_without(now: Switching, old: Daemon) -> None:
     """Another broker is the master, and acknowledges."""
     await now.at.until_master(now.admin, but=old)
-    await now.load.more(FEW)
+    await now.load.more_from(NAME, FEW)
 
 
 FAULTS: list[Callable[[Switching, Daemon], Awaitable[None]]] = [
@@ -101,8 +107,117 @@ async def test_masters_die_again_and_again(tmp_path: Path, seed: int, rounds: in
             if number % len(FAULTS) == 0:
                 faults = random.sample(FAULTS, len(FAULTS))
             master = await now.at.until_in_sync(now.admin)
-            await now.load.more(FEW)
+            await now.load.more_from(NAME, FEW)
             started = trio.current_time()
             await faults[number % len(FAULTS)](now, master)
             took_s = trio.current_time() - started
             sys.stdout.write(f"{master.name} {faults[number % len(FAULTS)].__name__}: {took_s:.1f} s\n")
+
+
+# --- all of them die
+
+
+@pytest.mark.parametrize(
+    "order", [(1, 0, 2), *(pytest.param(order, marks=pytest.mark.nightly) for order in permutations(range(3)))]
+)
+async def test_all_replicas_die_and_return(tmp_path: Path, order: tuple[int, ...]) -> None:
+    """At once, and return in each order: the first one is the master when they die."""
+    async with switching(tmp_path) as now:
+        await now.load.more_from(NAME, FEW)
+        dead = await master_first(now)
+        for broker in dead:
+            broker.kill()
+        for number in order:
+            await now.at.start_broker(dead[number])
+        await now.at.until_in_sync(now.admin)
+        await now.load.more_from(NAME, FEW)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+async def test_all_replicas_die_one_after_the_other_and_return(tmp_path: Path, order: tuple[int, ...]) -> None:
+    """In the end the SyncStateSet is the last master alone: only it has all, and has to lead."""
+    async with switching(tmp_path, (*NOTHING_LOST, *LEAVES_SOON, "--min-in-sync-replicas", "1")) as now:
+        await now.load.more_from(NAME, FEW)
+        dead = await master_first(now)
+        for left, broker in ((2, dead[2]), (1, dead[1])):
+            broker.kill()
+            await now.at.until_in_sync(now.admin, left)
+            await now.load.more_from(NAME, FEW)
+        dead[0].kill()
+        for number in order:
+            await now.at.start_broker(dead[number])
+        assert await now.at.until_in_sync(now.admin) is dead[0]
+
+
+async def master_first(now: Switching) -> list[Daemon]:
+    master = await now.at.until_in_sync(now.admin)
+    return [master, *(broker for broker in now.at.brokers if broker is not master)]
+
+
+# --- only replicas that lack messages are alive
+
+
+async def send(producer: Producer, name: str, count: int) -> list[Acked]:
+    """Messages that are acknowledged."""
+    results = [(body := b"%s/%d" % (name.encode(), number), await producer.send(Message(TOPIC, body)))
+               for number in range(count)]  # fmt: skip
+    return [(result.queue, result.queue_offset, body) for body, result in results]
+
+
+@asynccontextmanager
+async def last_one_killed(home: Path, unclean: str) -> AsyncIterator[tuple[ControllerSet, Admin, Daemon, list[Acked]]]:
+    """The two others left the SyncStateSet, and are back; what was acknowledged, FEW by the last one alone."""
+    options = (*QUICK, *LEAVES_SOON, "--all-ack-in-sync-state-set", "true")
+    at = ControllerSet(home, options=options, controller_options=("--enable-elect-unclean-master", unclean))
+    async with running(at), Admin(at.nameserver) as admin:
+        master = await at.until_in_sync(admin)
+        await at.make_topic(admin, TOPIC)
+        async with Producer(at.nameserver, batching=False) as producer:
+            acked = await send(producer, "by all", FEW)
+            others = [broker for broker in at.brokers if broker is not master]
+            for broker in others:
+                broker.kill()
+            await at.until_in_sync(admin, 1)
+            acked += await send(producer, "by the last one", FEW)
+        master.kill()
+        for broker in others:
+            await at.start_broker(broker)
+        yield at, admin, master, acked
+
+
+async def test_nobody_leads_until_the_one_that_has_all_is_back(tmp_path: Path) -> None:
+    async with last_one_killed(tmp_path, "false") as (at, admin, last, acked):
+
+        async def others_are_alive() -> bool:
+            return sum(each.alive for each in (await at.known(admin)).not_in_sync_replicas) == 2
+
+        await until(others_are_alive, "the Controllers hear of the others")
+        await at.until_no_master(admin)
+        async with Producer(at.nameserver, send_timeout_ms=1_000) as producer:
+            with pytest.raises(SendFailed):
+                await producer.send(Message(TOPIC, b"for nobody"))
+        await at.start_broker(last)
+        assert await at.until_in_sync(admin) is last
+        async with Producer(at.nameserver) as producer:
+            acked += await send(producer, "by all again", FEW)
+        await until_logs_are_equal(at, admin)
+        check_acknowledged(acked, await stored(at.nameserver, TOPIC))
+        assert at.cut_tails() == []
+
+
+async def test_an_unclean_choice_loses_what_only_the_last_one_had(tmp_path: Path) -> None:
+    async with last_one_killed(tmp_path, "true") as (at, admin, last, acked):
+        await at.until_master(admin, but=last)
+        async with Producer(at.nameserver) as producer:
+            later = await send(producer, "later", FEW // 2)
+        await at.start_broker(last)
+        await at.until_in_sync(admin)
+        await until_logs_are_equal(at, admin)
+        found = await stored(at.nameserver, TOPIC)
+        check_acknowledged([*acked[:FEW], *later], found)
+        lost = [body for queue, offset, body in acked if found[queue][offset : offset + 1] != [body]]
+        sys.stdout.write(f"{len(lost)} of {len(acked)} acknowledged messages lost by the choice of an unclean master\n")
+        assert lost == [body for _, _, body in acked[FEW:]]
+        assert at.cut_tails(), "what was lost is kept in a file"
+        assert any(b"its new master was not in the SyncStateSet" in controller.logged for controller in at.controllers)
