@@ -1,6 +1,7 @@
 """The parts that replicate: a master sends its log and its tables to its slaves."""
 
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -32,6 +33,7 @@ from broker.replication.stats import ReplicationStats
 from broker.replication.watch_metadata import MetadataWatch
 from broker.wiring.controller import wire_controller
 from broker.wiring.core import Core
+from mqcommon.polling import poll_until
 from remoting.net.client import RemotingClient
 from remoting.net.transport import Listener
 
@@ -40,6 +42,8 @@ logger = logging.getLogger(__name__)
 # A Skylark slave says hello at once; a RocketMQ slave reports its offset with its first heartbeat, after about 5 s.
 HELLO_S = 3.0
 PLAIN_HELLO_S = 10.0
+# How often a slave in Controller mode looks whether it copies its master's log, before it copies tables.
+LOOK_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -69,16 +73,25 @@ def wire_replication(
     watch = MetadataWatch(metadata)
     acting = _acting(core, known, members)
     link = _controlled_link(core, known) if core.elected is not None else _plain_link(core, known, acting.prepare)
+    slaves: list[Slave] = []
+
+    async def copying() -> None:
+        # Before that, its log may end before that of this broker, which has a tail to cut off.
+        await poll_until(lambda: bool(slaves and slaves[-1].following), math.inf, LOOK_S)
+
     online = acting.hand_over.master_is_online if acting.hand_over else trio.lowlevel.checkpoint
+    if core.elected is not None:
+        online = copying
     sync = SlaveSync(known, metadata, core.persister, lambda: store.log.raw_end, online, core.open_client)
     guard, sync_flush = core.flusher.one_at_a_time, options.flush_disk_type == "SYNC_FLUSH"
 
     def new_slave() -> Slave:
         replica = Replica(store)
-        return Slave(
+        slaves[:] = [Slave(
             replica, link.new_dialogue(replica), link.find, core.turn_end, lambda: known.ask_again(),
             core.flusher.flush if sync_flush else None, progress, clock, guard, connect=core.tls.connect,
-        )  # fmt: skip
+        )]  # fmt: skip
+        return slaves[0]
 
     log = Replication(
         role, Master(store.log, link.new_session, lambda: _ha_rate(options)), new_slave, sync, listeners, listen,

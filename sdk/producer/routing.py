@@ -24,10 +24,11 @@ class SendRoutes:
 
     async def find(self, topic: str) -> TopicRoute:
         """The topic's route. For an unknown topic, the route of RocketMQ's default topic: the broker creates it."""
+        route = self._client.instance.routes.get(topic)
+        return await self._ask(topic) if route is None else route
+
+    async def _ask(self, topic: str) -> TopicRoute:
         instance = self._client.instance
-        route = instance.routes.get(topic)
-        if route is not None:
-            return route
         try:
             return await instance.refresh(topic)
         except RouteNotFound as missing:
@@ -37,13 +38,17 @@ class SendRoutes:
                 template = await instance.refresh(DEFAULT_TOPIC)
             except RouteNotFound:
                 raise missing from None
-        return instance.routes.put(_route_like(template, topic))
+        made = _route_like(template, topic)
+        # While the default topic has no master, nothing is known of the queues that this one will have.
+        if not made.writable:
+            raise no_writable(topic)
+        return instance.routes.put(made)
 
     async def writable(self, topic: str) -> TopicRoute:
         """The topic's route; it is refreshed, and RouteNotFound raised, when it has no writable queue."""
         route = await self.find(topic)
         if not route.writable:
-            route = await self._client.instance.refresh(topic)
+            route = await self._ask(topic)
         if not route.writable:
             raise no_writable(topic)
         return route
