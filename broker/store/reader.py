@@ -15,7 +15,7 @@ from broker.store.log.residency import NotResident, Span, bytes_got
 from broker.store.matching import MAX_PROPERTIES_BYTES, Entry, matching
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE
-from broker.store.visible import visible_end
+from broker.store.visible import VisiblePart, visible_end
 
 # The most entries that one read looks at to find matches.
 MAX_SCAN = 16_000
@@ -32,6 +32,8 @@ COLD_MATCHING_BYTES = 2 * 1024 * 1024
 # here would block the event loop.
 THREAD_BYTES = 128 * 1024
 
+# A queue, or as much of it as consumers see.
+Part = ConsumeQueue | VisiblePart
 # Physical offsets: of the first byte, and one past the last.
 Range = tuple[int, int]
 
@@ -77,12 +79,12 @@ def read_queue(
     """
     if queue is None:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
-    low, high, most = queue.min_offset, queue.next_offset, MAX_SCAN
-    if confirmed is not None and (end := visible_end(log, queue, confirmed())) < high:
-        if end <= offset <= high:
-            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, end)
-        high, most = end, min(end - offset, MAX_SCAN)
-        max_count = min(max_count, most)
+    part: Part = queue
+    if confirmed is not None and (end := visible_end(log, queue, confirmed())) < queue.next_offset:
+        if end <= offset <= queue.next_offset:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, queue.min_offset, end)
+        part = VisiblePart(queue, end)
+    low, high = part.min_offset, part.next_offset
     if high == 0:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, low, low, high)
     if offset < low:
@@ -92,35 +94,34 @@ def read_queue(
     if offset > high:
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
     if wanted.matches is not None:
-        return _read_matching(log, queue, offset, high, max_count, max_bytes, wanted, wanted.matches)
-    ranges, count, scanned, size = _choose(log, queue, offset, max_count, max_bytes, wanted, most)
+        return _read_matching(log, part, offset, max_count, max_bytes, wanted, wanted.matches)
+    ranges, count, scanned, size = _choose(log, part, offset, max_count, max_bytes, wanted)
     if not scanned:
-        return GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(queue, offset), low, high)
+        return GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(part, offset), low, high)
     if not count:
         return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset + scanned, low, high)
     if ranges[0][0] < log.start:
-        return _removed(log, queue, high)
+        return _removed(log, part)
     got = bytes_got()
     if got is None or log.is_recent(ranges[0][0]) or (size < THREAD_BYTES and _is_resident(log, ranges)):
         return GetResult(GetStatus.FOUND, offset + scanned, low, high, _copied(log, ranges), count)
     pieces, near = _pieces(ranges, log.chain.segment_bytes)
     if near < size:
-        ranges, count, scanned, size = _choose(log, queue, offset, max_count, near, wanted, most)
+        ranges, count, scanned, size = _choose(log, part, offset, max_count, near, wanted)
     records = _records(log, ranges, pieces, size, got)
     return GetResult(GetStatus.FOUND, offset + scanned, low, high, records, count)
 
 
-def _removed(log: CommitLog, queue: ConsumeQueue, high: int) -> GetResult:
+def _removed(log: CommitLog, queue: Part) -> GetResult:
     """The message's file was removed, and the cleaner has not got to this queue yet."""
     low = queue.min_offset = queue.start_search().run(log.start)
-    return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, max(low, high))
+    return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, queue.next_offset)
 
 
 def _read_matching(
     log: CommitLog,
-    queue: ConsumeQueue,
+    queue: Part,
     offset: int,
-    high: int,
     max_count: int,
     max_bytes: int,
     wanted: Filter,
@@ -130,15 +131,15 @@ def _read_matching(
 
     It looks at messages in one file of the log, and stops earlier if they are on disk only or have long properties.
     """
-    low = queue.min_offset
-    entries = list(queue.entries(offset, min(wanted.max_messages, high - offset)))
+    low, high = queue.min_offset, queue.next_offset
+    entries = list(queue.entries(offset, wanted.max_messages))
     if not entries:
         return GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(queue, offset), low, high)
     first = next((physical for physical, size, _ in entries if size != BLANK_SIZE), None)
     if first is None:
         return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset + len(entries), low, high)
     if first < log.start:
-        return _removed(log, queue, high)
+        return _removed(log, queue)
     got = bytes_got()
     is_near = got is None or log.is_recent(first)
     entries, end = _together(entries, first, log.chain.segment_bytes, None if is_near else COLD_MATCHING_BYTES)
@@ -180,7 +181,7 @@ def _together(entries: list[Entry], first: int, segment_bytes: int, most: int | 
 
 
 def _choose(
-    log: CommitLog, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int, wanted: Filter, most: int
+    log: CommitLog, queue: Part, offset: int, max_count: int, max_bytes: int, wanted: Filter
 ) -> tuple[list[Range], int, int, int]:
     """(ranges of the log, number of messages in them, number of entries looked at, bytes in the ranges)."""
     ranges: list[Range] = []
@@ -188,7 +189,7 @@ def _choose(
     left = max_bytes
     start = end = -1
     segment_bytes, tag_codes = log.chain.segment_bytes, wanted.tag_codes
-    for physical, size, tags_code in queue.entries(offset, most if tag_codes else max_count):
+    for physical, size, tags_code in queue.entries(offset, MAX_SCAN if tag_codes else max_count):
         if size == BLANK_SIZE or (tag_codes is not None and tags_code not in tag_codes):
             scanned += 1
             continue
@@ -271,6 +272,6 @@ def _in_one_file(first: int, last: int, segment_bytes: int) -> bool:
     return first // segment_bytes == last // segment_bytes
 
 
-def _next_file(queue: ConsumeQueue, offset: int) -> int:
+def _next_file(queue: Part, offset: int) -> int:
     per_file = queue.chain.segment_bytes // 20
     return (offset // per_file + 1) * per_file

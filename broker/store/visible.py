@@ -4,9 +4,48 @@ In Controller mode all before the confirm offset is in each log that an election
 cut, so no consumer sees it. Entries of a queue are in the order of the log, and mostly only the last few are hidden.
 """
 
+from collections.abc import Iterator
+
 from broker.store.log.commitlog import CommitLog
+from broker.store.log.segment import SegmentChain
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE
+from broker.store.queue.start_search import StartSearch
+
+
+class VisiblePart:
+    """A queue for a read of its messages before ``next_offset``."""
+
+    __slots__ = ("_queue", "next_offset")
+
+    def __init__(self, queue: ConsumeQueue, end: int) -> None:
+        self._queue = queue
+        self.next_offset = end
+
+    @property
+    def topic(self) -> str:
+        return self._queue.topic
+
+    @property
+    def chain(self) -> SegmentChain:
+        """The files."""
+        return self._queue.chain
+
+    @property
+    def min_offset(self) -> int:
+        return self._queue.min_offset
+
+    @min_offset.setter
+    def min_offset(self, offset: int) -> None:
+        self._queue.min_offset = offset
+
+    def start_search(self) -> StartSearch:
+        """As that of the queue."""
+        return self._queue.start_search()
+
+    def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
+        """As those of the queue, up to where this part ends."""
+        return self._queue.entries(offset, min(count, self.next_offset - offset))
 
 
 def visible_end(log: CommitLog, queue: ConsumeQueue, confirmed: int) -> int:

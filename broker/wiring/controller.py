@@ -36,7 +36,10 @@ class Controlled:
 
 
 def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster) -> Controlled:
-    """Make them. ``known`` gets the master's address. StoreCorrupt when the file of epochs is damaged."""
+    """Make them. ``known`` gets the master's address.
+
+    StoreCorrupt when the file of epochs is damaged, ConfigError when the store is that of another broker.
+    """
     elected = core.elected
     assert elected is not None
     options, identity, log, fs = core.options, core.identity, core.store.log, core.fs
@@ -44,6 +47,8 @@ def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster) -> 
     epochs = LogEpochs(fs, options.store_path_epoch_file or f"{root}/{EPOCH_FILE}", log)
     epochs.load()
     path = options.store_path_broker_identity or f"{root}/{IDENTITY_FILE}"
+    enrolment = Enrolment(fs, path, identity, core.clock)
+    enrolment.check()
 
     def began(epoch: int) -> None:
         # NameServers believe the broker with the highest one.
@@ -51,7 +56,7 @@ def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster) -> 
         topics.take_version(DataVersion(epoch, core.clock.now_ms(), version.counter + 1))
 
     membership = Membership(
-        options, identity, core.role, Enrolment(fs, path, identity, core.clock), epochs, elected, known,
+        options, identity, core.role, enrolment, epochs, elected, known,
         lambda: log.end, began, core.open_client,
     )  # fmt: skip
     terms = SwitchTerms(options.ha_send_heartbeat_interval / 1000, options.ha_housekeeping_interval / 1000)

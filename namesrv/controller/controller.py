@@ -19,6 +19,7 @@ from namesrv.config_handlers import OptionsHolder
 from namesrv.controller.admin_handlers import AdminHandlers
 from namesrv.controller.elections import Elections
 from namesrv.controller.handlers import BrokerHandlers
+from namesrv.controller.leases import Leases
 from namesrv.controller.notices import RoleNotices
 from namesrv.controller.replicas import Replicas
 from namesrv.controller.view import View
@@ -84,7 +85,8 @@ class Controller:
         self.view = view = View(self._holder, node, replicas, self._clock)
         notices = RoleNotices(view, client)
         self._elections = elections = Elections(view, tls.connect, notices.tell)
-        brokers, admin = BrokerHandlers(view, elections), AdminHandlers(view, self._holder)
+        leases = Leases(view, elections.is_replacing)
+        brokers, admin = BrokerHandlers(view, elections, leases), AdminHandlers(view, self._holder)
         handlers: Mapping[int, Handler] = {**node.handlers(), **brokers.handlers(), **admin.handlers()}
         slow: Mapping[int, SlowHandler] = {
             **node.slow_handlers(), **brokers.slow_handlers(), **admin.slow_handlers()
@@ -107,6 +109,7 @@ class Controller:
             elif host not in LOOPBACK:
                 logger.warning(_ANYBODY, address)
             nursery.start_soon(elections.run)
+            nursery.start_soon(leases.run)
             nursery.start_soon(notices.run)
             await nursery.start(node.run)
             task_status.started(address)

@@ -7,14 +7,16 @@ Neighbours: liveness.py (who is heard of), electing.py (who is elected), notices
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
 
 from mqcommon.addresses import split_address
+from mqcommon.errors import RequestRefused
 from mqcommon.raft.errors import RaftError
 from namesrv.controller.commands import ElectMaster, encode_change
+from namesrv.controller.electing import Candidate
 from namesrv.controller.liveness import Heard, Key
 from namesrv.controller.replicas import Outcome
 from namesrv.controller.sets import BrokerSet
@@ -36,11 +38,22 @@ SLICE = 1_000
 class Elections:
     """``hear`` and ``closed`` are called by the port; ``run`` elects. ``elected`` is told of each new master."""
 
-    def __init__(self, view: View, connect: Connect, elected: Callable[[BrokerSet], None]) -> None:
+    def __init__(
+        self,
+        view: View,
+        connect: Connect,
+        elected: Callable[[BrokerSet], None],
+        sleep: Callable[[float], Awaitable[None]] = trio.sleep,
+    ) -> None:
         self._view = view
         self._connect = connect
         self._elected = elected
+        self._sleep = sleep
         self._running: set[str] = set()  # sets whose election waits for the group
+        # Sets in which a broker or an administrator asked for an election that may replace a living master.
+        self._asked: list[str] = []
+        # Sets with such an election that may be decided yet, though its result was not heard in time.
+        self._doubtful: set[str] = set()
         self._nursery: trio.Nursery | None = None
         self._probes = trio.CapacityLimiter(PROBES)
         view.group.on_leadership(self._leadership)
@@ -79,6 +92,53 @@ class Elections:
             return
         self._elect(known)
 
+    def is_replacing(self, name: str) -> bool:
+        """Whether the master of a set may be replaced in the next moment, so that it must not be told that it leads."""
+        return name in self._running or name in self._asked or name in self._doubtful
+
+    async def asked(self, name: str, broker_id: int | None, *, designated: bool) -> Outcome:
+        """Elect for a broker or an administrator. RequestRefused when this Controller cannot."""
+        known = self._view.replicas.sets.get(name)
+        was_doubtful = name in self._doubtful
+        if known is None or not self._replaces(known, broker_id, designated=designated):
+            outcome = await self._view.change(self._request(name, broker_id, designated=designated))
+        else:
+            self._asked.append(name)
+            try:
+                # What the old master was told holds for that long. It is told nothing meanwhile.
+                await self._sleep(max(0, self._granted_until_ms(known) - self._view.clock.monotonic_ms()) / 1000)
+                outcome = await self._view.change(self._request(name, broker_id, designated=designated))
+            except RequestRefused:
+                self._doubtful.add(name)
+                raise
+            finally:
+                self._asked.remove(name)
+        if was_doubtful:
+            # The log has an order: what was in doubt is decided, too.
+            self._doubtful.discard(name)
+        self.outcome(outcome)
+        return outcome
+
+    def _request(self, name: str, broker_id: int | None, *, designated: bool) -> ElectMaster:
+        view = self._view
+        known = view.replicas.sets.get(name)
+        candidates = view.candidates(known) if known else []
+        if known and known.master is not None and view.is_learning and not designated:
+            # The master may be alive, and not have been heard by this new leader.
+            candidates = [*[each for each in candidates if each.broker_id != known.master], Candidate(known.master)]
+        return ElectMaster(name, broker_id, designated, tuple(candidates), view.may_be_unclean)
+
+    def _replaces(self, known: BrokerSet, broker_id: int | None, *, designated: bool) -> bool:
+        """Whether the election may depose a master that was told that it leads."""
+        if designated:
+            return known.master not in (None, broker_id)
+        candidates = self._request(known.name, broker_id, designated=False).candidates
+        return known.master is not None and all(each.broker_id != known.master for each in candidates)
+
+    def _granted_until_ms(self, known: BrokerSet) -> int:
+        row = None if known.master is None else self._view.liveness.get((known.name, known.master))
+        return max(self._view.learning_until_ms, 0 if row is None else row.granted_until_ms)
+
     def outcome(self, outcome: Outcome) -> None:
         """What became of an election, whoever began it."""
         known = outcome.broker_set
@@ -101,6 +161,7 @@ class Elections:
 
     def _leadership(self, leads: bool) -> None:
         self._running.clear()
+        self._doubtful.clear()
         if leads:
             view = self._view
             view.learning_until_ms = view.clock.monotonic_ms() + view.options.broker_heartbeat_timeout
@@ -146,9 +207,13 @@ class Elections:
                     "this process was stopped for %d ms; no broker is taken for dead", now_ms - slept_from_ms
                 )
                 continue
-            for name, broker_id in self._view.liveness.silent(now_ms):
-                logger.warning("broker is silent: %s %d", name, broker_id)
-                self.look(name)
+            self.look_for_silent()
+
+    def look_for_silent(self) -> None:
+        """Elect where the master was not heard of for its timeout."""
+        for name, broker_id in self._view.liveness.silent(self._view.clock.monotonic_ms()):
+            logger.warning("broker is silent: %s %d", name, broker_id)
+            self.look(name)
 
     async def _look_now_and_then(self) -> None:
         while True:

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 
 from mqcommon.addresses import is_address
 from mqcommon.errors import RequestRefused
-from namesrv.controller.commands import AlterSyncStateSet, ApplyBrokerId, ElectMaster, RegisterBroker
+from namesrv.controller.commands import AlterSyncStateSet, ApplyBrokerId, RegisterBroker
 from namesrv.controller.electing import DEFAULT_PRIORITY, Candidate
 from namesrv.controller.elections import Elections
+from namesrv.controller.leases import Leases
 from namesrv.controller.liveness import Heard
 from namesrv.controller.replicas import Outcome, why_not_registered
 from namesrv.controller.sets import BrokerSet
@@ -38,9 +39,9 @@ from remoting.protocol.requests.controller import (
     CONTROLLER_ELECT_MASTER,
     CONTROLLER_GET_NEXT_BROKER_ID,
     CONTROLLER_GET_REPLICA_INFO,
+    CONTROLLER_HEARTBEAT,
     CONTROLLER_REGISTER_BROKER,
 )
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 
 MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 100, 600_000
 # Names are kept on disk.
@@ -50,9 +51,10 @@ MAX_NAME = 255
 class BrokerHandlers:
     """Requests of brokers, by code."""
 
-    def __init__(self, view: View, elections: Elections) -> None:
+    def __init__(self, view: View, elections: Elections, leases: Leases) -> None:
         self._view = view
         self._elections = elections
+        self._leases = leases
 
     def handlers(self) -> Mapping[int, Handler]:
         """Those that need not wait."""
@@ -70,22 +72,24 @@ class BrokerHandlers:
         }
 
     def heartbeat(self, channel: Channel, request: Command) -> Command | None:
-        """904. RocketMQ's brokers want no answer; to others it means that the leader heard them."""
-        header = BROKER_HEARTBEAT.header(request)
+        """904. RocketMQ's brokers want no answer; leases.py answers others."""
+        header = CONTROLLER_HEARTBEAT.header(request)
         if header.broker_id is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a heartbeat to a Controller needs the field brokerId")
         known = self._view.replicas.sets.get(header.broker_name)
         refusal = why_not_registered(known, header.broker_name, header.broker_id)
         if refusal is None:
-            self._hear(channel, header, header.broker_id)
+            self._hear(channel, request, header, header.broker_id)
         if not self._view.group.is_leader:
             raise self._view.not_leader()
         if refusal is not None:
             raise RequestRefused(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, refusal)
-        return request.respond()
+        return None
 
-    def _hear(self, channel: Channel, header: BrokerHeartbeatRequestHeader, broker_id: int) -> None:
+    def _hear(self, channel: Channel, request: Command, header: BrokerHeartbeatRequestHeader, broker_id: int) -> None:
         timeout_ms = header.heartbeat_timeout_mills or self._view.options.broker_heartbeat_timeout
+        timeout_ms = min(max(timeout_ms, MIN_TIMEOUT_MS), MAX_TIMEOUT_MS)
+        now_ms = self._view.clock.monotonic_ms()
         candidate = Candidate(
             broker_id,
             -1 if header.epoch is None else header.epoch,
@@ -96,12 +100,14 @@ class BrokerHandlers:
             Heard(
                 (header.broker_name, broker_id),
                 channel,
-                self._view.clock.monotonic_ms(),
-                min(max(timeout_ms, MIN_TIMEOUT_MS), MAX_TIMEOUT_MS),
+                now_ms,
+                timeout_ms,
                 candidate,
                 header.is_electable is not False,
             )
         )
+        if self._view.group.is_leader and not request.is_oneway:
+            self._leases.ask(channel, request, (header.broker_name, broker_id), now_ms, timeout_ms)
 
     async def next_id(self, channel: Channel, request: Command) -> Command:
         """1012."""
@@ -148,17 +154,7 @@ class BrokerHandlers:
     async def elect(self, channel: Channel, request: Command) -> Command:
         """1002: of a broker that found no master, or of an administrator who designates one."""
         header = CONTROLLER_ELECT_MASTER.header(request)
-        view = self._view
-        known = view.replicas.sets.get(header.broker_name)
-        candidates = view.candidates(known) if known else []
-        if known and known.master is not None and view.is_learning and not header.designate_elect:
-            # The master may be alive, and not have been heard by this new leader.
-            candidates = [*[each for each in candidates if each.broker_id != known.master], Candidate(known.master)]
-        change = ElectMaster(
-            header.broker_name, header.broker_id, header.designate_elect, tuple(candidates), view.may_be_unclean
-        )
-        outcome = await view.change(change)
-        self._elections.outcome(outcome)
+        outcome = await self._elections.asked(header.broker_name, header.broker_id, designated=header.designate_elect)
         known = outcome.broker_set
         if outcome.code not in (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST) or known is None:
             raise RequestRefused(outcome.code, outcome.remark or "")

@@ -24,6 +24,8 @@ class Heard(Generic[C]):
     timeout_ms: int
     candidate: Candidate
     is_electable: bool = True
+    #: Until when it may take itself for the master, as far as this Controller answered.
+    granted_until_ms: int = 0
 
 
 class Liveness(Generic[C]):
@@ -42,6 +44,7 @@ class Liveness(Generic[C]):
             self._by_timeout[known.timeout_ms].move_to_end(heard.key)
             return False
         if known is not None:
+            heard.granted_until_ms = known.granted_until_ms
             self._drop(known)
         self._rows[heard.key] = heard
         self._by_timeout.setdefault(heard.timeout_ms, OrderedDict())[heard.key] = heard

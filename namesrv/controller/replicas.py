@@ -213,9 +213,7 @@ def _alter_fault(known: BrokerSet, change: AlterSyncStateSet) -> tuple[int, str]
         return ResponseCode.CONTROLLER_INVALID_REPLICAS, f"the replicas {{{_ids(unknown)}}} don't exist"
     if dead := new_set - known.sync_state_set - set(change.alive):
         return ResponseCode.CONTROLLER_BROKER_NOT_ALIVE, f"the replicas {{{_ids(dead)}}} don't alive"
-    if new_set == known.sync_state_set:
-        reason = f"the newSyncStateSet {{{_ids(new_set)}}} is equal with oldSyncStateSet"
-        return ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, reason
+    # RocketMQ refuses the set as it is. Here it gets a new epoch, so what was asked earlier cannot come into force.
     return None
 
 

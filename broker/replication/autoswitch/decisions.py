@@ -4,6 +4,9 @@ The Controller's news are (master, its epoch): each election has a higher epoch,
 change nothing. The broker is FOLLOWING a master, LEADING in an epoch, or IDLE: it then accepts nothing, copies nothing
 and asks for an election. A master whose lease ends becomes IDLE by itself. If the Controller then still names it in the
 same epoch, nobody else was elected meanwhile, and it leads again without a new epoch.
+A restarted broker does not lead in an epoch that is older than its start: its log may have lost bytes of it that slaves
+have, and other bytes at the same place would never be found to differ. While the Controller still names it, it must be
+silent, so that another one is elected, or this one anew. The first news must answer a question of this process.
 The same epoch never names two masters; if it does, the two come from different Controllers: RuntimeError.
 Neighbours: lease.py, role.py (what clients see).
 """
@@ -52,8 +55,12 @@ class Decisions:
         """
         self.broker_id = broker_id
         self.now = Decision(Stand.IDLE, log_epoch)
-        # The last epoch that the log has.
+        # The last epoch that this broker has led in, or may not lead in.
         self._begun = log_epoch
+        # The last epoch that is older than this process; None until the Controller has said it.
+        self._older_epoch: int | None = None
+        #: Whether no heartbeat may be sent: the Controller may name this broker for what it was before its start.
+        self.must_be_silent = True
         # The master of `now.epoch`, also while this broker is idle; None before the first news.
         self._master_id: int | None = None
 
@@ -64,8 +71,12 @@ class Decisions:
 
     def told(self, news: News) -> Decision | None:
         """The Controller answered or pushed ``news``."""
-        if news.epoch < self.now.epoch:
+        if self._older_epoch is None:
+            self._older_epoch = self._begun = max(news.epoch, self.now.epoch)
+            self.now = Decision(Stand.IDLE, self._older_epoch)
+        if news.epoch < self.now.epoch or (news.master_id == self._me and news.epoch <= self._older_epoch):
             return None
+        self.must_be_silent = False
         if news.master_id is None:
             # A slave goes on to copy: what it gets is confirmed, or cut when it follows another.
             return self._idle() if self.now.stand is Stand.LEADING else None

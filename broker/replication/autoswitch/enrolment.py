@@ -29,6 +29,10 @@ class Enrolment:
         self._identity = identity
         self._clock = clock
 
+    def check(self) -> None:
+        """ConfigError when the store has the identity of another broker. Blocks."""
+        self._read_both()
+
     async def enrol(self, controllers: Controllers) -> int:
         """The id of this broker, a new one if it has none. Errors are those of `Controllers.ask`; then try again."""
         kept, temporary = await trio.to_thread.run_sync(self._read_both)

@@ -48,6 +48,11 @@ class Epochs:
     def last(self) -> Epoch | None:
         return self._entries[-1] if self._entries else None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was forgotten, as no file of the log was deleted yet."""
+        return not self._entries or self._entries[0].start == 0
+
     def begin(self, epoch: int, start: int) -> None:
         """The master of ``epoch`` writes from ``start`` on. ProtocolError when that is before the last epoch."""
         last = self.last
@@ -89,12 +94,15 @@ class Epochs:
 
 
 def common_end(one: Epochs, one_end: int, other: Epochs, other_end: int) -> int | None:
-    """Up to where two logs are the same; None when no epoch is in both, so that this cannot be known."""
+    """Up to where two logs are the same; None when no epoch is in both, so that this cannot be known.
+
+    Two whole logs without a common epoch have nothing in common but their beginning.
+    """
     starts = {entry.epoch: entry.start for entry in other}
     for epoch, start in reversed(list(one)):
         if starts.get(epoch) == start:
             return min(one.end_of(epoch, one_end), other.end_of(epoch, other_end))
-    return None
+    return 0 if one.is_whole and other.is_whole else None
 
 
 def encode_file(epochs: Epochs) -> bytes:

@@ -167,7 +167,9 @@ class SlaveEnd:
         pieces = []
         for piece in self._reader.receive(data):
             self._check(piece)
-            self.confirm_offset = max(self.confirm_offset, piece.confirm_offset)
+            if self._follows:
+                # Before the cut this log may have other bytes there.
+                self.confirm_offset = max(self.confirm_offset, piece.confirm_offset)
             if piece.data:
                 self._epochs.begin(piece.epoch, piece.epoch_start)
                 self._end = piece.offset + len(piece.data)

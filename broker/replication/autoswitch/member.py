@@ -27,7 +27,7 @@ from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.role import Kind, Role, RoleMachine
 from broker.writing.elected import Elected
 from mqcommon.backoff import Backoff
-from mqcommon.errors import BrokerError, ConfigError, ProtocolError, RemotingError
+from mqcommon.errors import BrokerError, ConfigError, ProtocolError, RemotingError, StoreError
 from mqcommon.signal import Signal
 from remoting.net.channel import Channel
 from remoting.net.client import OpenClient, RemotingClient
@@ -139,10 +139,21 @@ class Membership(Part):
 
     async def prepare_to_lead(self) -> None:
         """Called when copying has stopped, and this broker is about to accept messages."""
+        while (decision := self._leading_decision) is not None:
+            try:
+                await self._epochs.begin(decision.epoch)
+            except (OSError, StoreError) as error:
+                logger.error("elected, but no messages are accepted until the epoch can be saved: %s", error)
+                await trio.sleep(RETRY_S)
+            else:
+                self._began(decision.epoch)
+                return
+
+    @property
+    def _leading_decision(self) -> Decision | None:
+        """The present decision, if it is to lead."""
         decision = self._decisions.now if self._decisions else None
-        if decision is not None and decision.stand is Stand.LEADING:
-            await self._epochs.begin(decision.epoch)
-            self._began(decision.epoch)
+        return decision if decision is not None and decision.stand is Stand.LEADING else None
 
     # --- the conversation
 
@@ -215,7 +226,8 @@ class Membership(Part):
         if decision is not None:
             self._decided.set()
             if decision.stand is not Stand.LEADING:
-                self._end_lease()
+                self._lease.end(trio.current_time())
+            self._show_lease()
         elif told.members is not None and decisions.now.stand is Stand.LEADING:
             self.leading.told(told.members, told.set_epoch)
 
@@ -262,7 +274,7 @@ class Membership(Part):
         answered = await talk.beat(addr, decisions.broker_id, self._epochs.last, self._log_end(), self._elected)
         if answered and addr == talk.controllers.leader:
             self._lease.answered(sent_at)
-            self._elected.lease_until = self._lease.until
+            self._show_lease()
             self._leased.set()
             return True
         return False
@@ -278,13 +290,14 @@ class Membership(Part):
                     "no Controller answers: another master may be elected from now on, so this one accepts no more"
                     " messages until they answer"
                 )
+                self._show_lease()
                 self._decided.set()
                 self.look_soon()
             await self._leased.wait()
 
-    def _end_lease(self) -> None:
-        self._lease.end(trio.current_time())
-        self._elected.lease_until = self._lease.until
+    def _show_lease(self) -> None:
+        """A lease counts only while this broker is to lead: its role follows a moment later."""
+        self._elected.lease_until = self._lease.until if self._leading_decision is not None else -math.inf
 
     # --- the role
 

@@ -6,6 +6,9 @@ the answer it counts with the old set and the asked one together, since the Cont
   so consumers may see it. It never moves back.
 - A member that leaves still holds the confirm offset until the Controller has said yes. So the master never confirms
   what a broker lacks that can still be elected.
+A question without an answer may come into force much later, unless the set has a new epoch by then. So it is asked
+again, and when that is refused, the present set is asked for: Skylark's Controllers give it a new epoch, which ends the
+doubt. RocketMQ's refuse that; then both are asked by turns.
 A member leaves when it had not the whole log for ``patience_s``. A slave joins when it has all up to the confirm
 offset; learners never do. Times are of a monotonic clock, in seconds.
 """
@@ -36,6 +39,8 @@ class SyncSet:
         self.confirm_offset = confirm_offset
         # What the Controller was asked for; None when no answer is awaited.
         self.asked: frozenset[int] | None = None
+        # Whether an answer did not come; whether then the present set is asked for, to end the doubt.
+        self._is_in_doubt = self._fences = False
         self._patience_s = patience_s
         self._copies: dict[int, _Copy] = {}
         # Members that are not connected leave, too.
@@ -65,6 +70,8 @@ class SyncSet:
 
     def wanted(self, now: float) -> frozenset[int] | None:
         """The set to ask for now; None when it is as it should be, or an answer is awaited."""
+        if self._is_in_doubt:
+            return self.members if self._fences else self.asked
         if self.asked is not None:
             return None
         stay = {member for member in self.members - {self._me} if self._is_kept(member, now)}
@@ -77,10 +84,14 @@ class SyncSet:
         return None if found == self.members else found
 
     def ask(self, members: frozenset[int]) -> None:
-        """The Controller is being asked for ``members``. Without an answer only the same question may follow."""
-        if self.asked not in (None, members):
+        """The Controller is being asked for ``members``, which are `wanted`: one question at a time.
+
+        Afterwards call `told` with the answer, `refused` or `unanswered`.
+        """
+        if self.asked is not None and members not in (self.asked, self.members):
             raise RuntimeError("the Controller has not answered yet")
-        self.asked = members
+        if self.asked is None:
+            self.asked = members
 
     def told(self, members: Iterable[int], epoch: int, log_end: int, now: float) -> None:
         """The Controller says what the set is.
@@ -93,11 +104,19 @@ class SyncSet:
         for member in members - self.members:
             self._since.setdefault(member, now)
         self.members, self.epoch, self.asked = members, epoch, None
+        self._is_in_doubt = self._fences = False
         self.advance(log_end)
 
     def refused(self) -> None:
-        """The Controller refused the asked change, and no earlier try of it went unanswered: it did not happen."""
-        self.asked = None
+        """The Controller refused: the asked change did not happen, unless an earlier try of it went unanswered."""
+        if self._is_in_doubt:
+            self._fences = not self._fences
+        else:
+            self.asked = None
+
+    def unanswered(self) -> None:
+        """No answer came: the asked change may happen yet."""
+        self._is_in_doubt = self.asked is not None
 
     def _is_kept(self, member: int, now: float) -> bool:
         copy = self._copies.get(member)

@@ -132,7 +132,11 @@ async def test_another_controller_goes_on_and_the_others_name_it() -> None:
 
 
 async def test_administrators_see_and_change_it() -> None:
-    async with open_controllers("n0") as controllers, open_stand_in() as first, open_stand_in() as second:
+    async with AsyncExitStack() as stack:
+        # A designated election waits until what another Controller told the old master is over.
+        controllers = await stack.enter_async_context(open_controllers("n0", broker_heartbeat_timeout=100))
+        first = await stack.enter_async_context(open_stand_in())
+        second = await stack.enter_async_context(open_stand_in())
         at = await controllers.leader_addr()
         await pair(at, first, second)
         remote = first.at(at)

@@ -17,6 +17,7 @@ def test_whatever_comes_in_whatever_order(elected: list[int], history: list[int]
     brokers = {number: Decisions(number) for number in (1, 2, 3)}
     begun: list[tuple[int, int]] = []
     for number, machine in brokers.items():
+        machine.told(News(None, "", 0))
         newest = 0
         for event in history:
             before = machine.now
@@ -54,6 +55,7 @@ def test_the_recorded_session_of_broker_1() -> None:
 
 def test_a_master_cut_off_leads_again_in_the_same_epoch_only_if_it_is_still_named() -> None:
     machine = Decisions(1)
+    machine.told(News(None, "", 3))
     machine.told(News(1, "a", 4))
     idle = machine.lease_ended()
     assert idle is not None and idle.stand is Stand.IDLE and machine.asks_for_election
@@ -66,10 +68,26 @@ def test_a_master_cut_off_leads_again_in_the_same_epoch_only_if_it_is_still_name
     assert machine.lease_ended() is None
 
 
-def test_a_restarted_master_goes_on_in_its_epoch() -> None:
+@pytest.mark.parametrize("log_epoch", [3, 4])
+def test_a_restarted_master_is_silent_until_it_is_deposed_and_leads_in_a_new_epoch_only(log_epoch: int) -> None:
+    """A crash may have taken all bytes of the epoch, and the epoch with them."""
+    machine = Decisions(1, log_epoch)
+    assert machine.must_be_silent
+    assert machine.told(News(1, "a", 4)) is None
+    assert machine.must_be_silent and machine.now.stand is Stand.IDLE
+    machine.told(News(None, "", 4))
+    assert not machine.must_be_silent
+    # A late answer.
+    assert machine.told(News(1, "a", 4)) is None
+    assert machine.now.stand is Stand.IDLE and not machine.must_be_silent
+    lead = machine.told(News(1, "a", 5))
+    assert lead is not None and lead.stand is Stand.LEADING and lead.begins and not machine.must_be_silent
+
+
+def test_a_restarted_slave_follows_the_master_of_the_epoch_that_it_knows() -> None:
     machine = Decisions(1, 4)
-    lead = machine.told(News(1, "a", 4))
-    assert lead is not None and lead.stand is Stand.LEADING and not lead.begins
+    follow = machine.told(News(2, "b", 4))
+    assert follow is not None and follow.stand is Stand.FOLLOWING and not machine.must_be_silent
 
 
 def test_a_slave_copies_on_without_a_master_and_follows_it_to_a_new_address() -> None:

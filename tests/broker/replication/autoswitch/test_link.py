@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 
 from broker.replication.autoswitch.epochs import Epoch, Epochs
 from broker.replication.autoswitch.frames import (
+    MasterHello,
     MasterReader,
     SlaveHello,
     encode_ack,
     encode_header,
+    encode_master_hello,
     encode_slave_hello,
 )
 from broker.replication.autoswitch.link import MasterEnd, SlaveEnd, SwitchTerms
@@ -140,9 +142,30 @@ def test_any_diverged_log_becomes_the_masters(
     assert end.confirm_offset == (0 if before.startswith(master.data) else 3)
 
 
+def test_a_whole_log_with_nothing_in_common_is_replaced() -> None:
+    """All that the slave has was written by a master that nobody else copied."""
+    master, slave = Side([(2, 5)]), Side([(1, 5)])
+    connect(master, slave, 3, 50)
+    assert slave.data == master.data
+
+
 def test_logs_with_nothing_in_common_are_left_as_they_are() -> None:
+    master = Side([(1, 5), (2, 5)])
+    master.epochs.forget_before(5)
     with pytest.raises(ReplicationRefused, match="nothing in common"):
-        connect(Side([(1, 5)]), Side([(2, 5)]), 3, 50)
+        connect(master, Side([(1, 5)]), 3, 50)
+
+
+def test_a_confirm_offset_counts_when_the_slave_follows() -> None:
+    """RocketMQ's master sends heartbeats before it knows where the slave is: until the cut that offset says nothing."""
+    side = Side([(1, 5)])
+    slave = SlaveEnd(TERMS, SlaveHello(False, False, 2), Epochs([Epoch(1, 0)]), start=0, end=9, now=0.0)
+    hello = encode_master_hello(MasterHello(5, 2, tuple(side.epochs)))
+    slave.receive(hello + encode_header(-1, 0, Epoch(1, 0), 8), 0.0)
+    assert (slave.cut_at, slave.confirm_offset) == (5, 0)
+    slave.cut(0.0)
+    slave.receive(encode_header(5, 0, Epoch(1, 0), 5), 0.0)
+    assert slave.confirm_offset == 5
 
 
 HELLO = encode_slave_hello(SlaveHello(False, False, 2))

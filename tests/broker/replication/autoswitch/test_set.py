@@ -8,6 +8,8 @@ import pytest
 
 from broker.registration import registrar as registrar_module
 from broker.replication import slave as slave_module
+from mqcommon.atomic import write_atomic
+from mqcommon.errors import ConfigError
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
@@ -118,3 +120,14 @@ async def test_what_a_dead_master_alone_had_is_cut_off_and_saved() -> None:
         assert await one.has("T", 2) == [b"common", b"kept"]
         await until(lambda: one.log() == two.log(), "equal logs")
         assert any(b"lost 4" in one.fs.read(f"/store/cut/{name}") for name in one.fs.listdir("/store/cut"))
+
+
+async def test_a_store_of_another_broker_is_refused_at_the_start() -> None:
+    async with controlled() as brokers:
+        fs = MemoryFiles()
+        fs.mkdirs("/store")
+        write_atomic(fs, "/store/brokerIdentity", b"DefaultCluster#broker-x#3")
+        with pytest.raises(ExceptionGroup) as caught:
+            async with brokers.broker(fs):
+                pass
+        assert caught.group_contains(ConfigError, match="this store belongs to broker broker-x")

@@ -45,6 +45,8 @@ def test_what_is_confirmed_is_in_each_log_that_can_be_elected(history: list[tupl
             if number % 2:  # else the answer is lost, and the question comes again
                 tracked.told(members, epoch, log_end, now)
                 is_applied = False
+            else:
+                tracked.unanswered()
         elif kind == "refuse" and tracked.asked is not None and not is_applied:
             tracked.refused()
         elif kind == "late":
@@ -98,3 +100,31 @@ def test_one_question_at_a_time() -> None:
         tracked.ask(frozenset({ME, 3}))
     tracked.refused()
     assert tracked.asked is None
+
+
+def test_a_question_in_doubt_is_asked_again_and_then_fenced() -> None:
+    tracked = SyncSet(ME, {ME}, 1, PATIENCE_S, 0.0, 10)
+    tracked.acked(2, 10, 10, 1.0)
+    joined = frozenset({ME, 2})
+    assert tracked.wanted(1.0) == joined
+    tracked.ask(joined)
+    tracked.unanswered()
+    assert tracked.wanted(1.0) == joined
+    tracked.ask(joined)
+    # The slave is dead now, but the first question may be on its way.
+    tracked.refused()
+    tracked.gone(2)
+    assert (tracked.wanted(1.0), tracked.asked) == ({ME}, joined)
+    tracked.advance(20)
+    assert tracked.confirm_offset == 10
+    # A Controller of RocketMQ does not give the present set a new epoch.
+    tracked.ask(frozenset({ME}))
+    tracked.refused()
+    assert tracked.wanted(1.0) == joined
+    tracked.refused()
+    assert tracked.wanted(1.0) == {ME}
+    tracked.told({ME}, 2, 20, 2.0)
+    assert (tracked.wanted(2.0), tracked.asked, tracked.confirm_offset) == (None, None, 20)
+    tracked.refused()
+    tracked.unanswered()
+    assert tracked.wanted(2.0) is None

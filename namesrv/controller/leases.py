@@ -1,0 +1,89 @@
+"""Answers the heartbeats of masters: each answer lets the broker acknowledge for most of its timeout from its sending.
+
+So that two brokers never may at once, the Controller makes sure after a heartbeat came that it still leads, and answers
+no master while an election is under way that may replace it. An election begins when all that was granted is over: the
+master was silent for its timeout, or refuses connections.
+One read serves all heartbeats that came meanwhile. RocketMQ's brokers want no answer and wait for none.
+Neighbours: elections.py; broker/replication/autoswitch/lease.py is the other side.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from mqcommon.errors import RequestRefused
+from mqcommon.signal import Signal
+from namesrv.controller.liveness import Key
+from namesrv.controller.view import View
+from remoting.net.channel import Channel
+from remoting.net.server import failure
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.headers.controller import MasterHeader
+from remoting.protocol.requests.controller import CONTROLLER_HEARTBEAT
+
+MAX_WAITING = 100_000
+
+
+class _Beat(NamedTuple):
+    channel: Channel
+    request: Command
+    key: Key
+    heard_ms: int
+    timeout_ms: int
+
+
+class Leases:
+    """``ask`` never waits; ``run`` answers. ``is_replacing`` tells of elections that wait for the group."""
+
+    def __init__(self, view: View, is_replacing: Callable[[str], bool]) -> None:
+        self._view = view
+        self._is_replacing = is_replacing
+        self._waiting: list[_Beat] = []
+        self._wake = Signal()
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiting)
+
+    def ask(self, channel: Channel, request: Command, key: Key, heard_ms: int, timeout_ms: int) -> None:
+        """A broker wants an answer to its heartbeat."""
+        if len(self._waiting) >= MAX_WAITING:
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"{MAX_WAITING} heartbeats wait already; try again")
+        self._waiting.append(_Beat(channel, request, key, heard_ms, timeout_ms))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Answer until cancelled."""
+        while True:
+            await self._wake.wait()
+            await self.answer()
+
+    async def answer(self) -> None:
+        """Answer all that wait."""
+        beats, self._waiting = self._waiting, []
+        try:
+            await self._view.read()
+        except RequestRefused as refusal:
+            for beat in beats:
+                beat.channel.reply(beat.request, failure(beat.request, refusal))
+            return
+        for beat in beats:
+            beat.channel.reply(beat.request, self._answer(beat))
+
+    def _answer(self, beat: _Beat) -> Command:
+        name, broker_id = beat.key
+        known = self._view.replicas.sets.get(name)
+        if known is None:
+            return beat.request.respond(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "it was forgotten")
+        longest_ms = self._view.options.broker_heartbeat_timeout
+        if beat.timeout_ms > longest_ms:
+            # A new leader elects after that time: what another one granted must be over by then.
+            text = f"no lease: the heartbeat timeout, {beat.timeout_ms} ms, is longer than the Controllers'"
+            return beat.request.respond(remark=f"{text} brokerHeartbeatTimeout, {longest_ms} ms")
+        if known.master == broker_id:
+            row = self._view.liveness.get(beat.key)
+            if row is None or self._is_replacing(name):
+                return beat.request.respond(ResponseCode.SYSTEM_BUSY, "a master of this set is being elected")
+            row.granted_until_ms = max(row.granted_until_ms, beat.heard_ms + beat.timeout_ms)
+        header = MasterHeader(known.master, known.address(known.master), known.master_epoch, known.sync_state_set_epoch)
+        return CONTROLLER_HEARTBEAT.answer(beat.request, header)
