@@ -94,12 +94,20 @@ async def goes_on_without(now: Switching, old: Daemon) -> None:
     await now.load.more_from(NAME, FEW)
 
 
+async def slave_killed(now: Switching, master: Daemon) -> None:
+    """The master goes on as soon as the slave has left the SyncStateSet."""
+    slave = next(broker for broker in now.at.brokers if broker is not master)
+    slave.kill()
+    await now.load.more_from(NAME, FEW)
+    await now.at.start_broker(slave)
+
+
 FAULTS: list[Callable[[Switching, Daemon], Awaitable[None]]] = [
-    killed, frozen, cut_from_controllers, cut_from_slaves_then_killed, disk_lost,
+    killed, frozen, cut_from_controllers, cut_from_slaves_then_killed, disk_lost, slave_killed,
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [6, pytest.param(100, marks=pytest.mark.nightly)])
 async def test_masters_die_again_and_again(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)
     async with switching(tmp_path) as now:
