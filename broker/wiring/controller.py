@@ -50,6 +50,8 @@ def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster) -> 
     enrolment = Enrolment(fs, path, identity, core.clock)
     enrolment.check()
 
+    sync_flush = options.flush_disk_type == "SYNC_FLUSH"
+
     def began(epoch: int) -> None:
         # NameServers believe the broker with the highest one.
         version = topics.data_version
@@ -57,10 +59,9 @@ def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster) -> 
 
     membership = Membership(
         options, identity, core.role, enrolment, epochs, elected, known,
-        lambda: log.end, began, core.open_client,
+        lambda: log.flushed if sync_flush else log.end, began, core.open_client,
     )  # fmt: skip
     terms = SwitchTerms(options.ha_send_heartbeat_interval / 1000, options.ha_housekeeping_interval / 1000)
-    sync_flush = options.flush_disk_type == "SYNC_FLUSH"
 
     def master_end(now: float) -> MasterEnd:
         return MasterEnd(terms, lambda: bounds_of(log), epochs.now, epochs.last, lambda: elected.confirm_offset, now)

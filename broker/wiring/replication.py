@@ -11,6 +11,7 @@ from broker.options import BrokerOptions
 from broker.part import Part
 from broker.registration.heartbeats import Heartbeats
 from broker.registration.pre_online import PreOnline
+from broker.replication.adopt import adopt_topics
 from broker.replication.find_master import MasterFinder, Target
 from broker.replication.ha_status import HaHandlers
 from broker.replication.hand_over import HandOver
@@ -101,6 +102,7 @@ def wire_replication(
     def role_changed(before: Role, now: Role) -> None:
         if now.is_master:
             known.forget()
+            adopt_topics(store, metadata.topics, sync.topics_to)
         if now.broker_id != before.broker_id:
             members.renumbered(now.broker_id)
 

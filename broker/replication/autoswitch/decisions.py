@@ -74,7 +74,7 @@ class Decisions:
         if self._older_epoch is None:
             self._older_epoch = self._begun = max(news.epoch, self.now.epoch)
             self.now = Decision(Stand.IDLE, self._older_epoch)
-        if news.epoch < self.now.epoch or (news.master_id == self._me and news.epoch <= self._older_epoch):
+        if news.epoch < self.now.epoch or (news.master_id == self.broker_id and news.epoch <= self._older_epoch):
             return None
         self.must_be_silent = False
         if news.master_id is None:

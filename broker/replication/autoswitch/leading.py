@@ -14,7 +14,6 @@ from broker.writing.elected import Elected
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from mqcommon.signal import Signal
 from remoting.protocol.bodies.controller import SyncStateSet
-from remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +23,10 @@ PAUSE_S = 0.2
 
 
 class Leading:
-    """See the module. ``ask`` sends 1001 in the epoch in which this broker leads; ``look`` asks what the set is now."""
+    """See the module. ``ask`` sends 1001 in the epoch in which this broker leads; ``look`` asks what the set is now.
+
+    ``log_end``: up to where the log counts here, with SYNC_FLUSH up to where it is on disk.
+    """
 
     def __init__(
         self,
@@ -39,19 +41,23 @@ class Leading:
         self._patience_s = patience_s
         self._ask = ask
         self._look = look
+        # That of the last epoch in which this broker led, and that epoch.
         self._set: SyncSet | None = None
-        self._me = 0
+        self._epoch = -1
+        self._leads = False
+        self._wake = Signal()
         # What connected slaves reported last, also before this broker leads: (end of the log, is a learner).
         self._reported: dict[int, tuple[int, bool]] = {}
-        self._wake = Signal()
-        # Whether an earlier question about the same change got no answer.
-        self._is_unsure = False
 
-    def begin(self, me: int, members: Iterable[int], epoch: int) -> None:
-        """This broker, ``me``, leads from now on; ``members`` and ``epoch`` are the set's, as the Controllers say."""
-        self._me, self._is_unsure = me, False
+    def begin(self, me: int, epoch: int, members: Iterable[int], set_epoch: int) -> None:
+        """This broker, ``me``, leads in ``epoch`` from now on; ``members`` and ``set_epoch`` are those of its set.
+
+        In the epoch in which it led before, it goes on with what it knew: a question may be in doubt.
+        """
         now = trio.current_time()
-        self._set = SyncSet(me, members, epoch, self._patience_s, now, self._elected.confirm_offset)
+        if self._set is None or epoch != self._epoch:
+            self._set = SyncSet(me, members, set_epoch, self._patience_s, now, self._elected.confirm_offset)
+        self._epoch, self._leads = epoch, True
         for slave, (end, is_learner) in self._reported.items():
             self._set.acked(slave, end, self._log_end(), now, is_learner=is_learner)
         self._changed(self._set)
@@ -59,20 +65,19 @@ class Leading:
 
     def end(self) -> None:
         """It does not lead any more."""
-        self._set = None
+        self._leads = False
 
     def told(self, members: Iterable[int], epoch: int) -> None:
         """The Controllers say what the set is, at any time."""
-        if self._set is not None and epoch > self._set.epoch:
+        if self._leads and self._set is not None and epoch > self._set.epoch:
             self._set.told(members, epoch, self._log_end(), trio.current_time())
-            self._is_unsure = False
             self._changed(self._set)
 
     def acked(self, broker_id: int, end: int, is_learner: bool) -> None:
         """The slave has the log up to ``end``."""
         self._reported[broker_id] = end, is_learner
         known = self._set
-        if known is None:
+        if known is None or not self._leads:
             return
         known.acked(broker_id, end, self._log_end(), trio.current_time(), is_learner=is_learner)
         self._elected.confirmed(known.confirm_offset)
@@ -87,7 +92,7 @@ class Leading:
 
     def grown(self) -> None:
         """The log may have grown: without other members all of it is confirmed."""
-        if self._set is not None:
+        if self._leads and self._set is not None:
             self._set.advance(self._log_end())
             self._elected.confirmed(self._set.confirm_offset)
 
@@ -96,11 +101,10 @@ class Leading:
         while True:
             with trio.move_on_after(LOOK_S):
                 await self._wake.wait()
+            self.grown()
             known = self._set
-            if known is None:
-                continue
-            wanted = known.asked if self._is_unsure else known.wanted(trio.current_time())
-            if wanted is not None and not await self._change(known, wanted):
+            wanted = known.wanted(trio.current_time()) if known is not None and self._leads else None
+            if known is not None and wanted is not None and not await self._change(known, wanted):
                 await trio.sleep(PAUSE_S)
 
     async def _change(self, known: SyncSet, wanted: frozenset[int]) -> bool:
@@ -110,16 +114,12 @@ class Leading:
             answer = await self._ask(SyncStateSet(sorted(wanted), known.epoch))
         except BrokerError as error:
             logger.info("the Controllers refuse the SyncStateSet %s: %s", _ids(wanted), error.remark)
-            # After a question without an answer the epoch may be another one because the change was made: look.
-            is_made = self._is_unsure and error.code == ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH
-            if known is self._set and not is_made:
-                known.refused()
-            self._is_unsure = False
+            known.refused()
             self._look()
             return False
         except (RemotingError, ProtocolError) as error:
             logger.warning("no answer to the SyncStateSet %s, asked again: %s", _ids(wanted), error)
-            self._is_unsure = known is self._set
+            known.unanswered()
             return False
         if known is self._set:
             self.told(answer.sync_state_set, answer.sync_state_set_epoch)

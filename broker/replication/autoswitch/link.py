@@ -167,7 +167,7 @@ class SlaveEnd:
         pieces = []
         for piece in self._reader.receive(data):
             self._check(piece)
-            if self._follows:
+            if self.follows:
                 # Before the cut this log may have other bytes there.
                 self.confirm_offset = max(self.confirm_offset, piece.confirm_offset)
             if piece.data:

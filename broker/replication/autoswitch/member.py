@@ -21,7 +21,7 @@ from broker.replication.autoswitch.decisions import Decision, Decisions, Stand
 from broker.replication.autoswitch.enrolment import Enrolment
 from broker.replication.autoswitch.leading import Leading
 from broker.replication.autoswitch.lease import Lease
-from broker.replication.autoswitch.log_epochs import NO_EPOCH, LogEpochs
+from broker.replication.autoswitch.log_epochs import LogEpochs
 from broker.replication.autoswitch.talk import Talk, Told
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.role import Kind, Role, RoleMachine
@@ -63,12 +63,14 @@ class Membership(Part):
         epochs: LogEpochs,
         elected: Elected,
         known: KnownMaster,
-        log_end: Callable[[], int],
+        counted_end: Callable[[], int],
         began: Callable[[int], None],
         open_client: OpenClient,
         random: Random | None = None,
     ) -> None:
-        """``began`` is called with the epoch in which this broker leads, before its first message."""
+        """``counted_end``: up to where the log counts, with SYNC_FLUSH up to where it is on disk.
+
+        ``began`` is called with the epoch in which this broker leads, before its first message."""
         self._options = options
         self._identity = identity
         self._role = role
@@ -76,21 +78,19 @@ class Membership(Part):
         self._epochs = epochs
         self._elected = elected
         self._known = known
-        self._log_end = log_end
+        self._counted_end = counted_end
         self._began = began
         self._open_client = open_client
         self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
         patience_s = options.ha_max_time_slave_not_catchup / 1000
-        self.leading = Leading(elected, log_end, patience_s, self._ask_for_set, self.look_soon)
+        self.leading = Leading(elected, counted_end, patience_s, self._ask_for_set, self.look_soon)
         self._lease = Lease(options.controller_heart_beat_timeout_mills / 1000)
         self._talk: Talk | None = None
         # None until this broker has an id.
         self._decisions: Decisions | None = None
         self._last: Told | None = None
-        # The master that the Controllers named when this broker started: it may be this one, before its restart.
-        self._epoch_at_start = NO_EPOCH
-        self._must_elect = False
         self._look = Signal()
+        self._beats = {addr: Signal() for addr in options.controller_addrs}
         self._decided = Signal()
         self._role_changed = Signal()
         self._leased = Signal()
@@ -163,15 +163,10 @@ class Membership(Part):
                 broker_id = await self._enrolment.enrol(talk.controllers)
                 if self._decisions is None:
                     self._enrolled(broker_id)
-                told = await talk.register(broker_id)
+                await talk.register(broker_id)
                 if self._failures or self._last is None:
                     logger.info("registered with Controller %s as broker %d", talk.controllers.leader, broker_id)
-                if self._last is None and told.news.master_id == broker_id:
-                    self._epoch_at_start = told.news.epoch
                 self._failures = 0
-                # A master needs its lease, and the Controllers choose by the logs, of which heartbeats tell.
-                await self._beat(talk, talk.controllers.leader)
-                self._take(told)
                 await self._stay(talk)
             except (RemotingError, BrokerError, ProtocolError, ConfigError) as error:
                 self._failed(error)
@@ -181,42 +176,34 @@ class Membership(Part):
 
     async def _stay(self, talk: Talk) -> None:
         """Ask again and again who is the master."""
-        decisions = self._decisions
+        decisions, options = self._decisions, self._options
         assert decisions is not None
         while True:
-            pause_s = self._options.sync_broker_metadata_period / 1000
-            if self._must_elect or decisions.asks_for_election:
+            self._take(await talk.look())
+            pause_s = options.sync_broker_metadata_period / 1000
+            if decisions.asks_for_election:
                 pause_s = ELECT_S
-                if await self._beat(talk, talk.controllers.leader):
-                    self._take(await talk.elect(decisions.broker_id), is_elected=True)
+                # The Controllers choose by the logs, of which heartbeats tell.
+                heard = not decisions.must_be_silent and await self._beat(talk, talk.controllers.leader)
+                if heard and not options.async_learner:
+                    self._take(await talk.elect(decisions.broker_id))
+            if not decisions.asks_for_election:
+                pause_s = options.sync_broker_metadata_period / 1000
             with trio.move_on_after(pause_s):
                 await self._look.wait()
-            told = await talk.look()
-            if not self._lease.holds(trio.current_time()):
-                await self._beat(talk, talk.controllers.leader)
-            self._take(told)
 
     def _enrolled(self, broker_id: int) -> None:
         self._decisions = Decisions(broker_id, self._epochs.last)
         self._role.numbered(broker_id)
         self.enrolled.set()
 
-    def _take(self, told: Told | None, *, is_elected: bool = False) -> None:
+    def _take(self, told: Told | None) -> None:
         decisions = self._decisions
         if told is None or decisions is None:
             return
-        me, news = decisions.broker_id, told.news
-        if news.master_id == me and news.epoch <= self._epoch_at_start and not is_elected:
-            # It was the master before it was started again, perhaps without the last bytes of its log: whoever has
-            # most is to lead, in a new epoch.
-            self._must_elect = True
-            return
-        self._must_elect = False
-        if is_elected:
-            self._epoch_at_start = NO_EPOCH
+        news = told.news
         if news.epoch < decisions.now.epoch and news.master_id is not None:
             self._log_old_epoch(news.epoch, decisions.now.epoch)
-            return
         try:
             decision = decisions.told(news)
         except RuntimeError as error:
@@ -228,7 +215,10 @@ class Membership(Part):
             if decision.stand is not Stand.LEADING:
                 self._lease.end(trio.current_time())
             self._show_lease()
-        elif told.members is not None and decisions.now.stand is Stand.LEADING:
+            # A new master has its lease with the next answer.
+            for beat in self._beats.values():
+                beat.set()
+        elif decisions.now.stand is Stand.LEADING:
             self.leading.told(told.members, told.set_epoch)
 
     def _log_old_epoch(self, epoch: int, ours: int) -> None:
@@ -262,22 +252,28 @@ class Membership(Part):
         await self.enrolled.wait()
         while True:
             await self._beat(talk, addr)
-            is_fresh = self._lease.holds(trio.current_time() + interval_s)
-            await trio.sleep(interval_s if is_fresh else min(interval_s, URGENT_BEAT_S))
+            is_fresh = self._leading_decision is None or self._lease.holds(trio.current_time() + interval_s)
+            with trio.move_on_after(interval_s if is_fresh else min(interval_s, URGENT_BEAT_S)):
+                await self._beats[addr].wait()
 
     async def _beat(self, talk: Talk, addr: str) -> bool:
         """Send a heartbeat to a Controller; whether it answered as the leader."""
         decisions = self._decisions
-        if not addr or decisions is None:
+        if not addr or decisions is None or decisions.must_be_silent:
             return False
-        sent_at = trio.current_time()
-        answered = await talk.beat(addr, decisions.broker_id, self._epochs.last, self._log_end(), self._elected)
-        if answered and addr == talk.controllers.leader:
+        sent_at, before = trio.current_time(), decisions.now
+        beat = await talk.beat(addr, decisions.broker_id, self._epochs.last, self._counted_end(), self._elected)
+        if beat is None:
+            return False
+        if beat.no_lease:
+            self._failed(ConfigError(f"{beat.no_lease}; lower controllerHeartBeatTimeoutMills of this broker"))
+        if before is decisions.now and before.stand is Stand.LEADING and beat.grants(decisions.broker_id, before.epoch):
             self._lease.answered(sent_at)
             self._show_lease()
             self._leased.set()
-            return True
-        return False
+        elif beat.epoch is not None and beat.epoch > decisions.now.epoch:
+            self.look_soon()
+        return True
 
     async def _watch_lease(self) -> None:
         while True:
@@ -339,5 +335,7 @@ class Membership(Part):
         self._role_changed.set()
         if not now.is_master:
             self.leading.end()
-        elif self._decisions is not None and self._last is not None:
-            self.leading.begin(self._decisions.broker_id, self._last.members or (), self._last.set_epoch)
+        elif (decision := self._leading_decision) is not None and self._decisions is not None:
+            last = self._last
+            assert last is not None
+            self.leading.begin(self._decisions.broker_id, decision.epoch, last.members, last.set_epoch)

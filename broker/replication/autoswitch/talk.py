@@ -18,18 +18,19 @@ from remoting.protocol.headers.controller import (
     GetReplicaInfoRequestHeader,
     MasterHeader,
     RegisterBrokerToControllerRequestHeader,
-    RegisterBrokerToControllerResponseHeader,
 )
 from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader
 from remoting.protocol.requests.controller import (
     CONTROLLER_ALTER_SYNC_STATE_SET,
     CONTROLLER_ELECT_MASTER,
     CONTROLLER_GET_REPLICA_INFO,
+    CONTROLLER_HEARTBEAT,
     CONTROLLER_REGISTER_BROKER,
 )
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 
 BEAT_TIMEOUT_MS = 1_000
+# So begins the text of a Skylark Controller that grants no lease.
+NO_LEASE = "no lease"
 # Nobody can be elected now.
 NOBODY = (ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE)
 
@@ -42,6 +43,18 @@ class Told(NamedTuple):
     set_epoch: int
 
 
+class Beat(NamedTuple):
+    """A leader's answer to a heartbeat. RocketMQ's does not name the master; ``no_lease``: why it grants none."""
+
+    master_id: int | None
+    epoch: int | None
+    no_lease: str
+
+    def grants(self, broker_id: int, epoch: int) -> bool:
+        """Whether the master ``broker_id`` of ``epoch`` may go on."""
+        return not self.no_lease and (self.epoch is None or (self.master_id, self.epoch) == (broker_id, epoch))
+
+
 class Talk:
     """Errors are those of `Controllers.ask`."""
 
@@ -51,12 +64,11 @@ class Talk:
         self._options = options
         self._identity = identity
 
-    async def register(self, broker_id: int) -> Told:
+    async def register(self, broker_id: int) -> None:
         """1003: where this broker is."""
         who = self._identity
         header = RegisterBrokerToControllerRequestHeader(who.cluster_name, who.broker_name, broker_id, who.addr)
-        answer = await self.controllers.ask(CONTROLLER_REGISTER_BROKER, header)
-        return _told(answer.header(), answer.body())
+        await self.controllers.ask(CONTROLLER_REGISTER_BROKER, header)
 
     async def look(self) -> Told:
         """1004: who is the master."""
@@ -84,25 +96,27 @@ class Talk:
         header = AlterSyncStateSetRequestHeader(self._identity.broker_name, broker_id, epoch)
         return (await self.controllers.ask(CONTROLLER_ALTER_SYNC_STATE_SET, header, wanted)).body()
 
-    async def beat(self, addr: str, broker_id: int, epoch: int, log_end: int, elected: Elected) -> bool:
-        """904 to one Controller; whether it answered. That of a Skylark answers only while it leads."""
+    async def beat(self, addr: str, broker_id: int, epoch: int, log_end: int, elected: Elected) -> Beat | None:
+        """904 to one Controller; None when it did not answer as a leader. That of a Skylark answers only then."""
         who, options = self._identity, self._options
         header = BrokerHeartbeatRequestHeader(
             who.cluster_name, who.addr, who.broker_name, broker_id, epoch, log_end, elected.confirm_offset,
             options.controller_heart_beat_timeout_mills, options.broker_election_priority, not options.async_learner,
         )  # fmt: skip
         try:
-            await call(Remote(self._client, addr, BEAT_TIMEOUT_MS), BROKER_HEARTBEAT, header)
+            answer = await call(Remote(self._client, addr, BEAT_TIMEOUT_MS), CONTROLLER_HEARTBEAT, header)
         except RequestTimeout:
             # The connection may be dead without an error.
             self._client.close_connection(addr, "no answer in time")
+            return None
         except (RemotingError, BrokerError):
-            return False
-        else:
-            return True
-        return False
+            return None
+        if addr != self.controllers.leader:
+            return None
+        master, remark = answer.header(), answer.command.remark or ""
+        return Beat(master.master_broker_id, master.master_epoch, remark if remark.startswith(NO_LEASE) else "")
 
 
-def _told(master: MasterHeader | RegisterBrokerToControllerResponseHeader, known: SyncStateSet) -> Told:
+def _told(master: MasterHeader, known: SyncStateSet) -> Told:
     news = News(master.master_broker_id, master.master_address or "", master.master_epoch or 0)
     return Told(news, tuple(known.sync_state_set), known.sync_state_set_epoch)

@@ -43,7 +43,7 @@ class Set:
 
 @asynccontextmanager
 async def controlled(**options: Any) -> AsyncIterator[Set]:
-    async with namesrv() as addr, open_controllers("n0") as controllers:
+    async with namesrv() as addr, open_controllers("n0", broker_heartbeat_timeout=60_000) as controllers:
         yield Set(
             {
                 "namesrv_addr": addr, "enable_controller_mode": True, "broker_heartbeat_interval": 100,
