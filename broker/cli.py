@@ -11,6 +11,7 @@ import trio
 from broker.broker import Broker
 from broker.commands.export_metadata import export_metadata
 from broker.commands.import_metadata import import_metadata
+from broker.commands.print_cut import print_cut
 from broker.commands.resync_slave import resync_slave
 from broker.commands.verify_store import verify_store
 from broker.file_sizes import check_file_size
@@ -59,6 +60,7 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
 
 main.add_command(export_metadata)
 main.add_command(import_metadata)
+main.add_command(print_cut)
 main.add_command(resync_slave)
 main.add_command(verify_store)
 

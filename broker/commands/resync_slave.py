@@ -11,13 +11,14 @@ import click
 
 from broker.commands.offline import absolute, errors_on_one_line
 from broker.store.abort import ABORT
+from broker.store.cut.intent import FILE_NAME as INTENT
 from broker.store.queue.ends import FILE_NAME as QUEUE_ENDS
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import StoreLocked, UserError
 from mqcommon.files import FileSystem, OsFiles
 
 # The log goes near the end: a store that has only its log starts, and rebuilds the rest.
-PARTS = ("index", "consumequeue", QUEUE_ENDS, "checkpoint", "commitlog", ABORT)
+PARTS = ("index", "consumequeue", QUEUE_ENDS, "checkpoint", INTENT, "commitlog", ABORT)
 
 
 @click.command("resyncSlave")

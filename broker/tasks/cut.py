@@ -37,7 +37,7 @@ class LogCutter:
         store = self._store
         if offset == store.log.raw_end:
             return
-        self._flusher.forget_waits(offset)
+        self._flusher.log_ends_at(offset)
         await self._flusher.checkpoint(note_ends=True)
         if store.durable_end != store.log.end or store.entries_waiting:
             raise DiskFull(f"the log cannot be cut at {offset} before its queues are on disk: {store.refusal}")
@@ -48,6 +48,7 @@ class LogCutter:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(cut.begin, searches)
                 cut.forget()
+                self._flusher.log_ends_at(offset)
                 await trio.to_thread.run_sync(cut.cut_files)
                 removed = await trio.to_thread.run_sync(cut.finish, *cut.mark())
         logger.warning(

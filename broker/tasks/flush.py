@@ -179,9 +179,9 @@ class Flusher(Part):
         async with self.one_at_a_time, self._flushing:
             yield
 
-    def forget_waits(self, log_end: int) -> None:
-        """The log will be cut at ``log_end``: fail the sends that wait for bytes after it."""
-        self._commits.cut(log_end)
+    def log_ends_at(self, end: int) -> None:
+        """The log is cut at ``end``: fail the sends that wait for later bytes, and forget that these were flushed."""
+        self._commits.cut(end)
 
     async def stop(self) -> None:
         """Make all stored messages durable. If no file descriptor is left, the store's close does it."""

@@ -40,7 +40,7 @@ class GroupCommit:
         return self._end_up_to(reached, in_time=False)
 
     def cut(self, end: int) -> None:
-        """The log will end at ``end``: fail the waits for what follows."""
+        """The log is cut at ``end``: fail the waits for what follows. Later messages there are not durable yet."""
         self.reached = min(self.reached, end)
         while self._rows and self._rows[-1][0] > end:
             self._rows.pop()[2](False)

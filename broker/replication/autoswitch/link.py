@@ -150,6 +150,7 @@ class SlaveEnd:
         self._heard = self._said = now
         self._reader = MasterReader()
         self._epochs = epochs
+        self._start = start
         # None: the log is empty, and will begin where the first piece does.
         self._end = end if end > start else None
         self._reported = -1
@@ -189,7 +190,8 @@ class SlaveEnd:
 
     def report(self, offset: int, now: float) -> None:
         """Report that this slave has the log up to ``offset``."""
-        if self.follows and offset > self._reported:
+        # An empty log may lie at any offset before the first piece.
+        if self.follows and self._end is not None and self._reported < offset <= self._end:
             self._report(offset, now)
 
     def tick(self, now: float) -> None:
@@ -219,6 +221,11 @@ class SlaveEnd:
             raise ReplicationRefused(
                 f"no epoch of this log {[tuple(entry) for entry in self._epochs]} is one of the master's"
                 f" {[tuple(entry) for entry in master.epochs]}: the two logs have nothing in common; {RESYNC}"
+            )
+        if found < self._start:
+            raise ReplicationRefused(
+                f"this log begins at {self._start}, but is the master's only up to {found}: nothing of it can be kept;"
+                f" {RESYNC}"
             )
         return found
 

@@ -48,6 +48,8 @@ class LogEpochs:
     async def begin(self, epoch: int) -> None:
         """This broker writes in ``epoch`` from the end of its log on."""
         if self.last < epoch:
+            # Epochs whose bytes were announced by a master, and did not come.
+            self.now.cut_to(self._log.end)
             self.cover_log()
             self.now.begin(epoch, self._log.end)
             await self.save()

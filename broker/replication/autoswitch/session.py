@@ -30,7 +30,7 @@ class Copies(Protocol):
 
 
 class Followers:
-    """The connected slaves by their ids: of two connections of one broker the later counts."""
+    """The connected slaves by their ids. Of two connections of one broker the one that began last counts."""
 
     def __init__(self, acks: AckLedger, copies: Copies) -> None:
         self.acks = acks
@@ -39,7 +39,12 @@ class Followers:
 
     def follows(self, session: "SwitchMasterSession", hello: SlaveHello) -> None:
         """A slave has said where its log ends."""
-        self._by_id[hello.broker_id] = session
+        before = self._by_id.get(hello.broker_id)
+        if before is None or before.since <= session.since:
+            self._by_id[hello.broker_id] = session
+            if before is not None:
+                # It may have started again, with a shorter log.
+                self._copies.gone(hello.broker_id)
 
     def acked(self, session: "SwitchMasterSession", hello: SlaveHello, end: int) -> None:
         """It has the log up to ``end``."""
@@ -63,7 +68,7 @@ class SwitchMasterSession(MasterSide):
         self._end = end
         self._followers = followers
         self._addr = addr
-        self._since = since
+        self.since = since
         self._admit = admit
 
     @property
@@ -97,7 +102,7 @@ class SwitchMasterSession(MasterSide):
         if self.slave is None:
             self._admit(True)
             begin = 0 if end.acked else end.next_offset
-            self.slave = acks.connected(self._addr, self._since, str(hello.broker_id), begin)
+            self.slave = acks.connected(self._addr, self.since, str(hello.broker_id), begin)
             self._followers.follows(self, hello)
         if not hello.is_learner:
             acks.acked(self._addr, end.acked)

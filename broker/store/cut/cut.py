@@ -4,8 +4,8 @@ The order of the steps is the safety argument. What is cut is saved first. Then 
 moment of the cut: a crash before it leaves the old log, one after it leaves work that the next start ends. Then memory
 follows, on the event loop and at once, so that no reader finds what goes. Then the files follow, and the checkpoint,
 which claimed what is gone. The intent is removed last.
-A reader that was sent into a removed file goes on in it, as its descriptor is open. Bytes of the file in which ``start``
-lies become zeros under a reader's eyes; no consumer reads there, as it never sees beyond the confirm offset.
+A reader that is in a removed file goes on there, as its descriptor is open. In the file in which ``start`` lies, bytes
+become zeros under a reader's eyes; no consumer reads there, as it never sees beyond the confirm offset.
 Neighbours: tasks/cut.py (calls the steps, with the locks), intent.py, files.py, resume.py (ends it after a crash).
 """
 

@@ -5,6 +5,7 @@ crc 4 | CBOR [version, start, end, timestamp, [[topic, queueId, low, next offset
 Invariant: until this file is on disk, nothing of the store is changed; once it is, everything that follows can be done
 again from it, any number of times, with the same result. Nothing is appended to the log before the file is gone. So a
 crash at any time leaves the old log or the cut one.
+RocketMQ does not know the file: after a crash in a cut, start Skylark once before a Java broker uses the store.
 Neighbours: cut.py (writes it), resume.py (reads it at a start).
 """
 

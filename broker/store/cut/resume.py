@@ -20,22 +20,22 @@ def resume_cut(
     intent = read_intent(fs, directory)
     if intent is None:
         return
+    # A kill may have come before the name was on disk; a power loss could then still undo the intent, but not the cut.
+    fs.fsync_dir(directory)
+    cut_log(fs, log.chain.directory, intent.start, intent.end)
+    cut_queues(fs, queues.directory, intent.queues)
+    for file in index.retire_after(intent.start):
+        fs.remove(file.file.path)
+        file.close()
+    index.cut(intent.start)
     state = checkpoint.state
-    # If RocketMQ has used the store since, it went on with the log as it found it: its messages must stay.
-    if state.log_offset is not None and not state.used_by_rocketmq:
-        cut_log(fs, log.chain.directory, intent.start, intent.end)
-        cut_queues(fs, queues.directory, intent.queues)
-        for file in index.retire_after(intent.start):
-            fs.remove(file.file.path)
-            file.close()
-        index.cut(intent.start)
-        offset = min(state.log_offset, intent.start)
-        timestamp = min(state.log_timestamp, intent.timestamp)
+    if state.log_offset is not None:
+        offset, timestamp = min(state.log_offset, intent.start), min(state.log_timestamp, intent.timestamp)
         mark = CheckpointMark(offset, timestamp, 0, 0, [], [], None, index.state(), noted_to=offset)
         checkpoint.write(offset, timestamp, rocketmq_times(log, mark, clean=False))
-        ends = read_queue_ends(fs, directory)
-        if ends is not None:
-            write_queue_ends(fs, directory, _cut_ends(ends, intent, index))
+    ends = read_queue_ends(fs, directory)
+    if ends is not None:
+        write_queue_ends(fs, directory, _cut_ends(ends, intent, index))
     remove_intent(fs, directory)
 
 

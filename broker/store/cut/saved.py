@@ -55,6 +55,12 @@ def prune(fs: FileSystem, directory: str) -> list[str]:
     return removed
 
 
+def start_of(path: str) -> int | None:
+    """The offset in the log of the first byte of such a file; None if its name is another."""
+    parts = path.rpartition("/")[2].removesuffix(_SUFFIX).split("-")
+    return int(parts[1]) if len(parts) == 3 and all(map(str.isdigit, parts)) else None
+
+
 def _names(fs: FileSystem, kept: str) -> list[str]:
     return [name for name in fs.listdir(kept) if name.endswith(_SUFFIX) and _number(name)]
 

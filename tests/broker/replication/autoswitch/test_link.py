@@ -168,6 +168,29 @@ def test_a_confirm_offset_counts_when_the_slave_follows() -> None:
     assert slave.confirm_offset == 5
 
 
+def test_a_log_that_begins_after_the_common_part_is_left_as_it_is() -> None:
+    master = encode_master_hello(MasterHello(90, 3, (Epoch(1, 0), Epoch(3, 40))))
+    slave = SlaveEnd(TERMS, SlaveHello(False, False, 2), Epochs([Epoch(1, 0), Epoch(2, 60)]), start=50, end=80, now=0.0)
+    with pytest.raises(ReplicationRefused, match="begins at 50, but is the master's only up to 40"):
+        slave.receive(master, 0.0)
+
+
+def test_an_empty_log_reports_nothing_before_the_first_piece() -> None:
+    """It may lie at an offset that the master does not know."""
+    master = encode_master_hello(MasterHello(8, 1, (Epoch(1, 0),)))
+    slave = SlaveEnd(TERMS, SlaveHello(False, False, 2), Epochs(), start=64, end=64, now=0.0)
+    slave.receive(master, 0.0)
+    slave.cut(0.0)
+    slave.take_output()
+    slave.report(64, 0.0)
+    assert slave.take_output() == b""
+    slave.receive(encode_header(0, 8, Epoch(1, 0), 0) + b"contents", 0.0)
+    slave.report(64, 0.0)
+    assert slave.take_output() == b""
+    slave.report(8, 0.0)
+    assert slave.take_output() == encode_ack(8)
+
+
 HELLO = encode_slave_hello(SlaveHello(False, False, 2))
 
 

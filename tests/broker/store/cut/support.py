@@ -11,7 +11,7 @@ from mqcommon.files import FileSystem
 from mqcommon.message.light import in_each_queue
 from mqcommon.message.record import Record
 from tests.broker.replication.test_replica import build_all, entries, feed, log_bytes
-from tests.broker.store.support import SMALL, open_store, put
+from tests.broker.store.support import open_store, put
 from tests.support.memory_files import MemoryFiles
 
 KEYS = (("A", "k"), ("B", "k"), ("A", "n3"), ("B", "n7"), ("A", "later"))
@@ -22,7 +22,7 @@ def cut_at(fs: FileSystem, store: MessageStore, offset: int) -> Cut:
     """All steps of a cut at once."""
     store.flush()
     store.checkpoint(with_ends=True)
-    cut = Cut(fs, SMALL.directory, store, offset)
+    cut = Cut(fs, store._directory, store, offset)
     cut.save()
     cut.begin(cut.searches())
     cut.forget()

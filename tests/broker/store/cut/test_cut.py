@@ -129,10 +129,22 @@ def test_old_saved_files_go(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [path[:17] for path in fs.paths() if "/cut/" in path] == [f"/store/cut/00000{n}" for n in (3, 4, 5)]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_power_loss_and_kill_at_any_step_leave_the_old_log_or_the_cut_one(seed: int) -> None:
+    interrupt(seed, 10)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("batch", range(10))
+def test_power_loss_and_kill_at_any_step_of_long_logs(batch: int) -> None:
+    for seed in range(batch * 10, batch * 10 + 10):
+        interrupt(seed, 60)
+
+
+def interrupt(seed: int, count: int) -> None:
+    """Cut a log of about ``count`` messages or bursts, and look at what each step would leave."""
     random = Random(seed)
-    its_master = master(random, 30)
+    its_master = master(random, count)
     fs = MemoryFiles()
     slave, replica = slave_of(its_master, its_master.log.end - random.randrange(2), fs)
     build_all(replica)

@@ -1,0 +1,141 @@
+"""A master and slaves of a set with Controllers, over a network in memory; what decides about the set is left out."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from random import Random
+
+import trio
+
+from broker.options import BrokerOptions
+from broker.replication.autoswitch.frames import SlaveHello
+from broker.replication.autoswitch.link import MasterEnd, SwitchTerms
+from broker.replication.autoswitch.log_epochs import LogEpochs
+from broker.replication.autoswitch.session import Followers, SwitchDialogue, switch_sessions
+from broker.replication.find_master import Target
+from broker.replication.master import Master
+from broker.replication.pieces import bounds_of
+from broker.replication.progress import SlaveProgress
+from broker.replication.replica import Replica
+from broker.replication.slave import Slave
+from broker.store.store import StoreOptions
+from broker.tasks.cut import LogCutter
+from broker.tasks.flush import Flusher
+from broker.writing.acks import AckLedger
+from broker.writing.group_commit import GroupCommit
+from remoting.net.transport import Connect, Transport
+from tests.broker.store.support import SMALL, open_store, put
+from tests.support.clock import ManualClock
+from tests.support.memory_files import MemoryFiles
+from tests.support.memory_transport import MemoryNetwork, MemoryTransport
+
+EPOCH_FILE = "/store/epochFileCheckpoint"
+
+
+class Copies:
+    """What the master's end tells of its slaves: how far each is, and who left, in order."""
+
+    def __init__(self) -> None:
+        self.ends: dict[int, int] = {}
+        self.learners: set[int] = set()
+        self.left: list[int] = []
+
+    def acked(self, broker_id: int, end: int, is_learner: bool) -> None:
+        self.ends[broker_id] = end
+        if is_learner:
+            self.learners.add(broker_id)
+
+    def gone(self, broker_id: int) -> None:
+        del self.ends[broker_id]
+        self.left.append(broker_id)
+
+
+class Member:
+    """A broker's log with its epochs. It can lead (`serving`) and follow (`following`)."""
+
+    def __init__(self, fs: MemoryFiles | None = None, options: StoreOptions = SMALL, *, rate: int = 0) -> None:
+        self.fs = fs or MemoryFiles()
+        self.store = open_store(self.fs, options=options)
+        self.epochs = LogEpochs(self.fs, EPOCH_FILE, self.store.log)
+        self.epochs.load()
+        self.copies, self.acks = Copies(), AckLedger(1 << 20)
+        self.terms = SwitchTerms()
+        #: What is confirmed: as the master it says so, as a slave it was told.
+        self.confirmed = 0
+        #: Where the log was cut.
+        self.cuts: list[int] = []
+        self.master = Master(
+            self.store.log, switch_sessions(self._end, Followers(self.acks, self.copies)), lambda: rate
+        )
+
+    def put(self, body: bytes) -> None:
+        put(self.store, "A", 0, body)
+        self.master.wake()
+
+    async def lead(self, epoch: int, bodies: int, random: Random | None = None) -> None:
+        """Write messages in a new epoch."""
+        await self.epochs.begin(epoch)
+        for number in range(bodies):
+            self.put(b"%d in %d" % (number, epoch) + bytes(random.randrange(300) if random else 0))
+
+    @asynccontextmanager
+    async def serving(self, network: "Wires") -> AsyncIterator[Target]:
+        listener = network.listen()
+        async with trio.open_nursery() as nursery:
+            address = await nursery.start(self.master.serve_on, [listener])
+            yield Target(address, hello=True)
+            nursery.cancel_scope.cancel()
+        await listener.aclose()
+
+    @asynccontextmanager
+    async def following(
+        self, target: Target, connect: Connect, broker_id: int = 2, *, is_learner: bool = False,
+        from_last_file: bool = False, flush: Callable[[], Awaitable[None]] | None = None,
+    ) -> AsyncIterator[Slave]:  # fmt: skip
+        """``flush``: with SYNC_FLUSH."""
+
+        async def find() -> Target:
+            return target
+
+        def confirmed(offset: int) -> None:
+            self.confirmed = max(self.confirmed, offset)
+
+        async def settle() -> None:
+            await trio.lowlevel.checkpoint()
+
+        replica = Replica(self.store)
+        flusher = Flusher(self.store, GroupCommit(), BrokerOptions(), settle)
+        cutter = LogCutter(self.fs, "/store", self.store, flusher)
+
+        async def cut(offset: int) -> None:
+            self.cuts.append(offset)
+            await cutter.cut(offset)
+
+        dialogue = SwitchDialogue(
+            replica, self.terms, self.epochs, lambda: SlaveHello(from_last_file, is_learner, broker_id), cut,
+            confirmed, sync_flush=flush is not None,
+        )  # fmt: skip
+        slave = Slave(
+            replica, dialogue, find, lambda: None, lambda: None, flush, SlaveProgress(), ManualClock(),
+            flusher.one_at_a_time, random=Random(1), connect=connect,
+        )  # fmt: skip
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(slave.run)
+            yield slave
+            nursery.cancel_scope.cancel()
+        await slave.finish()
+
+    def _end(self, now: float) -> MasterEnd:
+        log, epochs = self.store.log, self.epochs
+        return MasterEnd(self.terms, lambda: bounds_of(log), epochs.now, epochs.last, lambda: self.confirmed, now)
+
+
+class Wires(MemoryNetwork):
+    """A network that remembers the connections to the one address that listens."""
+
+    def __init__(self, *, capacity: int = 1 << 20) -> None:
+        super().__init__(capacity=capacity)
+        self.connections: list[MemoryTransport] = []
+
+    async def open(self, host: str, port: int) -> Transport:
+        self.connections.append(await self.connect(host, port))
+        return self.connections[-1]
