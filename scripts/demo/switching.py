@@ -14,7 +14,7 @@ from scripts.demo.stages import Stages
 from sdk import Admin, Message, Producer, PullConsumer, SendFailed, SendResult
 
 TOPIC = "switched"
-SENDS = 100_000
+SENDS = 60_000
 KILL_AT, RESTART_AT = 0.4, 0.7
 SEND_TIMEOUT_MS = 30_000
 # Small files, so that the demo fits on a full laptop.
