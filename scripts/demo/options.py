@@ -19,6 +19,7 @@ class Options:
     keep: bool
     tasks: int
     spark: bool
+    controller: bool
 
 
 def parse(arguments: Sequence[str] | None = None) -> Options:
@@ -31,10 +32,14 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--tasks", type=_positive, default=env("QUICKSTART_TASKS", "1000"))
     parser.add_argument("--without-spark", action="store_true")
+    parser.add_argument("--controller", action="store_true")
     given = parser.parse_args(arguments)
     if len({*given.namesrv_ports, *given.broker_ports}) < 4:
         parser.error("the four ports must differ")
-    return Options(given.namesrv_ports, given.broker_ports, given.dir, given.keep, given.tasks, not given.without_spark)
+    return Options(
+        given.namesrv_ports, given.broker_ports, given.dir, given.keep, given.tasks, not given.without_spark,
+        given.controller,
+    )  # fmt: skip
 
 
 def _ports(text: str) -> tuple[int, ...]:

@@ -10,9 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import trio
@@ -24,7 +22,9 @@ from scripts.demo.options import Options, parse
 from scripts.demo.picture import report_html
 from scripts.demo.progress import wait_shown
 from scripts.demo.publish import Publishing
-from scripts.demo.report import Differs, compare, show_carriers
+from scripts.demo.report import Differs, compare, first_of, show_carriers
+from scripts.demo.stages import Stages
+from scripts.demo.switching import SwitchingDemo
 from scripts.ports import in_use
 from sdk import Admin, SkylarkError
 
@@ -46,7 +46,7 @@ class Quickstart:
     def __init__(self, options: Options, home: Path) -> None:
         self._options = options
         self._home = home
-        self._stages: list[tuple[str, float]] = []
+        self._stages = Stages()
         self._report: Path | None = None
         self.namesrvs = [
             namesrv_daemon(home, f"namesrv-{number}", port, "-c", "conf/namesrv.conf")
@@ -61,22 +61,22 @@ class Quickstart:
     def run(self) -> None:
         """Run the stages in order. Raises Differs, DaemonFailed or SkylarkError when one of them fails."""
         try:
-            with self._stage("1. two NameServers and two masters"):
+            with self._stages.stage("1. two NameServers and two masters"):
                 self._start()
-            with self._stage("2. topic flights on both masters"):
+            with self._stages.stage("2. topic flights on both masters"):
                 self._create_topic()
-            with self._stage("3. publish, with a master killed meanwhile"):
+            with self._stages.stage("3. publish, with a master killed meanwhile"):
                 self._publish()
-            with self._stage("4. consume, with one of three consumers killed"):
+            with self._stages.stage("4. consume, with one of three consumers killed"):
                 self._consume()
             if self._options.spark:
-                with self._stage("5. Spark"):
+                with self._stages.stage("5. Spark"):
                     self._spark()
             else:
                 print("\n5. Spark: left out")
         finally:
             try:
-                with self._stage("6. graceful stop"):
+                with self._stages.stage("6. graceful stop"):
                     self._stop()
             finally:
                 # Also when the reader of the output has gone.
@@ -111,7 +111,7 @@ class Quickstart:
         try:
             published = trio.run(publishing.run, self.nameserver, self._options.tasks)
         except BaseExceptionGroup as group:
-            raise _first(group) from None
+            raise first_of(group) from None
         share = ", ".join(f"{name} {count:,}" for name, count in sorted(published.by_broker.items()))
         print(f"  stored by {share}")
         before, after = published.before_kill, published.after_restart
@@ -179,17 +179,8 @@ class Quickstart:
                     await trio.sleep(POLL_S)
         raise DaemonFailed(f"NameServer {namesrv} does not know {what} after {REGISTERED_TIMEOUT_S} s")
 
-    @contextmanager
-    def _stage(self, title: str) -> Iterator[None]:
-        print(f"\n{title}", flush=True)
-        started = time.monotonic()
-        yield
-        self._stages.append((title, time.monotonic() - started))
-
     def _show_stages(self) -> None:
-        print()
-        for title, seconds in self._stages:
-            print(f"{title:<50} {seconds:6.1f} s")
+        self._stages.show()
         if self._report is not None:
             print(f"pictures of delays and throughput: {self._report.resolve().as_uri()}")
 
@@ -206,13 +197,6 @@ async def _topic_on_both(admin: Admin) -> bool:
         return len((await admin.topic_route(TOPIC)).broker_datas) == 2
     except SkylarkError:
         return False
-
-
-def _first(error: BaseException) -> BaseException:
-    """The first leaf of a group that trio made."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _make_home(parent: Path | None) -> Path:
@@ -233,7 +217,7 @@ def main() -> int:
         )
         return 1
     try:
-        Quickstart(options, home).run()
+        (SwitchingDemo if options.controller else Quickstart)(options, home).run()
     except (Differs, DaemonFailed, SkylarkError) as error:
         print(f"\nquickstart: {error}", file=sys.stderr)
         return 1

@@ -27,3 +27,10 @@ def compare(who: str, rows: int, found: dict[str, Carrier], expected: dict[str, 
         if found.get(code) != expected.get(code):
             raise Differs(f"carrier {code}: {who} {found.get(code)}, the CSV has {expected.get(code)}")
     return rows - sum(carrier.flights for carrier in expected.values())
+
+
+def first_of(error: BaseException) -> BaseException:
+    """The first leaf of a group that trio made."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from mqcommon.errors import RemotingError
 from mqcommon.message.queue import MessageQueue
 from sdk import Message, Producer, PullConsumer, SendFailed
 from tests.support.waiting import until
@@ -111,11 +112,39 @@ async def bodies(consumer: PullConsumer, queue: MessageQueue, start: int) -> lis
     return found
 
 
+async def follow(consumer: PullConsumer, queue: MessageQueue, read: list[bytes]) -> None:
+    """Reads one queue for ever."""
+    while True:
+        try:
+            async with consumer.stream(queue, len(read)) as batches:
+                async for batch in batches:
+                    for message in batch:
+                        assert message.queue_offset == len(read), f"a gap in {queue} at {len(read)}"
+                        read.append(message.body)
+        except RemotingError:
+            continue
+
+
 def check_acknowledged(acked: Sequence[Acked], found: dict[MessageQueue, list[bytes]]) -> None:
     """Every acknowledged message is where its acknowledgement said, and no place was given to two."""
     assert len({(queue, offset) for queue, offset, _ in acked}) == len(acked)
     lost = [(queue, offset) for queue, offset, body in acked if found[queue][offset : offset + 1] != [body]]
     assert lost == []
+
+
+def check_order(found: dict[MessageQueue, list[bytes]]) -> int:
+    """In each queue a sender's messages stand in the order in which it sent them; how many are there twice.
+
+    A send that is tried again may be stored twice, as the first try may have lost only its answer.
+    """
+    for queue, stored_bodies in found.items():
+        last: dict[bytes, int] = {}
+        for body in stored_bodies:
+            sender, _, number = body.rpartition(b"/")
+            assert last.get(sender, -1) <= int(number), f"{queue}: {body!r} after {last[sender]}"
+            last[sender] = int(number)
+    all_bodies = [body for queue in found.values() for body in queue]
+    return len(all_bodies) - len(set(all_bodies))
 
 
 def check_order_and_uniqueness(found: dict[MessageQueue, list[bytes]]) -> None:

@@ -14,14 +14,13 @@ import pytest
 import trio
 
 from broker.replication.master_api import Master as BrokerTables
-from mqcommon.errors import RemotingError
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import open_client
 from remoting.protocol.headers.pages import PageRequestHeader
 from scripts.daemons import Daemon
 from scripts.ports import free_port
 from sdk import Admin, Message, Producer, PullConsumer, SendStatus
-from tests.e2e.load import Load, check_acknowledged, check_order_and_uniqueness, stored
+from tests.e2e.load import Load, check_acknowledged, check_order_and_uniqueness, follow, stored
 from tests.support.broker_set import NAME, BrokerSet, broker_set
 from tests.support.waiting import until
 
@@ -324,16 +323,3 @@ async def test_a_reader_under_load_sees_everything_once_through_the_masters_deat
                 nursery.cancel_scope.cancel()
         assert read == found
         check_acknowledged(load.acked, found)
-
-
-async def follow(consumer: PullConsumer, queue: MessageQueue, read: list[bytes]) -> None:
-    """Reads one queue for ever."""
-    while True:
-        try:
-            async with consumer.stream(queue, len(read)) as batches:
-                async for batch in batches:
-                    for message in batch:
-                        assert message.queue_offset == len(read), f"a gap in {queue} at {len(read)}"
-                        read.append(message.body)
-        except RemotingError:
-            continue

@@ -125,3 +125,14 @@ def test_the_quickstart_runs(tmp_path: Path) -> None:
     assert "all carriers agree with the CSV" in run.stdout
     assert "brokers and NameServers stopped" in run.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_quickstart_with_controllers_runs(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "scripts.demo", "--controller", "--tasks", "200", "--dir", str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert run.returncode == 0, run.stdout + run.stderr
+    for said in ("the master of epoch 1", "took over: elected in epoch 2", "failed sends: 0", "is back: it follows"):
+        assert said in run.stdout
+    assert "acknowledged messages that are lost: 0" in run.stdout
+    assert "brokers, Controllers and the NameServer stopped" in run.stdout
+    assert list(tmp_path.iterdir()) == []

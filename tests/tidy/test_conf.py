@@ -48,3 +48,22 @@ def test_two_masters_and_two_slaves_can_run_on_one_machine(name: str, role: str)
     assert all(ports)
     assert len(set(ports)) == len(ports)
     assert len({one.store_path_root_dir for one in brokers}) == len(brokers)
+
+
+def test_three_brokers_of_a_set_with_controllers_can_run_on_one_machine() -> None:
+    found = [path for path in CONF if path.parent.name == "controller"]
+    brokers = [load_conf(BrokerOptions, path, environ={}, warnings=[]) for path in found if path.name[:6] == "broker"]
+    assert len(brokers) == 3
+    ports = [port for one in brokers for port in (one.listen_port, one.fast_port, one.listen_port + 1)]
+    controllers = [
+        load_conf(ControllerDaemonOptions, path, environ={}, warnings=[])
+        for path in found
+        if path.name[:10] == "controller"
+    ]
+    (peers,) = {tuple(one.controller_peers.values()) for one in controllers}
+    assert len({*ports, *(int(addr.split(":")[1]) for addr in peers)}) == len(ports) + len(peers) == 12
+    assert len({one.store_path_root_dir for one in brokers}) == len({one.controller_dir for one in controllers}) == 3
+    for one in brokers:
+        assert (one.broker_name, one.broker_id, one.enable_controller_mode) == ("broker-a", -1, True)
+        assert tuple(one.controller_addrs) == peers
+        assert (one.all_ack_in_sync_state_set, one.min_in_sync_replicas) == (True, 2)

@@ -88,7 +88,7 @@ class Leading:
         """The connection of the slave is closed."""
         self._reported.pop(broker_id, None)
         if self._set is not None:
-            self._set.gone(broker_id)
+            self._set.gone(broker_id, trio.current_time())
 
     def grown(self) -> None:
         """The log may have grown: without other members all of it is confirmed."""

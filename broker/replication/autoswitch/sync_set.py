@@ -9,12 +9,17 @@ the answer it counts with the old set and the asked one together, since the Cont
 A question without an answer may come into force much later, unless the set has a new epoch by then. So it is asked
 again, and when that is refused, the present set is asked for: Skylark's Controllers give it a new epoch, which ends the
 doubt. RocketMQ's refuse that; then both are asked by turns.
-A member leaves when it had not the whole log for ``patience_s``. A slave joins when it has all up to the confirm
-offset; learners never do. Times are of a monotonic clock, in seconds.
+A member leaves when it had not the whole log for ``patience_s``, and soon after its connection closed: until it has
+left, nothing is confirmed. A slave joins when it has all up to the confirm offset; learners never do. Times are of a
+monotonic clock, in seconds.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
+
+# A slave that lost its connection may connect again for this long before it leaves the set.
+GONE_S = 0.5
 
 
 @dataclass(slots=True)
@@ -45,22 +50,26 @@ class SyncSet:
         self._copies: dict[int, _Copy] = {}
         # Members that are not connected leave, too.
         self._since = dict.fromkeys(self.members, now)
+        # When connections closed.
+        self._gone_at: dict[int, float] = {}
 
     def acked(self, broker_id: int, end: int, log_end: int, now: float, *, is_learner: bool = False) -> None:
         """The slave has the log up to ``end``, and the master's ends at ``log_end``."""
         copy = self._copies.get(broker_id)
         if copy is None:
+            self._gone_at.pop(broker_id, None)
             copy = self._copies[broker_id] = _Copy(end, self._since.get(broker_id, now), is_learner)
         copy.end = max(copy.end, end)
         if copy.end >= log_end:
             copy.level_at = now
         self.advance(log_end)
 
-    def gone(self, broker_id: int) -> None:
+    def gone(self, broker_id: int, now: float) -> None:
         """The slave's connection is closed."""
         copy = self._copies.pop(broker_id, None)
         if copy is not None:
             self._since[broker_id] = copy.level_at
+            self._gone_at[broker_id] = now
 
     def advance(self, log_end: int) -> None:
         """Move the confirm offset as far as the members allow."""
@@ -121,4 +130,4 @@ class SyncSet:
     def _is_kept(self, member: int, now: float) -> bool:
         copy = self._copies.get(member)
         level_at = copy.level_at if copy else self._since.get(member, now)
-        return now < level_at + self._patience_s
+        return now < min(level_at + self._patience_s, self._gone_at.get(member, inf) + GONE_S)

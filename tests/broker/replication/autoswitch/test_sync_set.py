@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.autoswitch.sync_set import SyncSet
+from broker.replication.autoswitch.sync_set import GONE_S, SyncSet
 
 ME, PATIENCE_S = 1, 15.0
 # (kind, slave, number): what the number means depends on the kind.
@@ -34,7 +34,7 @@ def test_what_is_confirmed_is_in_each_log_that_can_be_elected(history: list[tupl
             ends[slave] = min(ends[slave] + number, log_end)
             tracked.acked(slave, ends[slave], log_end, now, is_learner=slave == 4)
         elif kind == "gone":
-            tracked.gone(slave)
+            tracked.gone(slave, now)
         elif kind == "wait":
             now += number
         elif kind == "ask" and (asked := tracked.wanted(now)) is not None:
@@ -83,13 +83,23 @@ def test_a_member_that_never_connects_leaves_and_one_that_reconnects_stays() -> 
     tracked = SyncSet(ME, {ME, 2, 3}, 5, PATIENCE_S, 0.0, 40)
     assert tracked.confirm_offset == 40
     tracked.acked(2, 50, 50, 10.0)
-    tracked.gone(2)
-    tracked.gone(2)
+    tracked.gone(2, 10.0)
+    tracked.gone(2, 10.4)
+    assert tracked.wanted(10.4) is None
+    tracked.acked(2, 50, 60, 10.4)
     assert tracked.wanted(14.0) is None
     assert tracked.wanted(15.0) == {ME, 2}
-    tracked.acked(2, 50, 60, 24.0)
     assert tracked.wanted(24.0) == {ME, 2}
     assert tracked.wanted(25.0) == {ME}
+
+
+def test_a_member_whose_connection_stays_closed_leaves_soon() -> None:
+    tracked = SyncSet(ME, {ME, 2, 3}, 5, PATIENCE_S, 0.0)
+    for slave in (2, 3):
+        tracked.acked(slave, 50, 50, 1.0)
+    tracked.gone(2, 1.0)
+    assert tracked.wanted(1.4) is None
+    assert tracked.wanted(1.0 + GONE_S) == {ME, 3}
 
 
 def test_one_question_at_a_time() -> None:
@@ -113,7 +123,7 @@ def test_a_question_in_doubt_is_asked_again_and_then_fenced() -> None:
     tracked.ask(joined)
     # The slave is dead now, but the first question may be on its way.
     tracked.refused()
-    tracked.gone(2)
+    tracked.gone(2, 1.0)
     assert (tracked.wanted(1.0), tracked.asked) == ({ME}, joined)
     tracked.advance(20)
     assert tracked.confirm_offset == 10

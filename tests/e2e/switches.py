@@ -1,0 +1,189 @@
+"""A set in Controller mode whose links go through the test, and what its readers may have seen."""
+
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from mqcommon.errors import RemotingError
+from mqcommon.message.queue import MessageQueue
+from remoting.net.client import RemotingClient, open_client
+from remoting.protocol.codes import ResponseCode
+from scripts.controller_set import NAME, ControllerSet, running
+from scripts.daemons import Daemon
+from sdk import Admin, Producer, PullConsumer
+from tests.broker.running import pull_request
+from tests.broker.test_send_pull import messages
+from tests.e2e.load import Load, check_acknowledged, check_order, follow, stored
+from tests.support.cluster import SMALL
+from tests.support.links import Link
+from tests.support.waiting import until
+
+TOPIC = "switched"
+QUEUES = 4
+SENDERS = 20
+# A try gets a third of it: so a send to a frozen broker is tried elsewhere after that.
+SEND_TIMEOUT_MS = 6_000
+PULL_WAIT_MS, PULL_TIMEOUT_MS = 200, 3_000
+PAUSE_S = 0.02
+# A silent master is replaced soon. A busy machine makes more switches than the test asked for, which is no harm.
+QUICK = (
+    *SMALL,
+    *("--broker-heartbeat-interval", "300", "--controller-heart-beat-timeout-mills", "1500"),
+    *("--sync-broker-metadata-period", "1000", "--ha-send-heartbeat-interval", "500"),
+)
+NOTHING_LOST = (*QUICK, "--all-ack-in-sync-state-set", "true", "--min-in-sync-replicas", "2")
+
+
+class LinkedSet(ControllerSet):
+    """Each broker has links of its own to the Controllers, and one through which the others copy its log."""
+
+    def __init__(self, home: Path, options: Sequence[str], brokers: int = 3) -> None:
+        super().__init__(home, brokers, options)
+        self.to_controllers = [[Link(each.port) for each in self.controllers] for _ in self.brokers]
+        # At the same port of another address of loopback.
+        self.to_slaves = [Link(port, f"127.0.0.{10 + n}", port) for n, port in enumerate(self.ha_ports)]
+
+    async def open(self, nursery: trio.Nursery) -> None:
+        """Before the brokers start."""
+        for broker, links, to_slaves in zip(self.brokers, self.to_controllers, self.to_slaves, strict=True):
+            for link in (*links, to_slaves):
+                await nursery.start(link.run)
+            addrs = ";".join(link.addr for link in links)
+            ip2 = to_slaves.addr.partition(":")[0]
+            broker.command = [*broker.command, "--controller-addr", addrs, "--broker-ip2", ip2]
+
+    def links_of(self, broker: Daemon) -> list[Link]:
+        return self.to_controllers[self.brokers.index(broker)]
+
+    def slaves_link_of(self, broker: Daemon) -> Link:
+        return self.to_slaves[self.brokers.index(broker)]
+
+
+class Readers:
+    """What clients read while masters change: with the SDK, and of each broker, whatever it is at the time."""
+
+    def __init__(self, at: ControllerSet) -> None:
+        self._at = at
+        self.read: dict[MessageQueue, list[bytes]] = {MessageQueue(TOPIC, NAME, number): [] for number in range(QUEUES)}
+        self.seen: dict[tuple[MessageQueue, int], bytes] = {}
+        self.seen_of: dict[str, int] = {broker.name: 0 for broker in at.brokers}
+
+    async def run(self, consumer: PullConsumer, client: RemotingClient) -> None:
+        async with trio.open_nursery() as nursery:
+            for queue, read in self.read.items():
+                nursery.start_soon(follow, consumer, queue, read)
+                for broker in self._at.brokers:
+                    nursery.start_soon(self._watch, client, broker, queue)
+
+    async def _watch(self, client: RemotingClient, broker: Daemon, queue: MessageQueue) -> None:
+        """Read one queue of one broker, and never go back."""
+        offset = 0
+        while True:
+            request = pull_request(TOPIC, offset, queue_id=queue.queue_id, wait_ms=PULL_WAIT_MS)
+            try:
+                answer = await client.invoke(broker.addr, request, PULL_TIMEOUT_MS)
+            except RemotingError:
+                await trio.sleep(PAUSE_S)
+                continue
+            if answer.code != ResponseCode.SUCCESS:
+                await trio.sleep(PAUSE_S)
+                continue
+            for message in messages(answer):
+                assert message.queue_offset == offset, f"{broker.name} has a gap in {queue} at {offset}"
+                before = self.seen.setdefault((queue, offset), message.body)
+                assert before == message.body, f"{broker.name} showed {message.body!r} at {offset}, not {before!r}"
+                offset += 1
+                self.seen_of[broker.name] += 1
+
+    def check(self, found: dict[MessageQueue, list[bytes]]) -> None:
+        """All that was seen is in the log, at the same place."""
+        wrong = {place: body for place, body in self.seen.items() if found[place[0]][place[1] : place[1] + 1] != [body]}
+        assert wrong == {}
+        assert self.read == found
+
+
+class Switching:
+    """A running set with its load and its readers."""
+
+    def __init__(self, at: LinkedSet, admin: Admin, load: Load, readers: Readers) -> None:
+        self.at = at
+        self.admin = admin
+        self.load = load
+        self.readers = readers
+
+    async def check(self) -> None:
+        """After the load: nothing acknowledged is lost, all logs are equal, and readers saw nothing else."""
+        await self.at.until_in_sync(self.admin)
+        await until_logs_are_equal(self.at, self.admin)
+        found = await stored(self.at.nameserver, TOPIC)
+        check_acknowledged(self.load.acked, found)
+        twice = check_order(found)
+        readers = self.readers
+
+        def all_is_read() -> bool:
+            return all(len(readers.read[queue]) >= len(found[queue]) for queue in found)
+
+        await until(all_is_read, "all of it is read")
+        readers.check(found)
+        assert all(readers.seen_of.values()), readers.seen_of
+        sys.stdout.write(
+            f"{len(self.load.acked)} acknowledged, 0 lost, {twice} stored twice by a second try,"
+            f" {len(self.load.failures)} failed; tails cut: {len(self.at.cut_tails())};"
+            f" worst send {self.load.worst_s * 1000:.0f} ms\n"
+        )
+
+
+async def until_logs_are_equal(at: ControllerSet, admin: Admin) -> int:
+    """Nobody sends: all logs end at the same place, and have the same bytes. The end."""
+    ends: set[str] = set()
+
+    async def same_end() -> bool:
+        ends.clear()
+        for broker in at.brokers:
+            ends.add((await admin.broker_runtime_info(broker.addr))["commitLogMaxOffset"])
+        return len(ends) == 1
+
+    await until(same_end, "all logs end at the same place")
+    end = int(ends.pop())
+    first, *others = (log_files(at.store_of(broker)) for broker in at.brokers)
+    for other in others:
+        for start, path in first.items():
+            if start < end:
+                ours, theirs = path.read_bytes()[: end - start], other[start].read_bytes()[: end - start]
+                assert ours == theirs, f"{path} and {other[start]} differ"
+    return end
+
+
+def log_files(store: Path) -> dict[int, Path]:
+    """The files of a commit log by the offset at which they begin."""
+    return {int(path.name): path for path in sorted((store / "commitlog").iterdir()) if path.name.isdecimal()}
+
+
+@asynccontextmanager
+async def switching(home: Path, options: Sequence[str] = NOTHING_LOST) -> AsyncIterator[Switching]:
+    """Three brokers in sync, under load until the block ends; then all is checked."""
+    at = LinkedSet(home, options)
+    async with trio.open_nursery() as links:
+        await at.open(links)
+        async with running(at), Admin(at.nameserver) as admin:
+            await at.until_in_sync(admin)
+            await at.make_topic(admin, TOPIC, QUEUES)
+            async with (
+                Producer(at.nameserver, send_timeout_ms=SEND_TIMEOUT_MS) as producer,
+                PullConsumer(at.nameserver) as consumer,
+                open_client() as client,
+                trio.open_nursery() as reading,
+            ):
+                made = Switching(at, admin, Load(producer, TOPIC), Readers(at))
+                reading.start_soon(made.readers.run, consumer, client)
+                async with trio.open_nursery() as senders:
+                    for sender in range(SENDERS):
+                        senders.start_soon(made.load.send, sender)
+                    yield made
+                    made.load.stopping = True
+                await made.check()
+                reading.cancel_scope.cancel()
+        links.cancel_scope.cancel()

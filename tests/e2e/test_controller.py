@@ -1,0 +1,231 @@
+"""A set whose master the Controllers choose, as real processes: whatever happens to the master, nothing is lost.
+
+A failure prints its seed; SKYLARK_SEED repeats it, as far as the moments of other processes can be.
+"""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import permutations
+from pathlib import Path
+from random import Random
+
+import pytest
+import trio
+
+from scripts.controller_set import NAME, ControllerSet, running
+from scripts.daemons import BIN, Daemon
+from sdk import Admin, Message, Producer, SendFailed
+from tests.e2e.load import Acked, check_acknowledged, stored
+from tests.e2e.switches import NOTHING_LOST, QUICK, TOPIC, Switching, switching, until_logs_are_equal
+from tests.support.waiting import until
+
+# Sends that are acknowledged before and after each fault.
+FEW = 200
+# A dead slave leaves the SyncStateSet after this time.
+LEAVES_SOON = ("--ha-max-time-slave-not-catchup", "500")
+
+
+async def killed(now: Switching, master: Daemon) -> None:
+    master.kill()
+    await goes_on_without(now, master)
+    await now.at.start_broker(master)
+
+
+async def frozen(now: Switching, master: Daemon) -> None:
+    master.freeze()
+    try:
+        await goes_on_without(now, master)
+    finally:
+        master.thaw()
+
+
+async def cut_from_controllers(now: Switching, master: Daemon) -> None:
+    for link in now.at.links_of(master):
+        link.cut()
+    try:
+        await goes_on_without(now, master)
+    finally:
+        for link in now.at.links_of(master):
+            link.mend()
+
+
+async def cut_from_slaves_then_killed(now: Switching, master: Daemon) -> None:
+    """What comes in between is on the master only, and not acknowledged: that tail has to be cut."""
+    before = set(now.at.cut_tails())
+    link = now.at.slaves_link_of(master)
+    link.cut()
+    slaves = [broker for broker in now.at.brokers if broker is not master]
+
+    async def log_end(broker: Daemon) -> int:
+        return int((await now.admin.broker_runtime_info(broker.addr))["commitLogMaxOffset"])
+
+    async def is_ahead() -> bool:
+        return await log_end(master) > max([await log_end(slave) for slave in slaves])
+
+    await until(is_ahead, "the master has what no slave has")
+    master.kill()
+    await goes_on_without(now, master)
+    link.mend()
+    await now.at.start_broker(master)
+    await until(lambda: bool(set(now.at.cut_tails()) - before), "the tail is cut, and kept")
+
+
+async def disk_lost(now: Switching, master: Daemon) -> None:
+    """It comes back as a new replica; the Controllers are told to forget the old one."""
+    old_id = now.at.id_of(master)
+    master.kill()
+    now.at.lose_disk(master)
+    await goes_on_without(now, master)
+    await now.at.start_broker(master)
+    command = [
+        str(BIN / "mqadmin"), "cleanBrokerMetadata", "-a", ";".join(now.at.controller_addrs), "-bn", NAME,
+        "-b", str(old_id),
+    ]  # fmt: skip
+    await trio.run_process(command, stdout=subprocess.DEVNULL)
+    assert await now.at.until_in_sync(now.admin) is not master
+    assert now.at.id_of(master) != old_id
+
+
+async def goes_on_without(now: Switching, old: Daemon) -> None:
+    """Another broker is the master, and acknowledges."""
+    await now.at.until_master(now.admin, but=old)
+    await now.load.more_from(NAME, FEW)
+
+
+async def slave_killed(now: Switching, master: Daemon) -> None:
+    """The master goes on as soon as the slave has left the SyncStateSet."""
+    slave = next(broker for broker in now.at.brokers if broker is not master)
+    slave.kill()
+    await now.load.more_from(NAME, FEW)
+    await now.at.start_broker(slave)
+
+
+FAULTS: list[Callable[[Switching, Daemon], Awaitable[None]]] = [
+    killed, frozen, cut_from_controllers, cut_from_slaves_then_killed, disk_lost, slave_killed,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rounds", [6, pytest.param(100, marks=pytest.mark.nightly)])
+async def test_masters_die_again_and_again(tmp_path: Path, seed: int, rounds: int) -> None:
+    random = Random(seed)
+    async with switching(tmp_path) as now:
+        for number in range(rounds):
+            if number % len(FAULTS) == 0:
+                faults = random.sample(FAULTS, len(FAULTS))
+            master = await now.at.until_in_sync(now.admin)
+            await now.load.more_from(NAME, FEW)
+            started = trio.current_time()
+            await faults[number % len(FAULTS)](now, master)
+            took_s = trio.current_time() - started
+            sys.stdout.write(f"{master.name} {faults[number % len(FAULTS)].__name__}: {took_s:.1f} s\n")
+
+
+# --- all of them die
+
+
+@pytest.mark.parametrize(
+    "order", [(1, 0, 2), *(pytest.param(order, marks=pytest.mark.nightly) for order in permutations(range(3)))]
+)
+async def test_all_replicas_die_and_return(tmp_path: Path, order: tuple[int, ...]) -> None:
+    """At once, and return in each order: the first one is the master when they die."""
+    async with switching(tmp_path) as now:
+        await now.load.more_from(NAME, FEW)
+        dead = await master_first(now)
+        for broker in dead:
+            broker.kill()
+        for number in order:
+            await now.at.start_broker(dead[number])
+        await now.at.until_in_sync(now.admin)
+        await now.load.more_from(NAME, FEW)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+async def test_all_replicas_die_one_after_the_other_and_return(tmp_path: Path, order: tuple[int, ...]) -> None:
+    """In the end the SyncStateSet is the last master alone: only it has all, and has to lead."""
+    async with switching(tmp_path, (*NOTHING_LOST, *LEAVES_SOON, "--min-in-sync-replicas", "1")) as now:
+        await now.load.more_from(NAME, FEW)
+        dead = await master_first(now)
+        for left, broker in ((2, dead[2]), (1, dead[1])):
+            broker.kill()
+            await now.at.until_in_sync(now.admin, left)
+            await now.load.more_from(NAME, FEW)
+        dead[0].kill()
+        for number in order:
+            await now.at.start_broker(dead[number])
+        assert await now.at.until_in_sync(now.admin) is dead[0]
+
+
+async def master_first(now: Switching) -> list[Daemon]:
+    master = await now.at.until_in_sync(now.admin)
+    return [master, *(broker for broker in now.at.brokers if broker is not master)]
+
+
+# --- only replicas that lack messages are alive
+
+
+async def send(producer: Producer, name: str, count: int) -> list[Acked]:
+    """Messages that are acknowledged."""
+    results = [(body := b"%s/%d" % (name.encode(), number), await producer.send(Message(TOPIC, body)))
+               for number in range(count)]  # fmt: skip
+    return [(result.queue, result.queue_offset, body) for body, result in results]
+
+
+@asynccontextmanager
+async def last_one_killed(home: Path, unclean: str) -> AsyncIterator[tuple[ControllerSet, Admin, Daemon, list[Acked]]]:
+    """The two others left the SyncStateSet, and are back; what was acknowledged, FEW by the last one alone."""
+    options = (*QUICK, *LEAVES_SOON, "--all-ack-in-sync-state-set", "true")
+    at = ControllerSet(home, options=options, controller_options=("--enable-elect-unclean-master", unclean))
+    async with running(at), Admin(at.nameserver) as admin:
+        master = await at.until_in_sync(admin)
+        await at.make_topic(admin, TOPIC)
+        async with Producer(at.nameserver, batching=False) as producer:
+            acked = await send(producer, "by all", FEW)
+            others = [broker for broker in at.brokers if broker is not master]
+            for broker in others:
+                broker.kill()
+            await at.until_in_sync(admin, 1)
+            acked += await send(producer, "by the last one", FEW)
+        master.kill()
+        for broker in others:
+            await at.start_broker(broker)
+        yield at, admin, master, acked
+
+
+async def test_nobody_leads_until_the_one_that_has_all_is_back(tmp_path: Path) -> None:
+    async with last_one_killed(tmp_path, "false") as (at, admin, last, acked):
+
+        async def others_are_alive() -> bool:
+            return sum(each.alive for each in (await at.known(admin)).not_in_sync_replicas) == 2
+
+        await until(others_are_alive, "the Controllers hear of the others")
+        await at.until_no_master(admin)
+        async with Producer(at.nameserver, send_timeout_ms=1_000) as producer:
+            with pytest.raises(SendFailed):
+                await producer.send(Message(TOPIC, b"for nobody"))
+        await at.start_broker(last)
+        assert await at.until_in_sync(admin) is last
+        async with Producer(at.nameserver) as producer:
+            acked += await send(producer, "by all again", FEW)
+        await until_logs_are_equal(at, admin)
+        check_acknowledged(acked, await stored(at.nameserver, TOPIC))
+        assert at.cut_tails() == []
+
+
+async def test_an_unclean_choice_loses_what_only_the_last_one_had(tmp_path: Path) -> None:
+    async with last_one_killed(tmp_path, "true") as (at, admin, last, acked):
+        await at.until_master(admin, but=last)
+        async with Producer(at.nameserver) as producer:
+            later = await send(producer, "later", FEW // 2)
+        await at.start_broker(last)
+        await at.until_in_sync(admin)
+        await until_logs_are_equal(at, admin)
+        found = await stored(at.nameserver, TOPIC)
+        check_acknowledged([*acked[:FEW], *later], found)
+        lost = [body for queue, offset, body in acked if found[queue][offset : offset + 1] != [body]]
+        sys.stdout.write(f"{len(lost)} of {len(acked)} acknowledged messages lost by the choice of an unclean master\n")
+        assert lost == [body for _, _, body in acked[FEW:]]
+        assert at.cut_tails(), "what was lost is kept in a file"
+        assert any(b"its new master was not in the SyncStateSet" in controller.logged for controller in at.controllers)

@@ -1,0 +1,57 @@
+"""TCP links through this process, which a test can cut: nothing arrives any more, and connections stay open."""
+
+from contextlib import suppress
+
+import trio
+
+from scripts.ports import HOST
+
+GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+class Link:
+    """Connections to ``addr`` are connections to ``port`` of this machine, while the link is not cut."""
+
+    def __init__(self, port: int, host: str = HOST, listen_port: int = 0) -> None:
+        """It listens at ``host``; ``listen_port`` 0 takes a free one."""
+        self._port = port
+        self._host = host
+        self._listen_port = listen_port
+        self._whole = trio.Event()
+        self._whole.set()
+
+    @property
+    def addr(self) -> str:
+        """Known as soon as it runs."""
+        return f"{self._host}:{self._listen_port}"
+
+    def cut(self) -> None:
+        """From now on nothing arrives, neither bytes nor the end of a connection."""
+        self._whole = trio.Event()
+
+    def mend(self) -> None:
+        """What was sent meanwhile arrives."""
+        self._whole.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Forward until cancelled."""
+        (listener,) = await trio.open_tcp_listeners(self._listen_port, host=self._host)
+        self._listen_port = listener.socket.getsockname()[1]
+        task_status.started()
+        await trio.serve_listeners(self._connected, [listener])
+
+    async def _connected(self, near: trio.SocketStream) -> None:
+        await self._whole.wait()
+        with suppress(OSError):
+            async with near, await trio.open_tcp_stream(HOST, self._port) as far, trio.open_nursery() as nursery:
+
+                async def forward(source: trio.SocketStream, sink: trio.SocketStream) -> None:
+                    with suppress(*GONE):
+                        async for data in source:
+                            await self._whole.wait()
+                            await sink.send_all(data)
+                    await self._whole.wait()
+                    nursery.cancel_scope.cancel()
+
+                nursery.start_soon(forward, near, far)
+                nursery.start_soon(forward, far, near)
