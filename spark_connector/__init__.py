@@ -6,6 +6,9 @@ schema.py          columns, in Spark's and in Arrow's types, and in the styles o
 planning.py        plans the ranges to read: asks brokers, then calls offsets.py (pure); choosing.py: of which queues
 pushdown.py        what a query's filters need
 batch_reader.py    partitions on the driver, record batches in the workers
+stream_reader.py   streams: with admitting_reader.py (PySpark 4.2), stream_options.py, stream_driver.py, stream_queues.py,
+                   stream_offsets.py (the checkpoint) and admission.py (limits)
+data_loss.py       an error, a line in the log or a row in a table for messages that are gone
 pulling.py         pulls the stored bytes of a range, with retries and one pull ahead
 decode.py          decodes bytes to a record batch, with records.py, property_pairs.py, columns.py and json_text.py
 writer.py          writers of batches and streams, with write_options.py, write_columns.py, write_rows.py, target.py

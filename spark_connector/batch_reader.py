@@ -1,7 +1,7 @@
-"""The batch reader: plans ranges on the driver, reads and decodes each in a worker.
+"""The batch reader: plans ranges on the driver, reads and decodes each in a worker, as streams do, too.
 
-The reader is pickled, so it holds only options and types; consumers are opened where they are used.
-Neighbours: planning.py (ranges), pulling.py (bytes), decode.py (record batches).
+Readers are pickled, so they hold only options and types; consumers are opened where they are used.
+Neighbours: planning.py (ranges), stream_reader.py (streams), pulling.py (bytes), decode.py (record batches).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,12 +16,13 @@ from pyspark.sql.types import StructType
 from mqcommon.memory import keep_freed_memory
 from mqcommon.message.columns import DamagedRecord
 from spark_connector.choosing import list_topics, with_topics
+from spark_connector.data_loss import report_lost
 from spark_connector.decode import check_bodies, check_order, decode, has_tag
 from spark_connector.landing import pack
 from spark_connector.offsets import OffsetRange
 from spark_connector.one_line import one_line
 from spark_connector.options import ReadOptions
-from spark_connector.planning import QueueDirectory, plan, report_lost
+from spark_connector.planning import QueueDirectory, plan
 from spark_connector.pulling import Buffer, QueueReader, ReadFailed, ahead, joined, pulls
 from spark_connector.pushdown import ALL, wanted_by
 from spark_connector.records import Records
@@ -39,31 +40,17 @@ Connect = Callable[[ReadOptions], AbstractContextManager[Consumer]]
 ListTopics = Callable[[ReadOptions], Sequence[str]]
 
 
-class RocketMQBatchReader(DataSourceReader):
-    """One partition is one range of one queue."""
+class RangeReader:
+    """Reads ranges of queues in workers; one partition is one range."""
 
-    def __init__(
-        self,
-        options: ReadOptions,
-        schema: StructType,
-        connect: Connect | None = None,
-        topics: ListTopics = list_topics,
-    ) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, connect: Connect | None = None) -> None:
         self._options = options
         self._schema = schema
         self._connect = connect or open_consumer
-        self._list_topics = topics
-        self._only = ALL
         arrow_schema(schema, options.schema_style)  # raises for an unusable schema before anything is planned
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pack(self)
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Ask the brokers for the ranges to read. Their ends do not change afterwards."""
-        with one_line(), self._connect(self._options) as consumer:
-            options = with_topics(self._options, self._list_topics)
-            return [InputPartition(one) for one in plan(consumer, options, self._only)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range."""
@@ -74,9 +61,30 @@ class RocketMQBatchReader(DataSourceReader):
         options = self._options
         schema = arrow_schema(self._schema, options.schema_style)
         with one_line(), self._connect(options) as consumer:
-            buffers = pulls(consumer, wanted, options, lambda lost: report_lost([lost], fail=options.fail_on_data_loss))
+            buffers = pulls(consumer, wanted, options, lambda lost: report_lost([lost], options))
             for buffer in ahead(joined(buffers)):
                 yield from decode_buffer(buffer, wanted, schema, options)
+
+
+class RocketMQBatchReader(RangeReader, DataSourceReader):
+    """Plans the ranges of a batch."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        connect: Connect | None = None,
+        topics: ListTopics = list_topics,
+    ) -> None:
+        super().__init__(options, schema, connect)
+        self._list_topics = topics
+        self._only = ALL
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ask the brokers for the ranges to read. Their ends do not change afterwards."""
+        with one_line(), self._connect(self._options) as consumer:
+            options = with_topics(self._options, self._list_topics)
+            return [InputPartition(one) for one in plan(consumer, options, self._only)]
 
 
 class PushDownReader(RocketMQBatchReader):

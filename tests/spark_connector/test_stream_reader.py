@@ -1,0 +1,467 @@
+"""The stream reader as Spark uses it, against a cluster in memory."""
+
+import json
+import logging
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+)
+
+from mqcommon.errors import ConnectFailed, RouteNotFound, UserError
+from mqcommon.message.queue import MessageQueue
+from spark_connector.admitting_reader import AdmittingStreamReader
+from spark_connector.offsets import DataLost
+from spark_connector.schema import spark_schema
+from spark_connector.stream_options import StreamOptions
+from spark_connector.stream_reader import RocketMQStreamReader
+from tests.spark_connector.cluster import MemoryCluster
+
+A0, A1, B0 = MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0)
+SCHEMA = spark_schema(include_properties=False)
+
+Offset = dict[str, Any]
+
+
+class Query:
+    """A query and its checkpoint, as Spark runs them; `start` is a run, with a reader of its own."""
+
+    def __init__(self, cluster: MemoryCluster, **given: str) -> None:
+        self.cluster = cluster
+        self.given = {"topic": "t", "startingOffsets": "earliest", "discoveryIntervalMs": "0", **given}
+        self.log: list[Offset] = []
+        self.now_s = 0.0
+        self.rows: list[tuple[str, int, int]] = []
+        self.sizes: list[int] = []
+        self.start()
+
+    def start(self, *, available_now: bool = False, **given: str) -> None:
+        self.reader = AdmittingStreamReader(
+            StreamOptions.parse({**self.given, **given}),
+            SCHEMA,
+            lambda options: self.cluster,
+            lambda options: sorted({queue.topic for queue in self.cluster.logs}),
+            lambda options: ["cluster"],
+            lambda: self.now_s,
+        )
+        if available_now:
+            self.reader.prepareForTriggerAvailableNow()
+
+    def trigger(self, limit: ReadLimit | None = None) -> bool:
+        """Whether there was a micro-batch."""
+        if not self.log:
+            self.log.append(kept(self.reader.initialOffset()))
+        start = self.log[-1]
+        end = kept(self.reader.latestOffset(start, limit or self.reader.getDefaultReadLimit()))
+        if json.dumps(end) == json.dumps(start):
+            return False
+        self.log.append(end)
+        found = self.batch()
+        self.sizes.append(len(found))
+        self.rows += found
+        self.reader.commit(end)
+        return True
+
+    def batch(self) -> list[tuple[str, int, int]]:
+        """The rows of the last micro-batch, whenever it is run."""
+        return [
+            (row["brokerName"], row["queueId"], row["queueOffset"])
+            for partition in self.reader.partitions(self.log[-2], self.log[-1])
+            for batch in self.reader.read(partition)
+            for row in batch.to_pylist()
+        ]
+
+    def of(self, queue: MessageQueue) -> list[int]:
+        return [offset for broker, queue_id, offset in self.rows if (broker, queue_id) == queue[1:]]
+
+
+def kept(offset: Offset) -> Offset:
+    return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    cluster = MemoryCluster()
+    cluster.add(A0, 10)
+    cluster.add(B0, 20, minimum=100)
+    return cluster
+
+
+queues = st.sampled_from([A0, A1, B0, MessageQueue("t", "c", 0)])
+limits = st.sampled_from(
+    [{}, {"maxOffsetsPerTrigger": "1"}, {"maxOffsetsPerTrigger": "7"}, {"maxBytesPerTrigger": "900"}]
+)
+steps = st.one_of(
+    st.tuples(st.just("grow"), queues, st.integers(1, 30)),
+    st.tuples(st.just("trigger"), limits, st.none()),
+    st.tuples(st.just("restart"), limits, st.none()),
+    st.tuples(st.just("again"), limits, st.none()),
+    st.tuples(st.just("available now"), limits, st.none()),
+    st.tuples(st.just("away"), st.sampled_from(["", "a", "b", "abc"]), st.none()),
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(steps, max_size=25))
+def test_each_message_comes_once_in_order_whatever_happens(plan: list[tuple[str, Any, Any]]) -> None:
+    """Growth, new queues and brokers, limits, restarts, batches that run again, brokers that are away."""
+    cluster = MemoryCluster()
+    cluster.add(A0, 3, minimum=2)
+    cluster.add(B0, 1)
+    query = Query(cluster)
+    query.trigger()
+    for step, what, more in plan:
+        if step == "grow":
+            cluster.grow(what, more)
+        elif step == "away":
+            cluster.away = set(what)
+        elif step == "trigger":
+            query.trigger()
+        elif step == "restart":
+            query.start(**what)
+        elif step == "again" and len(query.log) > 1 and not cluster.away:
+            query.start(**what)
+            last = query.rows[len(query.rows) - query.sizes[-1] :] if query.sizes else []
+            assert sorted(query.batch()) == sorted(last)
+        elif step == "available now":
+            query.start(available_now=True, **what)
+            while query.trigger():
+                pass
+    cluster.away = set()
+    query.start()
+    query.trigger()
+    assert not query.trigger()
+    for queue, log in cluster.logs.items():
+        assert query.of(queue) == list(range(log.minimum, log.maximum))
+
+
+def test_a_limit_is_shared_and_kept(cluster: MemoryCluster) -> None:
+    query = Query(cluster, maxOffsetsPerTrigger="6")
+    assert query.reader.getDefaultReadLimit() == ReadMaxRows(6)
+    while query.trigger():
+        pass
+    assert query.sizes == [6, 6, 6, 6, 6]
+    assert query.rows[:6] == [("a", 0, 0), ("a", 0, 1), ("b", 0, 100), ("b", 0, 101), ("b", 0, 102), ("b", 0, 103)]
+
+
+def test_the_trigger_once_takes_all(cluster: MemoryCluster) -> None:
+    query = Query(cluster, maxOffsetsPerTrigger="6", minOffsetsPerTrigger="5")
+    query.trigger(ReadAllAvailable())
+    assert query.sizes == [30]
+
+
+def test_available_now_ends_where_the_queues_ended(cluster: MemoryCluster) -> None:
+    query = Query(cluster, maxOffsetsPerTrigger="20", minOffsetsPerTrigger="15")
+    query.start(available_now=True)
+    cluster.grow(A0, 5)
+    cluster.grow(A1, 5)
+    while query.trigger():
+        cluster.grow(B0, 5)
+    assert query.sizes == [20, 10]
+
+
+def test_bytes_are_counted_by_the_mean_size(cluster: MemoryCluster) -> None:
+    size = len(cluster.logs[A0].records[0])
+    query = Query(cluster, maxBytesPerTrigger=str(7 * size))
+    assert query.reader.getDefaultReadLimit() == ReadMaxBytes(7 * size)
+    while query.trigger():
+        pass
+    assert sum(query.sizes) == 30
+    assert set(query.sizes[:-1]) <= {6, 7}
+
+
+def test_a_batch_waits_for_enough_messages_up_to_a_time(cluster: MemoryCluster) -> None:
+    query = Query(cluster, minOffsetsPerTrigger="31", maxTriggerDelay="60s")
+    assert query.reader.getDefaultReadLimit() == ReadMinRows(31)
+    assert not query.trigger()
+    cluster.grow(A0, 1)
+    assert query.trigger()
+    cluster.grow(A0, 1)
+    query.now_s = 59
+    assert not query.trigger()
+    query.now_s = 60
+    assert query.trigger()
+    assert query.sizes == [31, 1]
+
+
+def test_without_limits_all_is_read(cluster: MemoryCluster) -> None:
+    assert Query(cluster).reader.getDefaultReadLimit() == ReadAllAvailable()
+
+
+def test_what_waits_is_reported(cluster: MemoryCluster) -> None:
+    query = Query(cluster, maxOffsetsPerTrigger="6")
+    assert query.reader.reportLatestOffset() is None
+    query.trigger()
+    assert query.reader.reportLatestOffset() == {"v": 1, "cluster": "cluster", "t|a|0": 10, "t|b|0": 120}
+
+
+@pytest.mark.parametrize(
+    ("given_options", "first"),
+    [
+        ({"startingOffsets": "latest"}, {"t|a|0": 10, "t|b|0": 120}),
+        ({"startingOffsets": "committed", "group": "g"}, {"t|a|0": 4, "t|b|0": 100}),
+        ({"startingOffsets": '{"t":{"a":{"0":3},"b":{"0":-1}}}'}, {"t|a|0": 3, "t|b|0": 120}),
+        ({"startingTimestamp": "9000"}, {"t|a|0": 9, "t|b|0": 100}),
+    ],
+)
+def test_where_a_query_starts(cluster: MemoryCluster, given_options: dict[str, str], first: Offset) -> None:
+    cluster.committed[A0] = 4
+    query = Query(cluster, **given_options)
+    assert query.reader.initialOffset() == {"v": 1, "cluster": "cluster", **first}
+
+
+def test_new_topics_of_a_pattern_are_found_after_a_while(cluster: MemoryCluster) -> None:
+    query = Query(cluster, topic="", topicPattern="t.*", discoveryIntervalMs="5000")
+    query.trigger()
+    other = MessageQueue("t2", "a", 0)
+    cluster.grow(other, 3)
+    query.now_s = 4.9
+    assert not query.trigger()
+    query.now_s = 5
+    assert query.trigger()
+    assert query.log[-1].items() >= {"t2|a|0": 3, "t2|a|0|from": 0}.items()
+    assert query.sizes == [30, 3]
+
+
+def test_a_broker_that_is_away_is_said_once_and_read_later(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(cluster)
+    query.trigger()
+    cluster.away = {"b"}
+    cluster.grow(A0, 1)
+    cluster.grow(B0, 2)
+    for _ in range(3):
+        query.trigger()
+    assert query.sizes == [30, 1]
+    cluster.away = set()
+    query.trigger()
+    assert query.sizes == [30, 1, 2]
+    assert caplog.messages == [
+        "broker b is away, its messages are read when it is back: no NameServer lists it for the topics that are read",
+        "broker b is back",
+    ]
+
+
+def test_a_broker_that_is_listed_and_silent_is_not_asked_in_each_trigger(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Silent(MemoryCluster):
+        asked = 0
+        is_silent = False
+
+        def min_offset(self, mq: MessageQueue) -> int:
+            if self.is_silent and mq == B0:
+                self.asked += 1
+                raise ConnectFailed("b:1", "refused")
+            return super().min_offset(mq)
+
+    silent = Silent()
+    silent.logs = cluster.logs
+    query = Query(silent, discoveryIntervalMs="10000")
+    query.trigger()
+    silent.is_silent = True
+    for query.now_s in range(1, 21):
+        silent.grow(A0, 1)
+        assert query.trigger()
+    assert silent.asked == 3
+    assert caplog.messages == [
+        "broker b is away, its messages are read when it is back: cannot connect to b:1: refused"
+    ]
+
+
+def test_nothing_is_read_while_the_topic_has_no_route(cluster: MemoryCluster, caplog: pytest.LogCaptureFixture) -> None:
+    query = Query(cluster)
+    query.trigger()
+    cluster.away = {"a", "b"}
+    query.start()
+    assert not query.trigger()
+    assert "topic t is away" in caplog.text
+    with pytest.raises(RouteNotFound):
+        query.reader.initialOffset()
+
+
+def test_a_slave_that_is_behind_is_no_loss(cluster: MemoryCluster, caplog: pytest.LogCaptureFixture) -> None:
+    class Slave(MemoryCluster):
+        broker_id = 0
+
+        def pull_bytes(self, mq: MessageQueue, offset: int, **wanted: Any) -> Any:
+            return super().pull_bytes(mq, offset, **wanted)._replace(broker_id=self.broker_id)
+
+    slave = Slave()
+    slave.add(A0, 10)
+    query = Query(slave)
+    query.trigger()
+    slave.add(A0, 8)
+    slave.broker_id = 1
+    assert not query.trigger()
+    query.start(available_now=True)
+    assert not query.trigger()
+    assert "the slave with id 1 has messages up to offset 8 only" in caplog.text
+    slave.broker_id = 0
+    query.start()
+    with pytest.raises(DataLost, match="missing: the queue ends at 8, before the start"):
+        query.trigger()
+
+
+@pytest.mark.parametrize("way", ["fail", "skip", "report"])
+def test_expired_messages(cluster: MemoryCluster, way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    query = Query(cluster, onDataLoss=way, lostRangesPath=str(tmp_path / "lost"), maxOffsetsPerTrigger="10")
+    query.trigger()
+    cluster.delete_before(B0, 115)
+    if way == "fail":
+        with pytest.raises(DataLost, match="b       0      106   114  9 "):
+            query.trigger()
+        return
+    while query.trigger():
+        pass
+    assert query.of(A0) == list(range(10))
+    assert query.of(B0) == [*range(100, 106), *range(115, 120)]
+    assert "b       0      106   114  9         deleted: the queue goes on at 115" in caplog.text
+    query.batch()
+    files = sorted((tmp_path / "lost").glob("*")) if way == "report" else []
+    found = [json.loads(file.read_text()) for file in files]
+    assert [(row["brokerName"], row["from"], row["to"], row["messages"]) for row in found] == (
+        [("b", 106, 114, 9)] if way == "report" else []
+    )
+
+
+def test_a_loss_that_is_found_again_is_one_row(cluster: MemoryCluster, tmp_path: Path) -> None:
+    query = Query(cluster, onDataLoss="report", lostRangesPath=str(tmp_path))
+    query.trigger()
+    for minimum in (5, 8):
+        cluster.delete_before(A0, minimum)
+        query.batch()
+    (file,) = tmp_path.iterdir()
+    row = json.loads(file.read_text())
+    assert (row["topic"], row["from"], row["to"], row["reason"]) == ("t", 0, 7, "deleted: the queue goes on at 8")
+
+
+def test_a_queue_that_became_shorter_goes_on_at_its_end(cluster: MemoryCluster) -> None:
+    query = Query(cluster, onDataLoss="skip")
+    query.trigger()
+    cluster.add(A0, 6)
+    query.trigger()
+    cluster.grow(A0, 3)
+    query.trigger()
+    assert query.of(A0) == [*range(10), 6, 7, 8]
+
+
+def test_commits_only_go_forward_and_only_when_asked_for(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(cluster)
+    query.trigger()
+    assert cluster.committed == {}
+    cluster.committed[B0] = 500
+    query.start(commitOffsets="true", consumerGroup="g")
+    cluster.grow(A0, 1)
+    query.trigger()
+    assert cluster.committed == {A0: 11, B0: 500}
+    cluster.away = {"a"}
+    query.reader.commit({**query.log[-1], "t|a|0": 12})
+    query.reader.commit({**query.log[-1], "t|a|0": 13})
+    assert [text for text in caplog.messages if "committed" in text] == [
+        "offsets are committed later: cannot connect to a:1: refused"
+    ]
+    cluster.away = set()
+    query.reader.commit({**query.log[-1], "t|a|0": 13})
+    query.reader.commit({**query.log[-1], "t|a|0": 12})
+    assert cluster.committed == {A0: 13, B0: 500}
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"cluster": "north"}, "the checkpoint is from cluster north, and the NameServers have cluster"),
+        ({"u|a|0": 5}, "has offsets of queues that the options do not choose: u a 0"),
+        ({"v": 3}, "have version 3"),
+    ],
+)
+def test_a_checkpoint_of_another_topic_or_cluster_is_refused(
+    cluster: MemoryCluster, other: Mapping[str, Any], said: str
+) -> None:
+    query = Query(cluster)
+    start = {**query.reader.initialOffset(), **other}
+    query.start()
+    with pytest.raises(UserError, match=said):
+        query.reader.latestOffset(start, ReadAllAvailable())
+    query.start()
+    with pytest.raises(UserError, match=said):
+        query.reader.partitions(start, start)
+
+
+def test_the_consumer_is_opened_once_and_closed_at_the_end(cluster: MemoryCluster) -> None:
+    query = Query(cluster)
+    assert cluster.opened == 0
+    query.trigger()
+    assert cluster.opened == 1
+    query.reader.stop()
+    query.reader.stop()
+    assert cluster.opened == 0
+
+
+def test_the_reader_travels_to_workers() -> None:
+    copy = pickle.loads(pickle.dumps(AdmittingStreamReader(StreamOptions.parse({"topic": "t"}), SCHEMA)))
+    assert type(copy) is AdmittingStreamReader
+
+
+# --- PySpark 4.0 and 4.1, which do not tell the start
+
+
+@pytest.fixture
+def old(cluster: MemoryCluster) -> RocketMQStreamReader:
+    return old_reader(cluster)
+
+
+def old_reader(cluster: MemoryCluster) -> RocketMQStreamReader:
+    options = StreamOptions.parse({"topic": "t", "startingOffsets": "latest", "discoveryIntervalMs": "0"})
+    return RocketMQStreamReader(options, SCHEMA, lambda _: cluster, lambda _: ["t"], lambda _: ["cluster"], lambda: 0)
+
+
+def read(reader: RocketMQStreamReader, start: Offset, end: Offset) -> list[tuple[str, int]]:
+    partitions = reader.partitions(start, end)
+    return [
+        (row["brokerName"], row["queueOffset"])
+        for one in partitions
+        for batch in reader.read(one)
+        for row in batch.to_pylist()
+    ]
+
+
+def test_an_old_spark_reads_on(cluster: MemoryCluster, old: RocketMQStreamReader) -> None:
+    first = old.initialOffset()
+    assert old.latestOffset() == first
+    cluster.grow(A0, 2)
+    cluster.grow(A1, 1)
+    second = old.latestOffset()
+    assert sorted(read(old, first, second)) == [("a", 0), ("a", 10), ("a", 11)]
+    assert old.latestOffset() == second
+
+
+def test_an_old_spark_reads_on_after_a_restart(
+    cluster: MemoryCluster, old: RocketMQStreamReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = old.initialOffset()
+    cluster.grow(A0, 2)
+    cluster.grow(A1, 1)
+    again = old_reader(cluster)
+    second = again.latestOffset()
+    assert sorted(read(again, first, second)) == [("a", 0), ("a", 10), ("a", 11)]
+    assert again.latestOffset() == second
+    assert not caplog.messages
+    cluster.away = {"b"}
+    third = old_reader(cluster).latestOffset()
+    with caplog.at_level(logging.WARNING):
+        assert read(old_reader(cluster), second, third) == []
+    assert "b was away when the query was restarted" in caplog.text
