@@ -16,8 +16,8 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_connector.admission import Limits
 from spark_connector.one_line import one_line
+from spark_connector.options import ReadOptions
 from spark_connector.stream_offsets import StreamOffsets
-from spark_connector.stream_options import StreamOptions
 from spark_connector.stream_reader import RocketMQStreamReader
 
 
@@ -38,7 +38,11 @@ class AdmittingStreamReader(RocketMQStreamReader, SupportsTriggerAvailableNow):
         with one_line():
             # The trigger Once wants all, whatever the options are.
             limits = Limits() if isinstance(limit, ReadAllAvailable) else limits_of(self._asking)
-            return self._driving().after(StreamOffsets.from_dict(start), limits).to_dict()
+            driver, first = self._driving(), StreamOffsets.from_dict(start)
+            end = driver.after(first, limits)
+            # Spark asks for the next micro-batch when one is done. That the last of AvailableNow is, it tells only so.
+            driver.commit(first)
+            return end.to_dict()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on only what there is now is read."""
@@ -51,6 +55,6 @@ class AdmittingStreamReader(RocketMQStreamReader, SupportsTriggerAvailableNow):
         return newest.to_dict() if newest else None
 
 
-def limits_of(options: StreamOptions) -> Limits:
+def limits_of(options: ReadOptions) -> Limits:
     """The limits that the options give."""
     return Limits(options.max_offsets_per_trigger, options.min_offsets_per_trigger, options.max_bytes_per_trigger)

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from mqcommon.memory import keep_freed_memory
 from mqcommon.message.columns import DamagedRecord
+from mqcommon.message.queue import MessageQueue
 from spark_connector.choosing import list_topics, with_topics
 from spark_connector.data_loss import report_lost
 from spark_connector.decode import check_bodies, check_order, decode, has_tag
@@ -33,41 +34,17 @@ if TYPE_CHECKING:
 
 
 class Consumer(QueueDirectory, QueueReader, Protocol):
-    """The methods of a consumer that the reader uses; ``sdk.blocking.PullConsumer`` has them."""
+    """The methods of a consumer that readers use; ``sdk.blocking.PullConsumer`` has them."""
+
+    def commit_offset(self, mq: MessageQueue, offset: int) -> None: ...
 
 
 Connect = Callable[[ReadOptions], AbstractContextManager[Consumer]]
 ListTopics = Callable[[ReadOptions], Sequence[str]]
 
 
-class RangeReader:
-    """Reads ranges of queues in workers; one partition is one range."""
-
-    def __init__(self, options: ReadOptions, schema: StructType, connect: Connect | None = None) -> None:
-        self._options = options
-        self._schema = schema
-        self._connect = connect or open_consumer
-        arrow_schema(schema, options.schema_style)  # raises for an unusable schema before anything is planned
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return pack(self)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
-        wanted: OffsetRange | None = partition.value
-        if wanted is None:  # Spark passes None when there are no partitions
-            return
-        keep_freed_memory()
-        options = self._options
-        schema = arrow_schema(self._schema, options.schema_style)
-        with one_line(), self._connect(options) as consumer:
-            buffers = pulls(consumer, wanted, options, lambda lost: report_lost([lost], options))
-            for buffer in ahead(joined(buffers)):
-                yield from decode_buffer(buffer, wanted, schema, options)
-
-
-class RocketMQBatchReader(RangeReader, DataSourceReader):
-    """Plans the ranges of a batch."""
+class RocketMQBatchReader(DataSourceReader):
+    """One partition is one range of one queue."""
 
     def __init__(
         self,
@@ -76,15 +53,25 @@ class RocketMQBatchReader(RangeReader, DataSourceReader):
         connect: Connect | None = None,
         topics: ListTopics = list_topics,
     ) -> None:
-        super().__init__(options, schema, connect)
+        self._options = options
+        self._schema = schema
+        self._connect = connect or open_consumer
         self._list_topics = topics
         self._only = ALL
+        arrow_schema(schema, options.schema_style)  # raises for an unusable schema before anything is planned
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pack(self)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ask the brokers for the ranges to read. Their ends do not change afterwards."""
         with one_line(), self._connect(self._options) as consumer:
             options = with_topics(self._options, self._list_topics)
             return [InputPartition(one) for one in plan(consumer, options, self._only)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        return rows_of(partition, self._options, self._schema, self._connect)
 
 
 class PushDownReader(RocketMQBatchReader):
@@ -96,6 +83,21 @@ class PushDownReader(RocketMQBatchReader):
             self._only = wanted_by(filters, self._options.schema_style)
             self._options = self._only.with_tags(self._options)
         return filters
+
+
+def rows_of(
+    partition: InputPartition, options: ReadOptions, schema: StructType, connect: Connect
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one range, read in a worker."""
+    wanted: OffsetRange | None = partition.value
+    if wanted is None:  # Spark passes None when there are no partitions
+        return
+    keep_freed_memory()
+    columns = arrow_schema(schema, options.schema_style)
+    with one_line(), connect(options) as consumer:
+        buffers = pulls(consumer, wanted, options, lambda lost: report_lost([lost], options))
+        for buffer in ahead(joined(buffers)):
+            yield from decode_buffer(buffer, wanted, columns, options)
 
 
 def decode_buffer(

@@ -1,5 +1,6 @@
-"""The options of ``spark.read...option(...)``, checked before anything is read.
+"""The options of ``spark.read`` and ``spark.readStream``, checked before anything is read.
 
+Both have all options, since Spark asks for the columns before it says which it is.
 Neighbours: connection_options.py (parsing, and the options that writing has, too), docs/spark.md (its table is made
 from here).
 """
@@ -7,13 +8,14 @@ from here).
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from mqcommon.errors import UserError
 from mqcommon.option_fields import option
 from spark_connector.connection_options import ConnectionOptions
 from spark_connector.offsets import COMMITTED, EARLIEST, LATEST, Wanted, check_order, parse_offsets
 from spark_connector.select_options import ALIASES, SelectOptions
+from spark_connector.stream_options import StreamOptions
 
 STARTING_WORDS: Mapping[str, int] = MappingProxyType({"earliest": EARLIEST, "latest": LATEST, "committed": COMMITTED})
 ENDING_WORDS: Mapping[str, int] = MappingProxyType({"latest": LATEST})
@@ -23,12 +25,14 @@ ANY_GROUP = "spark-rocketmq"
 
 
 @dataclass(frozen=True)
-class ReadOptions(SelectOptions, ConnectionOptions):
-    """Options of ``spark.read.format("rocketmq")``."""
+class ReadOptions(StreamOptions, SelectOptions, ConnectionOptions):
+    """Options of ``spark.read.format("rocketmq")`` and ``spark.readStream.format("rocketmq")``."""
 
     topic: str = option("", "topics to read, separated by commas")
     starting_offsets: str = option(
-        "earliest", "where to start: `earliest`, `latest`, `committed` (of consumerGroup) or JSON, queue by queue"
+        "earliest",
+        "where to start: `earliest`, `latest` (the default of streams), `committed` (of consumerGroup), or JSON, queue"
+        " by queue",
     )
     ending_offsets: str = option("latest", "where to end (exclusive): `latest` or JSON, queue by queue")
     starting_timestamp: int = option(
@@ -61,13 +65,35 @@ class ReadOptions(SelectOptions, ConnectionOptions):
         200, "pause before the first retry; doubles each time, up to 10 s", unit="ms", minimum=0
     )
     broker_wait_ms: int = option(
-        0, "how long a task waits for a broker that is away, before it fails", unit="ms", minimum=0
+        0,
+        "how long a task waits for a broker that is away, before it fails (default of streams: 600000)",
+        unit="ms",
+        minimum=0,
     )
     consumer_group: str = option(
         ANY_GROUP, "group in the brokers' statistics of reads; its offsets are used by `startingOffsets=committed`"
     )
 
+    #: Unless the user gives others: a stream has time.
+    stream_defaults: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"startingoffsets": "latest", "brokerwaitms": "600000"}
+    )
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType({**ConnectionOptions.aliases, **ALIASES})
+
+    @classmethod
+    def of_stream(cls, given: Mapping[str, str]) -> Self:
+        """Parse the user's options of a stream; UserError when one is unknown, invalid, or one of batches only."""
+        options = cls.parse({**cls.stream_defaults, **{name.lower(): text for name, text in given.items()}})
+        ends = {
+            "endingTimestamp": options.ending_timestamp >= 0,
+            "endingOffsetsByTimestamp": bool(options.end_times),
+            "endingOffsets": options.wanted_end != LATEST,
+        }
+        for name in (name for name, is_given in ends.items() if is_given):
+            raise UserError(f"option {name}: a stream has no end; use spark.read, or .trigger(availableNow=True)")
+        if options.pushdown:
+            raise UserError("option pushdown: streams have none; choose topics, queues and tags with options")
+        return options
 
     @classmethod
     def _hint(cls, name: str, known: list[str]) -> str:
@@ -95,17 +121,20 @@ class ReadOptions(SelectOptions, ConnectionOptions):
         """What to do when messages that should be read do not exist."""
         return self.on_data_loss or (FAIL if self.fail_on_data_loss else SKIP)
 
-    def check_group(self, reason: str) -> None:
-        """Raise UserError unless the user names the group whose offsets are used."""
-        if self.consumer_group == ANY_GROUP:
-            raise UserError(f"option consumerGroup: {reason} needs it; name the group, one of this job only")
-
     def check(self) -> None:
         """Raise UserError for combinations of options that are invalid."""
         self.check_selection(self.topic)
         super().check()
         if self.when_lost == REPORT and not self.lost_ranges_path:
             raise UserError("option onDataLoss: report needs lostRangesPath, the directory for the table")
+        self.check_limits()
         if self.wanted_start == COMMITTED:
-            self.check_group("startingOffsets=committed")
+            self._check_group("startingOffsets=committed")
+        if self.commit_offsets:
+            self._check_group("commitOffsets=true")
         check_order(self.wanted_start, self.wanted_end)
+
+    def _check_group(self, reason: str) -> None:
+        """Raise UserError unless the user names the group whose offsets are used."""
+        if self.consumer_group == ANY_GROUP:
+            raise UserError(f"option consumerGroup: {reason} needs it; name the group, one of this job only")

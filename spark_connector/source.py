@@ -21,7 +21,7 @@ from spark_connector.landing import pack
 from spark_connector.one_line import one_line
 from spark_connector.options import ReadOptions
 from spark_connector.schema import spark_schema
-from spark_connector.stream_options import StreamOptions, only_of_streams
+from spark_connector.stream_options import only_of_streams
 from spark_connector.stream_reader import RefusedStreamReader, RocketMQStreamReader
 from spark_connector.write_options import WriteOptions
 from spark_connector.writer import RocketMQBatchWriter, RocketMQStreamWriter
@@ -45,9 +45,7 @@ class RocketMQDataSource(DataSource):
     def schema(self) -> StructType:
         """All columns of a message; ``properties`` only with ``includeProperties=true``."""
         with one_line():
-            # Spark does not say whether it is for a batch or a stream.
-            only = only_of_streams(self.options)
-            options = ReadOptions.parse({key: text for key, text in self.options.items() if key not in only})
+            options = ReadOptions.parse(self.options)
             return spark_schema(include_properties=options.include_properties, style=options.schema_style)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -65,7 +63,7 @@ class RocketMQDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``; Spark asks for it when the query starts, on the driver and for workers."""
         try:
-            options = StreamOptions.parse(self.options)
+            options = ReadOptions.of_stream(self.options)
             if hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
                 from spark_connector.admitting_reader import AdmittingStreamReader
 

@@ -15,10 +15,10 @@ from spark_connector.admission import Limits, rows_in, shares
 from spark_connector.choosing import is_chosen, with_topics
 from spark_connector.data_loss import report_lost
 from spark_connector.offsets import OffsetRange, QueueBounds, split, spread
+from spark_connector.options import ReadOptions
 from spark_connector.planning import ask_all, bounds_of, starting
 from spark_connector.pulling import AWAY
 from spark_connector.stream_offsets import StreamOffsets, advanced, between, check_chosen, check_cluster, waiting
-from spark_connector.stream_options import StreamOptions
 from spark_connector.stream_queues import StreamQueues
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class StreamDriver:
     def __init__(
         self,
         consumer: "Consumer",
-        options: StreamOptions,
+        options: ReadOptions,
         list_topics: "ListTopics",
         list_clusters: "ListTopics",
         now: Callable[[], float],

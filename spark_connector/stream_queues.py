@@ -13,9 +13,9 @@ from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
 from spark_connector.choosing import check_numbers, is_chosen, matching
 from spark_connector.offsets import QueueBounds
+from spark_connector.options import ReadOptions
 from spark_connector.planning import ask_all, bounds_now, check_masters
 from spark_connector.pulling import AWAY
-from spark_connector.stream_options import StreamOptions
 
 if TYPE_CHECKING:
     from spark_connector.batch_reader import Consumer, ListTopics
@@ -35,7 +35,7 @@ class StreamQueues:
     """The queues that the options choose; ``now`` is a clock in seconds."""
 
     def __init__(
-        self, consumer: "Consumer", options: StreamOptions, list_topics: "ListTopics", now: Callable[[], float]
+        self, consumer: "Consumer", options: ReadOptions, list_topics: "ListTopics", now: Callable[[], float]
     ) -> None:
         self._consumer = consumer
         self._options = options

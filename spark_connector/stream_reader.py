@@ -7,22 +7,25 @@ Neighbours: stream_driver.py (decides), batch_reader.py (reads).
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqcommon.errors import SkylarkError
 from spark_connector.admission import Limits
-from spark_connector.batch_reader import Connect, ListTopics, RangeReader
+from spark_connector.batch_reader import Connect, ListTopics, open_consumer, rows_of
 from spark_connector.choosing import list_clusters, list_topics
+from spark_connector.landing import pack
 from spark_connector.one_line import one_line
+from spark_connector.options import ReadOptions
+from spark_connector.schema import arrow_schema
 from spark_connector.stream_driver import StreamDriver
 from spark_connector.stream_offsets import StreamOffsets
-from spark_connector.stream_options import StreamOptions
 
 logger = logging.getLogger(__name__)
 
@@ -30,24 +33,30 @@ logger = logging.getLogger(__name__)
 ASK_TIMEOUT_MS = 3_000
 
 
-class RocketMQStreamReader(RangeReader, DataSourceStreamReader):
-    """A micro-batch has all that is there."""
+class RocketMQStreamReader(DataSourceStreamReader):
+    """A micro-batch has all that is there; one partition is one range of one queue."""
 
     def __init__(
         self,
-        options: StreamOptions,
+        options: ReadOptions,
         schema: StructType,
         connect: Connect | None = None,
         topics: ListTopics = list_topics,
         clusters: ListTopics = list_clusters,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(options, schema, connect)
+        self._options = options
+        self._schema = schema
+        self._connect = connect or open_consumer
+        arrow_schema(schema, options.schema_style)  # raises for an unusable schema before anything is planned
         self._asking = replace(options, pull_timeout_ms=min(options.pull_timeout_ms, ASK_TIMEOUT_MS))
         self._look_up = (topics, clusters, now)
         self._driver: StreamDriver | None = None
         self._opened: ExitStack | None = None
         self._reached: StreamOffsets | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pack(self)
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint starts."""
@@ -75,6 +84,10 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader):
                     ", ".join(sorted({queue.broker_name for queue in forgotten})),
                 )
             return [InputPartition(one) for one in self._driving().ranges(first, last)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        return rows_of(partition, self._options, self._schema, self._connect)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Called when the micro-batch up to ``end`` is done."""

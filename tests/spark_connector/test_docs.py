@@ -5,14 +5,13 @@ import pytest
 from mqcommon.options import markdown_table
 from spark_connector.options import ReadOptions
 from spark_connector.schema import spark_schema
-from spark_connector.stream_options import OnlyStreams
 from spark_connector.write_columns import COLUMN_TYPES
 from spark_connector.write_options import WriteOptions
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 
 
-@pytest.mark.parametrize("options", [ReadOptions, OnlyStreams, WriteOptions])
+@pytest.mark.parametrize("options", [ReadOptions, WriteOptions])
 def test_the_option_table_is_current(options: type) -> None:
     """Copy the table that this prints into the page when an option has changed."""
     table = markdown_table(options)

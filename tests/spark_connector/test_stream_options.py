@@ -3,13 +3,13 @@ import pytest
 from mqcommon.errors import UserError
 from spark_connector.offsets import COMMITTED, LATEST
 from spark_connector.options import ReadOptions
-from spark_connector.stream_options import StreamOptions, only_of_streams
+from spark_connector.stream_options import only_of_streams
 
 GOOD = {"nameserver": "h:1", "topic": "t"}
 
 
 def test_a_stream_starts_at_the_end_and_waits_for_brokers() -> None:
-    options = StreamOptions.parse(GOOD)
+    options = ReadOptions.of_stream(GOOD)
     assert (options.wanted_start, options.max_trigger_delay_ms, options.has_limits) == (LATEST, 900_000, False)
     assert options.broker_wait_ms == 600_000
     assert ReadOptions.parse(GOOD).broker_wait_ms == 0
@@ -20,7 +20,7 @@ def test_a_stream_starts_at_the_end_and_waits_for_brokers() -> None:
     [("90", 90), ("90ms", 90), ("90 s", 90_000), ("2min", 120_000), ("1H", 3_600_000), ("1d", 86_400_000)],
 )
 def test_durations(text: str, ms: int) -> None:
-    assert StreamOptions.parse({**GOOD, "maxTriggerDelay": text}).max_trigger_delay_ms == ms
+    assert ReadOptions.of_stream({**GOOD, "maxTriggerDelay": text}).max_trigger_delay_ms == ms
 
 
 @pytest.mark.parametrize(
@@ -41,12 +41,12 @@ def test_durations(text: str, ms: int) -> None:
 )
 def test_mistakes_say_what_to_do(given: dict[str, str], said: str) -> None:
     with pytest.raises(UserError) as caught:
-        StreamOptions.parse({**GOOD, **given})
+        ReadOptions.of_stream({**GOOD, **given})
     assert said in str(caught.value)
 
 
 def test_what_is_allowed() -> None:
-    options = StreamOptions.parse(
+    options = ReadOptions.of_stream(
         {
             **GOOD,
             "endingOffsets": "latest",

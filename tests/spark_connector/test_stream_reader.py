@@ -8,85 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
 )
 
 from mqcommon.errors import ConnectFailed, RouteNotFound, UserError
 from mqcommon.message.queue import MessageQueue
 from spark_connector.admitting_reader import AdmittingStreamReader
 from spark_connector.offsets import DataLost
-from spark_connector.schema import spark_schema
-from spark_connector.stream_options import StreamOptions
+from spark_connector.options import ReadOptions
 from spark_connector.stream_reader import RocketMQStreamReader
 from tests.spark_connector.cluster import MemoryCluster
-
-A0, A1, B0 = MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0)
-SCHEMA = spark_schema(include_properties=False)
-
-Offset = dict[str, Any]
-
-
-class Query:
-    """A query and its checkpoint, as Spark runs them; `start` is a run, with a reader of its own."""
-
-    def __init__(self, cluster: MemoryCluster, **given: str) -> None:
-        self.cluster = cluster
-        self.given = {"topic": "t", "startingOffsets": "earliest", "discoveryIntervalMs": "0", **given}
-        self.log: list[Offset] = []
-        self.now_s = 0.0
-        self.rows: list[tuple[str, int, int]] = []
-        self.sizes: list[int] = []
-        self.start()
-
-    def start(self, *, available_now: bool = False, **given: str) -> None:
-        self.reader = AdmittingStreamReader(
-            StreamOptions.parse({**self.given, **given}),
-            SCHEMA,
-            lambda options: self.cluster,
-            lambda options: sorted({queue.topic for queue in self.cluster.logs}),
-            lambda options: ["cluster"],
-            lambda: self.now_s,
-        )
-        if available_now:
-            self.reader.prepareForTriggerAvailableNow()
-
-    def trigger(self, limit: ReadLimit | None = None) -> bool:
-        """Whether there was a micro-batch."""
-        if not self.log:
-            self.log.append(kept(self.reader.initialOffset()))
-        start = self.log[-1]
-        end = kept(self.reader.latestOffset(start, limit or self.reader.getDefaultReadLimit()))
-        if json.dumps(end) == json.dumps(start):
-            return False
-        self.log.append(end)
-        found = self.batch()
-        self.sizes.append(len(found))
-        self.rows += found
-        self.reader.commit(end)
-        return True
-
-    def batch(self) -> list[tuple[str, int, int]]:
-        """The rows of the last micro-batch, whenever it is run."""
-        return [
-            (row["brokerName"], row["queueId"], row["queueOffset"])
-            for partition in self.reader.partitions(self.log[-2], self.log[-1])
-            for batch in self.reader.read(partition)
-            for row in batch.to_pylist()
-        ]
-
-    def of(self, queue: MessageQueue) -> list[int]:
-        return [offset for broker, queue_id, offset in self.rows if (broker, queue_id) == queue[1:]]
-
-
-def kept(offset: Offset) -> Offset:
-    return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
+from tests.spark_connector.query import A0, A1, B0, SCHEMA, Offset, Query
 
 
 @pytest.fixture
@@ -111,7 +46,6 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=40)
 @given(st.lists(steps, max_size=25))
 def test_each_message_comes_once_in_order_whatever_happens(plan: list[tuple[str, Any, Any]]) -> None:
     """Growth, new queues and brokers, limits, restarts, batches that run again, brokers that are away."""
@@ -143,66 +77,6 @@ def test_each_message_comes_once_in_order_whatever_happens(plan: list[tuple[str,
     assert not query.trigger()
     for queue, log in cluster.logs.items():
         assert query.of(queue) == list(range(log.minimum, log.maximum))
-
-
-def test_a_limit_is_shared_and_kept(cluster: MemoryCluster) -> None:
-    query = Query(cluster, maxOffsetsPerTrigger="6")
-    assert query.reader.getDefaultReadLimit() == ReadMaxRows(6)
-    while query.trigger():
-        pass
-    assert query.sizes == [6, 6, 6, 6, 6]
-    assert query.rows[:6] == [("a", 0, 0), ("a", 0, 1), ("b", 0, 100), ("b", 0, 101), ("b", 0, 102), ("b", 0, 103)]
-
-
-def test_the_trigger_once_takes_all(cluster: MemoryCluster) -> None:
-    query = Query(cluster, maxOffsetsPerTrigger="6", minOffsetsPerTrigger="5")
-    query.trigger(ReadAllAvailable())
-    assert query.sizes == [30]
-
-
-def test_available_now_ends_where_the_queues_ended(cluster: MemoryCluster) -> None:
-    query = Query(cluster, maxOffsetsPerTrigger="20", minOffsetsPerTrigger="15")
-    query.start(available_now=True)
-    cluster.grow(A0, 5)
-    cluster.grow(A1, 5)
-    while query.trigger():
-        cluster.grow(B0, 5)
-    assert query.sizes == [20, 10]
-
-
-def test_bytes_are_counted_by_the_mean_size(cluster: MemoryCluster) -> None:
-    size = len(cluster.logs[A0].records[0])
-    query = Query(cluster, maxBytesPerTrigger=str(7 * size))
-    assert query.reader.getDefaultReadLimit() == ReadMaxBytes(7 * size)
-    while query.trigger():
-        pass
-    assert sum(query.sizes) == 30
-    assert set(query.sizes[:-1]) <= {6, 7}
-
-
-def test_a_batch_waits_for_enough_messages_up_to_a_time(cluster: MemoryCluster) -> None:
-    query = Query(cluster, minOffsetsPerTrigger="31", maxTriggerDelay="60s")
-    assert query.reader.getDefaultReadLimit() == ReadMinRows(31)
-    assert not query.trigger()
-    cluster.grow(A0, 1)
-    assert query.trigger()
-    cluster.grow(A0, 1)
-    query.now_s = 59
-    assert not query.trigger()
-    query.now_s = 60
-    assert query.trigger()
-    assert query.sizes == [31, 1]
-
-
-def test_without_limits_all_is_read(cluster: MemoryCluster) -> None:
-    assert Query(cluster).reader.getDefaultReadLimit() == ReadAllAvailable()
-
-
-def test_what_waits_is_reported(cluster: MemoryCluster) -> None:
-    query = Query(cluster, maxOffsetsPerTrigger="6")
-    assert query.reader.reportLatestOffset() is None
-    query.trigger()
-    assert query.reader.reportLatestOffset() == {"v": 1, "cluster": "cluster", "t|a|0": 10, "t|b|0": 120}
 
 
 @pytest.mark.parametrize(
@@ -368,16 +242,24 @@ def test_commits_only_go_forward_and_only_when_asked_for(
     cluster.grow(A0, 1)
     query.trigger()
     assert cluster.committed == {A0: 11, B0: 500}
+    query.start(commitOffsets="true", consumerGroup="g")
+    cluster.grow(A0, 1)
+    query.trigger()
+    cluster.committed.clear()
+    query.start(commitOffsets="true", consumerGroup="g")
+    assert not query.trigger()  # Spark commits the last micro-batch of a run with AvailableNow in no other way
+    assert cluster.committed == {A0: 12, B0: 120}
+    cluster.committed[B0] = 500
     cluster.away = {"a"}
-    query.reader.commit({**query.log[-1], "t|a|0": 12})
     query.reader.commit({**query.log[-1], "t|a|0": 13})
+    query.reader.commit({**query.log[-1], "t|a|0": 14})
     assert [text for text in caplog.messages if "committed" in text] == [
         "offsets are committed later: cannot connect to a:1: refused"
     ]
     cluster.away = set()
+    query.reader.commit({**query.log[-1], "t|a|0": 14})
     query.reader.commit({**query.log[-1], "t|a|0": 13})
-    query.reader.commit({**query.log[-1], "t|a|0": 12})
-    assert cluster.committed == {A0: 13, B0: 500}
+    assert cluster.committed == {A0: 14, B0: 500}
 
 
 @pytest.mark.parametrize(
@@ -412,7 +294,7 @@ def test_the_consumer_is_opened_once_and_closed_at_the_end(cluster: MemoryCluste
 
 
 def test_the_reader_travels_to_workers() -> None:
-    copy = pickle.loads(pickle.dumps(AdmittingStreamReader(StreamOptions.parse({"topic": "t"}), SCHEMA)))
+    copy = pickle.loads(pickle.dumps(AdmittingStreamReader(ReadOptions.of_stream({"topic": "t"}), SCHEMA)))
     assert type(copy) is AdmittingStreamReader
 
 
@@ -425,7 +307,7 @@ def old(cluster: MemoryCluster) -> RocketMQStreamReader:
 
 
 def old_reader(cluster: MemoryCluster) -> RocketMQStreamReader:
-    options = StreamOptions.parse({"topic": "t", "startingOffsets": "latest", "discoveryIntervalMs": "0"})
+    options = ReadOptions.of_stream({"topic": "t", "startingOffsets": "latest", "discoveryIntervalMs": "0"})
     return RocketMQStreamReader(options, SCHEMA, lambda _: cluster, lambda _: ["t"], lambda _: ["cluster"], lambda: 0)
 
 
