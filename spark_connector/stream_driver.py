@@ -18,7 +18,15 @@ from spark_connector.offsets import OffsetRange, QueueBounds, split, spread
 from spark_connector.options import ReadOptions
 from spark_connector.planning import ask_all, bounds_of, starting
 from spark_connector.pulling import AWAY
-from spark_connector.stream_offsets import StreamOffsets, advanced, between, check_chosen, check_cluster, waiting
+from spark_connector.stream_offsets import (
+    StreamOffsets,
+    advanced,
+    between,
+    check_chosen,
+    check_cluster,
+    first_end,
+    waiting,
+)
 from spark_connector.stream_queues import StreamQueues
 
 if TYPE_CHECKING:
@@ -48,18 +56,22 @@ class StreamDriver:
         self._is_checked = False
         #: With the trigger AvailableNow: what there was when the run began.
         self._frozen: dict[MessageQueue, QueueBounds] | None = None
+        self._initial: StreamOffsets | None = None
         self._committed: dict[MessageQueue, int] = {}
         self._is_commit_late = False
         #: Where all that the brokers had in the last trigger would be read.
         self.newest: StreamOffsets | None = None
 
     def initial(self) -> StreamOffsets:
-        """Where a new query starts; all brokers that NameServers list must answer."""
+        """Where a new query starts, the same however often Spark asks; all brokers that are listed must answer."""
+        if self._initial is not None:
+            return self._initial
         options = with_topics(self._options, self._list_topics)
         bounds = bounds_of(self._consumer, options)
         starts = starting(self._consumer, options, bounds)
         self._is_checked = True
-        return StreamOffsets(",".join(self._list_clusters(options)), starts)
+        self._initial = StreamOffsets(",".join(self._list_clusters(options)), starts)
+        return self._initial
 
     def unknown(self) -> StreamOffsets:
         """A start in which all queues are new, for versions of Spark that do not tell the start."""
@@ -70,7 +82,32 @@ class StreamDriver:
         self._frozen = self._queues.bounds(look=True)
 
     def after(self, start: StreamOffsets, limits: Limits) -> StreamOffsets:
-        """The end of the micro-batch from ``start`` on; ``start`` itself when there is nothing to read yet."""
+        """The end of the micro-batch from ``start`` on; ``start`` itself when there is nothing to read yet.
+
+        There is always a first micro-batch, so that the checkpoint has where the query started.
+        """
+        end = self._end(start, limits)
+        return first_end(start, end) if start == self._initial else end
+
+    def ranges(self, start: StreamOffsets, end: StreamOffsets) -> list[OffsetRange]:
+        """The ranges of a micro-batch, one per partition."""
+        self._check(start)
+        ranges, lost = between(start, end)
+        if lost:
+            report_lost(lost, self._options)
+        return spread(split(ranges, self._options.min_partitions, self._options.max_records_per_partition))
+
+    def commit(self, end: StreamOffsets) -> None:
+        """Commit the offsets of the group, if the options want that; never back, and never an error."""
+        if not self._options.commit_offsets:
+            return
+        late = [queue for queue, offset in end.at.items() if self._committed.get(queue) != offset]
+        errors = [error for error in ask_all(lambda queue: self._commit(queue, end.at[queue]), late) if error]
+        if errors and not self._is_commit_late:
+            logger.warning("offsets are committed later: %s", errors[0])
+        self._is_commit_late = bool(errors)
+
+    def _end(self, start: StreamOffsets, limits: Limits) -> StreamOffsets:
         bounds = self._queues.bounds() if self._frozen is None else self._frozen
         self._check(start)
         seen = self._queues.confirmed(bounds, start.at)
@@ -90,24 +127,6 @@ class StreamDriver:
         if end is not start:
             self._last_batch_s = self._now()
         return end
-
-    def ranges(self, start: StreamOffsets, end: StreamOffsets) -> list[OffsetRange]:
-        """The ranges of a micro-batch, one per partition."""
-        self._check(start)
-        ranges, lost = between(start, end)
-        if lost:
-            report_lost(lost, self._options)
-        return spread(split(ranges, self._options.min_partitions, self._options.max_records_per_partition))
-
-    def commit(self, end: StreamOffsets) -> None:
-        """Commit the offsets of the group, if the options want that; never back, and never an error."""
-        if not self._options.commit_offsets:
-            return
-        late = [queue for queue, offset in end.at.items() if self._committed.get(queue) != offset]
-        errors = [error for error in ask_all(lambda queue: self._commit(queue, end.at[queue]), late) if error]
-        if errors and not self._is_commit_late:
-            logger.warning("offsets are committed later: %s", errors[0])
-        self._is_commit_late = bool(errors)
 
     def _commit(self, queue: MessageQueue, offset: int) -> Exception | None:
         try:

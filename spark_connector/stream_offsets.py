@@ -2,14 +2,15 @@
 
 They are a flat dict: ``{"v": 1, "cluster": "DefaultCluster", "topic|broker|queue": 42}``; 42 is the next one to read.
 A queue that a stream finds later has no start in the offsets before. So the first offsets that name it also have
-``"topic|broker|queue|from"``, where it begins: a micro-batch that is run again reads the same messages.
+``"topic|broker|queue|from"``, where it begins: a micro-batch that is run again reads the same messages. So does the
+first one, since its end has ``"first": true`` and all beginnings: Spark does not keep where a query started.
 Topics and brokers may contain ``|``; it is written ``%7C``.
 
 Invariant (property-tested): whatever is taken in each micro-batch, each message of a queue is in exactly one of them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mqcommon.errors import UserError
@@ -24,15 +25,21 @@ Offsets = Mapping[MessageQueue, int]
 
 @dataclass(frozen=True)
 class StreamOffsets:
-    """Up to where each queue is read; ``began``: where the queues that are new in these offsets start."""
+    """Up to where each queue is read; ``began``: where the queues that are new in these offsets start.
+
+    ``is_first``: they are the end of the first micro-batch, in which all queues are new.
+    """
 
     cluster: str
     at: Offsets
     began: Offsets = field(default_factory=dict)
+    is_first: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As Spark keeps it. Spark compares texts, so the order of queues is always the same."""
         found: dict[str, Any] = {"v": VERSION, "cluster": self.cluster}
+        if self.is_first:
+            found["first"] = True
         for queue in sorted(self.at):
             found[_key(queue)] = self.at[queue]
         for queue in sorted(self.began):
@@ -58,7 +65,7 @@ class StreamOffsets:
                     topic, broker, queue_id, *rest = key.split("|")
                     into = began if rest == ["from"] else at
                     into[MessageQueue(_plain(topic), _plain(broker), int(queue_id))] = int(offset)
-            return cls(str(found["cluster"]), at, began)
+            return cls(str(found["cluster"]), at, began, found.get("first") is True)
         except (KeyError, TypeError, ValueError):
             raise UserError(
                 f"the offsets in the checkpoint were not written by this source ({str(dict(found))[:200]}); {_REMEDY}"
@@ -84,12 +91,19 @@ def advanced(start: StreamOffsets, seen: Mapping[MessageQueue, QueueBounds], tak
     return StreamOffsets(start.cluster, at, began) if at != start.at else start
 
 
+def first_end(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
+    """``end`` as the end of the first micro-batch, which ``start`` is the beginning of."""
+    return replace(end, began={**start.at, **end.began}, is_first=True)
+
+
 def between(start: StreamOffsets, end: StreamOffsets) -> tuple[list[OffsetRange], list[LostRange]]:
     """The ranges of a micro-batch, and what is missing at the ends of queues."""
     ranges: list[OffsetRange] = []
     lost: list[LostRange] = []
     for queue, stop in end.at.items():
-        first = start.at.get(queue, end.began.get(queue, stop))
+        first = end.began.get(queue, stop)
+        if not end.is_first:
+            first = start.at.get(queue, first)
         if first < stop:
             ranges.append(OffsetRange(queue, first, stop))
         elif first > stop:

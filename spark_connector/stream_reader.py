@@ -61,8 +61,9 @@ class RocketMQStreamReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint starts."""
         with one_line():
-            self._reached = self._driving().initial()
-            return self._reached.to_dict()
+            start = self._driving().initial()
+            self._reached = self._reached or start
+            return start.to_dict()
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
         """The end of the next micro-batch; after a restart, when Spark does not say the start, all queues are new."""

@@ -16,8 +16,8 @@ from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Message, Producer, PullConsumer
-from tests.spark_connector.conftest import in_thread
 from tests.support.cluster import Cluster, make_topic, running
+from tests.support.spark import in_thread
 from tests.support.waiting import until
 from tests.tidy.tree import ROOT
 
@@ -153,10 +153,6 @@ async def test_mistakes_are_the_first_line_of_the_error(spark: SparkSession, tmp
         at = str(tmp_path)
         mistakes: list[tuple[Callable[[], Any], str]] = [
             (lambda: spark.readStream.format("rocketmq").load(maxOfsetsPerTrigger="5"), "did you mean maxOffsetsPer"),
-            (
-                lambda: run(stream(spark, cluster, maxOfsetsPerTrigger="5"), tmp_path / "1"),
-                "did you mean maxOffsetsPer",
-            ),
             (lambda: run(stream(spark, cluster, endingTimestamp="5"), tmp_path / "new"), "a stream has no end"),
             (lambda: run(stream(spark, cluster, topic="other"), Path(at)), "do not choose: flights broker-a 0"),
         ]

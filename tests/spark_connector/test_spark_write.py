@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from mqcommon.message.message import MessageExt
 from remoting.protocol.bodies.topic import TopicConfig
 from sdk import PullConsumer
-from tests.spark_connector.conftest import in_thread
 from tests.support.cluster import Cluster, make_topic, running
+from tests.support.spark import in_thread
 
 pytestmark = pytest.mark.spark
 

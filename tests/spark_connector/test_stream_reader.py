@@ -94,6 +94,31 @@ def test_where_a_query_starts(cluster: MemoryCluster, given_options: dict[str, s
     assert query.reader.initialOffset() == {"v": 1, "cluster": "cluster", **first}
 
 
+def test_the_start_stays_whatever_comes_before_the_first_message(cluster: MemoryCluster) -> None:
+    """Spark does not keep it, asks for it several times, and asks again when the first micro-batch is run again."""
+    query = Query(cluster, startingOffsets="latest")
+    start = query.reader.initialOffset()
+    cluster.grow(A0, 1)
+    assert query.reader.initialOffset() == start
+    query.start()
+    assert query.trigger()
+    assert query.sizes == [0]
+    query.start()
+    cluster.grow(A0, 2)
+    assert query.trigger()
+    assert query.of(A0) == [11, 12]
+
+    query = Query(cluster, startingOffsets="latest", maxOffsetsPerTrigger="1")
+    query.log.append(query.reader.initialOffset())
+    cluster.grow(A0, 2)
+    assert query.trigger()
+    cluster.grow(A0, 1)
+    query.start()
+    query.log[0] = query.reader.initialOffset()
+    assert query.log[0]["t|a|0"] == 16
+    assert query.batch() == query.rows == [("a", 0, 13)]
+
+
 def test_new_topics_of_a_pattern_are_found_after_a_while(cluster: MemoryCluster) -> None:
     query = Query(cluster, topic="", topicPattern="t.*", discoveryIntervalMs="5000")
     query.trigger()
@@ -323,12 +348,21 @@ def read(reader: RocketMQStreamReader, start: Offset, end: Offset) -> list[tuple
 
 def test_an_old_spark_reads_on(cluster: MemoryCluster, old: RocketMQStreamReader) -> None:
     first = old.initialOffset()
-    assert old.latestOffset() == first
     cluster.grow(A0, 2)
     cluster.grow(A1, 1)
     second = old.latestOffset()
     assert sorted(read(old, first, second)) == [("a", 0), ("a", 10), ("a", 11)]
     assert old.latestOffset() == second
+    cluster.grow(A0, 1)
+    assert read(old, second, old.latestOffset()) == [("a", 12)]
+
+
+def test_an_old_spark_asks_for_the_start_after_the_end(cluster: MemoryCluster, old: RocketMQStreamReader) -> None:
+    end = old.latestOffset()
+    start = old.initialOffset()
+    assert read(old, start, end) == []
+    cluster.grow(A0, 1)
+    assert read(old, end, old.latestOffset()) == [("a", 10)]
 
 
 def test_an_old_spark_reads_on_after_a_restart(
