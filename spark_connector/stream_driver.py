@@ -69,7 +69,11 @@ class StreamDriver:
         options = with_topics(self._options, self._list_topics)
         bounds = bounds_of(self._consumer, options)
         starts = starting(self._consumer, options, bounds)
-        self._is_checked = True
+        if self._frozen is not None:
+            # More may have come since then: the end of a queue, as a start, is behind the end of the run.
+            grown = {queue: min(start, bounds[queue].maximum) for queue, start in starts.items()}
+            frozen = self._frozen.items()
+            self._frozen = {queue: QueueBounds(low, max(high, grown.get(queue, 0))) for queue, (low, high) in frozen}
         self._initial = StreamOffsets(",".join(self._list_clusters(options)), starts)
         return self._initial
 
@@ -91,7 +95,7 @@ class StreamDriver:
 
     def ranges(self, start: StreamOffsets, end: StreamOffsets) -> list[OffsetRange]:
         """The ranges of a micro-batch, one per partition."""
-        self._check(start)
+        self._check(end)
         ranges, lost = between(start, end)
         if lost:
             report_lost(lost, self._options)
@@ -141,11 +145,11 @@ class StreamDriver:
     def _has_waited_long(self) -> bool:
         return (self._now() - self._last_batch_s) * 1000 >= self._options.max_trigger_delay_ms
 
-    def _check(self, start: StreamOffsets) -> None:
-        """Raise UserError when ``start`` is of another cluster or topic; once, when brokers of the topics are there."""
+    def _check(self, kept: StreamOffsets) -> None:
+        """Raise UserError when ``kept`` is of another cluster or topic; once, when brokers of the topics are there."""
         if self._is_checked:
             return
-        check_chosen(start, lambda queue: is_chosen(queue, self._options))
+        check_chosen(kept, lambda queue: is_chosen(queue, self._options))
         if not self._queues.found:
             self._queues.bounds(look=True)
         found = self._queues.found
@@ -156,5 +160,5 @@ class StreamDriver:
             clusters = self._list_clusters(replace(self._options, topic=topics, topic_pattern="", assign=""))
         except AWAY:
             return
-        check_cluster(start, clusters, found)
+        check_cluster(kept, clusters, found)
         self._is_checked = True

@@ -40,6 +40,18 @@ def test_available_now_ends_where_the_queues_ended(cluster: MemoryCluster) -> No
     assert query.sizes == [20, 10]
 
 
+def test_available_now_from_the_end_reads_nothing(cluster: MemoryCluster) -> None:
+    query = Query(cluster, startingOffsets="latest")
+    query.start(available_now=True)
+    cluster.grow(A0, 5)
+    while query.trigger():
+        cluster.grow(A0, 5)
+    assert query.sizes == [0]
+    query.start()
+    assert query.trigger()
+    assert query.of(A0) == list(range(15, 20))
+
+
 def test_bytes_are_counted_by_the_mean_size(cluster: MemoryCluster) -> None:
     size = len(cluster.logs[A0].records[0])
     query = Query(cluster, maxBytesPerTrigger=str(7 * size))

@@ -304,6 +304,7 @@ def test_a_checkpoint_of_another_topic_or_cluster_is_refused(
     with pytest.raises(UserError, match=said):
         query.reader.latestOffset(start, ReadAllAvailable())
     query.start()
+    query.reader.initialOffset()
     with pytest.raises(UserError, match=said):
         query.reader.partitions(start, start)
 
