@@ -67,13 +67,9 @@ def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> l
 def bounds_of(directory: QueueDirectory, options: ReadOptions) -> dict[MessageQueue, QueueBounds]:
     """The bounds of all queues that the options choose."""
     queues = chosen([queue for topic in options.topics for queue in directory.message_queues(topic)], options)
-    return dict(zip(queues, ask_all(lambda queue: bounds_now(directory, queue), queues), strict=True))
-
-
-def bounds_now(directory: QueueDirectory, queue: MessageQueue) -> QueueBounds:
-    """The bounds of one queue."""
-    low = directory.min_offset(queue)
-    return QueueBounds(low, max(low, directory.max_offset(queue)))
+    lows = ask_all(directory.min_offset, queues)
+    highs = ask_all(directory.max_offset, queues)
+    return {queue: QueueBounds(low, max(low, high)) for queue, low, high in zip(queues, lows, highs, strict=True)}
 
 
 def starting(

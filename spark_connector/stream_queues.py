@@ -14,7 +14,7 @@ from mqcommon.message.queue import MessageQueue
 from spark_connector.choosing import check_numbers, is_chosen, matching
 from spark_connector.offsets import QueueBounds
 from spark_connector.options import ReadOptions
-from spark_connector.planning import ask_all, bounds_now, check_masters
+from spark_connector.planning import ask_all, check_masters
 from spark_connector.pulling import AWAY
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class StreamQueues:
         self._now = now
         self._looked_s: float | None = None
         self._found: list[MessageQueue] = []
+        #: Minimum offsets; asked for with each look only, since a query without a trigger asks all the time.
+        self._lows: dict[MessageQueue, int] = {}
         #: What the last look did not find, with the reason.
         self._missing: dict[str, str] = {}
         #: Brokers that did not answer since then. They are asked again after the next look: each time may take seconds.
@@ -61,7 +63,7 @@ class StreamQueues:
             self._look()
             self._looked_s = self._now()
         here = [queue for queue in self._found if _broker(queue) not in self._silent]
-        return self._answered(here, lambda queue: bounds_now(self._consumer, queue))
+        return self._answered(here, self._bounds_of)
 
     def confirmed(
         self, bounds: Mapping[MessageQueue, QueueBounds], read_to: Mapping[MessageQueue, int]
@@ -94,7 +96,7 @@ class StreamQueues:
     def _look(self) -> None:
         """Find the queues. Those of a broker that is away are in no route."""
         queues: list[MessageQueue] = []
-        self._missing, self._silent = {}, {}
+        self._missing, self._silent, self._lows = {}, {}, {}
         for topic in self._topics():
             try:
                 queues += self._consumer.message_queues(topic)
@@ -111,6 +113,13 @@ class StreamQueues:
         except AWAY as error:
             self._missing["the list of topics"] = str(error)
             return list(dict.fromkeys(queue.topic for queue in self._found))
+
+    def _bounds_of(self, queue: MessageQueue) -> QueueBounds:
+        low, high = self._lows.get(queue), self._consumer.max_offset(queue)
+        if low is None or high < low:
+            low = self._consumer.min_offset(queue)
+        self._lows[queue] = low
+        return QueueBounds(low, max(low, high))
 
     def _sample(self, queue: MessageQueue, offset: int) -> float:
         """The mean size of the messages from ``offset`` on; 0 when there is none to look at."""

@@ -159,11 +159,11 @@ def test_a_broker_that_is_listed_and_silent_is_not_asked_in_each_trigger(
         asked = 0
         is_silent = False
 
-        def min_offset(self, mq: MessageQueue) -> int:
+        def max_offset(self, mq: MessageQueue) -> int:
             if self.is_silent and mq == B0:
                 self.asked += 1
                 raise ConnectFailed("b:1", "refused")
-            return super().min_offset(mq)
+            return super().max_offset(mq)
 
     silent = Silent()
     silent.logs = cluster.logs
