@@ -1,10 +1,9 @@
-"""Spark reads, from the broker's log to an aggregate in the JVM. The limit: the same rows from memory.
+"""Spark batch read, from the broker's log to an aggregate in the JVM. The limit: the same rows from memory.
 
     python -m bench.spark_read [--json] [--messages N] [--rounds N] [--nameserver ADDR]
 
 The limit is a Spark data source that returns the same ready Arrow batches again and again, so only Spark's own work
 remains. Both sides run the same query, which needs every row and every body, in the same session, in turn.
-A stream runs the same query on micro-batches; its limit is the batch read, and its first micro-batch does not count.
 The session is up and warm before the clock runs. Without --nameserver a NameServer and a broker are started.
 """
 
@@ -20,7 +19,6 @@ import click
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.streaming import DataStreamReader
 from pyspark.sql.types import StructType
 
 from bench.harness import Row, cluster, in_turn, row, show
@@ -41,8 +39,6 @@ BATCH_ROWS = 10_000
 BODY_BYTES = 128
 QUEUES = 4
 WAIT_S = 20
-EPOCHS = 5
-QUERY = ("count(*) n", "sum(length(body)) bytes", "max(queueOffset) last")
 FEW_COLUMNS = "queueOffset bigint, body binary"
 SESSION: dict[str, bool | float | int | str | None] = {
     "spark.master": f"local[{CORES}]",
@@ -132,7 +128,7 @@ def sample(nameserver: str, topic: str, file: Path) -> None:
 def seconds(frame: DataFrame, count: int) -> float:
     """How long a query takes that needs every row and every body."""
     started = time.perf_counter()
-    (found,) = frame.selectExpr(*QUERY).collect()
+    (found,) = frame.selectExpr("count(*) n", "sum(length(body)) bytes", "max(queueOffset) last").collect()
     took = time.perf_counter() - started
     if found.n != count:
         raise SystemExit(f"{found.n} rows instead of {count}")
@@ -154,25 +150,7 @@ def measure(spark: SparkSession, nameserver: str, topic: str, name: str, count: 
                 reader = spark.read.format("memory").schema(schema)
                 return count / seconds(reader.options(file=f"{home}/batch.arrow", rows=count).load(), count)
 
-            def stream(schema: StructType | str = schema) -> float:
-                reader = spark.readStream.format("rocketmq").schema(schema)
-                return streamed(reader.options(nameserver=nameserver, topic=topic), count)
-
             yield row(f"Spark batch read, {name}, {columns}", "rows/s", *in_turn(rounds, ours, limit), count)
-            yield row(f"Spark stream, {name}, {columns}", "rows/s", *in_turn(rounds, stream, ours), count)
-
-
-def streamed(reader: DataStreamReader, count: int) -> float:
-    """The steady rate of a stream that reads all in a few micro-batches, in rows a second."""
-    reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", count // EPOCHS)
-    writer = reader.load().writeStream.foreachBatch(lambda frame, _: frame.selectExpr(*QUERY).collect())
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
-    epochs = query.recentProgress
-    if (found := sum(epoch.numInputRows for epoch in epochs)) != count:
-        raise SystemExit(f"{found} rows instead of {count}")
-    steady = epochs[1:EPOCHS]
-    return 1000 * sum(epoch.numInputRows for epoch in steady) / sum(epoch.batchDuration for epoch in steady)
 
 
 def session() -> SparkSession:
