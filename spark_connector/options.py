@@ -7,19 +7,20 @@ from here).
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from mqcommon.option_fields import option
 from spark_connector.connection_options import ConnectionOptions
 from spark_connector.offsets import EARLIEST, LATEST, Wanted, check_order, parse_offsets
 from spark_connector.select_options import ALIASES, SelectOptions
+from spark_connector.store_options import StoreOptions
 
 STARTING_WORDS: Mapping[str, int] = MappingProxyType({"earliest": EARLIEST, "latest": LATEST})
 ENDING_WORDS: Mapping[str, int] = MappingProxyType({"latest": LATEST})
 
 
 @dataclass(frozen=True)
-class ReadOptions(SelectOptions, ConnectionOptions):
+class ReadOptions(StoreOptions, SelectOptions, ConnectionOptions):
     """Options of ``spark.read.format("rocketmq")``."""
 
     topic: str = option("", "topics to read, separated by commas")
@@ -57,6 +58,13 @@ class ReadOptions(SelectOptions, ConnectionOptions):
         if name.lower() == "kafka.bootstrap.servers":
             return "name the NameServers with nameserver"
         return super()._hint(name, known)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Self:
+        """As for every class of options; a store directory has no use for options of connections."""
+        options = super().parse(given)
+        options.check_store(cls.aliases.get(name.lower(), name.lower()) for name in given)
+        return options
 
     @property
     def topics(self) -> tuple[str, ...]:

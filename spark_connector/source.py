@@ -22,6 +22,7 @@ from spark_connector.landing import pack
 from spark_connector.one_line import one_line
 from spark_connector.options import ReadOptions
 from spark_connector.schema import spark_schema
+from spark_connector.store_reader import NoStoreStream, PushDownStoreReader, StoreReader
 from spark_connector.write_options import WriteOptions
 from spark_connector.writer import RocketMQBatchWriter, RocketMQStreamWriter
 
@@ -50,14 +51,16 @@ class RocketMQDataSource(DataSource):
         """For ``spark.read``."""
         with one_line():
             options = ReadOptions.parse(self.options)
-            if not options.pushdown:
-                return RocketMQBatchReader(options, schema)
-            if not hasattr(DataSourceReader, "pushFilters"):
+            if options.pushdown and not hasattr(DataSourceReader, "pushFilters"):
                 raise UserError("option pushdown=true needs PySpark 4.1 or later")
-            return PushDownReader(options, schema)
+            if options.store_path:
+                return PushDownStoreReader(options, schema) if options.pushdown else StoreReader(options, schema)
+            return PushDownReader(options, schema) if options.pushdown else RocketMQBatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``; Spark asks for it when the query starts."""
+        if "storepath" in map(str.lower, self.options):
+            return NoStoreStream()
         return _NoStreamReader()
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
