@@ -15,6 +15,7 @@ import numpy as np
 from broker.store.abort import read_abort
 from broker.store.checkpoint import CheckpointState, read_checkpoint
 from broker.store.log.log_files import LogFile, LogFiles
+from broker.store.log.sound import torn_reason
 from broker.store.log.stored_time import HEAD_BYTES, stored_ms
 from broker.store.query import first_at_least
 from broker.store.queue.ends import read_queue_ends
@@ -228,9 +229,10 @@ class StoreDirectory:
             for entry in self._opened[place].entries(high - 1, high)
         ]
         physical, size = max(last, default=(0, 0))
+        state_is_ours = self._state.log_offset is not None
         if size:
             record = self._log.record_at(physical)
-            if record is None or record.size != size:
+            if record is None or record.size != size or (state_is_ours and self._is_cut(record)):
                 return self.log_start, {}
         return start, bounds
 
@@ -247,8 +249,10 @@ class StoreDirectory:
             for topic, by_id in ends.queues.items():
                 for queue_id, (low, high) in by_id.items():
                     place = topic, queue_id
+                    first, end = bounds.get(place, (0, 0))
                     tail = found.tails.get(place)
-                    if low < high > (tail.end if tail else bounds.get(place, (0, 0))[1]):
+                    lacks_first = ends.log_start == self.log_start and low < first < end
+                    if low < high and (lacks_first or high > (tail.end if tail else end)):
                         lacking.add(place)
         return lacking
 
@@ -258,9 +262,15 @@ class StoreDirectory:
 
         return scan(self._log, self.log_start if broken else start, wants, self._why_torn)
 
+    def _is_cut(self, record: Record) -> bool:
+        file = self._log.at(record.physical_offset)
+        assert file is not None  # the record was read from it
+        return bool(torn_reason(file.view, record.physical_offset - file.base, record, lost_sectors=False))
+
     def _why_torn(self, file: LogFile, at: int, record: Record) -> str:
         if record.physical_offset < (self._state.log_offset or 0):
-            return ""
+            # It was on disk once. Yet a copy of the directory may end in the middle of it.
+            return torn_reason(file.view, at, record, lost_sectors=False)
         if self._last_stop is LastStop.KILLED and record.physical_offset + record.size <= self._known_end:
             return ""
         return why_torn(self._state, self._last_stop, file.view, at, record)
