@@ -51,6 +51,9 @@ class ReadOptions(StoreOptions, SelectOptions, ConnectionOptions):
         "spark-rocketmq", "group in the brokers' statistics of reads; its offsets are neither used nor changed"
     )
 
+    path_hint: ClassVar[str] = (
+        'use .option("topic", ...).load() without a path; a store directory is given by .option("storePath", ...)'
+    )
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType({**ConnectionOptions.aliases, **ALIASES})
 
     @classmethod
