@@ -257,10 +257,7 @@ class StoreDirectory:
         return lacking
 
     def _scan(self, start: int, broken: set[Place]) -> Scanned:
-        def wants(record: Record) -> bool:
-            return record.physical_offset >= start or (record.topic, record.queue_id) in broken
-
-        return scan(self._log, self.log_start if broken else start, wants, self._why_torn)
+        return scan(self._log, self.log_start if broken else start, start, broken, self._why_torn)
 
     def _is_cut(self, record: Record) -> bool:
         file = self._log.at(record.physical_offset)
