@@ -15,6 +15,7 @@ from mqcommon.option_fields import option
 from spark_connector.connection_options import ConnectionOptions
 from spark_connector.offsets import COMMITTED, EARLIEST, LATEST, Wanted, check_order, parse_offsets
 from spark_connector.select_options import ALIASES, SelectOptions
+from spark_connector.store_options import StoreOptions
 from spark_connector.stream_options import StreamOptions
 
 STARTING_WORDS: Mapping[str, int] = MappingProxyType({"earliest": EARLIEST, "latest": LATEST, "committed": COMMITTED})
@@ -25,7 +26,7 @@ ANY_GROUP = "spark-rocketmq"
 
 
 @dataclass(frozen=True)
-class ReadOptions(StreamOptions, SelectOptions, ConnectionOptions):
+class ReadOptions(StreamOptions, StoreOptions, SelectOptions, ConnectionOptions):
     """Options of ``spark.read.format("rocketmq")`` and ``spark.readStream.format("rocketmq")``."""
 
     topic: str = option("", "topics to read, separated by commas")
@@ -78,6 +79,9 @@ class ReadOptions(StreamOptions, SelectOptions, ConnectionOptions):
     stream_defaults: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"startingoffsets": "latest", "brokerwaitms": "600000"}
     )
+    path_hint: ClassVar[str] = (
+        'use .option("topic", ...).load() without a path; a store directory is given by .option("storePath", ...)'
+    )
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType({**ConnectionOptions.aliases, **ALIASES})
 
     @classmethod
@@ -91,6 +95,11 @@ class ReadOptions(StreamOptions, SelectOptions, ConnectionOptions):
         }
         for name in (name for name, is_given in ends.items() if is_given):
             raise UserError(f"option {name}: a stream has no end; use spark.read, or .trigger(availableNow=True)")
+        if options.store_path:
+            raise UserError(
+                "option storePath: readStream cannot read a store directory; use spark.read, or leave out storePath and"
+                " give nameserver to read a stream from brokers"
+            )
         if options.pushdown:
             raise UserError("option pushdown: streams have none; choose topics, queues and tags with options")
         return options
@@ -100,6 +109,13 @@ class ReadOptions(StreamOptions, SelectOptions, ConnectionOptions):
         if name.lower() == "kafka.bootstrap.servers":
             return "name the NameServers with nameserver"
         return super()._hint(name, known)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Self:
+        """As for every class of options; a store directory has no use for options of connections."""
+        options = super().parse(given)
+        options.check_store(cls.aliases.get(name.lower(), name.lower()) for name in given)
+        return options
 
     @property
     def topics(self) -> tuple[str, ...]:

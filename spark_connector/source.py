@@ -21,6 +21,7 @@ from spark_connector.landing import pack
 from spark_connector.one_line import one_line
 from spark_connector.options import ReadOptions
 from spark_connector.schema import spark_schema
+from spark_connector.store_reader import PushDownStoreReader, StoreReader
 from spark_connector.stream_options import only_of_streams
 from spark_connector.stream_reader import RefusedStreamReader, RocketMQStreamReader
 from spark_connector.write_options import WriteOptions
@@ -54,11 +55,11 @@ class RocketMQDataSource(DataSource):
             if only := only_of_streams(self.options):
                 raise UserError(f"option {only[0]} is for spark.readStream; leave it out, or read a stream")
             options = ReadOptions.parse(self.options)
-            if not options.pushdown:
-                return RocketMQBatchReader(options, schema)
-            if not hasattr(DataSourceReader, "pushFilters"):
+            if options.pushdown and not hasattr(DataSourceReader, "pushFilters"):
                 raise UserError("option pushdown=true needs PySpark 4.1 or later")
-            return PushDownReader(options, schema)
+            if options.store_path:
+                return PushDownStoreReader(options, schema) if options.pushdown else StoreReader(options, schema)
+            return PushDownReader(options, schema) if options.pushdown else RocketMQBatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``; Spark asks for it when the query starts, on the driver and for workers."""

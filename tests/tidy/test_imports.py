@@ -16,8 +16,11 @@ MAY_IMPORT = {
     "sdk": {"mqcommon", "remoting"},
     "spark_connector": {"sdk", "mqcommon"},
 }
-# Modules that may import more than their package may: a cluster in the test process of a user.
-MAY_IMPORT_MORE = {"sdk.testing.daemons": {"broker", "namesrv"}}
+# Modules that may import more than their package may: a cluster in the test process of a user; the files of a store.
+MAY_IMPORT_MORE = {
+    "sdk.testing.daemons": {"broker", "namesrv"},
+    **{f"spark_connector.store_{name}": {"broker"} for name in ("directory", "files", "queue", "rows", "runs", "scan")},
+}
 # Inside of broker/: each folder, or file beside them, imports what stands before it only.
 BROKER_ORDER = (
     *(
