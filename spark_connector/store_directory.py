@@ -27,6 +27,7 @@ from mqcommon.message.record import Record
 from mqcommon.names import LMQ_PREFIX, MASTER_ID, is_system_topic
 from sdk.consumer.expression import Sql
 from spark_connector.offsets import OffsetRange
+from spark_connector.planning import QueueDirectory
 from spark_connector.store_files import BATCH_QUEUES, QUEUES, ReadOnlyFiles
 from spark_connector.store_queue import ENTRIES, QueueFiles
 from spark_connector.store_scan import Place, Scanned, Tail, scan
@@ -85,7 +86,7 @@ class StoreQueue:
         return StorePart(wanted, log_start, first, tail)
 
 
-class StoreDirectory:
+class StoreDirectory(QueueDirectory):
     """The store in ``directory``, whose messages are those of broker ``broker_name``."""
 
     def __init__(self, directory: str, broker_name: str, *, fail_on_data_loss: bool) -> None:

@@ -16,7 +16,7 @@ from mqcommon.errors import StoreCorrupt, UserError
 from mqcommon.message.record import Record
 from spark_connector.offsets import DataLost
 from spark_connector.source import RocketMQDataSource
-from spark_connector.store_reader import NoStoreStream, PushDownStoreReader, StoreReader
+from spark_connector.store_reader import PushDownStoreReader, StoreReader
 from tests.broker.store.support import put, put_batch, read_all
 from tests.spark_connector.stores import SCHEMA, copied, opened, options_of, read, reader, served
 from tests.support.golden_store import VERSIONS, rows, unpack
@@ -333,6 +333,5 @@ def test_which_reader(directory: Path) -> None:
     if hasattr(DataSourceReader, "pushFilters"):
         assert type(pushing.reader(SCHEMA)) is PushDownStoreReader
     stream = source.streamReader(SCHEMA)
-    assert type(stream) is NoStoreStream
     with pytest.raises(UserError, match=r"readStream cannot read a store directory; use spark\.read"):
         stream.initialOffset()

@@ -21,12 +21,7 @@ SEEN_BY_TESTS = {
     "broker.store.reads.Reads.query",
     "remoting.net.server.Server.codes",
 }
-# Changes of the role come from whoever runs the broker in its process.
-EVENTS = {
-    "broker.replication.role.RoleMachine.demoted",
-    "broker.replication.role.RoleMachine.promoted",
-}
-KEPT = EVENTS | CALLED_FROM_OUTSIDE | SEEN_BY_TESTS
+KEPT = CALLED_FROM_OUTSIDE | SEEN_BY_TESTS
 
 
 def unused(*files: tuple[str, str]) -> set[str]:

@@ -314,7 +314,8 @@ class Membership(Part):
                 return True
             if role.now.is_master:
                 role.demoted(decisions.broker_id)
-            logger.warning("this broker is elected the master of epoch %d", decision.epoch)
+            what = "is elected the master" if decision.begins else "leads again, nobody else was elected: still"
+            logger.warning("this broker %s of epoch %d", what, decision.epoch)
             role.promoted()
             return False
         if role.now.is_master:
