@@ -120,6 +120,13 @@ class StoreDirectory(QueueDirectory):
     def max_offset(self, mq: MessageQueue) -> int:
         return self._queue(mq).high
 
+    def committed_offset(self, mq: MessageQueue) -> int | None:
+        """Not read: a directory is mostly a backup, and offsets of groups belong to the cluster."""
+        raise UserError(
+            "option startingOffsets: committed offsets are in a cluster, not in a store directory; give earliest, a"
+            " time or offsets"
+        )
+
     def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
         """The first message that was stored at or after the time; the search is the brokers'."""
         queue = self._queue(mq)

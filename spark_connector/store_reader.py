@@ -4,7 +4,6 @@ Planning is planning.py's, with store_directory.py in place of brokers; rows com
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,11 +12,11 @@ from pyspark.sql.types import StructType
 
 from mqcommon.memory import keep_freed_memory
 from spark_connector.choosing import with_topics
+from spark_connector.data_loss import report_lost
 from spark_connector.landing import pack
-from spark_connector.offsets import LostRange
 from spark_connector.one_line import one_line
-from spark_connector.options import ReadOptions
-from spark_connector.planning import plan, report_lost
+from spark_connector.options import FAIL, ReadOptions
+from spark_connector.planning import plan
 from spark_connector.pushdown import ALL, wanted_by
 from spark_connector.schema import arrow_schema
 from spark_connector.store_directory import StoreDirectory, StorePart
@@ -46,7 +45,7 @@ class StoreReader(DataSourceReader):
         with one_line():
             check_directory(options.directory)
             store = StoreDirectory(
-                options.directory, options.name_of_broker, fail_on_data_loss=options.fail_on_data_loss
+                options.directory, options.name_of_broker, fail_on_data_loss=options.when_lost == FAIL
             )
             options = with_topics(options, lambda _: store.topics())
             return [InputPartition(store.part(one)) for one in plan(store, options, self._only)]
@@ -62,7 +61,7 @@ class StoreReader(DataSourceReader):
         with one_line():
             check_directory(options.directory)
             yield from StoreRows(
-                options.directory, part, schema, options, partial(_lost, options.fail_on_data_loss)
+                options.directory, part, schema, options, lambda lost: report_lost([lost], options)
             ).batches()
 
 
@@ -75,7 +74,3 @@ class PushDownStoreReader(StoreReader):
             self._only = wanted_by(filters, self._options.schema_style)
             self._options = self._only.with_tags(self._options)
         return filters
-
-
-def _lost(fail: bool, lost: LostRange) -> None:
-    report_lost([lost], fail=fail)
