@@ -19,6 +19,8 @@ from tests.tidy.tree import ROOT
 
 pytestmark = pytest.mark.spark
 
+TIMEOUT_S = 300
+
 
 @pytest.fixture(autouse=True)
 def _path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +50,8 @@ async def test_messages_are_counted_in_windows(spark: SparkSession, tmp_path: Pa
         checkpoint = str(tmp_path / "checkpoint")
         run = partial(example.main, cluster.nameserver, "flights", "counts", checkpoint, "1 second", "0 seconds")
         nursery.start_soon(in_thread, spark, run)
-        found, sent = await counts_of_three(cluster)
+        with trio.fail_after(TIMEOUT_S):
+            found, sent = await counts_of_three(cluster)
         await in_thread(spark, lambda: [query.stop() for query in spark.streams.active])
     for body in found:
         row = json.loads(body)
