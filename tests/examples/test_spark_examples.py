@@ -41,6 +41,7 @@ async def test_each_run_adds_what_is_new(
     assert [line.split(" in ")[0] for line in said] == ["30 messages", "60 messages"]
 
 
+@pytest.mark.nightly
 async def test_messages_are_counted_in_windows(spark: SparkSession, tmp_path: Path) -> None:
     """Windows of a second, so that the first of them ends soon."""
     example: Any = import_module("windowed_counts")
