@@ -19,6 +19,8 @@ from tests.tidy.tree import ROOT
 
 pytestmark = pytest.mark.spark
 
+TIMEOUT_S = 300
+
 
 @pytest.fixture(autouse=True)
 def _path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,6 +41,7 @@ async def test_each_run_adds_what_is_new(
     assert [line.split(" in ")[0] for line in said] == ["30 messages", "60 messages"]
 
 
+@pytest.mark.nightly
 async def test_messages_are_counted_in_windows(spark: SparkSession, tmp_path: Path) -> None:
     """Windows of a second, so that the first of them ends soon."""
     example: Any = import_module("windowed_counts")
@@ -48,7 +51,8 @@ async def test_messages_are_counted_in_windows(spark: SparkSession, tmp_path: Pa
         checkpoint = str(tmp_path / "checkpoint")
         run = partial(example.main, cluster.nameserver, "flights", "counts", checkpoint, "1 second", "0 seconds")
         nursery.start_soon(in_thread, spark, run)
-        found, sent = await counts_of_three(cluster)
+        with trio.fail_after(TIMEOUT_S):
+            found, sent = await counts_of_three(cluster)
         await in_thread(spark, lambda: [query.stop() for query in spark.streams.active])
     for body in found:
         row = json.loads(body)
