@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import DataSourceReader
 
@@ -181,6 +181,7 @@ def one_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple
     return copy, ends
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 1 << 30), st.booleans(), st.booleans())
 def test_a_log_that_is_torn_anywhere(
     one_file: tuple[Path, list[tuple[int, bytes]]], anywhere: int, zeros: bool, queues: bool
