@@ -21,8 +21,8 @@ from spark_connector.options import ReadOptions
 from spark_connector.planning import plan, report_lost
 from spark_connector.pushdown import ALL, wanted_by
 from spark_connector.schema import arrow_schema
-from spark_connector.store_directory import StoreDirectory, StorePart
 from spark_connector.store_files import check_directory
+from spark_connector.store_queue import StorePart
 from spark_connector.store_rows import StoreRows
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ class StoreReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The ranges to read. What a broker adds to the directory afterwards is not read."""
+        # Here, since tasks do without it, and it imports much of the broker's store.
+        from spark_connector.store_directory import StoreDirectory
+
         options = self._options
         with one_line():
             check_directory(options.directory)
