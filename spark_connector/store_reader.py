@@ -21,7 +21,7 @@ from spark_connector.options import ReadOptions
 from spark_connector.planning import plan, report_lost
 from spark_connector.pushdown import ALL, wanted_by
 from spark_connector.schema import arrow_schema
-from spark_connector.store_files import check_directory
+from spark_connector.store_files import reading
 from spark_connector.store_queue import StorePart
 from spark_connector.store_rows import StoreRows
 
@@ -47,8 +47,7 @@ class StoreReader(DataSourceReader):
         from spark_connector.store_directory import StoreDirectory
 
         options = self._options
-        with one_line():
-            check_directory(options.directory)
+        with one_line(), reading(options.directory):
             store = StoreDirectory(
                 options.directory, options.name_of_broker, fail_on_data_loss=options.fail_on_data_loss
             )
@@ -63,8 +62,7 @@ class StoreReader(DataSourceReader):
         keep_freed_memory()
         options = self._options
         schema = arrow_schema(self._schema, options.schema_style)
-        with one_line():
-            check_directory(options.directory)
+        with one_line(), reading(options.directory):
             yield from StoreRows(
                 options.directory, part, schema, options, partial(_lost, options.fail_on_data_loss)
             ).batches()
