@@ -59,15 +59,15 @@ class Records:
     """The records of ``data``, one per row: their ``heads``, and the positions of body, topic and properties.
 
     Without ``starts`` they follow one another. With it they begin there, and each has its smallest size at least, and
-    the size that its head says, within ``data``.
+    the size that its head says, within ``data``; ``heads`` are those of `heads_at`, if the caller has them.
     """
 
-    def __init__(self, data: bytes | memoryview, starts: Ints | None = None) -> None:
+    def __init__(self, data: bytes | memoryview, starts: Ints | None = None, heads: NDArray[Any] | None = None) -> None:
         self.data = data
         if starts is None:
             self.starts, self.heads = _split(bytes(data))
         else:
-            self.starts, self.heads = starts, _heads(data, starts, _LAYOUTS[0])
+            self.starts, self.heads = starts, heads_at(data, starts) if heads is None else heads
         magic = self.heads["magic"]
         v1 = magic == MAGIC_V1
         v2 = None if v1.all() else magic == MAGIC_V2
@@ -147,6 +147,17 @@ def overlapping(data: bytes | memoryview | NDArray[np.uint8], kind: str) -> NDAr
     """A view of ``data`` with a value of ``kind`` at every byte; index it with positions to read fields there."""
     dtype = np.dtype(kind)
     return np.ndarray((max(0, len(data) - dtype.itemsize + 1),), dtype, data, strides=(1,))
+
+
+def heads_at(data: bytes | memoryview, starts: Ints) -> NDArray[Any]:
+    """The heads of the records at ``starts``, as if all hosts were IPv4: right up to the hosts in any case."""
+    return _heads(data, starts, _LAYOUTS[0])
+
+
+def physical_offsets(heads: NDArray[Any]) -> Ints:
+    """Where in the log each record says that it is."""
+    found: Ints = np.ascontiguousarray(heads["physical_offset"]).view(">i8").reshape(-1)
+    return found
 
 
 def all_alike(rows: NDArray[np.uint8]) -> bool:

@@ -22,6 +22,7 @@ from broker.store.queue.ends import read_queue_ends
 from broker.store.queue.entry import BLANK_SIZE, ENTRY_BYTES
 from broker.store.recovery import ROCKETMQ_MARGIN_MS, LastStop, why_torn
 from mqcommon.errors import StoreCorrupt, UserError
+from mqcommon.message.layout import BLANK_BYTES
 from mqcommon.message.queue import MessageQueue
 from mqcommon.message.record import Record
 from mqcommon.names import LMQ_PREFIX, MASTER_ID, is_system_topic
@@ -29,7 +30,7 @@ from sdk.consumer.expression import Sql
 from spark_connector.offsets import OffsetRange
 from spark_connector.planning import QueueDirectory
 from spark_connector.store_files import BATCH_QUEUES, QUEUES, ReadOnlyFiles
-from spark_connector.store_queue import ENTRIES, QueueFiles
+from spark_connector.store_queue import ENTRIES, QueueFiles, StorePart
 from spark_connector.store_scan import Place, Scanned, Tail, scan
 
 Bounds = Mapping[Place, tuple[int, int]]
@@ -47,15 +48,6 @@ class Nothing(NamedTuple):
     min_offset: int = 0
     max_offset: int = 0
     broker_id: int = MASTER_ID
-
-
-class StorePart(NamedTuple):
-    """What one task reads. Entries from offset ``tail_start`` on are in ``tail`` and not in the queue's files."""
-
-    wanted: OffsetRange
-    log_start: int
-    tail_start: int
-    tail: bytes
 
 
 class StoreQueue:
@@ -265,6 +257,14 @@ class StoreDirectory(QueueDirectory):
         return lacking
 
     def _scan(self, start: int, broken: set[Place]) -> Scanned:
+        file = self._log.at(start)
+        is_closed = self._last_stop is LastStop.CLEAN and not self._state.crashed
+        if (
+            is_closed
+            and not broken
+            and (file is None or not any(file.view[start - file.base : start - file.base + BLANK_BYTES]))
+        ):
+            return Scanned(start)
         return scan(self._log, self.log_start if broken else start, start, broken, self._why_torn)
 
     def _is_cut(self, record: Record) -> bool:

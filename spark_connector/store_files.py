@@ -7,6 +7,7 @@ import mmap
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,21 +97,34 @@ def chain(files: ReadOnlyFiles, directory: str) -> Iterator[str]:
             yield f"{directory}/{name}"
 
 
-def check_directory(directory: str) -> None:
-    """Raise UserError, which says what to do, unless ``directory`` is that of a store, and can be read here."""
+@contextmanager
+def reading(directory: str) -> Iterator[None]:
+    """Errors of the disk in the block say what to do. Raises UserError at once if ``directory`` is none of a store."""
+    try:
+        _check(directory)
+        yield
+    except PermissionError as error:
+        raise UserError(
+            f"option storePath: {error.filename} cannot be read: {error.strerror}; give the user that runs Spark"
+            " permission to read all files of the store (brokers make them for their own user only)"
+        ) from None
+    except FileNotFoundError as error:
+        raise UserError(
+            f"option storePath: {error.filename} was removed while it was read, as brokers do with old messages;"
+            " run the query again"
+        ) from None
+
+
+def _check(directory: str) -> None:
     where = f"option storePath: {directory}"
     if not os.path.isdir(directory):
         raise UserError(
             f"{where} is no directory on this machine ({socket.gethostname()}); the store must be readable at the same"
             " path on the driver and on all executors"
         )
-    try:
-        names = os.listdir(directory)
-        if LOG in names:
-            os.listdir(f"{directory}/{LOG}")
-            return
-    except PermissionError as error:
-        raise UserError(f"{where} cannot be read: {error}; give the user that runs Spark permission to read") from None
+    names = os.listdir(directory)
+    if LOG in names:
+        return
     if os.path.isdir(f"{directory}/store/{LOG}"):
         raise UserError(f"{where} is no store directory, but {directory}/store is; give that one")
     what = f"has no folder {LOG}" if names else "is empty"

@@ -1,10 +1,13 @@
 """The files of one consume queue as numpy arrays: where in the log each of its messages is."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from broker.store.log.segment import NAME_DIGITS
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
+from spark_connector.offsets import OffsetRange
 from spark_connector.store_files import ReadOnlyFiles, chain
 
 # One row is one entry of a queue, as entry.py has it.
@@ -13,6 +16,15 @@ ENTRIES = np.dtype(
 )
 BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
 Entries = NDArray[np.void]
+
+
+class StorePart(NamedTuple):
+    """What one task reads. Entries from offset ``tail_start`` on are in ``tail`` and not in the queue's files."""
+
+    wanted: OffsetRange
+    log_start: int
+    tail_start: int
+    tail: bytes
 
 
 class QueueFiles:

@@ -19,8 +19,8 @@ from spark_connector.options import FAIL, ReadOptions
 from spark_connector.planning import plan
 from spark_connector.pushdown import ALL, wanted_by
 from spark_connector.schema import arrow_schema
-from spark_connector.store_directory import StoreDirectory, StorePart
-from spark_connector.store_files import check_directory
+from spark_connector.store_files import reading
+from spark_connector.store_queue import StorePart
 from spark_connector.store_rows import StoreRows
 
 if TYPE_CHECKING:
@@ -41,9 +41,11 @@ class StoreReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The ranges to read. What a broker adds to the directory afterwards is not read."""
+        # Here, since tasks do without it, and it imports much of the broker's store.
+        from spark_connector.store_directory import StoreDirectory
+
         options = self._options
-        with one_line():
-            check_directory(options.directory)
+        with one_line(), reading(options.directory):
             store = StoreDirectory(
                 options.directory, options.name_of_broker, fail_on_data_loss=options.when_lost == FAIL
             )
@@ -58,8 +60,7 @@ class StoreReader(DataSourceReader):
         keep_freed_memory()
         options = self._options
         schema = arrow_schema(self._schema, options.schema_style)
-        with one_line():
-            check_directory(options.directory)
+        with one_line(), reading(options.directory):
             yield from StoreRows(
                 options.directory, part, schema, options, lambda lost: report_lost([lost], options)
             ).batches()

@@ -5,6 +5,7 @@ it is used. A message that is not what its entry says is lost: it is reported, a
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,27 +13,15 @@ from numpy.typing import NDArray
 
 from broker.store.queue.entry import BLANK_SIZE
 from mqcommon.message.columns import DamagedRecord
-from mqcommon.message.layout import HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD
+from mqcommon.message.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
 from spark_connector.decode import check_bodies, decode, has_tag
 from spark_connector.offsets import LostRange
 from spark_connector.options import ReadOptions
-from spark_connector.records import Ints, Mask, Records, overlapping
-from spark_connector.store_directory import StorePart
+from spark_connector.records import Ints, Mask, Records, heads_at, physical_offsets
 from spark_connector.store_files import QUEUES, LogBytes, ReadOnlyFiles
-from spark_connector.store_queue import ENTRIES, Entries, QueueFiles
+from spark_connector.store_queue import ENTRIES, Entries, QueueFiles, StorePart
 
 OnLost = Callable[[LostRange], None]
-
-# Of the head, what an entry and its place tell.
-_NAMES = ("size", "magic", "queue_id", "queue_offset", "physical_offset")
-_CHECKED = np.dtype(
-    {
-        "names": list(_NAMES),
-        "formats": [f">{HEAD_V4.codes[name]}" for name in _NAMES],
-        "offsets": [HEAD_V4.starts[name] for name in _NAMES],
-        "itemsize": HEAD_V4.size,
-    }
-)
 
 
 class StoreRows:
@@ -88,35 +77,35 @@ class StoreRows:
                 yield from self._of_file(number, view, at[rows], sizes[rows], offsets[rows])
 
     def _of_file(self, number: int, view: memoryview, at: Ints, sizes: Ints, offsets: Ints) -> Iterator[pa.RecordBatch]:
-        right = self._as_said(number, view, at, sizes, offsets)
+        heads = heads_at(view, at)
+        right = self._as_said(number, heads, at, sizes, offsets)
         if not right.all():
             base = self._log.bases[number]
             self._lose(offsets[~right], base + at[~right], "the record is not that of the queue's entry")
-            at, offsets = at[right], offsets[right]
+            at, offsets, heads = at[right], offsets[right], heads[right]
         while len(at):
             try:
-                yield self._batch(view, at)
+                yield self._batch(view, at, heads)
                 return
             except DamagedRecord as error:
                 bad = slice(error.row, error.row + 1)
                 self._lose(offsets[bad], self._log.bases[number] + at[bad], error.reason)
-                at, offsets = np.delete(at, error.row), np.delete(offsets, error.row)
+                at, offsets, heads = (np.delete(each, error.row) for each in (at, offsets, heads))
 
-    def _as_said(self, number: int, view: memoryview, at: Ints, sizes: Ints, offsets: Ints) -> Mask:
+    def _as_said(self, number: int, heads: NDArray[Any], at: Ints, sizes: Ints, offsets: Ints) -> Mask:
         """Whether each record is that of its entry."""
-        heads: NDArray[np.void] = overlapping(view, f"V{_CHECKED.itemsize}")[at].view(_CHECKED)
         magic = heads["magic"]
         right: Mask = (
             (heads["size"] == sizes)
             & ((magic == MAGIC_V1) | (magic == MAGIC_V2))
-            & (heads["physical_offset"] == at + self._log.bases[number])
+            & (physical_offsets(heads) == at + self._log.bases[number])
             & (heads["queue_id"] == self._part.wanted.queue.queue_id)
             & (heads["queue_offset"] == offsets)
         )
         return right
 
-    def _batch(self, view: memoryview, at: Ints) -> pa.RecordBatch:
-        records = Records(view, at)
+    def _batch(self, view: memoryview, at: Ints, heads: NDArray[Any]) -> pa.RecordBatch:
+        records = Records(view, at, heads)
         if self._options.check_crc:
             check_bodies(records)
         queue, tags = self._part.wanted.queue, self._options.tags

@@ -18,7 +18,7 @@ from mqcommon.message.layout import BLANK_BYTES, MAGIC_V1, MAGIC_V2, MIN_RECORD,
 from mqcommon.message.light import MARK
 from spark_connector.columns import gather, is_text
 from spark_connector.decode import check_bodies
-from spark_connector.records import Ints, Mask, Records
+from spark_connector.records import Ints, Mask, Records, physical_offsets
 
 # How much of the log is looked at together.
 RUN_BYTES = 4 * 1024 * 1024
@@ -50,10 +50,14 @@ def run_at(data: bytes, physical: int) -> Run | None:
         return None
     places = records.starts + physical
     offsets, queue_ids = records.column("queue_offset"), records.column("queue_id")
-    written_at = np.ascontiguousarray(records.heads["physical_offset"]).view(">i8").reshape(-1)
     names = gather(records.data, records.topic_at, records.topic_lengths, pa.string())
     properties = gather(records.data, records.properties_at, records.properties_lengths, pa.binary())
-    if (written_at != places).any() or (offsets < 0).any() or not is_text(names) or _holds_nul(properties):
+    if (
+        (physical_offsets(records.heads) != places).any()
+        or (offsets < 0).any()
+        or not is_text(names)
+        or _holds_nul(properties)
+    ):
         return None
     coded = pc.dictionary_encode(names)
     topics: list[str] = coded.dictionary.to_pylist()

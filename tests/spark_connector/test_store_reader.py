@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import DataSourceReader
 
@@ -181,6 +181,7 @@ def one_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple
     return copy, ends
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 1 << 30), st.booleans(), st.booleans())
 def test_a_log_that_is_torn_anywhere(
     one_file: tuple[Path, list[tuple[int, bytes]]], anywhere: int, zeros: bool, queues: bool
@@ -318,6 +319,24 @@ def test_no_store_there(directory: Path, tmp_path: Path) -> None:
         read(tmp_path / "empty")
     with pytest.raises(UserError, match="has no folder commitlog"):
         read(directory / "consumequeue")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (PermissionError(13, "Permission denied", "FILE"), "FILE cannot be read: Permission denied; give the user"),
+        (FileNotFoundError(2, "No such file", "FILE"), "FILE was removed while it was read, .* run the query again"),
+    ],
+)
+def test_a_file_that_cannot_be_opened(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, expected: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("spark_connector.store_files.ReadOnlyMap", fail)
+    with pytest.raises(UserError, match=expected):
+        read(directory)
 
 
 def test_queues_of_type_batch_cq(directory: Path) -> None:
