@@ -56,7 +56,8 @@ class Leases:
         """Answer until cancelled."""
         while True:
             await self._wake.wait()
-            await self.answer()
+            if self.has_work:
+                await self.answer()
 
     async def answer(self) -> None:
         """Answer all that wait."""
