@@ -52,7 +52,9 @@ class Network:
         if not open_at:
             receiver.at(self.scheduler.now, arrived)
         elif self.random.random() < self._held:
-            self.scheduler.at(open_at + self.delay(), lambda: self._arrive(sender, receiver, arrived))
+            # The connection on which it waits may be an old one, whose bytes come long after those of the next.
+            late_s = self.random.choice((0.0, 0.0, 6.0)) * self.random.random()
+            self.scheduler.at(open_at + self.delay() + late_s, lambda: self._arrive(sender, receiver, arrived))
 
 
 class Connection:

@@ -5,6 +5,7 @@ command that runs it alone.
 """
 
 import os
+import re
 from collections.abc import Iterable
 from random import Random
 
@@ -13,6 +14,7 @@ import pytest
 from broker.replication.autoswitch.decisions import Decision, Decisions, News
 from broker.replication.autoswitch.lease import Lease
 from broker.replication.autoswitch.sync_set import SyncSet
+from mqcommon.errors import ProtocolError
 from namesrv.controller.electing import Candidate
 from tests.sim.controller.world import World
 
@@ -33,6 +35,17 @@ def run(seed: int) -> World:
         error.add_note(f"again: {SEED}={seed} .venv/bin/pytest {os.path.relpath(__file__)} -k the_chosen_history")
         raise
     return world
+
+
+def is_noticed(pattern: str, first: int = 0) -> bool:
+    """Whether a history fails like that; others may fail in other ways before."""
+    for seed in range(first, first + IN_CI):
+        try:
+            World(seed).run()
+        except (AssertionError, RuntimeError, ProtocolError) as error:
+            if re.search(pattern, str(error)):
+                return True
+    return False
 
 
 @pytest.mark.parametrize("first", range(0, IN_CI, BLOCK))
@@ -57,16 +70,12 @@ def test_a_confirm_offset_without_the_asked_set_would_be_noticed(monkeypatch: py
         known.asked = asked
 
     monkeypatch.setattr(SyncSet, "advance", forget)
-    with pytest.raises(AssertionError, match="lacks some of"):
-        for seed in range(BLOCK):
-            World(seed).run()
+    assert is_noticed("lacks some of")
 
 
 def test_a_lease_that_does_not_end_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lease, "holds", lambda lease, _: lease.until > 0)
-    with pytest.raises(AssertionError, match="at once"):
-        for seed in range(BLOCK):
-            World(seed).run()
+    assert is_noticed("at once")
 
 
 def test_a_restarted_master_that_goes_on_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,8 +86,7 @@ def test_a_restarted_master_that_goes_on_would_be_noticed(monkeypatch: pytest.Mo
         return told(decisions, news)
 
     monkeypatch.setattr(Decisions, "told", go_on)
-    with pytest.raises(AssertionError, match=r"a second time"):
-        World(RESTARTS).run()
+    assert is_noticed("a second time", RESTARTS)
 
 
 def test_a_master_from_anywhere_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,9 +94,7 @@ def test_a_master_from_anywhere_would_be_noticed(monkeypatch: pytest.MonkeyPatch
         return next((each.broker_id for each in candidates), None)
 
     monkeypatch.setattr("namesrv.controller.replicas.elect", any_of)
-    with pytest.raises(AssertionError, match=r"lacks|acknowledges"):
-        for seed in range(BLOCK):
-            World(seed).run()
+    assert is_noticed("lacks|acknowledges")
 
 
 @pytest.mark.skipif(SEED not in os.environ, reason=f"runs the history that {SEED} names")

@@ -63,6 +63,7 @@ class World:
             self._trouble_controller,
             self._leave_with_old_leader,
             self._designate,
+            self._designate_in_vain,
             self._lose_disk,
         ]
         # Histories differ in what happens often in them.
@@ -280,6 +281,14 @@ class World:
             self.designations += 1
             self.note(f"{broker.name} is designated")
             leader.designate(broker.disk.kept.broker_id)
+
+    def _designate_in_vain(self, broker: Broker) -> None:
+        """The answer does not come in time, and the election comes into force much later."""
+        known = self.controllers.known
+        if known is not None:
+            followers = [found for each in sorted(known.sync_state_set - {known.master}) if (found := self.find(each))]
+            self._designate(self.random.choice(followers) if followers else broker)
+            self.controllers.agreed.stalled_until = self.scheduler.now + self.random.uniform(6.0, 9.0)
 
     def _lose_disk(self, broker: Broker) -> None:
         """A machine dies, and its disk is found to be lost, unless no other has everything."""
