@@ -1,6 +1,7 @@
 """A set in Controller mode whose links go through the test, and what its readers may have seen."""
 
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -114,6 +115,11 @@ class Switching:
         self.load = load
         self.readers = readers
 
+    def say_failures(self) -> None:
+        """Why sends failed: there is time for all of them only while the machine is not too busy."""
+        for text, count in Counter(str(error) for error in self.load.failures).most_common(5):
+            sys.stdout.write(f"{count} sends failed: {text}\n")
+
     async def check(self) -> None:
         """After the load: nothing acknowledged is lost, all logs are equal, and readers saw nothing else."""
         await self.at.until_in_sync(self.admin)
@@ -182,7 +188,10 @@ async def switching(home: Path, options: Sequence[str] = NOTHING_LOST) -> AsyncI
                 async with trio.open_nursery() as senders:
                     for sender in range(SENDERS):
                         senders.start_soon(made.load.send, sender)
-                    yield made
+                    try:
+                        yield made
+                    finally:
+                        made.say_failures()
                     made.load.stopping = True
                 await made.check()
                 reading.cancel_scope.cancel()
