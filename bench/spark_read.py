@@ -4,6 +4,7 @@
 
 The limit is a Spark data source that returns the same ready Arrow batches again and again, so only Spark's own work
 remains. Both sides run the same query, which needs every row and every body, in the same session, in turn.
+The broker that is started here has its store directory read, too, without asking it.
 The session is up and warm before the clock runs. Without --nameserver a NameServer and a broker are started.
 """
 
@@ -21,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bench.harness import Row, cluster, in_turn, row, show
+from bench.harness import BROKER, Row, cluster_at, in_turn, row, show
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
 from remoting.protocol.bodies.topic import TopicConfig
@@ -135,22 +136,27 @@ def seconds(frame: DataFrame, count: int) -> float:
     return took
 
 
-def measure(spark: SparkSession, nameserver: str, topic: str, name: str, count: int, rounds: int) -> Iterator[Row]:
-    """All columns, and the two that the query needs."""
+def measure(
+    spark: SparkSession, nameserver: str, topic: str, name: str, count: int, rounds: int, store: str | None
+) -> Iterator[Row]:
+    """All columns, and the two that the query needs; from the broker, and from the directory ``store``."""
+    sources = {"batch read": {"nameserver": nameserver}} | ({"store directory": {"storePath": store}} if store else {})
     with tempfile.TemporaryDirectory() as home:
         sample(nameserver, topic, Path(home, "batch.arrow"))
         whole = spark_schema(include_properties=False)
         for columns, schema in (("15 columns", whole), ("2 columns", FEW_COLUMNS)):
-            # load() anew each time: planning, with its questions to brokers, is part of a read
-            def ours(schema: StructType | str = schema) -> float:
-                reader = spark.read.format("rocketmq").schema(schema)
-                return count / seconds(reader.options(nameserver=nameserver, topic=topic).load(), count)
 
             def limit(schema: StructType | str = schema) -> float:
                 reader = spark.read.format("memory").schema(schema)
                 return count / seconds(reader.options(file=f"{home}/batch.arrow", rows=count).load(), count)
 
-            yield row(f"Spark batch read, {name}, {columns}", "rows/s", *in_turn(rounds, ours, limit), count)
+            for source, given in sources.items():
+                # load() anew each time: planning, with its questions to brokers, is part of a read
+                def ours(schema: StructType | str = schema, given: dict[str, str] = given) -> float:
+                    reader = spark.read.format("rocketmq").schema(schema)
+                    return count / seconds(reader.options(**given, topic=topic).load(), count)
+
+                yield row(f"Spark {source}, {name}, {columns}", "rows/s", *in_turn(rounds, ours, limit), count)
 
 
 def session() -> SparkSession:
@@ -172,7 +178,7 @@ def session() -> SparkSession:
 def main(messages: int, keyed: int, rounds: int, nameserver: str | None, as_json: bool) -> None:
     """Measure and print."""
 
-    def rows(nameserver: str) -> Iterator[Row]:
+    def rows(nameserver: str, store: str | None) -> Iterator[Row]:
         run = f"{os.getpid()}-{time.time_ns() // 1_000_000}"
         shapes = [("bench-plain", f"{BODY_BYTES} B", messages), ("bench-keyed", "64-192 B with keys", keyed)]
         for topic, _, count in shapes:
@@ -181,15 +187,15 @@ def main(messages: int, keyed: int, rounds: int, nameserver: str | None, as_json
         spark = session()
         try:
             for topic, name, count in shapes:
-                yield from measure(spark, nameserver, f"{topic}-{run}", name, count, rounds)
+                yield from measure(spark, nameserver, f"{topic}-{run}", name, count, rounds, store)
         finally:
             spark.stop()
 
     if nameserver is not None:
-        show(rows(nameserver), as_json)
+        show(rows(nameserver, None), as_json)
         return
-    with cluster() as started:
-        show(rows(started.nameserver), as_json)
+    with tempfile.TemporaryDirectory() as home, cluster_at(home) as started:
+        show(rows(started.nameserver, f"{home}/{BROKER}"), as_json)
 
 
 if __name__ == "__main__":

@@ -95,6 +95,32 @@ class FileLock(Protocol):
     def close(self) -> None: ...
 
 
+class ReadableMap(Protocol):
+    """A file, mapped into memory for reading at least."""
+
+    path: str
+    size: int
+    view: mmap.mmap
+
+    def close(self) -> None: ...
+
+
+class ReadableFiles(Protocol):
+    """The operations of a disk for those that only read a store; each `FileSystem` has them. Described there."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def listdir(self, path: str) -> list[str]: ...
+
+    def size(self, path: str) -> int: ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def boot_id(self) -> str: ...
+
+    def open_map(self, path: str, size: int = 0, *, create: bool) -> ReadableMap: ...
+
+
 class FileSystem(Protocol):
     """The operations of a disk that a store needs."""
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from scripts.daemons import ROOT
 
-OURS = ("mqcommon", "remoting", "sdk", "spark_connector", "pyspark_rocketmq")
+# The broker is there for its readers of store directories.
+OURS = ("mqcommon", "remoting", "sdk", "broker", "spark_connector", "pyspark_rocketmq")
 # What they import, where it is pure Python: trio with what it needs, and the command lines of the jobs.
 PURE = ("trio", "outcome", "attr", "attrs", "sniffio", "idna", "sortedcontainers", "click", "javaproperties")
 # What cannot be imported from a zip.

@@ -1,7 +1,7 @@
-"""The batch reader: plans ranges on the driver, reads and decodes each in a worker.
+"""The batch reader: plans ranges on the driver, reads and decodes each in a worker, as streams do, too.
 
-The reader is pickled, so it holds only options and types; consumers are opened where they are used.
-Neighbours: planning.py (ranges), pulling.py (bytes), decode.py (record batches).
+Readers are pickled, so they hold only options and types; consumers are opened where they are used.
+Neighbours: planning.py (ranges), stream_reader.py (streams), pulling.py (bytes), decode.py (record batches).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,13 +15,15 @@ from pyspark.sql.types import StructType
 
 from mqcommon.memory import keep_freed_memory
 from mqcommon.message.columns import DamagedRecord
+from mqcommon.message.queue import MessageQueue
 from spark_connector.choosing import list_topics, with_topics
+from spark_connector.data_loss import report_lost
 from spark_connector.decode import check_bodies, check_order, decode, has_tag
 from spark_connector.landing import pack
 from spark_connector.offsets import OffsetRange
 from spark_connector.one_line import one_line
 from spark_connector.options import ReadOptions
-from spark_connector.planning import QueueDirectory, plan, report_lost
+from spark_connector.planning import QueueDirectory, plan
 from spark_connector.pulling import Buffer, QueueReader, ReadFailed, ahead, joined, pulls
 from spark_connector.pushdown import ALL, wanted_by
 from spark_connector.records import Records
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
 
 
 class Consumer(QueueDirectory, QueueReader, Protocol):
-    """The methods of a consumer that the reader uses; ``sdk.blocking.PullConsumer`` has them."""
+    """The methods of a consumer that readers use; ``sdk.blocking.PullConsumer`` has them."""
+
+    def commit_offset(self, mq: MessageQueue, offset: int) -> None: ...
 
 
 Connect = Callable[[ReadOptions], AbstractContextManager[Consumer]]
@@ -67,16 +71,7 @@ class RocketMQBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range."""
-        wanted: OffsetRange | None = partition.value
-        if wanted is None:  # Spark passes None when there are no partitions
-            return
-        keep_freed_memory()
-        options = self._options
-        schema = arrow_schema(self._schema, options.schema_style)
-        with one_line(), self._connect(options) as consumer:
-            buffers = pulls(consumer, wanted, options, lambda lost: report_lost([lost], fail=options.fail_on_data_loss))
-            for buffer in ahead(joined(buffers)):
-                yield from decode_buffer(buffer, wanted, schema, options)
+        return rows_of(partition, self._options, self._schema, self._connect)
 
 
 class PushDownReader(RocketMQBatchReader):
@@ -88,6 +83,21 @@ class PushDownReader(RocketMQBatchReader):
             self._only = wanted_by(filters, self._options.schema_style)
             self._options = self._only.with_tags(self._options)
         return filters
+
+
+def rows_of(
+    partition: InputPartition, options: ReadOptions, schema: StructType, connect: Connect
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one range, read in a worker."""
+    wanted: OffsetRange | None = partition.value
+    if wanted is None:  # Spark passes None when there are no partitions
+        return
+    keep_freed_memory()
+    columns = arrow_schema(schema, options.schema_style)
+    with one_line(), connect(options) as consumer:
+        buffers = pulls(consumer, wanted, options, lambda lost: report_lost([lost], options))
+        for buffer in ahead(joined(buffers)):
+            yield from decode_buffer(buffer, wanted, columns, options)
 
 
 def decode_buffer(

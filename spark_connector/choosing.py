@@ -1,8 +1,9 @@
-"""Which topics and queues are read: by pattern, by assignment. Pure, except for `list_topics`."""
+"""Which topics and queues are read: by pattern, by assignment. Pure, except for `list_topics` and `list_clusters`."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mqcommon.errors import UserError
 from mqcommon.message.queue import MessageQueue
@@ -10,6 +11,9 @@ from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from spark_connector.options import ReadOptions
 from spark_connector.partition_numbers import MAX_QUEUES, partition_number
 from spark_connector.schema import KAFKA
+
+if TYPE_CHECKING:
+    from sdk.blocking import Admin
 
 
 def with_topics(options: ReadOptions, list_topics: Callable[[ReadOptions], Iterable[str]]) -> ReadOptions:
@@ -35,10 +39,24 @@ def chosen(queues: Sequence[MessageQueue], options: ReadOptions) -> list[Message
     unknown = sorted(wanted.difference(queues))
     if unknown:
         raise UserError(f"option assign names {_names(unknown)}, which no broker has; queues: {_names(queues)}")
-    found = [queue for queue in queues if queue in wanted] if wanted else list(queues)
-    if options.schema_style == KAFKA:
-        check_partition_numbers(found)
+    found = [queue for queue in queues if is_chosen(queue, options)]
+    check_numbers(found, options)
     return found
+
+
+def is_chosen(queue: MessageQueue, options: ReadOptions) -> bool:
+    """Whether the options choose ``queue``, if it exists."""
+    if options.assign:
+        return queue in options.assigned
+    if options.topic_pattern:
+        return bool(matching(options.topic_pattern, [queue.topic]))
+    return queue.topic in options.topics
+
+
+def check_numbers(queues: Iterable[MessageQueue], options: ReadOptions) -> None:
+    """Raise UserError when the columns need partition numbers, and two queues would get the same."""
+    if options.schema_style == KAFKA:
+        check_partition_numbers(queues)
 
 
 def check_partition_numbers(queues: Iterable[MessageQueue]) -> None:
@@ -60,15 +78,25 @@ def check_partition_numbers(queues: Iterable[MessageQueue]) -> None:
 
 def list_topics(options: ReadOptions) -> list[str]:
     """The topics of the cluster, without those that are named after clusters and brokers."""
+    with _admin(options) as admin:
+        return sorted(set(admin.topic_list()).difference(admin.system_topics()))
+
+
+def list_clusters(options: ReadOptions) -> list[str]:
+    """The names of the clusters that have the topics."""
+    with _admin(options) as admin:
+        return sorted({data.cluster for topic in options.topics for data in admin.topic_route(topic).broker_datas})
+
+
+def _admin(options: ReadOptions) -> "Admin":
     from sdk.blocking import Admin
 
-    with Admin(
+    return Admin(
         options.nameserver or None,
         timeout_ms=options.pull_timeout_ms,
         credentials=options.credentials,
         tls=options.encryption,
-    ) as admin:
-        return sorted(set(admin.topic_list()).difference(admin.system_topics()))
+    )
 
 
 def _names(queues: Iterable[MessageQueue]) -> str:

@@ -72,12 +72,12 @@ class ConnectionOptions:
 
     @classmethod
     def _hint(cls, name: str, known: list[str]) -> str:
+        if name.lower() == "path":
+            return cls.path_hint
         lower = {key.lower(): key for key in known}
         near = difflib.get_close_matches(name.lower(), lower, n=1)
         if near:
             return f"did you mean {lower[near[0]]}?"
-        if name.lower() == "path":
-            return cls.path_hint
         return f"options are {', '.join(sorted(known))}"
 
     @property

@@ -17,7 +17,8 @@ from mqcommon.message.queue import MessageQueue
 
 EARLIEST = -2
 LATEST = -1
-# The offsets that a user gives: one of the two above for all queues, or an offset or one of the two for each queue.
+COMMITTED = -3
+# The offsets that a user gives: one of those above for all queues, or an offset, -2 or -1 for each queue.
 Wanted = int | Mapping[MessageQueue, int]
 
 
@@ -56,7 +57,8 @@ class DataLost(SkylarkError):
         count = sum(one.end - one.start for one in self.lost)
         return (
             f"{count} messages that should be read do not exist:\n{lost_table(self.lost)}\n"
-            "Set option failOnDataLoss to false to read the others (the missing ones are logged)."
+            "Set option onDataLoss to skip (or failOnDataLoss to false) to read the others and to log these, or to"
+            " report to have them in a table, too."
         )
 
 

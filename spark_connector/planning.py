@@ -3,7 +3,6 @@
 The ends of the ranges are fixed here: a message that arrives while the job runs is not read.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
@@ -13,13 +12,12 @@ from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
 from sdk.consumer.expression import Sql
 from spark_connector.choosing import chosen
+from spark_connector.data_loss import report_lost
 from spark_connector.offsets import (
-    DataLost,
-    LostRange,
+    COMMITTED,
     OffsetRange,
     QueueBounds,
     cut,
-    lost_table,
     resolve,
     split,
     spread,
@@ -27,8 +25,6 @@ from spark_connector.offsets import (
 from spark_connector.options import ReadOptions
 from spark_connector.pulling import Pulled, SlaveBehind
 from spark_connector.pushdown import ALL, Only
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -42,6 +38,7 @@ class QueueDirectory(Protocol):
     def min_offset(self, mq: MessageQueue) -> int: ...
     def max_offset(self, mq: MessageQueue) -> int: ...
     def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int: ...
+    def committed_offset(self, mq: MessageQueue) -> int | None: ...
     def pull_bytes(
         self,
         mq: MessageQueue,
@@ -56,18 +53,23 @@ class QueueDirectory(Protocol):
 
 def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> list[OffsetRange]:
     """The ranges to read, one per partition: of what the options choose, what ``only`` needs."""
-    queues = chosen([queue for topic in options.topics for queue in directory.message_queues(topic)], options)
-    lows = _ask_all(directory.min_offset, queues)
-    highs = _ask_all(directory.max_offset, queues)
-    bounds = {queue: QueueBounds(low, max(low, high)) for queue, low, high in zip(queues, lows, highs, strict=True)}
+    bounds = bounds_of(directory, options)
     starts = starting(directory, options, bounds)
     ends = ending(directory, options, bounds)
     ranges, lost = cut(starts, ends, bounds)
     if lost:
-        _check_masters(directory, [one.queue for one in lost if one.end > bounds[one.queue].maximum], bounds)
-        report_lost(lost, fail=options.fail_on_data_loss)
+        check_masters(directory, [one.queue for one in lost if one.end > bounds[one.queue].maximum], bounds)
+        report_lost(lost, options)
     ranges = _narrowed(directory, ranges, only)
     return spread(split(ranges, options.min_partitions, options.max_records_per_partition))
+
+
+def bounds_of(directory: QueueDirectory, options: ReadOptions) -> dict[MessageQueue, QueueBounds]:
+    """The bounds of all queues that the options choose."""
+    queues = chosen([queue for topic in options.topics for queue in directory.message_queues(topic)], options)
+    lows = ask_all(directory.min_offset, queues)
+    highs = ask_all(directory.max_offset, queues)
+    return {queue: QueueBounds(low, max(low, high)) for queue, low, high in zip(queues, lows, highs, strict=True)}
 
 
 def starting(
@@ -75,6 +77,10 @@ def starting(
 ) -> dict[MessageQueue, int]:
     """Where to start in each queue: by time if a time is given, else by the offsets."""
     times, name = _times(options.starting_timestamp, options.start_times, bounds, "startingOffsetsByTimestamp")
+    if not times and options.wanted_start == COMMITTED:
+        queues = list(bounds)
+        committed = zip(queues, ask_all(directory.committed_offset, queues), strict=True)
+        return {queue: bounds[queue].minimum if offset is None else offset for queue, offset in committed}
     if not times:
         return resolve(options.wanted_start, bounds, "startingOffsets")
     found = _searched(directory, times)
@@ -113,7 +119,7 @@ def _times(
 
 def _searched(directory: QueueDirectory, times: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
     queues = list(times)
-    return dict(zip(queues, _ask_all(lambda queue: directory.search_offset(queue, times[queue]), queues), strict=True))
+    return dict(zip(queues, ask_all(lambda queue: directory.search_offset(queue, times[queue]), queues), strict=True))
 
 
 def _narrowed(directory: QueueDirectory, ranges: list[OffsetRange], only: Only) -> list[OffsetRange]:
@@ -130,7 +136,7 @@ def _narrowed(directory: QueueDirectory, ranges: list[OffsetRange], only: Only) 
     return [one for one in found if one.start < one.end]
 
 
-def _check_masters(
+def check_masters(
     directory: QueueDirectory, queues: Iterable[MessageQueue], bounds: Mapping[MessageQueue, QueueBounds]
 ) -> None:
     """Raise SlaveBehind when the end of one of ``queues`` came from a slave: the master may have more messages."""
@@ -145,13 +151,7 @@ def _check_masters(
             )
 
 
-def report_lost(lost: Iterable[LostRange], *, fail: bool) -> None:
-    """Raise `DataLost`, or log the same table."""
-    if fail:
-        raise DataLost(list(lost))
-    logger.warning("messages that should be read do not exist:\n%s", lost_table(lost))
-
-
-def _ask_all(ask: Callable[[MessageQueue], T], queues: list[MessageQueue]) -> list[T]:
+def ask_all(ask: Callable[[MessageQueue], T], queues: list[MessageQueue]) -> list[T]:
+    """The answers for all queues, asked at the same time."""
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="rocketmq-plan") as threads:
         return list(threads.map(ask, queues))

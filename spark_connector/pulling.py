@@ -6,10 +6,10 @@ no message is read twice. Messages that the broker does not have are reported to
 Neighbours: batch_reader.py (caller), sdk.blocking (its PullConsumer is the real `QueueReader`).
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from math import inf
 from random import Random
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -21,6 +21,8 @@ from sdk.consumer.expression import Sql
 from spark_connector.offsets import LostRange, OffsetRange
 from spark_connector.options import ReadOptions
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 # Measured. With smaller pulls the cost per request dominates. With larger ones the C library of a broker with several
@@ -30,6 +32,7 @@ MAX_PULL_BYTES = 640 * 1024
 JOIN_BYTES = 2 * 1024 * 1024
 # Jitter takes up to half of a pause, so the first one is between 0.75 and 1.5 times retryIntervalMs.
 MOST_INTERVALS = 1.5
+MAX_PAUSE_S = 10.0
 
 
 class ReadFailed(SkylarkError):
@@ -38,6 +41,10 @@ class ReadFailed(SkylarkError):
 
 class SlaveBehind(SkylarkError):
     """A slave lacks messages that the master may have, so they are not lost."""
+
+
+# Errors of a broker, or of NameServers, that may answer later.
+AWAY = (RemotingError, BrokerError, RouteNotFound, SlaveBehind)
 
 
 class Pulled(Protocol):
@@ -84,11 +91,12 @@ def pulls(
     on_lost: Callable[[LostRange], None],
     *,
     sleep: Callable[[float], None] = time.sleep,
+    now: Callable[[], float] = time.monotonic,
 ) -> Iterator[Buffer]:
     """Buffers with all messages of ``wanted`` that the broker's filter lets pass; the last may have later ones, too."""
     queue, offset, end = wanted
     while offset < end:
-        pulled = _pull(reader, queue, offset, end, options, sleep)
+        pulled = _pull(reader, OffsetRange(queue, offset, end), options, sleep, now)
         if pulled.data:
             yield Buffer(offset, pulled.data)
             if pulled.next_offset <= offset:
@@ -130,36 +138,51 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
 
 def _pull(
     reader: QueueReader,
-    queue: MessageQueue,
-    offset: int,
-    end: int,
+    wanted: OffsetRange,
     options: ReadOptions,
     sleep: Callable[[float], None],
+    now: Callable[[], float],
 ) -> Pulled:
-    backoff = Backoff(MOST_INTERVALS * options.retry_interval_ms / 1000, inf, Random())
-    for failures, tries_left in enumerate(range(options.num_retries, -1, -1), 1):
+    """One answer; asks again until all retries are used and the time to wait for a broker is over."""
+    first_s = MOST_INTERVALS * options.retry_interval_ms / 1000
+    backoff = Backoff(first_s, max(first_s, MAX_PAUSE_S), Random())
+    started = now()
+    failures = 0
+    while True:
         try:
-            pulled = reader.pull_bytes(
-                queue,
-                offset,
-                max_count=min(end - offset, options.pull_batch_size),
-                max_bytes=MAX_PULL_BYTES,
-                expression=options.expression,
-                wait_ms=options.pull_timeout_ms,
-            )
-            if pulled.broker_id == MASTER_ID or pulled.data or pulled.next_offset > offset:
-                return pulled
-            raise SlaveBehind(
-                f"the master is unreachable, and the slave with id {pulled.broker_id} does not have the message (yet):"
-                f" its queue ends at {pulled.max_offset}"
-            )
-        except (RemotingError, BrokerError, RouteNotFound, SlaveBehind) as error:
-            if not tries_left:
-                raise ReadFailed(
-                    f"{_name(queue)} cannot be read at offset {offset} (after {options.num_retries + 1} tries): {error}"
-                ) from error
-        sleep(backoff.pause_s(failures))
-    raise AssertionError("unreachable: the last try returns or raises")
+            pulled = _answer(reader, wanted, options)
+        except AWAY as error:
+            failures += 1
+            if failures > options.num_retries:
+                place = (
+                    f"{_name(wanted.queue)} cannot be read at offset {wanted.start} (after {failures} tries): {error}"
+                )
+                if (now() - started) * 1000 >= options.broker_wait_ms:
+                    raise ReadFailed(place) from error
+                if failures == options.num_retries + 1:
+                    logger.warning("%s; waits up to %.0f s for it", place, options.broker_wait_ms / 1000)
+            sleep(backoff.pause_s(failures))
+            continue
+        if failures > options.num_retries:
+            logger.warning("%s goes on at offset %d", _name(wanted.queue), wanted.start)
+        return pulled
+
+
+def _answer(reader: QueueReader, wanted: OffsetRange, options: ReadOptions) -> Pulled:
+    pulled = reader.pull_bytes(
+        wanted.queue,
+        wanted.start,
+        max_count=min(wanted.end - wanted.start, options.pull_batch_size),
+        max_bytes=MAX_PULL_BYTES,
+        expression=options.expression,
+        wait_ms=options.pull_timeout_ms,
+    )
+    if pulled.broker_id == MASTER_ID or pulled.data or pulled.next_offset > wanted.start:
+        return pulled
+    raise SlaveBehind(
+        f"the master is unreachable, and the slave with id {pulled.broker_id} does not have the message (yet):"
+        f" its queue ends at {pulled.max_offset}"
+    )
 
 
 def _name(queue: MessageQueue) -> str:

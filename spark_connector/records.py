@@ -56,11 +56,18 @@ _HEAD_BYTES = tuple(layout.itemsize for layout in _LAYOUTS)
 
 
 class Records:
-    """The records of ``data``, one per row: their ``heads``, and the positions of body, topic and properties."""
+    """The records of ``data``, one per row: their ``heads``, and the positions of body, topic and properties.
 
-    def __init__(self, data: bytes) -> None:
+    Without ``starts`` they follow one another. With it they begin there, and each has its smallest size at least, and
+    the size that its head says, within ``data``.
+    """
+
+    def __init__(self, data: bytes | memoryview, starts: Ints | None = None) -> None:
         self.data = data
-        self.starts, self.heads = _split(data)
+        if starts is None:
+            self.starts, self.heads = _split(bytes(data))
+        else:
+            self.starts, self.heads = starts, _heads(data, starts, _LAYOUTS[0])
         magic = self.heads["magic"]
         v1 = magic == MAGIC_V1
         v2 = None if v1.all() else magic == MAGIC_V2
@@ -136,7 +143,7 @@ class Records:
             raise DamagedRecord(row, int(self.starts[row]), reason)
 
 
-def overlapping(data: bytes | NDArray[np.uint8], kind: str) -> NDArray[Any]:
+def overlapping(data: bytes | memoryview | NDArray[np.uint8], kind: str) -> NDArray[Any]:
     """A view of ``data`` with a value of ``kind`` at every byte; index it with positions to read fields there."""
     dtype = np.dtype(kind)
     return np.ndarray((max(0, len(data) - dtype.itemsize + 1),), dtype, data, strides=(1,))
@@ -164,6 +171,6 @@ def _split(data: bytes) -> tuple[Ints, NDArray[Any]]:
     return starts, _heads(data, starts, _LAYOUTS[0])
 
 
-def _heads(data: bytes, starts: Ints, layout: np.dtype[Any]) -> NDArray[Any]:
+def _heads(data: bytes | memoryview, starts: Ints, layout: np.dtype[Any]) -> NDArray[Any]:
     heads: NDArray[Any] = overlapping(data, f"V{layout.itemsize}")[starts].view(layout)
     return heads

@@ -11,17 +11,19 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    InputPartition,
 )
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
-from mqcommon.errors import UserError
+from mqcommon.errors import SkylarkError, UserError
 from spark_connector.batch_reader import PushDownReader, RocketMQBatchReader
 from spark_connector.landing import pack
 from spark_connector.one_line import one_line
 from spark_connector.options import ReadOptions
 from spark_connector.schema import spark_schema
+from spark_connector.store_reader import PushDownStoreReader, StoreReader
+from spark_connector.stream_options import only_of_streams
+from spark_connector.stream_reader import RefusedStreamReader, RocketMQStreamReader
 from spark_connector.write_options import WriteOptions
 from spark_connector.writer import RocketMQBatchWriter, RocketMQStreamWriter
 
@@ -31,6 +33,7 @@ print("%d.%d" % sys.version_info[:2])
 print(*[name for name in ("pyarrow", "numpy", "trio", "spark_connector") if util.find_spec(name) is None])
 """
 _PROBE_S = 30
+_LIMITS = "maxOffsetsPerTrigger, minOffsetsPerTrigger and maxBytesPerTrigger"
 
 
 class RocketMQDataSource(DataSource):
@@ -49,16 +52,28 @@ class RocketMQDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
         with one_line():
+            if only := only_of_streams(self.options):
+                raise UserError(f"option {only[0]} is for spark.readStream; leave it out, or read a stream")
             options = ReadOptions.parse(self.options)
-            if not options.pushdown:
-                return RocketMQBatchReader(options, schema)
-            if not hasattr(DataSourceReader, "pushFilters"):
+            if options.pushdown and not hasattr(DataSourceReader, "pushFilters"):
                 raise UserError("option pushdown=true needs PySpark 4.1 or later")
-            return PushDownReader(options, schema)
+            if options.store_path:
+                return PushDownStoreReader(options, schema) if options.pushdown else StoreReader(options, schema)
+            return PushDownReader(options, schema) if options.pushdown else RocketMQBatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For ``spark.readStream``; Spark asks for it when the query starts."""
-        return _NoStreamReader()
+        """For ``spark.readStream``; Spark asks for it when the query starts, on the driver and for workers."""
+        try:
+            options = ReadOptions.of_stream(self.options)
+            if hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
+                from spark_connector.admitting_reader import AdmittingStreamReader
+
+                return AdmittingStreamReader(options, schema)
+            if options.has_limits:
+                raise UserError(f"options {_LIMITS} need PySpark 4.2 or later")
+            return RocketMQStreamReader(options, schema)
+        except SkylarkError as error:
+            return RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``write``."""
@@ -76,17 +91,6 @@ class RocketMQDataSource(DataSource):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pack(self)
-
-
-class _NoStreamReader(DataSourceStreamReader):
-    """Raises an error: streams cannot be read yet. An error in `streamReader` itself would be hidden by Spark's own."""
-
-    def initialOffset(self) -> NoReturn:
-        _refuse("readStream cannot read topics yet; use spark.read, with startingOffsets and endingOffsets")
-
-    def read(self, partition: InputPartition) -> NoReturn:
-        """Never called: every query fails in `initialOffset`."""
-        self.initialOffset()
 
 
 def _refuse(text: str) -> NoReturn:

@@ -148,7 +148,9 @@ class HeldPulls:
             return False
         end = 0
         if queue is not None:
-            end, queue.is_awaited = self._end(queue), True
+            end, queue.is_awaited = queue.next_offset, True
+            if self._unconfirmed is not None:
+                end = self._unconfirmed.watch(queue)
         waiting = self._by_queue.get(pull.queue)
         if waiting is None:
             waiting = self._by_queue[pull.queue] = _Waiting(pull.queue, end)
@@ -176,8 +178,8 @@ class HeldPulls:
             is_watched = any([watch(queue) for watch in self.watchers])
             if waiting is None:
                 queue.is_awaited = is_watched
-                if is_watched:
-                    self._end(queue)
+                if is_watched and self._unconfirmed is not None:
+                    self._unconfirmed.watch(queue)
                 continue
             for pull in self._wanting(queue, waiting):
                 if left:
@@ -233,9 +235,11 @@ class HeldPulls:
 
     def _wanting(self, queue: ConsumeQueue, waiting: _Waiting) -> list[HeldPull]:
         """The pulls that the messages after ``seen`` may match. Those with tags are moved to the first such message."""
-        end = self._end(queue)
-        if self._unconfirmed is not None and end == waiting.seen:
-            return []  # what came is hidden yet
+        end = queue.next_offset
+        if self._unconfirmed is not None:
+            end = self._unconfirmed.watch(queue)
+            if end == waiting.seen:
+                return []  # what came is hidden yet
         found = list(waiting.untagged)
         # The queue of a slave may begin at any offset.
         seen = max(waiting.seen, queue.min_offset)
@@ -258,10 +262,6 @@ class HeldPulls:
                         pull.offset = max(pull.offset, seen)
             seen += len(codes)
         return found + list(matching)
-
-    def _end(self, queue: ConsumeQueue) -> int:
-        """Where the messages end that consumers see; the store tells of the next one."""
-        return queue.next_offset if self._unconfirmed is None else self._unconfirmed.watch(queue)
 
     def _look(self, pull: HeldPull, last: bool) -> None:
         if pull.retry(pull, last) or last:

@@ -29,6 +29,4 @@ def adopt_topics(store: MessageStore, topics: Topics, since: int) -> None:
             found[name] = max(found.get(name, 1 if is_retry_topic(name) else QUEUES), queue.queue_id + 1)
     for name, queues in found.items():
         topics.put(TopicConfig(name, queues, queues))
-        logger.warning(
-            "topic %s came from the former master with its messages only: made with %d queues", name, queues
-        )
+        logger.warning("topic %s came from the former master with its messages only: made with %d queues", name, queues)

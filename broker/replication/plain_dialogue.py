@@ -5,13 +5,14 @@ from collections.abc import Callable
 
 import trio
 
+from broker.replication.dialogue import Dialogue
 from broker.replication.find_master import Target
 from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello
 from broker.replication.link import LinkTerms, MasterLink, SlaveLink
 from broker.replication.pieces import bounds_of, tails_of
 from broker.replication.replica import Replica
 from broker.replication.session import MasterSession, SlaveSession
-from broker.replication.sides import Dialogue, NewMasterSide
+from broker.replication.sides import NewMasterSide
 from broker.store.log.commitlog import CommitLog
 from broker.writing.acks import AckLedger
 

@@ -6,7 +6,6 @@ session.py has those of sets without a Controller, autoswitch/session.py those o
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from broker.replication.find_master import Target
 from broker.replication.hello import Claim, Tail
 from broker.replication.link import Range
 from broker.writing.acks import Slave
@@ -59,13 +58,6 @@ class SlaveSide(Protocol):
     def tick(self, now: float) -> None: ...
     def wake_at(self) -> float: ...
     def take_output(self) -> bytes: ...
-
-
-class Dialogue(Protocol):
-    """How a slave begins a connection."""
-
-    async def begin(self, target: Target) -> SlaveSide:
-        """The session of a new connection to ``target``."""
 
 
 #: Makes the session of a connection from (address of the slave, time, function that admits it).

@@ -15,11 +15,12 @@ from random import Random
 
 import trio
 
+from broker.replication.dialogue import Dialogue
 from broker.replication.find_master import Target
 from broker.replication.link import RESYNC
 from broker.replication.progress import SlaveProgress
 from broker.replication.replica import Replica
-from broker.replication.sides import Dialogue, SlaveSide
+from broker.replication.sides import SlaveSide
 from broker.store.log.residency import NotResident, resident_only, warm
 from mqcommon.addresses import split_address
 from mqcommon.backoff import Backoff

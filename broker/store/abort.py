@@ -9,13 +9,13 @@ from contextlib import suppress
 
 from broker.store.recovery import LastStop
 from mqcommon.errors import DiskFull
-from mqcommon.files import FileSystem
+from mqcommon.files import FileSystem, ReadableFiles
 
 ABORT = "abort"
 _INDEX_LACKS = "closed; the index lacks messages"
 
 
-def read_abort(fs: FileSystem, directory: str) -> LastStop:
+def read_abort(fs: ReadableFiles, directory: str) -> LastStop:
     """How the last run ended, judging by this file alone."""
     path = f"{directory}/{ABORT}"
     if not fs.exists(path):

@@ -24,7 +24,7 @@ from broker.store.log.commitlog import CommitLog
 from broker.store.log.stored_time import HEAD_BYTES, stored_ms
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.ends import EndsTable
-from mqcommon.files import FileSystem
+from mqcommon.files import FileSystem, ReadableFiles
 
 CHECKPOINT_BYTES = 4096
 _TIMES = struct.Struct(">qqq")
@@ -113,7 +113,7 @@ class Checkpoint:
         self._file.close()
 
 
-def read_checkpoint(fs: FileSystem, path: str) -> CheckpointState:
+def read_checkpoint(fs: ReadableFiles, path: str) -> CheckpointState:
     """The contents of the file, without opening it for writing; an empty state if there is none."""
     if not fs.exists(path):
         return CheckpointState()

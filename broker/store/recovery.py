@@ -44,9 +44,9 @@ _PROGRESS_QUEUES = 1000
 # The entries of this many records (times PROGRESS_RECORDS) are written to the queues' files at once: some 5 MB.
 _WRITE_AFTER = 64
 # How far past the end of the sound records to look for another one: more than a second's messages.
-_LOOK_BEYOND_BYTES = 32 * 1024 * 1024
+LOOK_BEYOND_BYTES = 32 * 1024 * 1024
 # RocketMQ's checkpoint may be ahead of its files by up to this much.
-_ROCKETMQ_MARGIN_MS = 3000
+ROCKETMQ_MARGIN_MS = 3000
 
 Progress = Callable[[str], None]
 
@@ -84,7 +84,7 @@ def why_torn(state: CheckpointState, last_stop: LastStop, view: mmap.mmap, at: i
     """Why a sound record after the checkpoint is a torn copy; "" if nothing says so, and it is taken as whole."""
     if last_stop is LastStop.CLEAN:
         return ""
-    if state.log_offset is None and record.store_timestamp <= state.flushed_timestamp - _ROCKETMQ_MARGIN_MS:
+    if state.log_offset is None and record.store_timestamp <= state.flushed_timestamp - ROCKETMQ_MARGIN_MS:
         return ""  # RocketMQ's checkpoint says that the record was on disk
     return torn_reason(view, at, record, lost_sectors=last_stop is LastStop.POWER_LOSS)
 
@@ -172,7 +172,7 @@ class Recovery:
             # RocketMQ's checkpoint holds a time instead of an offset: take the newest file that begins before it.
             for segment in reversed(self._log.chain.segments):
                 began_ms = stored_ms(segment.read_part(segment.base, HEAD_BYTES)) or 0
-                if 0 < began_ms <= state.flushed_timestamp - _ROCKETMQ_MARGIN_MS:
+                if 0 < began_ms <= state.flushed_timestamp - ROCKETMQ_MARGIN_MS:
                     return max(start, segment.base)
         return start
 
@@ -330,7 +330,7 @@ class Recovery:
 
         A killed process leaves at most one torn record or batch, with nothing after it.
         """
-        end = min(offset + _LOOK_BEYOND_BYTES, self._log.chain.end)
+        end = min(offset + LOOK_BEYOND_BYTES, self._log.chain.end)
         for segment in self._log.chain.between(offset, end):
             found = LogFile(segment.path, segment.base, segment.file).next_sound(offset, end, torn=offset)
             if found is not None:

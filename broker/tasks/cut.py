@@ -32,14 +32,15 @@ class LogCutter:
 
         The caller must see to it that this broker is a slave, and that nothing appends to the log or builds its queues
         meanwhile. DiskFull when there is no room to save what would be cut: nothing has changed, and the call can be
-        repeated. Any other StoreError means that the log cannot be cut there, or that the broker must stop.
+        repeated. ReplicationRefused when the log cannot be cut there; nothing has changed either. After any other
+        StoreError the broker must stop, and its next start ends the cut.
         """
-        store = self._store
-        if offset == store.log.raw_end:
+        store, log = self._store, self._store.log
+        if offset == log.raw_end or log.raw_end == log.start:
             return
         self._flusher.log_ends_at(offset)
         await self._flusher.checkpoint(note_ends=True)
-        if store.durable_end != store.log.end or store.entries_waiting:
+        if store.durable_end != log.end or store.entries_waiting:
             raise DiskFull(f"the log cannot be cut at {offset} before its queues are on disk: {store.refusal}")
         async with self._flusher.alone():
             cut = Cut(self._fs, self._directory, store, offset)

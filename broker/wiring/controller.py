@@ -12,11 +12,12 @@ from broker.replication.autoswitch.link import MasterEnd, SwitchTerms
 from broker.replication.autoswitch.log_epochs import LogEpochs
 from broker.replication.autoswitch.member import Membership
 from broker.replication.autoswitch.session import Followers, SwitchDialogue, switch_sessions
+from broker.replication.dialogue import Dialogue
 from broker.replication.known_master import KnownMaster
 from broker.replication.member_requests import MemberHandlers
 from broker.replication.pieces import bounds_of
 from broker.replication.replica import Replica
-from broker.replication.sides import Dialogue, NewMasterSide
+from broker.replication.sides import NewMasterSide
 from broker.tasks.cut import LogCutter
 from broker.wiring.core import Core
 from remoting.protocol.bodies.data_version import DataVersion

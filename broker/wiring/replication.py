@@ -12,6 +12,7 @@ from broker.part import Part
 from broker.registration.heartbeats import Heartbeats
 from broker.registration.pre_online import PreOnline
 from broker.replication.adopt import adopt_topics
+from broker.replication.dialogue import Dialogue
 from broker.replication.find_master import MasterFinder, Target
 from broker.replication.ha_status import HaHandlers
 from broker.replication.hand_over import HandOver
@@ -27,7 +28,7 @@ from broker.replication.progress import SlaveProgress
 from broker.replication.refusals import SlaveRefusals
 from broker.replication.replica import Replica
 from broker.replication.role import Kind, Role
-from broker.replication.sides import Dialogue, NewMasterSide
+from broker.replication.sides import NewMasterSide
 from broker.replication.slave import Slave
 from broker.replication.slave_sync import SlaveSync
 from broker.replication.stats import ReplicationStats

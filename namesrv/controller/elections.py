@@ -50,6 +50,9 @@ class Elections:
         self._elected = elected
         self._sleep = sleep
         self._running: set[str] = set()  # sets whose election waits for the group
+        # By set: how many of its brokers are examined, as their connections ended. Brokers that were found to be dead.
+        self._examining: dict[str, int] = {}
+        self._dead: set[Key] = set()
         # Sets in which a broker or an administrator asked for an election that may replace a living master.
         self._asked: list[str] = []
         # Sets with such an election that may be decided yet, though its result was not heard in time.
@@ -71,6 +74,7 @@ class Elections:
         """A heartbeat came."""
         if self._view.liveness.hear(heard):
             name, broker_id = heard.key
+            self._dead.discard(heard.key)
             logger.info("broker is alive: %s %d from %s", name, broker_id, heard.connection.remote)
             self.look(name)
 
@@ -78,7 +82,28 @@ class Elections:
         """A connection ended: see whether its brokers are dead."""
         for key in self._view.liveness.closed(channel):
             if self._nursery is not None:
+                self.begin_examination(key)
                 self._nursery.start_soon(self._examine, key, channel)
+
+    def begin_examination(self, key: Key) -> None:
+        """`examined` follows."""
+        self._examining[key[0]] = self._examining.get(key[0], 0) + 1
+
+    def examined(self, key: Key, channel: Channel, *, is_dead: bool) -> None:
+        """A connection ended: elect when its broker is dead and was the master. The last examination in a set elects.
+
+        When all brokers of a set are killed at once, a dead one would be elected, and nobody else could lead then.
+        """
+        name, row = key[0], self._view.liveness.get(key)
+        if is_dead and row is not None and row.connection is channel:
+            self._view.liveness.forget(key)
+            self._dead.add(key)
+        self._examining[name] -= 1
+        if not self._examining[name]:
+            del self._examining[name]
+            known = self._view.replicas.sets.get(name)
+            if known is not None and known.master is not None and (name, known.master) in self._dead:
+                self.look_without((name, known.master))
 
     def look(self, name: str) -> None:
         """See whether the set needs a master."""
@@ -228,18 +253,14 @@ class Elections:
             await trio.lowlevel.checkpoint()
 
     async def _examine(self, key: Key, channel: Channel) -> None:
-        """Forget a broker that refuses connections, if it was not heard of on another one meanwhile."""
-        view = self._view
-        known = view.replicas.sets.get(key[0])
+        """See whether a broker refuses connections."""
+        known = self._view.replicas.sets.get(key[0])
         addr = None if known is None else known.address(key[1])
         async with self._probes:
-            if addr is None or not await self._refuses(addr):
-                return
-        row = view.liveness.get(key)
-        if row is not None and row.connection is channel:
+            is_dead = addr is not None and await self._refuses(addr)
+        if is_dead:
             logger.warning("broker is gone: %s %d at %s", *key, addr)
-            view.liveness.forget(key)
-            self.look_without(key)
+        self.examined(key, channel, is_dead=is_dead)
 
     def look_without(self, key: Key) -> None:
         """As ``look``, when a broker is known to be dead, even while this leader is new."""

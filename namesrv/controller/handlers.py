@@ -39,9 +39,9 @@ from remoting.protocol.requests.controller import (
     CONTROLLER_ELECT_MASTER,
     CONTROLLER_GET_NEXT_BROKER_ID,
     CONTROLLER_GET_REPLICA_INFO,
-    CONTROLLER_HEARTBEAT,
     CONTROLLER_REGISTER_BROKER,
 )
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 
 MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 100, 600_000
 # Names are kept on disk.
@@ -73,7 +73,7 @@ class BrokerHandlers:
 
     def heartbeat(self, channel: Channel, request: Command) -> Command | None:
         """904. RocketMQ's brokers want no answer; leases.py answers others."""
-        header = CONTROLLER_HEARTBEAT.header(request)
+        header = BROKER_HEARTBEAT.header(request)
         if header.broker_id is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a heartbeat to a Controller needs the field brokerId")
         known = self._view.replicas.sets.get(header.broker_name)

@@ -19,7 +19,7 @@ from remoting.net.server import failure
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.headers.controller import MasterHeader
-from remoting.protocol.requests.controller import CONTROLLER_HEARTBEAT
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 
 MAX_WAITING = 100_000
 
@@ -86,4 +86,4 @@ class Leases:
                 return beat.request.respond(ResponseCode.SYSTEM_BUSY, "a master of this set is being elected")
             row.granted_until_ms = max(row.granted_until_ms, beat.heard_ms + beat.timeout_ms)
         header = MasterHeader(known.master, known.address(known.master), known.master_epoch, known.sync_state_set_epoch)
-        return CONTROLLER_HEARTBEAT.answer(beat.request, header)
+        return BROKER_HEARTBEAT.answer(beat.request, header)

@@ -3,27 +3,14 @@
 python -m tests.e2e.spark_write_job NAMESERVER TOPIC SOURCE CHECKPOINT
 """
 
-import os
 import sys
 
-from pyspark.sql import SparkSession
-
-from spark_connector import register
+from tests.e2e.spark_job import job_session
 
 
 def main(nameserver: str, topic: str, source: str, checkpoint: str) -> None:
     """Ends when all files are written; started again, it goes on where it was."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "512m")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    register(spark)
+    spark = job_session()
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(source)
     writer = lines.selectExpr("value body").repartition(2, "body").writeStream.format("rocketmq")
     options = {"nameserver": nameserver, "topic": topic, "checkpointLocation": checkpoint, "numRetries": "20"}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from mqcommon.errors import RouteNotFound
+from mqcommon.errors import ConnectFailed, RouteNotFound
 from mqcommon.message.queue import MessageQueue
 from sdk.consumer.expression import Sql
 from tests.spark_connector.records import Stored
@@ -44,6 +44,9 @@ class MemoryCluster:
         self.pulls: list[tuple[MessageQueue, int]] = []
         self.opened = 0
         self.passes: Callable[[int], bool] | None = None
+        self.committed: dict[MessageQueue, int] = {}
+        #: Names of brokers that do not answer, and are in no route.
+        self.away: set[str] = set()
 
     def add(self, queue: MessageQueue, count: int, *, minimum: int = 0) -> None:
         records = [
@@ -57,6 +60,11 @@ class MemoryCluster:
             for offset in range(minimum, minimum + count)
         ]
         self.logs[queue] = Log(minimum, records)
+
+    def grow(self, queue: MessageQueue, count: int) -> None:
+        """More messages at the end of a queue, which is made if there is none."""
+        log = self.logs.get(queue, Log())
+        self.add(queue, len(log.records) + count, minimum=log.minimum)
 
     def delete_before(self, queue: MessageQueue, offset: int) -> None:
         """As a broker does when it runs out of days or disk."""
@@ -73,19 +81,32 @@ class MemoryCluster:
         self.opened -= 1
 
     def message_queues(self, topic: str) -> list[MessageQueue]:
-        found = sorted(queue for queue in self.logs if queue.topic == topic)
+        found = sorted(queue for queue in self.logs if queue.topic == topic and queue.broker_name not in self.away)
         if not found:
             raise RouteNotFound(topic)
         return found
 
+    def log(self, mq: MessageQueue) -> Log:
+        if mq.broker_name in self.away:
+            raise ConnectFailed(f"{mq.broker_name}:1", "refused")
+        return self.logs[mq]
+
+    def committed_offset(self, mq: MessageQueue) -> int | None:
+        self.log(mq)
+        return self.committed.get(mq)
+
+    def commit_offset(self, mq: MessageQueue, offset: int) -> None:
+        self.log(mq)
+        self.committed[mq] = offset
+
     def min_offset(self, mq: MessageQueue) -> int:
-        return self.logs[mq].minimum
+        return self.log(mq).minimum
 
     def max_offset(self, mq: MessageQueue) -> int:
-        return self.logs[mq].maximum
+        return self.log(mq).maximum
 
     def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
-        log = self.logs[mq]
+        log = self.log(mq)
         return min(max(log.minimum, -(-timestamp_ms // 1000)), log.maximum)
 
     def pull_bytes(
@@ -101,7 +122,7 @@ class MemoryCluster:
         self.pulls.append((mq, offset))
         if self.failures:
             raise self.failures.pop(0)
-        log = self.logs[mq]
+        log = self.log(mq)
         if offset < log.minimum:
             return Pulled(b"", log.minimum, log.minimum, log.maximum)
         at = offset - log.minimum

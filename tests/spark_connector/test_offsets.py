@@ -152,4 +152,4 @@ def test_data_loss_shows_a_table_and_the_option() -> None:
     ]
     text = str(DataLost(lost))
     assert text.startswith("1201 messages that should be read do not exist:\n")
-    assert "failOnDataLoss" in text
+    assert "onDataLoss to skip" in text

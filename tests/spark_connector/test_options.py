@@ -51,7 +51,9 @@ def test_a_misspelt_option_names_the_nearest() -> None:
 
 
 def test_an_option_near_to_none_lists_all() -> None:
-    with pytest.raises(UserError, match="option zzz is unknown; options are accessKey, assign, checkCrc"):
+    with pytest.raises(
+        UserError, match="option zzz is unknown; options are accessKey, assign, brokerName, brok"
+    ):
         ReadOptions.parse({**GOOD, "zzz": "1"})
 
 

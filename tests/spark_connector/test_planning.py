@@ -51,6 +51,12 @@ def test_a_timestamp_beats_starting_offsets(cluster: MemoryCluster) -> None:
     assert plan(cluster, options(startingTimestamp="999000")) == []
 
 
+def test_the_offsets_of_a_group(cluster: MemoryCluster) -> None:
+    cluster.committed = {A0: 4, B0: 118}
+    found = plan(cluster, options(startingOffsets="committed", consumerGroup="g"))
+    assert sorted(found) == [OffsetRange(A0, 4, 10), OffsetRange(B0, 118, 120)]
+
+
 def test_several_topics(cluster: MemoryCluster) -> None:
     other = MessageQueue("u", "a", 0)
     cluster.add(other, 5)

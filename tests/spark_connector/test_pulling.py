@@ -12,7 +12,7 @@ from mqcommon.message.message import decode_messages
 from mqcommon.message.queue import MessageQueue
 from spark_connector.offsets import LostRange, OffsetRange
 from spark_connector.options import ReadOptions
-from spark_connector.pulling import Buffer, ReadFailed, ahead, joined, pulls
+from spark_connector.pulling import MAX_PAUSE_S, Buffer, ReadFailed, ahead, joined, pulls
 from tests.spark_connector.cluster import MemoryCluster, Pulled
 
 QUEUE = MessageQueue("t", "broker-a", 0)
@@ -71,6 +71,38 @@ def test_a_broker_that_stays_away_is_named_with_the_place() -> None:
         "topic t, broker broker-a, queue 0 cannot be read at offset 1 (after 3 tries):"
         " cannot connect to 10.0.0.1:10911: refused"
     )
+
+
+def test_a_stream_waits_for_a_broker_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = MemoryCluster()
+    cluster.add(QUEUE, 3)
+    cluster.failures = [ConnectFailed("a:1", "refused")] * 8
+    now_s = 0.0
+
+    def sleep(pause_s: float) -> None:
+        nonlocal now_s
+        now_s += pause_s
+
+    options = replace(OPTIONS, broker_wait_ms=60_000)
+    buffers = pulls(cluster, OffsetRange(QUEUE, 0, 3), options, refuse, sleep=sleep, now=lambda: now_s)
+    assert offsets(buffers) == [0, 1, 2]
+    assert caplog.messages == [
+        "topic t, broker broker-a, queue 0 cannot be read at offset 0 (after 3 tries): cannot connect to a:1: refused;"
+        " waits up to 60 s for it",
+        "topic t, broker broker-a, queue 0 goes on at offset 0",
+    ]
+
+
+def test_and_gives_up_in_the_end() -> None:
+    cluster = MemoryCluster()
+    cluster.add(QUEUE, 3)
+    cluster.failures = [ConnectFailed("a:1", "refused")] * 100
+    slept: list[float] = []
+    options = replace(OPTIONS, broker_wait_ms=60_000)
+    with pytest.raises(ReadFailed):
+        list(pulls(cluster, OffsetRange(QUEUE, 0, 3), options, refuse, sleep=slept.append, now=lambda: sum(slept)))
+    assert 60 <= sum(slept) < 70
+    assert max(slept) <= MAX_PAUSE_S
 
 
 def test_messages_deleted_since_the_plan_are_told() -> None:

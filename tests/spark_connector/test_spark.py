@@ -1,9 +1,7 @@
 """Real Spark, real brokers: what only the whole chain can show."""
 
 import json
-import os
-import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -14,43 +12,16 @@ import trio
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.streaming import DataStreamWriter
 
 from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Message, Producer
-from spark_connector import register
 from spark_connector.schema import spark_schema
 from tests.support.cluster import Cluster, make_topic, running
-from tests.tidy.tree import ROOT
 
 pytestmark = pytest.mark.spark
 
 TOPIC = "flights"
 COUNT = 3000
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A session whose workers run this Python and find this tree."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("PYSPARK_PYTHON", sys.executable)
-    patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
-    conf = {
-        "spark.master": "local[2]",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "OFF",
-        "spark.driver.memory": "512m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-    }
-    session: SparkSession = SparkSession.builder.config(map=conf).getOrCreate()
-    register(session)
-    yield session
-    session.stop()
-    patch.undo()
 
 
 @asynccontextmanager
@@ -168,21 +139,3 @@ async def test_mistakes_are_shown_to_who_made_them(spark: SparkSession, tmp_path
 
 def load(reader: DataFrameReader) -> None:
     reader.load().collect()
-
-
-def test_what_is_not_there_yet_says_so_first(spark: SparkSession, tmp_path: Path) -> None:
-    given = {"nameserver": "127.0.0.1:1", "topic": TOPIC}
-    checkpoints = {"checkpointLocation": str(tmp_path)}
-    topic = spark.readStream.format("rocketmq").options(**given).load()
-    wrong = [
-        (lambda: finish(topic.writeStream.format("console").options(**checkpoints)), "use spark.read"),
-    ]
-    for use, said in wrong:
-        with pytest.raises(PySparkException) as caught:
-            use()
-        assert said in str(caught.value).splitlines()[0]
-        assert "Traceback" not in str(caught.value)
-
-
-def finish(writer: DataStreamWriter) -> None:
-    writer.start().awaitTermination()

@@ -1,51 +1,21 @@
 """Real Spark writes to real brokers: what only the whole chain can show."""
 
-import os
-import sys
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-import trio
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mqcommon.message.message import MessageExt
 from remoting.protocol.bodies.topic import TopicConfig
 from sdk import PullConsumer
-from spark_connector import register
 from tests.support.cluster import Cluster, make_topic, running
-from tests.tidy.tree import ROOT
+from tests.support.spark import in_thread
 
 pytestmark = pytest.mark.spark
 
 TOPIC = "written"
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A session whose workers run this Python and find this tree."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("PYSPARK_PYTHON", sys.executable)
-    patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
-    conf: dict[str, Any] = {
-        "spark.master": "local[2]",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "OFF",
-        "spark.driver.memory": "512m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-    }
-    session: SparkSession = SparkSession.builder.config(map=conf).getOrCreate()
-    register(session)
-    yield session
-    session.stop()
-    patch.undo()
 
 
 async def stored(cluster: Cluster, topic: str = TOPIC) -> list[MessageExt]:
@@ -56,17 +26,6 @@ async def stored(cluster: Cluster, topic: str = TOPIC) -> list[MessageExt]:
             async with consumer.stream(mq, 0, await consumer.max_offset(mq)) as batches:
                 found += [message async for batch in batches for message in batch]
     return found
-
-
-async def in_thread(spark: SparkSession, function: Callable[[], Any]) -> Any:
-    """Run ``function``; writers find the format in the session of their thread only."""
-
-    def run() -> Any:
-        assert spark._jvm is not None
-        spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)
-        return function()
-
-    return await trio.to_thread.run_sync(run)
 
 
 COLUMNS = [

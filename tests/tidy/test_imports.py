@@ -16,8 +16,11 @@ MAY_IMPORT = {
     "sdk": {"mqcommon", "remoting"},
     "spark_connector": {"sdk", "mqcommon"},
 }
-# Modules that may import more than their package may: a cluster in the test process of a user.
-MAY_IMPORT_MORE = {"sdk.testing.daemons": {"broker", "namesrv"}}
+# Modules that may import more than their package may: a cluster in the test process of a user; the files of a store.
+MAY_IMPORT_MORE = {
+    "sdk.testing.daemons": {"broker", "namesrv"},
+    **{f"spark_connector.store_{name}": {"broker"} for name in ("directory", "files", "queue", "rows", "runs", "scan")},
+}
 # Inside of broker/: each folder, or file beside them, imports what stands before it only.
 BROKER_ORDER = (
     *(
@@ -53,7 +56,7 @@ PURE = (
     *("broker/writing/acks.py", "broker/writing/group_commit.py", "broker/store/filter.py"),
     *("broker/replication/admission.py", "broker/replication/frames.py", "broker/replication/session.py"),
     *("broker/replication/hello.py", "broker/replication/role.py"),
-    *("broker/replication/link.py", "broker/replication/members.py"),
+    *("broker/replication/link.py", "broker/replication/members.py", "broker/replication/sides.py"),
     *("sdk/consumer/allocate.py", "sdk/consumer/window.py"),
 )
 PURE_OURS = (
@@ -74,6 +77,7 @@ PURE_OURS = (
     "broker.replication.frames",
     "broker.replication.hello",
     "broker.replication.link",
+    "broker.replication.sides",
 )
 IMPURE = {
     *("asyncio", "concurrent", "fcntl", "glob", "io", "logging", "mmap", "multiprocessing", "os", "pathlib"),

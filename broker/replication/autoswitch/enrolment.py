@@ -1,6 +1,7 @@
 """How a broker gets its id from the Controllers, and keeps it. The steps and files are those of identity_file.py."""
 
 import logging
+import os
 
 import trio
 
@@ -49,7 +50,7 @@ class Enrolment:
             await controllers.ask(CONTROLLER_APPLY_BROKER_ID, header)
         except BrokerError as error:
             if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:
-                await trio.to_thread.run_sync(self._fs.remove, self._path + TEMPORARY)
+                await trio.to_thread.run_sync(self._remove_temporary)
             raise
         await trio.to_thread.run_sync(self._keep, temporary)
         logger.info("the Controllers gave this broker the id %d, kept in %s", temporary.broker_id, self._path)
@@ -76,4 +77,8 @@ class Enrolment:
 
     def _keep(self, given: Identified) -> None:
         write_atomic(self._fs, self._path, encode(given._replace(check_code="")))
+        self._remove_temporary()
+
+    def _remove_temporary(self) -> None:
         self._fs.remove(self._path + TEMPORARY)
+        self._fs.fsync_dir(os.path.dirname(self._path))

@@ -6,7 +6,7 @@ a crash an epoch may have no byte yet: such ones are forgotten when the file is 
 
 import trio
 
-from broker.replication.autoswitch.epochs import OLDER_THAN_CONTROLLER, Epochs, decode_file, encode_file
+from broker.replication.autoswitch.epochs import OLDER_THAN_CONTROLLER, Epoch, Epochs, decode_file, encode_file
 from broker.store.log.commitlog import CommitLog
 from mqcommon.atomic import write_atomic
 from mqcommon.errors import ProtocolError, StoreCorrupt
@@ -36,14 +36,16 @@ class LogEpochs:
             try:
                 self.now = decode_file(self._fs.read(self._path))
             except ProtocolError as error:
-                text = f"{error}; restore it from a backup, or remove it: then this broker's log has to be copied anew"
+                text = f"{error}; to copy the log from the master again, remove this file and run: broker resyncSlave"
                 raise StoreCorrupt(self._path, 0, text) from None
         self.now.cut_to(self._log.end)
+        self.cover_log()
 
     def cover_log(self) -> None:
-        """A log that is older than the Controllers of its set has epoch 0, the same in all of the set."""
-        if self._log.raw_end > self._log.start and not len(self.now):
-            self.now.begin(OLDER_THAN_CONTROLLER, 0)
+        """What is older than the Controllers of its set has epoch 0, from the same place on in all of the set."""
+        entries = list(self.now)
+        if self._log.raw_end > self._log.start and (not entries or entries[0].start > self._log.start):
+            self.now = Epochs([Epoch(OLDER_THAN_CONTROLLER, 0), *(each for each in entries if each.epoch)])
 
     async def begin(self, epoch: int) -> None:
         """This broker writes in ``epoch`` from the end of its log on."""

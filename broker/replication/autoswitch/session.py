@@ -13,12 +13,13 @@ import trio
 from broker.replication.autoswitch.frames import Piece, SlaveHello
 from broker.replication.autoswitch.link import MasterEnd, SlaveEnd, SwitchTerms
 from broker.replication.autoswitch.log_epochs import LogEpochs
+from broker.replication.dialogue import Dialogue
 from broker.replication.find_master import Target
 from broker.replication.frames import CHUNK_BYTES
 from broker.replication.hello import Tail
 from broker.replication.link import Range
 from broker.replication.replica import Replica
-from broker.replication.sides import Dialogue, MasterSide, NewMasterSide, SlaveSide
+from broker.replication.sides import MasterSide, NewMasterSide, SlaveSide
 from broker.writing.acks import AckLedger, Slave
 
 

@@ -22,7 +22,7 @@ from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.ends import QueueEnds
 from broker.store.queue.start_search import StartSearch
 from broker.store.store import MessageStore
-from mqcommon.errors import StoreError
+from mqcommon.errors import ReplicationRefused
 from mqcommon.files import FileSystem
 from mqcommon.message.layout import HEAD_V4
 
@@ -37,14 +37,14 @@ class Cut:
     """
 
     def __init__(self, fs: FileSystem, directory: str, store: MessageStore, start: int) -> None:
-        """StoreError when the log cannot be cut at ``start``."""
+        """ReplicationRefused when the log has no byte ``start``."""
         log = store.log
-        if not log.start <= start <= log.raw_end:
-            raise StoreError(f"the log cannot be cut at {start}: it has the bytes {log.start} to {log.raw_end}")
         self._fs = fs
         self._directory = directory
         self._store = store
         self._start = start
+        if not log.start <= start <= log.raw_end:
+            raise self._refused(f"it has the bytes {log.start} to {log.raw_end}")
         self._end = log.raw_end
         self._survey = Survey(log.chain.read_file, start, self._end, log.start, log.chain.segment_bytes)
         self._intent: Intent | None = None
@@ -62,10 +62,13 @@ class Cut:
         return self._end - self._start
 
     def save(self) -> str:
-        """Save what will be cut; returns the file's path. Blocks. DiskFull, or StoreError, changes nothing."""
+        """Save what will be cut; returns the file's path. Blocks. DiskFull changes nothing.
+
+        ReplicationRefused when no message begins at ``start``.
+        """
         head = self._store.log.chain.read_file(self._start, min(HEAD_V4.size, self.bytes))
         if not begins_record(head, self._start):
-            raise StoreError(f"the log cannot be cut at {self._start}: no message begins there")
+            raise self._refused("no message begins there")
         return saved.save(self._fs, self._directory, self._survey, self._start, self._end)
 
     def searches(self) -> list[Search]:
@@ -130,3 +133,9 @@ class Cut:
             self._store.lower_checkpoint(mark, ends)
             remove_intent(self._fs, self._directory)
         return saved.prune(self._fs, self._directory)
+
+    def _refused(self, why: str) -> ReplicationRefused:
+        return ReplicationRefused(
+            f"the log would have to be cut at {self._start} to follow the master, but {why}. To copy the master's log"
+            f" from the start, stop this slave and run: broker resyncSlave {self._directory}"
+        )

@@ -14,6 +14,7 @@ _unpack_entry = ENTRY.unpack_from
 # A file has its full size at once, as RocketMQ's has (420 MB). Its blocks are allocated in steps, as entries need them.
 ALLOCATED_BYTES = 4 * 1024 * 1024
 _SLOTS_AT_ONCE = 65_536
+_ENTRIES_AT_ONCE = 1024
 
 
 class IndexFile:
@@ -120,16 +121,19 @@ class IndexFile:
         count, kept = self.count, self._count_before(physical)
         if kept == count:
             return
-        at, size = self.entries_at + kept * ENTRY_BYTES, (count - kept) * ENTRY_BYTES
-        cut = list(ENTRY.iter_unpack(self.file.pread(at, size)))
-        slots = self._slots
-        for key_hash, _, _, previous in reversed(cut):
-            slots[key_hash % self.slots] = _swapped([previous])[0]
+        first_in_slot = 0
+        for end in range(count, kept, -_ENTRIES_AT_ONCE):
+            start = max(end - _ENTRIES_AT_ONCE, kept)
+            raw = self.file.pread(self.entries_at + start * ENTRY_BYTES, (end - start) * ENTRY_BYTES)
+            hashes, _, _, previous = zip(*ENTRY.iter_unpack(raw), strict=True)
+            for key_hash, number in zip(reversed(hashes), reversed(_swapped(previous)), strict=True):
+                self._slots[key_hash % self.slots] = number
+            first_in_slot += previous.count(0)
         self.file.sync()
         _, self.end_physical, seconds, _ = self._entry(kept - 1)
         # An entry has whole seconds only: no message before it was stored later than this.
         self.end_ms = min(self.end_ms, self.begin_ms + seconds * 1000 + 999)
-        self.slot_count -= sum(previous == 0 for _, _, _, previous in cut)
+        self.slot_count -= first_in_slot
         self.count = kept
         self._write_header()
         self.file.sync()
@@ -137,7 +141,7 @@ class IndexFile:
     def _settle_slots(self) -> None:
         """Let no slot point past the count, as a kill may leave some: entries of other messages will come there."""
         for at in range(0, self.slots, _SLOTS_AT_ONCE):
-            numbers = _swapped(self._slots[at : at + _SLOTS_AT_ONCE])
+            numbers = _swapped_bytes(self._slots[at : at + _SLOTS_AT_ONCE].tobytes())
             if max(numbers) >= self.count or min(numbers) < 0:
                 self._slots[at : at + _SLOTS_AT_ONCE] = memoryview(_swapped(map(self._known, numbers)))
 
@@ -202,6 +206,11 @@ class IndexFile:
 
 def _swapped(numbers: Iterable[int]) -> "array[int]":
     """Slot values converted between the file's byte order and the machine's."""
+    return _swapped_bytes(array("i", numbers))
+
+
+def _swapped_bytes(numbers: "bytes | array[int]") -> "array[int]":
+    """As `_swapped`, for many: bytes are taken as they are."""
     swapped = array("i", numbers)
     if sys.byteorder == "little":
         swapped.byteswap()

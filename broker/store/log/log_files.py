@@ -2,7 +2,7 @@
 
 from broker.store.log.segment import NAME_DIGITS
 from broker.store.log.sound import past_torn, sound_record
-from mqcommon.files import FileSystem, MappedFile
+from mqcommon.files import ReadableFiles, ReadableMap
 from mqcommon.message.flags import HOSTS_V6
 from mqcommon.message.layout import HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, STORE_TIME
 from mqcommon.message.record import Record
@@ -15,7 +15,7 @@ _HEAD = HEAD_V4.reader("magic", "physical_offset", "sys_flag")
 class LogFile:
     """One file: bytes ``base`` to ``end`` of the log."""
 
-    def __init__(self, path: str, base: int, map_: MappedFile) -> None:
+    def __init__(self, path: str, base: int, map_: ReadableMap) -> None:
         self.path = path
         self.base = base
         self.size = map_.size
@@ -47,7 +47,7 @@ class LogFile:
 class LogFiles:
     """All files of ``directory`` that can be mapped. ``problems``: (path, size, what is wrong)."""
 
-    def __init__(self, fs: FileSystem, directory: str) -> None:
+    def __init__(self, fs: ReadableFiles, directory: str) -> None:
         names = [n for n in fs.listdir(directory) if len(n) == NAME_DIGITS and n.isdigit()]
         sizes = [fs.size(f"{directory}/{name}") for name in names]
         self.file_bytes = max(sizes, default=0)

@@ -17,7 +17,7 @@ import cbor2
 
 from mqcommon.atomic import write_atomic
 from mqcommon.errors import DiskFull, OutOfDescriptors
-from mqcommon.files import FileSystem
+from mqcommon.files import FileSystem, ReadableFiles
 
 FILE_NAME = "queueEnds"
 _VERSION = 2
@@ -93,7 +93,7 @@ class EndsTable:
         _write(fs, directory, b"".join(parts))
 
 
-def read_queue_ends(fs: FileSystem, directory: str) -> QueueEnds | None:
+def read_queue_ends(fs: ReadableFiles, directory: str) -> QueueEnds | None:
     """The contents of the file; None if it is missing or damaged."""
     path = f"{directory}/{FILE_NAME}"
     if not fs.exists(path):

@@ -1,5 +1,5 @@
 """Controllers: replicas, masters and SyncStateSets of broker sets (1001 - 1006, 1008, 1011 - 1013), options (1009,
-1010), heartbeats (904), and the members of the group of Controllers (7120, Skylark's own).
+1010), and the members of the group of Controllers (7120, Skylark's own). Their heartbeat 904 is in registrations.py.
 """
 
 from remoting.protocol.bodies.controller import BrokerReplicasInfo, ControllerMembers, ElectMasterAnswer, SyncStateSet
@@ -20,7 +20,6 @@ from remoting.protocol.headers.controller import (
     RegisterBrokerToControllerRequestHeader,
     RegisterBrokerToControllerResponseHeader,
 )
-from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader
 from remoting.protocol.requests.request import NOTHING, Request
 
 CONTROLLER_ALTER_SYNC_STATE_SET = Request(
@@ -58,10 +57,6 @@ CONTROLLER_GET_NEXT_BROKER_ID = Request(
 )  # fmt: skip
 CONTROLLER_APPLY_BROKER_ID = Request(
     RequestCode.CONTROLLER_APPLY_BROKER_ID, ApplyBrokerIdRequestHeader, NOTHING, ApplyBrokerIdResponseHeader, NOTHING
-)
-# Skylark's Controllers name the master in the answer; RocketMQ's brokers want none. NameServers: registrations.py.
-CONTROLLER_HEARTBEAT = Request(
-    RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader, NOTHING, MasterHeader, NOTHING, may_be_oneway=True
 )
 CONTROLLER_MEMBERS = Request(
     RequestCode.CONTROLLER_MEMBERS, ControllerMembersRequestHeader, NOTHING, NOTHING, ControllerMembers

@@ -5,6 +5,7 @@ from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.bodies.register import RegisterBrokerBody
 from remoting.protocol.codes import RequestCode
+from remoting.protocol.headers.controller import MasterHeader
 from remoting.protocol.headers.members import (
     BrokerHeartbeatRequestHeader,
     GetBrokerMemberGroupRequestHeader,
@@ -30,8 +31,9 @@ UNREGISTER_BROKER = Request(RequestCode.UNREGISTER_BROKER, BrokerRequestHeader, 
 QUERY_DATA_VERSION = Request(
     RequestCode.QUERY_DATA_VERSION, BrokerRequestHeader, DataVersion, QueryDataVersionResponseHeader, DataVersion
 )
+# Skylark's Controllers name the master in the answer. NameServers say nothing, and RocketMQ's brokers want no answer.
 BROKER_HEARTBEAT = Request(
-    RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader, NOTHING, NOTHING, NOTHING, may_be_oneway=True
+    RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader, NOTHING, MasterHeader, NOTHING, may_be_oneway=True
 )
 GET_BROKER_MEMBER_GROUP = Request(
     RequestCode.GET_BROKER_MEMBER_GROUP, GetBrokerMemberGroupRequestHeader, NOTHING, NOTHING, MemberGroupAnswer

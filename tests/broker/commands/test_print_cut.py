@@ -10,7 +10,7 @@ from broker.cli import main
 from broker.store.cut.saved import DIRECTORY
 from mqcommon.files import OsFiles
 from tests.broker.store.cut.support import cut_at
-from tests.broker.store.support import SMALL, open_store, put
+from tests.broker.store.support import SMALL, bodies, open_store, put
 
 
 def run(path: Path) -> tuple[int, str]:
@@ -28,6 +28,7 @@ def saved(directory: Path) -> Path:
         put(store, "t", number % 2, b"lost %d" % number + b"." * 100, b"KEYS\x01k%d\x02" % number)
     put(store, "t", 0, b"\xff\xfe")
     cut_at(fs, store, start)
+    assert bodies(store, "t", 0) == [b"kept"]
     store.close()
     (found,) = (directory / DIRECTORY).iterdir()
     return found

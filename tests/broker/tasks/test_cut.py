@@ -65,6 +65,14 @@ async def test_a_cut_at_the_end_does_nothing() -> None:
     assert not parts.fs.is_dir("/store/cut")
 
 
+async def test_an_empty_log_needs_no_cut() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    cutter = LogCutter(fs, "/store", store, Flusher(store, GroupCommit(), BrokerOptions(), settled))
+    await cutter.cut(4096)
+    assert store.log.raw_end == 0
+
+
 async def test_sends_that_wait_for_bytes_which_are_cut_fail() -> None:
     parts = Parts()
     answers: dict[str, bool] = {}

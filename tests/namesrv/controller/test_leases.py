@@ -6,7 +6,7 @@ from remoting.net.call import call
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers.controller import MasterHeader
 from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader
-from remoting.protocol.requests.controller import CONTROLLER_HEARTBEAT
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 from tests.namesrv.controller.controllers import CLUSTER, NAME, StandIn, code_of, open_controllers, open_stand_in
 
 TIMEOUT_MS = 1_000
@@ -16,7 +16,7 @@ async def beat(broker: StandIn, at: str, timeout_ms: int = TIMEOUT_MS) -> Master
     header = BrokerHeartbeatRequestHeader(
         CLUSTER, broker.addr, NAME, broker.broker_id, heartbeat_timeout_mills=timeout_ms
     )
-    return (await call(broker.at(at), CONTROLLER_HEARTBEAT, header)).header()
+    return (await call(broker.at(at), BROKER_HEARTBEAT, header)).header()
 
 
 async def test_a_heartbeat_is_answered_with_the_master() -> None:

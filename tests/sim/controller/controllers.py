@@ -124,13 +124,14 @@ class Controller(Process):
         self._is_answering = False
         self._answer()
 
-    def gone(self, key: Key, caller: Caller) -> None:
-        """A connection closed, and its broker's port refuses connections."""
+    def closed(self, key: Key, caller: Caller, broker: Process) -> None:
+        """A connection ended: see whether the broker's port refuses another one."""
         channel: Any = caller
-        row = self.view.liveness.get(key)
-        if row is not None and row.connection is channel:
-            self.view.liveness.forget(key)
-            self._elections.look_without(key)
+        elections = self._elections
+        elections.begin_examination(key)
+        self.later(
+            0.02 * self._agreed.random.random(), lambda: elections.examined(key, channel, is_dead=not broker.alive)
+        )
 
     # The administrator.
 

@@ -12,6 +12,7 @@ from tests.sim.controller.network import Connection, End
 from tests.sim.scheduler import Event
 
 TERMS = SwitchTerms(heartbeat_s=1.0, timeout_s=4.0)
+CHUNK_BYTES = 20
 TICK_S = 0.5
 FILE_BYTES = 1 << 20
 
@@ -79,7 +80,7 @@ class Serving:
         """Send what is there."""
         link, log = self._link, self._owner.disk.log
         data = link.take_output()
-        while (found := link.next_range(self._owner.now, 20)) is not None:
+        while (found := link.next_range(self._owner.now, CHUNK_BYTES)) is not None:
             data += found.header + log[found.offset : found.offset + found.size]
         self._end.send(data)
 

@@ -36,11 +36,11 @@ from remoting.protocol.requests.controller import (
     CONTROLLER_ELECT_MASTER,
     CONTROLLER_GET_NEXT_BROKER_ID,
     CONTROLLER_GET_REPLICA_INFO,
-    CONTROLLER_HEARTBEAT,
     CONTROLLER_REGISTER_BROKER,
 )
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 from remoting.protocol.requests.request import Answer
-from tests.sim.controller.controllers import CLUSTER, NAME, TIMEOUT_MS, Caller, Controller
+from tests.sim.controller.controllers import CLUSTER, NAME, TIMEOUT_MS, Caller
 
 if TYPE_CHECKING:
     from tests.sim.controller.broker import Broker
@@ -140,7 +140,7 @@ class Member:
             CLUSTER, broker.addr, NAME, self._me, broker.disk.last_epoch, broker.safe_end,
             heartbeat_timeout_mills=TIMEOUT_MS, election_priority=broker.priority, is_electable=not broker.is_learner,
         )  # fmt: skip
-        self._call(CONTROLLER_HEARTBEAT, header, lambda answer: self._beat_answered(answer, sent_at))
+        self._call(BROKER_HEARTBEAT, header, lambda answer: self._beat_answered(answer, sent_at))
 
     def _beat_answered(self, answer: Answer[Any, Any] | None, sent_at: float) -> None:
         if answer is None or answer.code != ResponseCode.SUCCESS:
@@ -256,9 +256,4 @@ class Member:
             return
         key = (NAME, broker.disk.kept.broker_id)
         for controller, caller in zip(broker.controllers, self._callers, strict=True):
-            broker.network.carry(broker, controller, partial(_look, broker, controller, key, caller))
-
-
-def _look(broker: "Broker", controller: Controller, key: tuple[str, int], caller: Caller) -> None:
-    if not broker.alive:
-        controller.gone(key, caller)
+            broker.network.carry(broker, controller, partial(controller.closed, key, caller, broker))

@@ -19,6 +19,8 @@ from tests.sim.controller.world import World
 BLOCK = 25
 IN_CI = 300
 NIGHTLY = 10_000
+# A history in which a master comes back before the Controllers notice.
+RESTARTS = 16
 SEED = "SKYLARK_CONTROLLER_SEED"
 
 
@@ -75,9 +77,8 @@ def test_a_restarted_master_that_goes_on_would_be_noticed(monkeypatch: pytest.Mo
         return told(decisions, news)
 
     monkeypatch.setattr(Decisions, "told", go_on)
-    with pytest.raises(AssertionError, match=r"a second time|began at"):
-        for seed in range(BLOCK):
-            World(seed).run()
+    with pytest.raises(AssertionError, match=r"a second time"):
+        World(RESTARTS).run()
 
 
 def test_a_master_from_anywhere_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +86,7 @@ def test_a_master_from_anywhere_would_be_noticed(monkeypatch: pytest.MonkeyPatch
         return next((each.broker_id for each in candidates), None)
 
     monkeypatch.setattr("namesrv.controller.replicas.elect", any_of)
-    with pytest.raises(AssertionError, match="lacks"):
+    with pytest.raises(AssertionError, match=r"lacks|acknowledges"):
         for seed in range(BLOCK):
             World(seed).run()
 

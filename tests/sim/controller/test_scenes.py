@@ -19,7 +19,7 @@ ORDERS = list(permutations(range(3)))
 def a_set(size: int, *, unclean: bool = False) -> World:
     """A set that works, with some messages."""
     world = World(1, unclean=unclean, size=size)
-    world.network.heal()
+    world.calm()
     world.begin()
     world.settle()
     wait(world, 5)

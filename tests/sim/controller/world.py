@@ -18,7 +18,8 @@ from tests.sim.controller.controllers import TIMEOUT_MS, Controller, Controllers
 from tests.sim.controller.network import Network
 from tests.sim.scheduler import Scheduler
 
-TROUBLE_S = 25.0
+TROUBLE_S = 20.0
+REST_S = 8.0
 # Longer than a new Controller waits, a silent link lives and a member lags before it leaves, together.
 PEACE_S = 30.0
 
@@ -76,15 +77,25 @@ class World:
     def run(self) -> None:
         scheduler, random = self.scheduler, self.random
         self.begin()
-        step_s = random.choice((0.5, 1.5, 3.0))
-        scheduler.run_until(random.choice((0.5, 3.0, 3.0)))
+        step_s, rests = random.choice((0.5, 1.0, 2.0)), random.choice((0.1, 0.5, 0.8))
         while scheduler.now < TROUBLE_S:
+            if random.random() < rests:
+                self._rest()
             # What happens at once is worse than what happens one after another.
-            scheduler.run_until(scheduler.now + (0.05 if random.random() < 0.25 else step_s * 2 * random.random()))
+            scheduler.run_until(scheduler.now + (0.05 if random.random() < 0.4 else step_s * 2 * random.random()))
             random.choices(self._faults, self._weights)[0](self._victim())
         self.note("peace")
         self.make_peace()
         self.settle()
+
+    def _rest(self) -> None:
+        """Trouble is worst for a set that works."""
+        until = self.scheduler.now + REST_S
+        while self.scheduler.now < until:
+            known, master = self.controllers.known, self.master()
+            if known and master and master.leads and len(known.sync_state_set) >= min(2, len(self.brokers)):
+                return
+            self.scheduler.run_until(self.scheduler.now + 0.3)
 
     def begin(self) -> None:
         scheduler, random = self.scheduler, self.random
@@ -195,7 +206,7 @@ class World:
             broker.frozen_until = self.scheduler.now + seconds
 
     def _cut(self, ones: list[str], others: list[str], why: str) -> None:
-        seconds = self.random.uniform(0.2, 7.0)
+        seconds = self.random.choice((1.0, 3.0, 7.0)) * self.random.uniform(0.2, 1.0)
         direction = self.random.choice(("both", "both", "there", "back"))
         self.note(f"{why} for {seconds:.1f}, {direction}")
         for one in ones:
@@ -292,9 +303,13 @@ class World:
 
     # The end.
 
-    def make_peace(self) -> None:
+    def calm(self) -> None:
+        """The network is good, and clients are slow enough for slaves to be level at times."""
         self._sends_s = 2.0
         self.network.heal()
+
+    def make_peace(self) -> None:
+        self.calm()
         self.controllers.heal()
         for broker in self.brokers:
             broker.frozen_until = 0.0

@@ -100,9 +100,22 @@ async def test_a_slave_leads_though_its_masters_last_epochs_did_not_arrive() -> 
     assert list(slave.epochs.now) == [Epoch(1, 0), Epoch(4, end)]
 
 
-async def test_logs_without_a_common_epoch_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_log_that_only_a_deposed_master_wrote_is_saved_and_replaced() -> None:
+    network, its_master, slave = Wires(), Member(), Member()
+    await slave.lead(1, 3)
+    await its_master.lead(2, 3)
+    async with its_master.serving(network) as target, slave.following(target, network.open):
+        await until(lambda: slave.cuts == [0] and level(slave, its_master), "the master's log")
+    assert_same(slave.store, its_master.store)
+    assert list(slave.epochs.now) == [Epoch(2, 0)]
+
+
+async def test_a_log_that_may_have_something_in_common_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     network, its_master, slave = Wires(), Member(), Member()
     await its_master.lead(1, 3)
+    await its_master.lead(3, 3)
+    # As when the files of the first one were deleted.
+    its_master.epochs.now.forget_before(its_master.store.log.end)
     await slave.lead(2, 3)
     before = slave.store.log.end
     async with its_master.serving(network) as target, slave.following(target, network.open) as following:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from broker.replication.replica import Replica
 from broker.store.cut.cut import Cut
 from broker.store.store import MessageStore
-from mqcommon.errors import DiskFull, StoreError
+from mqcommon.errors import DiskFull, ReplicationRefused
 from tests.broker.replication.test_replica import build_all, feed, log_bytes, master, restart
 from tests.broker.store.cut.support import (
     assert_alike,
@@ -101,7 +101,7 @@ def test_it_is_cut_only_between_messages(where: str) -> None:
     slave, replica = slave_of(its_master, its_master.log.end, fs)
     build_all(replica)
     start = {"before": -1, "after": slave.log.end + 1, "within a record": boundaries(its_master)[20] + 5}[where]
-    with pytest.raises(StoreError, match="cannot be cut at"):
+    with pytest.raises(ReplicationRefused, match="broker resyncSlave /store"):
         cut_at(fs, slave, start)
 
 

@@ -1,0 +1,151 @@
+"""The offsets of a stream, as Spark keeps them in the checkpoint. Pure.
+
+They are a flat dict: ``{"v": 1, "cluster": "DefaultCluster", "topic|broker|queue": 42}``; 42 is the next one to read.
+A queue that a stream finds later has no start in the offsets before. So the first offsets that name it also have
+``"topic|broker|queue|from"``, where it begins: a micro-batch that is run again reads the same messages. So does the
+first one, since its end has ``"first": true`` and all beginnings: Spark does not keep where a query started.
+Topics and brokers may contain ``|``; it is written ``%7C``.
+
+Invariant (property-tested): whatever is taken in each micro-batch, each message of a queue is in exactly one of them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mqcommon.errors import UserError
+from mqcommon.message.queue import MessageQueue
+from spark_connector.offsets import LostRange, OffsetRange, QueueBounds
+
+VERSION = 1
+_REMEDY = "use another checkpointLocation to start a new query"
+
+Offsets = Mapping[MessageQueue, int]
+
+
+@dataclass(frozen=True)
+class StreamOffsets:
+    """Up to where each queue is read; ``began``: where the queues that are new in these offsets start.
+
+    ``is_first``: they are the end of the first micro-batch, in which all queues are new.
+    """
+
+    cluster: str
+    at: Offsets
+    began: Offsets = field(default_factory=dict)
+    is_first: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As Spark keeps it. Spark compares texts, so the order of queues is always the same."""
+        found: dict[str, Any] = {"v": VERSION, "cluster": self.cluster}
+        if self.is_first:
+            found["first"] = True
+        for queue in sorted(self.at):
+            found[_key(queue)] = self.at[queue]
+        for queue in sorted(self.began):
+            found[f"{_key(queue)}|from"] = self.began[queue]
+        return found
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> "StreamOffsets":
+        """UserError when another source, or a newer version of this one, has written them."""
+        version = found.get("v")
+        if isinstance(version, int) and version > VERSION:
+            raise UserError(
+                f"the offsets in the checkpoint have version {version}, this Skylark knows {VERSION}; use the Skylark"
+                " that wrote them, or a newer one"
+            )
+        at: dict[MessageQueue, int] = {}
+        began: dict[MessageQueue, int] = {}
+        try:
+            if version != VERSION:
+                raise ValueError
+            for key, offset in found.items():
+                if "|" in key:
+                    topic, broker, queue_id, *rest = key.split("|")
+                    into = began if rest == ["from"] else at
+                    into[MessageQueue(_plain(topic), _plain(broker), int(queue_id))] = int(offset)
+            return cls(str(found["cluster"]), at, began, found.get("first") is True)
+        except (KeyError, TypeError, ValueError):
+            raise UserError(
+                f"the offsets in the checkpoint were not written by this source ({str(dict(found))[:200]}); {_REMEDY}"
+            ) from None
+
+
+def waiting(start: Offsets, seen: Mapping[MessageQueue, QueueBounds]) -> dict[MessageQueue, int]:
+    """How many messages wait in each queue; those of a queue that is not in ``start`` wait from its minimum on."""
+    return {queue: max(high - max(start.get(queue, low), low), 0) for queue, (low, high) in seen.items()}
+
+
+def advanced(start: StreamOffsets, seen: Mapping[MessageQueue, QueueBounds], taken: Offsets) -> StreamOffsets:
+    """The offsets after ``taken`` messages of each queue. Queues that are not in ``seen`` stay where they are.
+
+    Messages before a queue's minimum are passed: its task finds that they are lost. So is a queue that is shorter than
+    it was; the query then goes on at its end.
+    """
+    at, began = dict(start.at), {}
+    for queue, (low, high) in seen.items():
+        if queue not in at:
+            began[queue] = low
+        at[queue] = min(max(start.at.get(queue, low), low) + taken.get(queue, 0), high)
+    return StreamOffsets(start.cluster, at, began) if at != start.at else start
+
+
+def first_end(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
+    """``end`` as the end of the first micro-batch, which ``start`` is the beginning of."""
+    return replace(end, began={**start.at, **end.began}, is_first=True)
+
+
+def between(start: StreamOffsets, end: StreamOffsets) -> tuple[list[OffsetRange], list[LostRange]]:
+    """The ranges of a micro-batch, and what is missing at the ends of queues."""
+    ranges: list[OffsetRange] = []
+    lost: list[LostRange] = []
+    for queue, stop in end.at.items():
+        first = end.began.get(queue, stop)
+        if not end.is_first:
+            first = start.at.get(queue, first)
+        if first < stop:
+            ranges.append(OffsetRange(queue, first, stop))
+        elif first > stop:
+            lost.append(LostRange(queue, stop, first, f"missing: the queue ends at {stop}, before the start"))
+    return ranges, lost
+
+
+def check_cluster(start: StreamOffsets, clusters: Iterable[str], queues: Iterable[MessageQueue]) -> None:
+    """Raise UserError when ``start`` is from another cluster than the one that has ``queues``."""
+    here, there = set(clusters), set(filter(None, start.cluster.split(",")))
+    if here and there and not here & there:
+        raise UserError(
+            f"the checkpoint is from cluster {start.cluster}, and the NameServers have {', '.join(sorted(here))};"
+            f" give the NameServers of {start.cluster}, or {_REMEDY}"
+        )
+    brokers = {queue.broker_name for queue in queues}
+    before = {queue.broker_name for queue in start.at}
+    if brokers and before and not brokers & before:
+        raise UserError(
+            f"the checkpoint is from another cluster: it has offsets of brokers {', '.join(sorted(before))}, and the"
+            f" topic is on {', '.join(sorted(brokers))}; give the NameServers of that cluster, or {_REMEDY}"
+        )
+
+
+def check_chosen(start: StreamOffsets, is_chosen: Callable[[MessageQueue], bool]) -> None:
+    """Raise UserError when ``start`` has queues that the options do not choose."""
+    others = sorted(queue for queue in start.at if not is_chosen(queue))
+    if others:
+        names = ", ".join(f"{topic} {broker} {queue}" for topic, broker, queue in others)
+        raise UserError(
+            f"the checkpoint has offsets of queues that the options do not choose: {names}; choose them, too,"
+            f" or {_REMEDY}"
+        )
+
+
+def _key(queue: MessageQueue) -> str:
+    return f"{_escaped(queue.topic)}|{_escaped(queue.broker_name)}|{queue.queue_id}"
+
+
+def _escaped(name: str) -> str:
+    return name.replace("%", "%25").replace("|", "%7C")
+
+
+def _plain(name: str) -> str:
+    return name.replace("%7C", "|").replace("%25", "%")

@@ -1,0 +1,82 @@
+"""A topic that is read as a stream while query, workers and broker are killed: each message arrives once."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pyarrow.parquet as pq
+import pytest
+import trio
+
+from remoting.protocol.bodies.topic import TopicConfig
+from sdk import Producer
+from tests.e2e.spark_job import POLL_S, Job, bodies, count
+from tests.support.cluster import Cluster, make_topic, running
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
+
+SOURCE, TARGET = "source", "target"
+MESSAGES = 40_000
+TIMEOUT_S = 900
+
+
+def committed(files: Path) -> list[Path]:
+    """The files that Spark counts: those of killed tasks are in the directory, too. Each tenth list has all so far."""
+    lists = {int(one.stem): one for one in (files / "_spark_metadata").glob("[0-9]*")}
+    first = max((number for number, one in lists.items() if one.suffix), default=0)
+    lines = [line for number in sorted(lists) if number >= first for line in lists[number].read_text().splitlines()[1:]]
+    return [Path(json.loads(line)["path"].removeprefix("file://")) for line in lines]
+
+
+async def written(cluster: Cluster, target: str) -> list[bytes]:
+    if target == TARGET:
+        return await bodies(cluster, target)
+    return [body for file in committed(Path(target)) for body in pq.read_table(file)["body"].to_pylist()]
+
+
+async def progress(cluster: Cluster, target: str) -> int:
+    """About how much is written."""
+    if target == TARGET:
+        return await count(cluster, target)
+    return sum(pq.read_metadata(file).num_rows for file in committed(Path(target)))
+
+
+@pytest.mark.parametrize("kills", [3, 20])
+@pytest.mark.parametrize("is_topic", [True, False], ids=["topic", "parquet"])
+async def test_each_message_arrives_once_whatever_is_killed(
+    kills: int, is_topic: bool, seed: int, tmp_path: Path
+) -> None:
+    random = Random(seed)
+    target = TARGET if is_topic else str(tmp_path / "files")
+    async with running(tmp_path, options=()) as cluster:
+        for topic in (SOURCE, TARGET):
+            await make_topic(cluster, TopicConfig(topic, 4, 4))
+        async with Producer(cluster.nameserver) as producer:
+            await producer.send_many(SOURCE, [b"%d" % number for number in range(MESSAGES)])
+        job = Job(tmp_path, "spark_stream_job", cluster.nameserver, SOURCE, target, str(tmp_path / "checkpoint"))
+        try:
+            for number in range(kills):
+                wanted = MESSAGES * (number + 1) // (kills + 1) - random.randrange(1000)
+
+                async def has_some(wanted: int = wanted) -> bool:
+                    await trio.sleep(random.uniform(0, POLL_S))
+                    return job.ended_well or await progress(cluster, target) >= wanted
+
+                await until(has_some, f"{wanted} messages are written", TIMEOUT_S)
+                if number % 3 == 0:
+                    job.kill_and_start()
+                elif number % 3 == 1:
+                    job.kill_a_worker(random)
+                else:
+                    cluster.brokers[0].kill()
+                    cluster.brokers[0].start()
+                    await until(cluster.brokers[0].ready, "the broker is back")
+            await until(lambda: job.ended_well, "the job ends", TIMEOUT_S)
+            if await progress(cluster, target) < MESSAGES:  # the broker was away when the last run began
+                job.kill_and_start()
+                await until(lambda: job.ended_well, "the job ends", TIMEOUT_S)
+        finally:
+            await trio.to_thread.run_sync(job.kill)
+        assert Counter(await written(cluster, target)) == Counter(b"%d" % number for number in range(MESSAGES))

@@ -1,0 +1,51 @@
+"""The Spark session of the tests that need one, and how they call it from trio.
+
+The fixture `spark` is imported by the conftest.py of packages with such tests. The JVM is started once in a process.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import trio
+from pyspark.sql import SparkSession
+
+from spark_connector import register
+from tests.tidy.tree import ROOT
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """A session whose workers run this Python and find this tree."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("PYSPARK_PYTHON", sys.executable)
+    patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
+    conf = {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.driver.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    session: SparkSession = SparkSession.builder.config(map=conf).getOrCreate()
+    register(session)
+    yield session
+    session.stop()
+    patch.undo()
+
+
+async def in_thread(spark: SparkSession, function: Callable[[], Any]) -> Any:
+    """Run ``function``; writers find the format in the session of their thread only."""
+
+    def run() -> Any:
+        assert spark._jvm is not None
+        spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)
+        return function()
+
+    return await trio.to_thread.run_sync(run)
