@@ -1,5 +1,6 @@
 """A set in Controller mode whose links go through the test, and what its readers may have seen."""
 
+import re
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -58,6 +59,11 @@ class LinkedSet(ControllerSet):
 
     def links_of(self, broker: Daemon) -> list[Link]:
         return self.to_controllers[self.brokers.index(broker)]
+
+    def asks_through_links(self, broker: Daemon) -> bool:
+        """Whether its leader is one of its links: the Controllers know each other by their own addresses."""
+        leaders = re.findall(rb"Controller (\S+) leads", broker.logged)
+        return bool(leaders) and leaders[-1].decode() in {link.addr for link in self.links_of(broker)}
 
     def slaves_link_of(self, broker: Daemon) -> Link:
         return self.to_slaves[self.brokers.index(broker)]

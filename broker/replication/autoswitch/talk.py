@@ -24,9 +24,9 @@ from remoting.protocol.requests.controller import (
     CONTROLLER_ALTER_SYNC_STATE_SET,
     CONTROLLER_ELECT_MASTER,
     CONTROLLER_GET_REPLICA_INFO,
-    CONTROLLER_HEARTBEAT,
     CONTROLLER_REGISTER_BROKER,
 )
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 
 BEAT_TIMEOUT_MS = 1_000
 # So begins the text of a Skylark Controller that grants no lease.
@@ -104,7 +104,7 @@ class Talk:
             options.controller_heart_beat_timeout_mills, options.broker_election_priority, not options.async_learner,
         )  # fmt: skip
         try:
-            answer = await call(Remote(self._client, addr, BEAT_TIMEOUT_MS), CONTROLLER_HEARTBEAT, header)
+            answer = await call(Remote(self._client, addr, BEAT_TIMEOUT_MS), BROKER_HEARTBEAT, header)
         except RequestTimeout:
             # The connection may be dead without an error.
             self._client.close_connection(addr, "no answer in time")
