@@ -1,6 +1,8 @@
 """A set in Controller mode whose links go through the test, and what its readers may have seen."""
 
+import re
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -58,6 +60,11 @@ class LinkedSet(ControllerSet):
     def links_of(self, broker: Daemon) -> list[Link]:
         return self.to_controllers[self.brokers.index(broker)]
 
+    def asks_through_links(self, broker: Daemon) -> bool:
+        """Whether its leader is one of its links: the Controllers know each other by their own addresses."""
+        leaders = re.findall(rb"Controller (\S+) leads", broker.logged)
+        return bool(leaders) and leaders[-1].decode() in {link.addr for link in self.links_of(broker)}
+
     def slaves_link_of(self, broker: Daemon) -> Link:
         return self.to_slaves[self.brokers.index(broker)]
 
@@ -113,6 +120,11 @@ class Switching:
         self.admin = admin
         self.load = load
         self.readers = readers
+
+    def say_failures(self) -> None:
+        """Why sends failed: there is time for all of them only while the machine is not too busy."""
+        for text, count in Counter(str(error) for error in self.load.failures).most_common(5):
+            sys.stdout.write(f"{count} sends failed: {text}\n")
 
     async def check(self) -> None:
         """After the load: nothing acknowledged is lost, all logs are equal, and readers saw nothing else."""
@@ -182,7 +194,10 @@ async def switching(home: Path, options: Sequence[str] = NOTHING_LOST) -> AsyncI
                 async with trio.open_nursery() as senders:
                     for sender in range(SENDERS):
                         senders.start_soon(made.load.send, sender)
-                    yield made
+                    try:
+                        yield made
+                    finally:
+                        made.say_failures()
                     made.load.stopping = True
                 await made.check()
                 reading.cancel_scope.cancel()

@@ -42,6 +42,10 @@ async def frozen(now: Switching, master: Daemon) -> None:
 
 
 async def cut_from_controllers(now: Switching, master: Daemon) -> None:
+    if not now.at.asks_through_links(master):
+        # It was cut off before, and since then asks a Controller at an address of which others told.
+        await killed(now, master)
+        return
     for link in now.at.links_of(master):
         link.cut()
     try:

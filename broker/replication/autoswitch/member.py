@@ -49,6 +49,8 @@ LOG_S = 60.0
 # Different reasons that are logged in that time.
 REASONS = 5
 CONTROLLERS = "Controllers"
+# Stands for the leader when the others named an address of it that controllerAddr does not have.
+UNLISTED = ""
 
 
 class Membership(Part):
@@ -90,7 +92,7 @@ class Membership(Part):
         self._decisions: Decisions | None = None
         self._last: Told | None = None
         self._look = Signal()
-        self._beats = {addr: Signal() for addr in options.controller_addrs}
+        self._beats = {addr: Signal() for addr in (*options.controller_addrs, UNLISTED)}
         self._decided = Signal()
         self._role_changed = Signal()
         self._leased = Signal()
@@ -126,7 +128,7 @@ class Membership(Part):
                 nursery.start_soon(self._carry_out)
                 nursery.start_soon(self._watch_lease)
                 nursery.start_soon(self.leading.run)
-                for addr in self._options.controller_addrs:
+                for addr in self._beats:
                     nursery.start_soon(self._keep_alive, talk, addr)
 
     def look_soon(self) -> None:
@@ -251,7 +253,8 @@ class Membership(Part):
         interval_s = self._options.broker_heartbeat_interval / 1000
         await self.enrolled.wait()
         while True:
-            await self._beat(talk, addr)
+            leader = talk.controllers.leader
+            await self._beat(talk, addr if addr != UNLISTED else "" if leader in self._beats else leader)
             is_fresh = self._leading_decision is None or self._lease.holds(trio.current_time() + interval_s)
             with trio.move_on_after(interval_s if is_fresh else min(interval_s, URGENT_BEAT_S)):
                 await self._beats[addr].wait()

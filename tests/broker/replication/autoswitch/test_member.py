@@ -97,8 +97,11 @@ class Cluster:
         files.mkdirs("/store")
         settings = BrokerOptions(
             broker_cluster_name=CLUSTER, broker_name=NAME, enable_controller_mode=True, broker_heartbeat_interval=100,
-            controller_addr=";".join(self.controllers.addrs.values()),
-            **{"controller_heart_beat_timeout_mills": 60_000, **options},
+            **{
+                "controller_addr": ";".join(self.controllers.addrs.values()),
+                "controller_heart_beat_timeout_mills": 60_000,
+                **options,
+            },
         )  # fmt: skip
         role, elected, known = RoleMachine(UNKNOWN_ID), Elected(trio.current_time), KnownMaster()
         identity = Identity(CLUSTER, NAME, UNKNOWN_ID, "", "")
@@ -149,6 +152,14 @@ async def test_the_first_broker_leads_and_the_second_follows() -> None:
         assert one.epochs.last == 1
         assert (one.role.now.broker_id, two.role.now.broker_id) == (0, 2)
         assert one.elected.set_size == 2
+
+
+async def test_a_leader_that_controller_addr_does_not_list_gives_a_lease_too() -> None:
+    async with cluster("n0", "n1", "n2") as brokers:
+        leader = await brokers.controllers.leader()
+        other = next(addr for name, addr in brokers.controllers.addrs.items() if name != leader)
+        one = await brokers.start(controller_addr=other)
+        await until(lambda: one.leads and one.elected.is_leased, "it leads and may accept messages")
 
 
 async def test_a_slave_takes_over_when_the_master_is_killed_which_then_follows_it() -> None:
