@@ -253,11 +253,14 @@ class Membership(Part):
         interval_s = self._options.broker_heartbeat_interval / 1000
         await self.enrolled.wait()
         while True:
-            leader = talk.controllers.leader
-            await self._beat(talk, addr if addr != UNLISTED else "" if leader in self._beats else leader)
+            await self._beat(talk, addr if addr != UNLISTED else self._unlisted_leader(talk))
             is_fresh = self._leading_decision is None or self._lease.holds(trio.current_time() + interval_s)
             with trio.move_on_after(interval_s if is_fresh else min(interval_s, URGENT_BEAT_S)):
                 await self._beats[addr].wait()
+
+    def _unlisted_leader(self, talk: Talk) -> str:
+        leader = talk.controllers.leader
+        return "" if leader in self._beats else leader
 
     async def _beat(self, talk: Talk, addr: str) -> bool:
         """Send a heartbeat to a Controller; whether it answered as the leader."""

@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -80,8 +80,8 @@ async def serving_master(master: SkylarkMaster, port: int = 0) -> AsyncIterator[
 class Slave:
     meta: MetadataDir
     known: KnownMaster
-    sync: SlaveSync
     log_end: int = 0
+    sync: SlaveSync = field(init=False)
 
     def follow(self, addr: str, by: str = "ns") -> None:
         self.known.reported(by, MasterAddress(addr, "127.0.0.1:1"))
@@ -92,7 +92,8 @@ async def slave(online: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     meta, known = MetadataDir(options(broker_id=1, broker_role="SLAVE")), KnownMaster()
     persister = Persister(meta.metadata, meta.options)
     meta.journal.on_append = persister.appended
-    copied = Slave(meta, known, SlaveSync(known, meta.metadata, persister, lambda: copied.log_end, online))
+    copied = Slave(meta, known)
+    copied.sync = SlaveSync(known, meta.metadata, persister, lambda: copied.log_end, online)
     known.on_change.append(copied.sync.master_moved)
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
