@@ -385,8 +385,7 @@ async def test_large_tables_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> No
     master.server = Server(handlers, limits=ServerLimits(max_frame_bytes=limit))
     monkeypatch.setattr("broker.handlers.offsets.PAGE_OFFSETS", 500)
     for number in range(1_500):
-        name = f"T{number}".ljust(120, "x")
-        master.meta.topics.put(TopicConfig(name, 4, 4))
+        master.meta.topics.put(TopicConfig(name := f"T{number}".ljust(120, "x"), 4, 4))
         master.meta.groups.put(SubscriptionGroupConfig(f"g{number}"))
         for queue_id in range(4):
             master.meta.offsets.commit("g", name, queue_id, number)
