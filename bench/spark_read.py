@@ -29,10 +29,10 @@ from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Message
 from sdk.blocking import Admin, Producer, PullConsumer
 from spark_connector import register
-from spark_connector.batch_reader import decode_buffer
 from spark_connector.offsets import OffsetRange
-from spark_connector.options import ReadOptions
-from spark_connector.pulling import Buffer
+from spark_connector.options.read import ReadOptions
+from spark_connector.reading.batch_reader import decode_buffer
+from spark_connector.reading.pulling import Buffer
 from spark_connector.schema import arrow_schema, spark_schema
 
 CORES = 2

@@ -57,6 +57,11 @@ def check_flag(name: str, value: object) -> None:
         raise wrong_type(name, "True or False", value)
 
 
+def as_long(value: int) -> int:
+    """``value``, or the nearest number that fits into 64 bits."""
+    return max(-LONG_MAX - 1, min(value, LONG_MAX))
+
+
 def check_int(name: str, value: object, least: int = -LONG_MAX - 1, most: int = LONG_MAX) -> None:
     """``value`` must be an int from ``least`` to ``most``."""
     if not isinstance(value, int) or isinstance(value, bool):

@@ -11,6 +11,7 @@ SkylarkError
 │   ├── ConnectFailed         nothing listens there, or not in time
 │   │   └── WrongBroker       another broker listens there
 │   ├── NoNameServer          none of the NameServers answers
+│   ├── NoController          no Controller leads the group, or answers
 │   ├── ConnectionLost        closed while the request was in flight
 │   ├── RequestTimeout        no answer before the deadline
 │   ├── FrameTooLarge         longer than peers accept: nothing was sent

@@ -2,7 +2,7 @@
 
 It depends on nothing else, so it stays the same when brokers and queues are added, and in every job: the upper 19 bits
 are from the CRC-32 of the broker's name, the lower 12 are the id. Two names may have equal upper bits; a job that reads
-both is refused when it is planned (choosing.py).
+both is refused when it is planned (reading/choosing.py).
 """
 
 import zlib

@@ -16,16 +16,16 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from mqcommon.errors import SkylarkError, UserError
-from spark_connector.batch_reader import PushDownReader, RocketMQBatchReader
 from spark_connector.landing import pack
 from spark_connector.one_line import one_line
-from spark_connector.options import ReadOptions
+from spark_connector.options.read import ReadOptions
+from spark_connector.options.stream import only_of_streams
+from spark_connector.options.write import WriteOptions
+from spark_connector.reading.batch_reader import PushDownReader, RocketMQBatchReader
 from spark_connector.schema import spark_schema
-from spark_connector.store_reader import PushDownStoreReader, StoreReader
-from spark_connector.stream_options import only_of_streams
-from spark_connector.stream_reader import RefusedStreamReader, RocketMQStreamReader
-from spark_connector.write_options import WriteOptions
-from spark_connector.writer import RocketMQBatchWriter, RocketMQStreamWriter
+from spark_connector.store.reader import PushDownStoreReader, StoreReader
+from spark_connector.stream.reader import RefusedStreamReader, RocketMQStreamReader
+from spark_connector.writing.writer import RocketMQBatchWriter, RocketMQStreamWriter
 
 _PROBE = """
 import sys, importlib.util as util
@@ -66,7 +66,7 @@ class RocketMQDataSource(DataSource):
         try:
             options = ReadOptions.of_stream(self.options)
             if hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
-                from spark_connector.admitting_reader import AdmittingStreamReader
+                from spark_connector.stream.admitting_reader import AdmittingStreamReader
 
                 return AdmittingStreamReader(options, schema)
             if options.has_limits:

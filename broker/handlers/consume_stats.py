@@ -12,6 +12,7 @@ from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from broker.part import Part
 from broker.store.store import MessageStore
+from mqcommon.arguments import as_long
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
 from mqcommon.message.queue import MessageQueue
@@ -111,6 +112,9 @@ class ConsumeStatsHandlers(Part):
                 answer.total_inflight_diff += sum(row.pull_offset - row.consumer_offset for row in rows)
                 found.append(stats)
             answer.consume_stats_list.append({group: found})
+        # Groups may have committed any offset, and the body has no larger numbers.
+        answer.total_diff = as_long(answer.total_diff)
+        answer.total_inflight_diff = as_long(answer.total_inflight_diff)
         return (yield from answer_steps(GET_BROKER_CONSUME_STATS, request, answer, channel.max_frame_bytes))
 
     def time_span(self, channel: Channel, request: Command) -> Steps[Command]:

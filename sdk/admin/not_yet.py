@@ -3,7 +3,7 @@
 _NAMES = """
     addBroker checkRocksdbCqWriteProgress consumer
     DecodeMessageId dumpCompactionLog exportConfigs exportMetadataInRocksDB exportMetrics exportPopRecord
-    getBrokerEpoch getColdDataFlowCtrInfo
+    getColdDataFlowCtrInfo
     remappingStaticTopic
     removeBroker removeColdDataFlowCtrGroupConfig rocksDBConfigToJson setCommitLogReadAheadMode
     updateColdDataFlowCtrGroupConfig

@@ -11,7 +11,6 @@ from typing import Protocol
 from mqcommon.message.message import Message, MessageExt
 from mqcommon.message.own_key import OwnKeyMessage
 from mqcommon.message.queue import MessageQueue
-from spark_connector.connection_options import ConnectionOptions
 from spark_connector.jobs.copying import (
     ORIGIN,
     Digest,
@@ -22,6 +21,7 @@ from spark_connector.jobs.copying import (
     goes_on_at,
     origin_of,
 )
+from spark_connector.options.connection import ConnectionOptions
 
 GROUP = "spark-copy-topic"
 

@@ -14,10 +14,10 @@ import click
 from mqcommon.atomic import write_atomic
 from mqcommon.files import OsFiles
 from mqcommon.message.queue import MessageQueue
-from spark_connector.connection_options import ConnectionOptions
 from spark_connector.jobs.copy_queue import GROUP, run_copy
 from spark_connector.jobs.copying import QueueCopy, QueueResult, pair, plan_text, read_plan
 from spark_connector.jobs.session import session
+from spark_connector.options.connection import ConnectionOptions
 
 PLAN = "plan.json"
 

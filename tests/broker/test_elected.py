@@ -64,7 +64,7 @@ async def elected_broker(
     elected, cores = Elected(trio.current_time), list[Core]()
     elected.lease_until = trio.current_time() + HELD_MS
 
-    def make(*parts: Any) -> Core:
+    def make(*parts: Any, **_: Any) -> Core:
         cores.append(make_core(*parts, elected=elected))
         return cores[0]
 

@@ -8,10 +8,10 @@ import trio
 
 from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Producer
-from spark_connector.batch_reader import RocketMQBatchReader
-from spark_connector.options import ReadOptions
+from spark_connector.options.read import ReadOptions
+from spark_connector.reading.batch_reader import RocketMQBatchReader
 from spark_connector.schema import spark_schema
-from spark_connector.store_reader import StoreReader
+from spark_connector.store.reader import StoreReader
 from tests.e2e.load import Load
 from tests.support.cluster import Cluster, make_topic, running, until_route
 from tests.support.waiting import until

@@ -14,7 +14,7 @@ WORKER = """
 import sys
 zip_path = sys.argv[1]
 sys.path.insert(0, zip_path)
-import spark_connector.batch_reader, spark_connector.writer, pyspark_rocketmq
+import spark_connector.reading.batch_reader, spark_connector.writing.writer, pyspark_rocketmq
 from sdk.blocking import Admin, Client, Producer, PullConsumer
 import spark_connector.jobs.copy_topic
 ours = {name for name in sys.modules if name.split(".")[0] in sys.argv[2].split(",")}

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from mqcommon.errors import ConnectionLost, SendFailed
 from mqcommon.message.message import Message
-from spark_connector.once import Claim, Found, Rows
-from spark_connector.row_keys import name_in
+from spark_connector.writing.once import Claim, Found, Rows
+from spark_connector.writing.row_keys import name_in
 
 
 class Killed(BaseException):

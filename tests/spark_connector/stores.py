@@ -10,12 +10,12 @@ from typing import Any
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.files import OsFiles
 from mqcommon.message.queue import MessageQueue
-from spark_connector.batch_reader import decode_buffer
 from spark_connector.offsets import OffsetRange
-from spark_connector.options import ReadOptions
-from spark_connector.pulling import Buffer
+from spark_connector.options.read import ReadOptions
+from spark_connector.reading.batch_reader import decode_buffer
+from spark_connector.reading.pulling import Buffer
 from spark_connector.schema import arrow_schema, spark_schema
-from spark_connector.store_reader import StoreReader
+from spark_connector.store.reader import StoreReader
 from tests.broker.store.support import HOST
 from tests.support.clock import ManualClock
 

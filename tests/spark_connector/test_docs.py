@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from mqcommon.options import markdown_table
-from spark_connector.options import ReadOptions
+from spark_connector.options.read import ReadOptions
+from spark_connector.options.write import WriteOptions
 from spark_connector.schema import spark_schema
-from spark_connector.write_columns import COLUMN_TYPES
-from spark_connector.write_options import WriteOptions
+from spark_connector.writing.columns import COLUMN_TYPES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 

@@ -6,9 +6,9 @@ import pytest
 from pyspark import cloudpickle
 
 from mqcommon.errors import UserError
-from spark_connector.batch_reader import RocketMQBatchReader
 from spark_connector.landing import pack
-from spark_connector.options import ReadOptions
+from spark_connector.options.read import ReadOptions
+from spark_connector.reading.batch_reader import RocketMQBatchReader
 from spark_connector.schema import spark_schema
 from spark_connector.source import RocketMQDataSource, check_worker_python
 from spark_connector.version import VERSION
@@ -94,8 +94,8 @@ def test_another_python_is_told(tmp_path_factory: pytest.TempPathFactory, printe
 def test_decoding_imports_no_pandas() -> None:
     """pyarrow does when it is handed Python or numpy objects: 0.2 s in every new worker."""
     script = (
-        "import sys; from tests.spark_connector.test_decode import ALL, GOLDEN;"
-        "from spark_connector.decode import decode; from spark_connector.records import Records;"
+        "import sys; from tests.spark_connector.decoding.test_decode import ALL, GOLDEN;"
+        "from spark_connector.decoding.decode import decode; from spark_connector.decoding.records import Records;"
         "decode(Records(bytes.fromhex(GOLDEN) * 3), 'b', ALL);"
         "sys.exit('pandas' in sys.modules)"
     )

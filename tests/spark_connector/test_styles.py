@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mqcommon.message.message import MessageExt, decode_messages
-from spark_connector.decode import decode, has_tag
+from spark_connector.decoding.decode import decode, has_tag
+from spark_connector.decoding.records import Records
 from spark_connector.partition_numbers import partition_number
-from spark_connector.records import Records
 from spark_connector.schema import EXTERNALS, KAFKA, arrow_schema, spark_schema
 from tests.spark_connector.records import BUFFERS, Stored
 

@@ -19,7 +19,7 @@ MAY_IMPORT = {
 # Modules that may import more than their package may: a cluster in the test process of a user; the files of a store.
 MAY_IMPORT_MORE = {
     "sdk.testing.daemons": {"broker", "namesrv"},
-    **{f"spark_connector.store_{name}": {"broker"} for name in ("directory", "files", "queue", "rows", "runs", "scan")},
+    **{f"spark_connector.store.{name}": {"broker"} for name in ("directory", "files", "queue", "rows", "runs", "scan")},
 }
 # Inside of broker/: each folder, or file beside them, imports what stands before it only.
 BROKER_ORDER = (
@@ -44,6 +44,11 @@ BROKER_ORDER = (
 )
 # The same in broker/store: the three kinds of files, then what uses them.
 STORE_ORDER = ("log", "queue", "index", "", "check")
+# And in spark_connector.
+SPARK_ORDER = (
+    *("version", "one_line", "partition_numbers", "schema", "offsets", "decoding", "options", "landing"),
+    *("reading", "store", "stream", "writing", "source", "", "jobs"),
+)
 OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
 
 PURE = (
@@ -153,6 +158,11 @@ def test_no_import_runs_back_up_inside_of_the_broker() -> None:
 def test_no_import_runs_back_up_inside_of_the_store() -> None:
     found = [module for module in modules("broker/store") if module.name != "broker.store"]
     assert [name for module in found for name in backward(module, "broker.store", STORE_ORDER)] == []
+
+
+def test_no_import_runs_back_up_inside_of_the_spark_connector() -> None:
+    found = [module for module in modules("spark_connector") if module.name != "spark_connector"]
+    assert [name for module in found for name in backward(module, "spark_connector", SPARK_ORDER)] == []
 
 
 def test_pure_modules_are_pure() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from broker.handlers.consume_stats import NO_CORRECTION
+from mqcommon.arguments import LONG_MAX
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
@@ -95,3 +96,13 @@ async def test_the_progress_of_all_groups(codec: int) -> None:
     assert {name: groups[name] for name in ("g", "idle", "moved")} == {"g": ["T", "ordered"], "idle": [], "moved": []}
     assert diff == 2
     assert (await ask(is_order=True))[0]["g"] == ["ordered"]
+
+
+async def test_offsets_far_past_the_end_do_not_break_the_sums() -> None:
+    desk = desk_with_messages()
+    desk.meta.groups.put(SubscriptionGroupConfig("g"))
+    for queue_id in range(2):
+        desk.meta.offsets.commit("g", "T", queue_id, LONG_MAX)
+    answer = await desk.ask(ALL, {"isOrder": False})
+    found = decode_body(ConsumeStatsList, answer.body)
+    assert (found.total_diff, found.total_inflight_diff) == (-LONG_MAX - 1, -LONG_MAX - 1)

@@ -41,6 +41,7 @@ ROCKETMQ_NAMES = [
     "getControllerConfig",
     "updateControllerConfig",
     "getSyncStateSet",
+    "getBrokerEpoch",
     "electMaster",
     "cleanBrokerMetadata",
     "haStatus",

@@ -1,0 +1,53 @@
+"""The options of ``df.write`` and ``df.writeStream``, checked before anything is sent.
+
+Neighbours: connection.py (parsing, and the options that reading has, too), docs/spark.md (its table is made
+from here).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mqcommon.arguments import INT_MAX
+from mqcommon.errors import RequestRefused, UserError
+from mqcommon.names import check_group, check_topic
+from mqcommon.option_fields import option
+from spark_connector.options.connection import ConnectionOptions
+
+
+@dataclass(frozen=True)
+class WriteOptions(ConnectionOptions):
+    """Options of ``df.write.format("rocketmq")`` and ``df.writeStream.format("rocketmq")``."""
+
+    topic: str = option("", "topic of all rows; without it the column `topic` names each row's own")
+    dedup: bool = option(
+        True, "send each row once, even if its task or its epoch is run again; `false` sends faster, and may send twice"
+    )
+    query_id: str = option(
+        "", "recognises a query, or a batch job, that is run again; streams have an id in their checkpoint"
+    )
+    producer_group: str = option("spark-rocketmq", "group of the producers")
+    send_timeout_ms: int = option(3_000, "how long a send may take", unit="ms", minimum=1, maximum=INT_MAX)
+    num_retries: int = option(
+        3, "retries of sends of which it is not known whether they stored their messages", minimum=0, maximum=100
+    )
+
+    # --- Spark passes these options of its own to the sinks of streams
+    checkpoint_location: str = option("", "Spark's own, for streams: where a query keeps what it has done")
+    query_name: str = option("", "Spark's own, for streams: a name to show")
+
+    path_hint: ClassVar[str] = 'use .option("topic", ...).save() or .start() without a path'
+
+    def check(self) -> None:
+        """Raise UserError for combinations of options that are invalid."""
+        super().check()
+        if "," in self.topic:
+            raise UserError(
+                f"option topic is {self.topic!r}, but rows are written to one topic; leave it out, and let a column"
+                " topic name the topic of each row"
+            )
+        try:
+            if self.topic:
+                check_topic(self.topic)
+            check_group(self.producer_group)
+        except RequestRefused as refused:
+            raise UserError(f"options topic and producerGroup: {refused.remark}") from None

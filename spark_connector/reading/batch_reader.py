@@ -1,0 +1,143 @@
+"""The batch reader: plans ranges on the driver, reads and decodes each in a worker, as streams do, too.
+
+Readers are pickled, so they hold only options and types; consumers are opened where they are used.
+Neighbours: planning.py (ranges), stream/reader.py (streams), pulling.py (bytes), decoding/decode.py (record batches).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from mqcommon.memory import keep_freed_memory
+from mqcommon.message.columns import DamagedRecord
+from mqcommon.message.queue import MessageQueue
+from spark_connector.decoding.decode import check_bodies, check_order, decode, has_tag
+from spark_connector.decoding.records import Records
+from spark_connector.landing import pack
+from spark_connector.offsets import OffsetRange
+from spark_connector.one_line import one_line
+from spark_connector.options.read import ReadOptions
+from spark_connector.reading.choosing import list_topics, with_topics
+from spark_connector.reading.data_loss import report_lost
+from spark_connector.reading.planning import QueueDirectory, plan
+from spark_connector.reading.pulling import Buffer, QueueReader, ReadFailed, ahead, joined, pulls
+from spark_connector.reading.pushdown import ALL, wanted_by
+from spark_connector.schema import arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter  # PySpark 4.0 has none
+
+
+class Consumer(QueueDirectory, QueueReader, Protocol):
+    """The methods of a consumer that readers use; ``sdk.blocking.PullConsumer`` has them."""
+
+    def commit_offset(self, mq: MessageQueue, offset: int) -> None: ...
+
+
+Connect = Callable[[ReadOptions], AbstractContextManager[Consumer]]
+ListTopics = Callable[[ReadOptions], Sequence[str]]
+
+
+class RocketMQBatchReader(DataSourceReader):
+    """One partition is one range of one queue."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        connect: Connect | None = None,
+        topics: ListTopics = list_topics,
+    ) -> None:
+        self._options = options
+        self._schema = schema
+        self._connect = connect or open_consumer
+        self._list_topics = topics
+        self._only = ALL
+        arrow_schema(schema, options.schema_style)  # raises for an unusable schema before anything is planned
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pack(self)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ask the brokers for the ranges to read. Their ends do not change afterwards."""
+        with one_line(), self._connect(self._options) as consumer:
+            options = with_topics(self._options, self._list_topics)
+            return [InputPartition(one) for one in plan(consumer, options, self._only)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        return rows_of(partition, self._options, self._schema, self._connect)
+
+
+class PushDownReader(RocketMQBatchReader):
+    """Lets the query's filters narrow what is read. Spark refuses readers with `pushFilters` unless that is enabled."""
+
+    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
+        """All filters are returned: Spark applies them again, so reading too much does no harm."""
+        with one_line():
+            self._only = wanted_by(filters, self._options.schema_style)
+            self._options = self._only.with_tags(self._options)
+        return filters
+
+
+def rows_of(
+    partition: InputPartition, options: ReadOptions, schema: StructType, connect: Connect
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one range, read in a worker."""
+    wanted: OffsetRange | None = partition.value
+    if wanted is None:  # Spark passes None when there are no partitions
+        return
+    keep_freed_memory()
+    columns = arrow_schema(schema, options.schema_style)
+    with one_line(), connect(options) as consumer:
+        buffers = pulls(consumer, wanted, options, lambda lost: report_lost([lost], options))
+        for buffer in ahead(joined(buffers)):
+            yield from decode_buffer(buffer, wanted, columns, options)
+
+
+def decode_buffer(
+    buffer: Buffer, wanted: OffsetRange, schema: pa.Schema, options: ReadOptions
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``buffer`` that are in ``wanted``, in batches of about equal size."""
+    rows_before = 0
+    try:
+        records = Records(buffer.data)
+        low, high = np.searchsorted(check_order(records), [wanted.start, wanted.end])
+        rows = int(high - low)
+        count = -(-rows // options.max_records_per_batch)
+        for part in range(count):
+            rows_before = int(low) + rows * part // count
+            upto = int(low) + rows * (part + 1) // count
+            some = records.part(rows_before, upto)
+            if options.check_crc:
+                check_bodies(some)
+            batch = decode(some, wanted.queue.broker_name, schema)
+            if options.tags and not (passed := has_tag(some, options.tags)).all():
+                batch = batch.filter(pa.array(passed))
+            yield batch
+    except DamagedRecord as error:
+        topic, broker, queue = wanted.queue
+        offset = buffer.offset + rows_before + error.row
+        raise ReadFailed(
+            f"topic {topic}, broker {broker}, queue {queue}: the message at offset {offset}"
+            f" (byte {error.at} of {len(buffer.data)} pulled) cannot be decoded: {error.reason}"
+        ) from error
+
+
+def open_consumer(options: ReadOptions) -> AbstractContextManager[Consumer]:
+    """A consumer of the SDK; imported here, since checking a schema does not need the event loop."""
+    from sdk.blocking import PullConsumer
+
+    return PullConsumer(
+        options.nameserver or None,
+        group=options.consumer_group,
+        timeout_ms=options.pull_timeout_ms,
+        heartbeat=False,
+        credentials=options.credentials,
+        tls=options.encryption,
+    )

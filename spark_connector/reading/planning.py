@@ -1,0 +1,157 @@
+"""Plans the ranges to read: asks brokers for the offsets of their queues, and computes the ranges with offsets.py.
+
+The ends of the ranges are fixed here: a message that arrives while the job runs is not read.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from mqcommon.errors import UserError
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import MASTER_ID
+from sdk.consumer.expression import Sql
+from spark_connector.offsets import (
+    COMMITTED,
+    OffsetRange,
+    QueueBounds,
+    cut,
+    resolve,
+    split,
+    spread,
+)
+from spark_connector.options.read import ReadOptions
+from spark_connector.reading.choosing import chosen
+from spark_connector.reading.data_loss import report_lost
+from spark_connector.reading.pulling import Pulled, SlaveBehind
+from spark_connector.reading.pushdown import ALL, Only
+
+T = TypeVar("T")
+
+_THREADS = 16  # requests at the same time: a topic may have hundreds of queues
+
+
+class QueueDirectory(Protocol):
+    """A source of queues and their offsets."""
+
+    def message_queues(self, topic: str) -> list[MessageQueue]: ...
+    def min_offset(self, mq: MessageQueue) -> int: ...
+    def max_offset(self, mq: MessageQueue) -> int: ...
+    def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int: ...
+    def committed_offset(self, mq: MessageQueue) -> int | None: ...
+    def pull_bytes(
+        self,
+        mq: MessageQueue,
+        offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        expression: str | Sql = "*",
+        wait_ms: int,
+    ) -> Pulled: ...
+
+
+def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> list[OffsetRange]:
+    """The ranges to read, one per partition: of what the options choose, what ``only`` needs."""
+    bounds = bounds_of(directory, options)
+    starts = starting(directory, options, bounds)
+    ends = ending(directory, options, bounds)
+    ranges, lost = cut(starts, ends, bounds)
+    if lost:
+        check_masters(directory, [one.queue for one in lost if one.end > bounds[one.queue].maximum], bounds)
+        report_lost(lost, options)
+    ranges = _narrowed(directory, ranges, only)
+    return spread(split(ranges, options.min_partitions, options.max_records_per_partition))
+
+
+def bounds_of(directory: QueueDirectory, options: ReadOptions) -> dict[MessageQueue, QueueBounds]:
+    """The bounds of all queues that the options choose."""
+    queues = chosen([queue for topic in options.topics for queue in directory.message_queues(topic)], options)
+    lows = ask_all(directory.min_offset, queues)
+    highs = ask_all(directory.max_offset, queues)
+    return {queue: QueueBounds(low, max(low, high)) for queue, low, high in zip(queues, lows, highs, strict=True)}
+
+
+def starting(
+    directory: QueueDirectory, options: ReadOptions, bounds: Mapping[MessageQueue, QueueBounds]
+) -> dict[MessageQueue, int]:
+    """Where to start in each queue: by time if a time is given, else by the offsets."""
+    times, name = _times(options.starting_timestamp, options.start_times, bounds, "startingOffsetsByTimestamp")
+    if not times and options.wanted_start == COMMITTED:
+        queues = list(bounds)
+        committed = zip(queues, ask_all(directory.committed_offset, queues), strict=True)
+        return {queue: bounds[queue].minimum if offset is None else offset for queue, offset in committed}
+    if not times:
+        return resolve(options.wanted_start, bounds, "startingOffsets")
+    found = _searched(directory, times)
+    late = [queue for queue, offset in found.items() if offset >= bounds[queue].maximum]
+    if late and options.starting_offsets_by_timestamp_strategy == "error":
+        first = late[0]
+        raise UserError(
+            f"option {name}: topic {first.topic}, broker {first.broker_name}, queue {first.queue_id} has no message"
+            f" since {times[first]}; set startingOffsetsByTimestampStrategy=latest to read none of such queues"
+        )
+    return {queue: max(offset, bounds[queue].minimum) for queue, offset in found.items()}
+
+
+def ending(
+    directory: QueueDirectory, options: ReadOptions, bounds: Mapping[MessageQueue, QueueBounds]
+) -> dict[MessageQueue, int]:
+    """Where to end in each queue: by time if a time is given, else by the offsets."""
+    times, _ = _times(options.ending_timestamp, options.end_times, bounds, "endingOffsetsByTimestamp")
+    if not times:
+        return resolve(options.wanted_end, bounds, "endingOffsets")
+    return {queue: min(offset, bounds[queue].maximum) for queue, offset in _searched(directory, times).items()}
+
+
+def _times(
+    of_all: int, by_queue: Mapping[MessageQueue, int], queues: Iterable[MessageQueue], name: str
+) -> tuple[dict[MessageQueue, int], str]:
+    """(the time of each queue, the option that gives it); empty when no option does."""
+    if of_all >= 0:
+        return dict.fromkeys(queues, of_all), "startingTimestamp"
+    if by_queue:
+        # The same checks as for offsets: a queue without a time, and a time without a queue, are mistakes.
+        anything = {queue: QueueBounds(0, 0) for queue in queues}
+        return resolve(by_queue, anything, name), name
+    return {}, name
+
+
+def _searched(directory: QueueDirectory, times: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+    queues = list(times)
+    return dict(zip(queues, ask_all(lambda queue: directory.search_offset(queue, times[queue]), queues), strict=True))
+
+
+def _narrowed(directory: QueueDirectory, ranges: list[OffsetRange], only: Only) -> list[OffsetRange]:
+    """The parts of ``ranges`` in which messages may be that ``only`` needs; see pushdown.py."""
+    left = [one for one in ranges if only.needs(one.queue)]
+    queues = [one.queue for one in left]
+    low, high = only.search_from_ms, only.search_to_ms
+    starts = {} if low is None else _searched(directory, dict.fromkeys(queues, low))
+    ends = {} if high is None else _searched(directory, dict.fromkeys(queues, high))
+    found = [
+        OffsetRange(queue, max(start, starts.get(queue, start)), min(end, ends.get(queue, end)))
+        for queue, start, end in left
+    ]
+    return [one for one in found if one.start < one.end]
+
+
+def check_masters(
+    directory: QueueDirectory, queues: Iterable[MessageQueue], bounds: Mapping[MessageQueue, QueueBounds]
+) -> None:
+    """Raise SlaveBehind when the end of one of ``queues`` came from a slave: the master may have more messages."""
+    for queue in queues:
+        end = bounds[queue].maximum
+        answer = directory.pull_bytes(queue, end, max_count=1, max_bytes=1, wait_ms=0)
+        if answer.broker_id != MASTER_ID:
+            raise SlaveBehind(
+                f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}: the master is"
+                f" unreachable, and the slave with id {answer.broker_id} has messages up to offset {end} only;"
+                " run the job when the master is back"
+            )
+
+
+def ask_all(ask: Callable[[MessageQueue], T], queues: list[MessageQueue]) -> list[T]:
+    """The answers for all queues, asked at the same time."""
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="rocketmq-plan") as threads:
+        return list(threads.map(ask, queues))

@@ -1,0 +1,189 @@
+"""Pulls the stored bytes of a range of a queue, one buffer after the other.
+
+Pulls are retried when a broker does not answer. Since each one starts at a known offset and the range's end is fixed,
+no message is read twice. Messages that the broker does not have are reported to ``on_lost``, which raises or logs.
+`ahead` runs the next pull in a thread while the caller works on the last one.
+Neighbours: batch_reader.py (caller), sdk.blocking (its PullConsumer is the real `QueueReader`).
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import NamedTuple, Protocol, TypeVar
+
+from mqcommon.backoff import Backoff
+from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import MASTER_ID
+from sdk.consumer.expression import Sql
+from spark_connector.offsets import LostRange, OffsetRange
+from spark_connector.options.read import ReadOptions
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Measured. With smaller pulls the cost per request dominates. With larger ones the C library of a broker with several
+# readers maps and unmaps memory for each answer, and a pull takes up to twice the time per byte.
+MAX_PULL_BYTES = 640 * 1024
+# Small pulls are decoded together, which costs less per row (RocketMQ's brokers return 32 messages per pull).
+JOIN_BYTES = 2 * 1024 * 1024
+# Jitter takes up to half of a pause, so the first one is between 0.75 and 1.5 times retryIntervalMs.
+MOST_INTERVALS = 1.5
+MAX_PAUSE_S = 10.0
+
+
+class ReadFailed(SkylarkError):
+    """Reading a queue failed after all retries; ``__cause__`` is the last error."""
+
+
+class SlaveBehind(SkylarkError):
+    """A slave lacks messages that the master may have, so they are not lost."""
+
+
+# Errors of a broker, or of NameServers, that may answer later.
+AWAY = (RemotingError, BrokerError, RouteNotFound, SlaveBehind)
+
+
+class Pulled(Protocol):
+    """One answer of a broker: whole stored records, and the next offset. ``broker_id`` 0 is the master."""
+
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def min_offset(self) -> int: ...
+    @property
+    def max_offset(self) -> int: ...
+    @property
+    def broker_id(self) -> int: ...
+
+
+class QueueReader(Protocol):
+    """A consumer that pulls stored records."""
+
+    def pull_bytes(
+        self,
+        mq: MessageQueue,
+        offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        expression: str | Sql = "*",
+        wait_ms: int,
+    ) -> Pulled: ...
+
+
+class Buffer(NamedTuple):
+    """Records; the first one has queue offset ``offset`` (or a higher one, if the log was compacted)."""
+
+    offset: int
+    data: bytes
+
+
+def pulls(
+    reader: QueueReader,
+    wanted: OffsetRange,
+    options: ReadOptions,
+    on_lost: Callable[[LostRange], None],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    now: Callable[[], float] = time.monotonic,
+) -> Iterator[Buffer]:
+    """Buffers with all messages of ``wanted`` that the broker's filter lets pass; the last may have later ones, too."""
+    queue, offset, end = wanted
+    while offset < end:
+        pulled = _pull(reader, OffsetRange(queue, offset, end), options, sleep, now)
+        if pulled.data:
+            yield Buffer(offset, pulled.data)
+            if pulled.next_offset <= offset:
+                raise ReadFailed(f"{_name(queue)}: the broker says that {pulled.next_offset} follows offset {offset}")
+        elif pulled.next_offset > offset:
+            # With a filter the broker also goes on when no message passes; then only those before its first are gone.
+            goes_on = pulled.min_offset if options.filters else pulled.next_offset
+            if goes_on > offset:
+                on_lost(LostRange(queue, offset, min(goes_on, end), f"deleted: the queue goes on at {goes_on}"))
+        else:
+            on_lost(LostRange(queue, offset, end, f"missing: the queue ends at {pulled.max_offset}"))
+            return
+        offset = pulled.next_offset
+
+
+def joined(buffers: Iterator[Buffer], min_bytes: int = JOIN_BYTES) -> Iterator[Buffer]:
+    """The same bytes in buffers of at least ``min_bytes``."""
+    parts: list[bytes] = []
+    first = size = 0
+    for offset, data in buffers:
+        first = first if parts else offset
+        parts.append(data)
+        size += len(data)
+        if size >= min_bytes:
+            yield Buffer(first, parts[0] if len(parts) == 1 else b"".join(parts))
+            parts, size = [], 0
+    if parts:
+        yield Buffer(first, b"".join(parts))
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items; the next one is made in a thread while the caller has the last."""
+    with ThreadPoolExecutor(1, thread_name_prefix="rocketmq-pull") as thread:
+        coming = thread.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(next, items, None)
+            yield item
+
+
+def _pull(
+    reader: QueueReader,
+    wanted: OffsetRange,
+    options: ReadOptions,
+    sleep: Callable[[float], None],
+    now: Callable[[], float],
+) -> Pulled:
+    """One answer; asks again until all retries are used and the time to wait for a broker is over."""
+    first_s = MOST_INTERVALS * options.retry_interval_ms / 1000
+    backoff = Backoff(first_s, max(first_s, MAX_PAUSE_S), Random())
+    started = now()
+    failures = 0
+    while True:
+        try:
+            pulled = _answer(reader, wanted, options)
+        except AWAY as error:
+            failures += 1
+            if failures > options.num_retries:
+                place = (
+                    f"{_name(wanted.queue)} cannot be read at offset {wanted.start} (after {failures} tries): {error}"
+                )
+                if (now() - started) * 1000 >= options.broker_wait_ms:
+                    raise ReadFailed(place) from error
+                if failures == options.num_retries + 1:
+                    logger.warning("%s; waits up to %.0f s for it", place, options.broker_wait_ms / 1000)
+            sleep(backoff.pause_s(failures))
+            continue
+        if failures > options.num_retries:
+            logger.warning("%s goes on at offset %d", _name(wanted.queue), wanted.start)
+        return pulled
+
+
+def _answer(reader: QueueReader, wanted: OffsetRange, options: ReadOptions) -> Pulled:
+    pulled = reader.pull_bytes(
+        wanted.queue,
+        wanted.start,
+        max_count=min(wanted.end - wanted.start, options.pull_batch_size),
+        max_bytes=MAX_PULL_BYTES,
+        expression=options.expression,
+        wait_ms=options.pull_timeout_ms,
+    )
+    if pulled.broker_id == MASTER_ID or pulled.data or pulled.next_offset > wanted.start:
+        return pulled
+    raise SlaveBehind(
+        f"the master is unreachable, and the slave with id {pulled.broker_id} does not have the message (yet):"
+        f" its queue ends at {pulled.max_offset}"
+    )
+
+
+def _name(queue: MessageQueue) -> str:
+    return f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}"

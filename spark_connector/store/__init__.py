@@ -1,0 +1,9 @@
+"""Reading a store directory, without a broker. Nothing is locked, created or changed.
+
+reader.py      what Spark calls
+directory.py   the directory as a source of queues, for planning
+scan.py        what the log has after the last entries of its queues; runs.py: many sound records at once
+rows.py        the messages of a part, for tasks
+queue.py       the files of one consume queue
+files.py       opens files
+"""

@@ -1,0 +1,293 @@
+"""A store directory as a source of queues, for reading/planning.py: which queues it has, and which of their messages.
+
+What the files of a queue say is taken up to the checkpoint, before which everything is on disk and in the queues. What
+follows comes from the log itself (scan.py). Queues that cannot be right are made from the whole log, as by a
+broker's start.
+"""
+
+import logging
+from collections.abc import Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from broker.store.abort import read_abort
+from broker.store.checkpoint import CheckpointState, read_checkpoint
+from broker.store.log.log_files import LogFile, LogFiles
+from broker.store.log.sound import torn_reason
+from broker.store.log.stored_time import HEAD_BYTES, stored_ms
+from broker.store.query import first_at_least
+from broker.store.queue.ends import read_queue_ends
+from broker.store.queue.entry import BLANK_SIZE, ENTRY_BYTES
+from broker.store.recovery import ROCKETMQ_MARGIN_MS, LastStop, why_torn
+from mqcommon.errors import StoreCorrupt, UserError
+from mqcommon.message.layout import BLANK_BYTES
+from mqcommon.message.queue import MessageQueue
+from mqcommon.message.record import Record
+from mqcommon.names import LMQ_PREFIX, MASTER_ID, is_system_topic
+from sdk.consumer.expression import Sql
+from spark_connector.offsets import OffsetRange
+from spark_connector.reading.planning import QueueDirectory
+from spark_connector.store.files import BATCH_QUEUES, QUEUES, ReadOnlyFiles
+from spark_connector.store.queue import ENTRIES, QueueFiles, StorePart
+from spark_connector.store.scan import Place, Scanned, Tail, scan
+
+Bounds = Mapping[Place, tuple[int, int]]
+
+logger = logging.getLogger(__name__)
+
+_SHOWN_TOPICS = 20
+
+
+class Nothing(NamedTuple):
+    """An answer without messages. What a directory has cannot be behind, so it answers as a master."""
+
+    data: bytes = b""
+    next_offset: int = 0
+    min_offset: int = 0
+    max_offset: int = 0
+    broker_id: int = MASTER_ID
+
+
+class StoreQueue:
+    """The entries of one queue: those of its files, then those that only the log tells."""
+
+    def __init__(self, files: QueueFiles, bounds: tuple[int, int], tail: Tail | None) -> None:
+        self._files = files
+        self.low, self.high = bounds
+        self.tail_start, self.tail = self.high, b""
+        if tail is not None:
+            # Offsets that go back: the topic was deleted and made again.
+            self.low = min(self.low, tail.first) if self.low < self.high else tail.first
+            self.tail_start, self.high, self.tail = tail.first, tail.end, bytes(tail.entries)
+
+    def entry(self, offset: int) -> tuple[int, int]:
+        """(physical offset, size) of a message."""
+        if offset < self.tail_start:
+            found = self._files.entries(offset, offset + 1)[0]
+        else:
+            found = np.frombuffer(self.tail, ENTRIES, 1, (offset - self.tail_start) * ENTRY_BYTES)[0]
+        return int(found["physical"]), int(found["size"])
+
+    def part(self, wanted: OffsetRange, log_start: int) -> StorePart:
+        """What a task needs to read ``wanted``."""
+        first = max(wanted.start, self.tail_start)
+        at = (first - self.tail_start) * ENTRY_BYTES
+        tail = self.tail[at : (wanted.end - self.tail_start) * ENTRY_BYTES] if first < wanted.end else b""
+        return StorePart(wanted, log_start, first, tail)
+
+
+class StoreDirectory(QueueDirectory):
+    """The store in ``directory``, whose messages are those of broker ``broker_name``."""
+
+    def __init__(self, directory: str, broker_name: str, *, fail_on_data_loss: bool) -> None:
+        self._directory = directory
+        self._broker_name = broker_name
+        self._fail_on_data_loss = fail_on_data_loss
+        self._files = files = ReadOnlyFiles()
+        self._state: CheckpointState = read_checkpoint(files, f"{directory}/checkpoint")
+        self._last_stop = read_abort(files, directory)
+        self._log = LogFiles(files, f"{directory}/commitlog")
+        self.log_start = self._log.files[0].base if self._log.files else 0
+        self._opened: dict[Place, QueueFiles] = {}
+
+    # --- what reading/planning.py asks
+
+    def topics(self) -> list[str]:
+        """All topics that have a queue."""
+        return sorted({topic for topic, _ in self._queues if not topic.startswith(LMQ_PREFIX)})
+
+    def message_queues(self, topic: str) -> list[MessageQueue]:
+        if topic.startswith(LMQ_PREFIX):
+            raise UserError(f"{topic} is a light queue, which only a broker can read; read the topic of its messages")
+        found = sorted(queue_id for name, queue_id in self._queues if name == topic)
+        if not found:
+            raise UserError(self._no_topic(topic))
+        return [MessageQueue(topic, self._broker_name, queue_id) for queue_id in found]
+
+    def min_offset(self, mq: MessageQueue) -> int:
+        return self._queue(mq).low
+
+    def max_offset(self, mq: MessageQueue) -> int:
+        return self._queue(mq).high
+
+    def committed_offset(self, mq: MessageQueue) -> int | None:
+        """Not read: a directory is mostly a backup, and offsets of groups belong to the cluster."""
+        raise UserError(
+            "option startingOffsets: committed offsets are in a cluster, not in a store directory; give earliest, a"
+            " time or offsets"
+        )
+
+    def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
+        """The first message that was stored at or after the time; the search is the brokers'."""
+        queue = self._queue(mq)
+
+        def time_at(offset: int) -> int:
+            for at in range(offset, queue.high):
+                physical, size = queue.entry(at)
+                if size != BLANK_SIZE:
+                    return self._log.store_time_at(physical)
+            return 1 << 62  # only blanks follow
+
+        return first_at_least(time_at, queue.low, queue.high, timestamp_ms)
+
+    def pull_bytes(
+        self,
+        mq: MessageQueue,
+        offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        expression: str | Sql = "*",
+        wait_ms: int,
+    ) -> Nothing:
+        """Tasks read the files themselves; reading/planning.py only asks who answers."""
+        return Nothing()
+
+    def part(self, wanted: OffsetRange) -> StorePart:
+        """What a task needs to read ``wanted``."""
+        return self._queue(wanted.queue).part(wanted, self.log_start)
+
+    def _queue(self, mq: MessageQueue) -> StoreQueue:
+        return self._queues[mq.topic, mq.queue_id]
+
+    def _no_topic(self, topic: str) -> str:
+        where = f"{self._directory} has no messages of topic {topic}"
+        if self._files.exists(f"{self._directory}/{BATCH_QUEUES}/{topic}"):
+            return f"{where} that can be read: its queues are of RocketMQ's type BatchCQ; read it from its broker"
+        own = [name for name in self.topics() if not is_system_topic(name)]
+        if not own:
+            return f"{where}, nor of any other"
+        return f"{where}; it has messages of {', '.join(own[:_SHOWN_TOPICS])}" + (
+            f" and {len(own) - _SHOWN_TOPICS} more topics" if len(own) > _SHOWN_TOPICS else ""
+        )
+
+    # --- what the files and the log have
+
+    @cached_property
+    def _queues(self) -> Mapping[Place, StoreQueue]:
+        if not self._log.files:
+            return {}
+        self._open_queues()
+        start, bounds = self._known()
+        broken = {place for place, files in self._opened.items() if files.problem}
+        found = self._scan(start, broken)
+        if lacking := self._lacking(bounds, found) - broken:
+            broken |= lacking
+            found = self._scan(start, broken)
+        self._report(found)
+        nothing = QueueFiles(self._files, f"{self._directory}/{QUEUES}/")
+        return {
+            place: StoreQueue(
+                self._opened.get(place, nothing),
+                (0, 0) if place in broken else bounds.get(place, (0, 0)),
+                found.tails.get(place),
+            )
+            for place in {*bounds, *found.tails}
+        }
+
+    def _open_queues(self) -> None:
+        root = f"{self._directory}/{QUEUES}"
+        for topic in self._files.listdir(root):
+            for name in self._files.listdir(f"{root}/{topic}"):
+                if name.isdigit():
+                    self._opened[topic, int(name)] = QueueFiles(self._files, f"{root}/{topic}/{name}")
+
+    def _scan_start(self) -> int:
+        """Where the log is read from: all before it is in the queues."""
+        state, start = self._state, self.log_start
+        if not self._opened:
+            return start
+        if state.log_offset is not None:
+            return max(state.log_offset, start)
+        if self._last_stop is LastStop.CLEAN:
+            # RocketMQ's store: the queues tell how far the log was whole.
+            return max(start, self._known_end)
+        for file in reversed(self._log.files):
+            began_ms = stored_ms(file.view[:HEAD_BYTES]) or 0
+            if 0 < began_ms <= state.flushed_timestamp - ROCKETMQ_MARGIN_MS:
+                return file.base
+        return start
+
+    @cached_property
+    def _known_end(self) -> int:
+        """Where the last message of all queues ends."""
+        return max((files.known_end() for files in self._opened.values()), default=0)
+
+    def _known(self) -> tuple[int, Bounds]:
+        """Where to read the log from, and the messages of each queue before that.
+
+        That is the start of the log if it does not reach as far as the queues say: then its end must be found.
+        """
+        start = self._scan_start()
+        bounds = {place: files.bounds(self.log_start, start) for place, files in self._opened.items()}
+        last = [
+            (int(entry["physical"]), int(entry["size"]))
+            for place, (low, high) in bounds.items()
+            if low < high
+            for entry in self._opened[place].entries(high - 1, high)
+        ]
+        physical, size = max(last, default=(0, 0))
+        state_is_ours = self._state.log_offset is not None
+        if size:
+            record = self._log.record_at(physical)
+            if record is None or record.size != size or (state_is_ours and self._is_cut(record)):
+                return self.log_start, {}
+        return start, bounds
+
+    def _lacking(self, bounds: Bounds, found: Scanned) -> set[Place]:
+        """Queues that lack messages which they once had, or those between their files and the end of the log."""
+        lacking = {
+            place
+            for place, tail in found.tails.items()
+            if place in self._opened and tail.first > bounds.get(place, (0, tail.first))[1]
+        }
+        ends = read_queue_ends(self._files, self._directory)
+        if ends is not None:
+            lacking.update(ends.unfinished)
+            for topic, by_id in ends.queues.items():
+                for queue_id, (low, high) in by_id.items():
+                    place = topic, queue_id
+                    first, end = bounds.get(place, (0, 0))
+                    tail = found.tails.get(place)
+                    lacks_first = ends.log_start == self.log_start and low < first < end
+                    if low < high and (lacks_first or high > (tail.end if tail else end)):
+                        lacking.add(place)
+        return lacking
+
+    def _scan(self, start: int, broken: set[Place]) -> Scanned:
+        file = self._log.at(start)
+        is_closed = self._last_stop is LastStop.CLEAN and not self._state.crashed
+        if (
+            is_closed
+            and not broken
+            and (file is None or not any(file.view[start - file.base : start - file.base + BLANK_BYTES]))
+        ):
+            return Scanned(start)
+        return scan(self._log, self.log_start if broken else start, start, broken, self._why_torn)
+
+    def _is_cut(self, record: Record) -> bool:
+        file = self._log.at(record.physical_offset)
+        assert file is not None  # the record was read from it
+        return bool(torn_reason(file.view, record.physical_offset - file.base, record, lost_sectors=False))
+
+    def _why_torn(self, file: LogFile, at: int, record: Record) -> str:
+        if record.physical_offset < (self._state.log_offset or 0):
+            # It was on disk once. Yet a copy of the directory may end in the middle of it.
+            return torn_reason(file.view, at, record, lost_sectors=False)
+        if self._last_stop is LastStop.KILLED and record.physical_offset + record.size <= self._known_end:
+            return ""
+        return why_torn(self._state, self._last_stop, file.view, at, record)
+
+    def _report(self, found: Scanned) -> None:
+        if found.torn:
+            logger.warning("store directory %s: %s; all messages before it are read", self._directory, found.torn)
+        for path, at, reason in found.holes:
+            if self._fail_on_data_loss:
+                raise StoreCorrupt(
+                    path,
+                    at,
+                    f"{reason}. Set option failOnDataLoss to false to read the other messages (the damage is logged)",
+                )
+            logger.warning("store directory %s: %s is damaged at offset %d: %s", self._directory, path, at, reason)

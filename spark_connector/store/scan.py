@@ -1,0 +1,175 @@
+"""What the log has after the last entries of its queues, as a broker's start would find it. Reads, changes nothing.
+
+A broker writes entries after their records, so that a killed one leaves messages that no queue file has. Its next start
+reads the log from its checkpoint on and adds them. `scan` does the same, with the same rules (sound.py, recovery.py),
+and keeps the entries in memory.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from broker.store.log.log_files import LogFile, LogFiles
+from broker.store.log.sound import sound_record
+from broker.store.queue.entry import ENTRY, ENTRY_BYTES
+from broker.store.queue.rebuild import is_queued
+from broker.store.recovery import LOOK_BEYOND_BYTES
+from mqcommon.errors import StoreCorrupt
+from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC
+from mqcommon.message.light import in_each_queue
+from mqcommon.message.record import Record
+from spark_connector.decoding.records import Ints
+from spark_connector.store.queue import BLANK, ENTRIES
+from spark_connector.store.runs import RUN_BYTES, Run, run_at
+
+Place = tuple[str, int]  # topic, queue
+# Says why a sound record, at some byte of a mapped file, is a torn copy; "" if it is not.
+IsTorn = Callable[[LogFile, int, Record], str]
+
+
+@dataclass
+class Tail:
+    """Entries of a queue, from offset ``first`` on, as queue files have them."""
+
+    first: int
+    entries: bytearray = field(default_factory=bytearray)
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.entries) // ENTRY_BYTES
+
+    def put(self, record: Record) -> None:
+        """Add a record that comes later in the log than all before. Where offsets go back, the topic was made again."""
+        self._put(record.queue_offset, record.physical_offset, record.size, f"{record.topic}/{record.queue_id}")
+
+    def put_run(self, offsets: Ints, physical: Ints, sizes: Ints, name: str) -> None:
+        """As `put` of each record."""
+        if offsets[0] == self.end and (np.diff(offsets) == 1).all():
+            entries = np.zeros(len(offsets), dtype=ENTRIES)
+            entries["physical"], entries["size"] = physical, sizes
+            self.entries += entries.tobytes()
+            return
+        for each in zip(offsets.tolist(), physical.tolist(), sizes.tolist(), strict=True):
+            self._put(*each, name)
+
+    def _put(self, offset: int, physical: int, size: int, name: str) -> None:
+        if offset < self.first:
+            self.first = offset
+            self.entries.clear()
+        del self.entries[(offset - self.first) * ENTRY_BYTES :]
+        missing = offset - self.end
+        if missing * MIN_RECORD > physical:
+            raise StoreCorrupt(
+                "the commit log",
+                physical,
+                f"the record says that it is message {offset} of {name}, but the one before it is {self.end - 1}",
+            )
+        self.entries += BLANK * missing + ENTRY.pack(physical, size, 0)
+
+
+@dataclass
+class Scanned:
+    """What was found. ``torn``: where the log ends in the middle of a record, and why; "" if it does not."""
+
+    end: int
+    tails: dict[Place, Tail] = field(default_factory=dict)
+    torn: str = ""
+    #: Bytes that are no records, with sound records behind them: (path, first byte, reason).
+    holes: list[tuple[str, int, str]] = field(default_factory=list)
+
+
+def scan(log: LogFiles, start: int, keep_from: int, always: set[Place], torn: IsTorn) -> Scanned:
+    """Read the log from ``start``, where a record begins.
+
+    Entries are kept of records from ``keep_from`` on, and of those in the queues ``always``.
+    """
+    found = Scanned(start)
+    scanning = _Scan(log, keep_from, always, torn, found)
+    at: int | None = start
+    while at is not None and (file := log.at(at)) is not None:
+        if file.base > at:
+            found.holes.append((file.path, 0, f"the file before it is missing: the log has nothing from {at} on"))
+        at = scanning.read_file(file, max(at, file.base))
+    return found
+
+
+class _Scan:
+    """Goes through the files, and adds to ``found``."""
+
+    def __init__(self, log: LogFiles, keep_from: int, always: set[Place], torn: IsTorn, found: Scanned) -> None:
+        self._log = log
+        self._keep_from = keep_from
+        self._always = always
+        self._torn = torn
+        self._found = found
+        self._keep_each = in_each_queue(self._keep)
+
+    def read_file(self, file: LogFile, at: int) -> int | None:
+        """Read one file; returns where to go on, None at the end of the log."""
+        view, base, end = file.view, file.base, file.end
+        one_by_one_to = at
+        while at + BLANK_BYTES <= end:
+            if at >= one_by_one_to:
+                run = run_at(view[at - base : at - base + RUN_BYTES], at)
+                if run is not None:
+                    self._keep_run(run)
+                    at += run.bytes
+                    continue
+                one_by_one_to = at + RUN_BYTES
+            size, magic = SIZE_MAGIC.unpack_from(view, at - base)
+            if magic == BLANK_MAGIC and at + size == end:
+                break
+            record, reason = sound_record(view[at - base : min(at + size, end) - base], at)
+            if record is not None:
+                reason = self._torn(file, at - base, record)
+            if record is None or reason:
+                return self._look_past(file, at, reason, is_empty=not size and not magic)
+            self._keep_each(record)
+            at += record.size
+        self._found.end = end
+        return end
+
+    def _look_past(self, file: LogFile, at: int, reason: str, *, is_empty: bool) -> int | None:
+        """There is no sound record at ``at``: the log ends there, or it is damaged up to the next sound record."""
+        found, following = self._found, _next_sound(self._log, file, at)
+        found.end = at
+        if following is not None:
+            reason = "zeros where a record was" if is_empty else reason
+            found.holes.append((file.path, at - file.base, f"{reason}; the next record begins at {following}"))
+        elif not is_empty:
+            found.torn = f"the log ends at byte {at - file.base} of {file.path}, in the middle of a record: {reason}"
+        return following
+
+    def _keep(self, record: Record) -> None:
+        place = record.topic, record.queue_id
+        if is_queued(record.sys_flag) and (record.physical_offset >= self._keep_from or place in self._always):
+            self._tail(place, record.queue_offset).put(record)
+
+    def _keep_run(self, run: Run) -> None:
+        places = run.topic_numbers << 32 | run.queue_ids
+        for code in np.unique(places[run.is_queued]).tolist():
+            place = run.topics[code >> 32], code & 0xFFFFFFFF
+            rows = run.is_queued & (places == code)
+            if place not in self._always:
+                rows &= run.physical >= self._keep_from
+            if rows.any():
+                offsets = run.offsets[rows]
+                tail = self._tail(place, int(offsets[0]))
+                tail.put_run(offsets, run.physical[rows], run.sizes[rows], f"{place[0]}/{place[1]}")
+
+    def _tail(self, place: Place, first: int) -> Tail:
+        tail = self._found.tails.get(place)
+        if tail is None:
+            tail = self._found.tails[place] = Tail(first)
+        return tail
+
+
+def _next_sound(log: LogFiles, file: LogFile, at: int) -> int | None:
+    """Where the next sound record after ``at`` begins, if there is one nearby, or in a later file that is in use."""
+    found = file.next_sound(at + 1, min(at + LOOK_BEYOND_BYTES, file.end), torn=at)
+    later = [each for each in log.files if each.base > file.base and any(each.view[:BLANK_BYTES])]
+    while found is None and later:
+        found = later[0].next_sound(later[0].base)
+        del later[0]
+    return found

@@ -1,0 +1,60 @@
+"""The stream reader for PySpark 4.2 and later, which know limits, the trigger AvailableNow, and what is waiting.
+
+Neighbours: reader.py (the rest), admission.py (what limits mean).
+"""
+
+from typing import Any
+
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from spark_connector.one_line import one_line
+from spark_connector.options.read import ReadOptions
+from spark_connector.stream.admission import Limits
+from spark_connector.stream.offsets import StreamOffsets
+from spark_connector.stream.reader import RocketMQStreamReader
+
+
+class AdmittingStreamReader(RocketMQStreamReader, SupportsTriggerAvailableNow):
+    """A micro-batch has as much as the options allow."""
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """One of the limits. Spark's cannot be combined, so `latestOffset` looks at the options, too."""
+        limits = limits_of(self._asking)
+        if limits.max_rows:
+            return ReadMaxRows(limits.max_rows)
+        if limits.max_bytes:
+            return ReadMaxBytes(limits.max_bytes)
+        return ReadMinRows(limits.min_rows) if limits.min_rows else ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # type: ignore[override]
+        """The end of the next micro-batch; ``start`` when there is none."""
+        with one_line():
+            # The trigger Once wants all, whatever the options are.
+            limits = Limits() if isinstance(limit, ReadAllAvailable) else limits_of(self._asking)
+            driver, first = self._driving(), StreamOffsets.from_dict(start)
+            end = driver.after(first, limits)
+            # Spark asks for the next micro-batch when one is done. That the last of AvailableNow is, it tells only so.
+            driver.commit(first)
+            return end.to_dict()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """From now on only what there is now is read."""
+        with one_line():
+            self._driving().freeze()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Where the queues ended in the last trigger, for the progress of the query."""
+        newest = self._driving().newest
+        return newest.to_dict() if newest else None
+
+
+def limits_of(options: ReadOptions) -> Limits:
+    """The limits that the options give."""
+    return Limits(options.max_offsets_per_trigger, options.min_offsets_per_trigger, options.max_bytes_per_trigger)

@@ -1,0 +1,135 @@
+"""The stream reader of every PySpark 4: offsets and micro-batches on the driver; workers read ranges as of a batch.
+
+Spark runs the driver's part in one Python process for as long as the query runs, and a copy of the reader in each
+worker. Since 4.2 Spark says from where it goes on, and knows limits: admitting_reader.py.
+Neighbours: driver.py (decides), reading/batch_reader.py (reads).
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from mqcommon.errors import SkylarkError
+from spark_connector.landing import pack
+from spark_connector.one_line import one_line
+from spark_connector.options.read import ReadOptions
+from spark_connector.reading.batch_reader import Connect, ListTopics, open_consumer, rows_of
+from spark_connector.reading.choosing import list_clusters, list_topics
+from spark_connector.schema import arrow_schema
+from spark_connector.stream.admission import Limits
+from spark_connector.stream.driver import StreamDriver
+from spark_connector.stream.offsets import StreamOffsets
+
+logger = logging.getLogger(__name__)
+
+# The driver asks all brokers in each trigger: one that hangs must not hold up the others for long.
+ASK_TIMEOUT_MS = 3_000
+
+
+class RocketMQStreamReader(DataSourceStreamReader):
+    """A micro-batch has all that is there; one partition is one range of one queue."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        connect: Connect | None = None,
+        topics: ListTopics = list_topics,
+        clusters: ListTopics = list_clusters,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options = options
+        self._schema = schema
+        self._connect = connect or open_consumer
+        arrow_schema(schema, options.schema_style)  # raises for an unusable schema before anything is planned
+        self._asking = replace(options, pull_timeout_ms=min(options.pull_timeout_ms, ASK_TIMEOUT_MS))
+        self._look_up = (topics, clusters, now)
+        self._driver: StreamDriver | None = None
+        self._opened: ExitStack | None = None
+        self._reached: StreamOffsets | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pack(self)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint starts."""
+        with one_line():
+            start = self._driving().initial()
+            self._reached = self._reached or start
+            return start.to_dict()
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        """The end of the next micro-batch; after a restart, when Spark does not say the start, all queues are new."""
+        with one_line():
+            driver = self._driving()
+            self._reached = driver.after(self._reached or driver.unknown(), Limits())
+            return self._reached.to_dict()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The ranges between two offsets."""
+        with one_line():
+            first, last = StreamOffsets.from_dict(start), StreamOffsets.from_dict(end)
+            self._reached = self._reached or last
+            forgotten = sorted(set(first.at).difference(last.at))
+            if forgotten:
+                logger.warning(
+                    "%s was away when the query was restarted: when it is back, it is read from the beginning (PySpark"
+                    " 4.2 and later go on where they were)",
+                    ", ".join(sorted({queue.broker_name for queue in forgotten})),
+                )
+            return [InputPartition(one) for one in self._driving().ranges(first, last)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        return rows_of(partition, self._options, self._schema, self._connect)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Called when the micro-batch up to ``end`` is done."""
+        with one_line():
+            self._driving().commit(StreamOffsets.from_dict(end))
+
+    def stop(self) -> None:
+        """Called when the query ends."""
+        if self._opened is not None:
+            self._opened.close()
+        self._opened = self._driver = None
+
+    def _driving(self) -> StreamDriver:
+        """The driver's part; not in the constructor, since workers have readers, too."""
+        if self._driver is None:
+            self._opened = ExitStack()
+            consumer = self._opened.enter_context(self._connect(self._asking))
+            self._driver = StreamDriver(consumer, self._asking, *self._look_up)
+        return self._driver
+
+
+class RefusedStreamReader(DataSourceStreamReader):
+    """Raises ``error`` when it is used; an error of `streamReader` itself would be hidden by one of Spark's."""
+
+    def __init__(self, error: SkylarkError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        """For a new query."""
+        with one_line():
+            raise self._error
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        """For a query with a checkpoint."""
+        return self.initialOffset()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """For a micro-batch that is run again."""
+        self.initialOffset()
+        return []
+
+    def read(self, partition: InputPartition) -> Any:
+        """Not called, since there are no partitions."""
+        return iter(())

@@ -1,0 +1,287 @@
+"""Sends the rows of a partition so that each is stored once, whatever is run again. It decides; `Topic` does the I/O.
+
+Spark runs a task again when it has failed, or is slow, and a whole epoch when a query is restarted before it has noted
+its end. A task cannot know whether it is the first. So it asks the topic:
+
+1. The first message of a task has a key that is known beforehand, its claim. It is sent alone, and nothing else before
+   brokers find it by its key. So where no claim is found, at most a claim was stored.
+2. Where there are claims, another attempt sent rows. Its requests may still be on their way, and it may even run. So
+   the topic is read, from the first claim on, until nothing has come from it for `quiet_ms`. What is missing is sent,
+   the first of it as the next claim.
+3. An attempt that has not sent for `lease_ms` looks for a later claim before it goes on, and ends when there is one.
+4. Sends are not repeated blindly: when it is not known whether one has stored its messages, the topic is read, too.
+
+Neighbours: row_keys.py (keys), topic_io.py (the real `Topic`), writer.py (uses it).
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SendFailed, SkylarkError
+from mqcommon.message.message import Message
+from sdk.retry import Outcome, outcome_of
+from spark_connector.reading.pulling import ReadFailed
+from spark_connector.writing.row_keys import RowKeys, name_in
+from spark_connector.writing.rows import Place
+
+logger = logging.getLogger(__name__)
+
+# After these it is not known what a send has stored.
+_UNSURE = (SendFailed, RemotingError, BrokerError, RouteNotFound, ReadFailed)
+# The topic cannot be looked into now.
+_AWAY = (RemotingError, BrokerError, RouteNotFound, ReadFailed)
+
+LEASE_MS = 1_000
+# How long to wait between tries, and for a broker's index.
+PAUSE_MS = 20
+SETTLE_MS = 500
+INDEX_MS = 10_000
+
+
+class WriteFailed(SkylarkError):
+    """Rows could not be sent after all retries; ``__cause__`` is the last error."""
+
+
+class Superseded(SkylarkError):
+    """Another attempt of this task has taken over; this one has to end."""
+
+
+class Claim(NamedTuple):
+    """A stored claim: when it was stored, its place among those of that time, its row's name, and who sent it."""
+
+    stored_ms: int
+    place: str
+    name: str
+    attempt: str
+
+
+@dataclass
+class Found:
+    """What a topic has of a partition: the names of rows, and when the last of them was stored."""
+
+    names: set[str] = field(default_factory=set)
+    newest_ms: int = 0
+
+
+class Rows(NamedTuple):
+    """Messages to send, with their names and places; ``claim``: if they are a claim, its key and its attempt."""
+
+    messages: Sequence[bytes | Message]
+    names: Sequence[str]
+    places: Mapping[int, Place]
+    claim: tuple[str, str] | None = None
+
+    def without(self, there: set[str]) -> "Rows":
+        """The rows that are not there."""
+        if there.isdisjoint(self.names):
+            return self
+        return self.part([row for row, name in enumerate(self.names) if name not in there])
+
+    def part(self, rows: Sequence[int]) -> "Rows":
+        """Some of the rows."""
+        places = {number: self.places[row] for number, row in enumerate(rows) if row in self.places}
+        return Rows([self.messages[row] for row in rows], [self.names[row] for row in rows], places)
+
+
+class Topic(Protocol):
+    """The topic that is written."""
+
+    def send(self, rows: Rows) -> None:
+        """Store them, each try once; SendFailed when it is not known which are stored."""
+
+    def claims(self, key: str) -> list[Claim]:
+        """The messages with this unique key; raises when a broker of the topic cannot be asked."""
+
+    def read(self, since_ms: int) -> Found:
+        """What has come of this partition since the last call; at first, since ``since_ms``."""
+
+
+class Time(Protocol):
+    """Clocks and waiting."""
+
+    def now_ms(self) -> float:
+        """By the wall clock."""
+
+    def running_ms(self) -> float:
+        """By a clock that nobody sets."""
+
+    def sleep_ms(self, ms: float) -> None: ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a send may take, how many of unknown outcome are repeated."""
+
+    send_timeout_ms: float
+    retries: int
+
+    @property
+    def quiet_ms(self) -> float:
+        """After a silence of this length an attempt has ended, or will notice that another one has taken over."""
+        return self.send_timeout_ms + 2 * LEASE_MS
+
+    @property
+    def patience_ms(self) -> float:
+        """How long brokers may be away while rows are sent."""
+        return self.send_timeout_ms * (1 + self.retries)
+
+
+class Once:
+    """The rows of one partition for one topic.
+
+    ``attempt`` is a text that no other attempt has. ``is_retry``: Spark says that another one was just before this.
+    """
+
+    def __init__(
+        self, topic: Topic, keys: RowKeys, attempt: str, limits: Limits, time: Time, *, is_retry: bool = False
+    ) -> None:
+        self._topic = topic
+        self._keys = keys
+        self._attempt = attempt
+        self._limits = limits
+        self._time = time
+        self._is_retry = is_retry
+        #: The number of our claim; until it is stored, that of the one to send.
+        self._claim = 0
+        self._is_claimed = False
+        self._since_ms = 0
+        #: Names of rows that need not be sent.
+        self._there: set[str] = set()
+        self._has_looked = False
+        self._sent_at_ms = 0.0
+
+    def send(self, messages: Sequence[bytes | Message], places: dict[int, Place]) -> int:
+        """Send the rows that are not there yet; returns how many that were."""
+        if not messages:
+            return 0
+        if not self._has_looked:
+            self._look()
+            self._has_looked = True
+        rows = Rows(messages, self._keys.names(messages), places).without(self._there)
+        if rows.messages and not self._is_claimed:
+            self._send_claim(rows.part([0]))
+            self._send_rest(rows.part(range(1, len(rows.messages))))
+        else:
+            self._send_rest(rows)
+        return len(rows.messages)
+
+    # --- other attempts
+
+    def _look(self) -> None:
+        """Find what other attempts have stored, and wait until none of them sends any more."""
+        if self._is_retry:  # its claim may be on its way, or not in the index yet
+            self._time.sleep_ms(SETTLE_MS)
+        while found := self._topic.claims(self._keys.claim(self._claim)):
+            self._there |= {claim.name for claim in found}
+            if self._claim == 0:
+                self._since_ms = min(found).stored_ms
+            self._claim += 1
+        if self._claim:
+            logger.info("rows of this partition and epoch are in the topic already: only others are sent")
+            self._wait_until_quiet()
+
+    def _wait_until_quiet(self) -> None:
+        """Read until nothing has come for `quiet_ms`, by the clock of the brokers or by ours."""
+        quiet_ms = self._limits.quiet_ms
+        newest_ms, since = 0, self._time.running_ms()
+        while True:
+            count = len(self._there)
+            newest_ms = max(newest_ms, self._read())
+            if len(self._there) > count:
+                since = self._time.running_ms()
+            left = min(newest_ms + quiet_ms - self._time.now_ms(), since + quiet_ms - self._time.running_ms())
+            if left <= 0:
+                return
+            self._time.sleep_ms(left)
+
+    # --- sending
+
+    def _send_claim(self, row: Rows) -> None:
+        """Send the first message, and wait until brokers find it: before, no other may be stored."""
+        key = self._keys.claim(self._claim)
+        claim = row._replace(claim=(key, self._attempt))
+        if self._claim == 0:
+            self._since_ms = int(self._time.now_ms())
+        failures, is_stored = 0, False
+        while True:
+            try:
+                if not is_stored:
+                    self._topic.send(claim)
+                    is_stored = True
+                found = self._indexed(key)
+                break
+            except _UNSURE as error:
+                failures = self._counted(failures, error)
+                # Not by the index: that of a broker that has come back may be behind.
+                self._after_failure(error)
+                is_stored = is_stored or name_in(key) in self._there
+        if min(found).attempt != self._attempt:
+            raise Superseded("another attempt of this task began before this one, at the same time; this one ends")
+        self._is_claimed = True
+        if self._claim == 0:
+            self._since_ms = min(found).stored_ms
+        self._sent_at_ms = self._time.running_ms()
+        self._there.update(row.names)
+
+    def _indexed(self, key: str) -> list[Claim]:
+        """The claims with this key, as soon as a broker finds one."""
+        deadline = self._time.running_ms() + INDEX_MS
+        while not (found := self._topic.claims(key)):
+            if self._time.running_ms() > deadline:
+                raise WriteFailed(
+                    f"a message was stored, but after {INDEX_MS // 1000} s no broker finds it by its unique key {key}:"
+                    ' is its index switched off (messageIndexEnable)? Without it use .option("dedup", "false")'
+                )
+            self._time.sleep_ms(PAUSE_MS)
+        return found
+
+    def _send_rest(self, left: Rows) -> None:
+        failures = 0
+        while left.messages:
+            try:
+                self._check_lease()
+                self._topic.send(left)
+                self._sent_at_ms = self._time.running_ms()
+                return
+            except _UNSURE as error:
+                failures = self._counted(failures, error)
+                self._after_failure(error)
+            left = left.without(self._there)
+
+    def _read(self) -> int:
+        """Note which rows the topic has; returns when the last one was stored."""
+        found = self._topic.read(self._since_ms)
+        self._there |= found.names
+        return found.newest_ms
+
+    def _check_lease(self) -> None:
+        if self._time.running_ms() - self._sent_at_ms <= LEASE_MS:
+            return
+        if self._topic.claims(self._keys.claim(self._claim + 1)):
+            raise Superseded("this task was slow, and another attempt of it has taken over; this one ends")
+        self._sent_at_ms = self._time.running_ms()
+
+    def _counted(self, failures: int, error: SkylarkError) -> int:
+        """One failure more; raises the error when it is one too many, or none that a retry could mend."""
+        cause = error.__cause__ if isinstance(error, SendFailed) else error
+        is_final = isinstance(cause, SkylarkError) and outcome_of(cause) in (Outcome.REFUSED, Outcome.REFUSED_HERE)
+        if failures == self._limits.retries or is_final:
+            raise WriteFailed(str(error)) from error
+        return failures + 1
+
+    def _after_failure(self, error: SkylarkError) -> None:
+        """Look twice when brokers answer again: what was on its way to them has arrived then, or is lost."""
+        logger.warning("%s; now looking for what was stored, then going on", error)
+        deadline = self._time.running_ms() + self._limits.patience_ms
+        looks = 0
+        while looks < 2:
+            self._time.sleep_ms(SETTLE_MS)
+            try:
+                self._read()
+                looks += 1
+            except _AWAY as away:
+                if self._time.running_ms() > deadline:
+                    raise WriteFailed(f"{error}; and it cannot be seen what was stored: {away}") from away
+                looks = 0

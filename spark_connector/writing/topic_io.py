@@ -1,0 +1,129 @@
+"""The topic that is written, as once.py needs it: sends with keys of ours, looks for them by key, and reads the queues.
+
+Neighbours: once.py (decides), sending.py (sends), reading/pulling.py and reading/batch_reader.py (read).
+"""
+
+import dataclasses
+import time
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqcommon.errors import RouteNotFound
+from mqcommon.message.message import Message, MessageExt
+from mqcommon.message.queue import MessageQueue
+from sdk.blocking import Admin, Producer
+from spark_connector.offsets import LostRange, OffsetRange
+from spark_connector.options.connection import ConnectionOptions
+from spark_connector.options.read import ReadOptions
+from spark_connector.options.write import WriteOptions
+from spark_connector.reading.batch_reader import Consumer, decode_buffer
+from spark_connector.reading.pulling import joined, pulls
+from spark_connector.writing.once import Claim, Found, Rows
+from spark_connector.writing.row_keys import ROW, name_in
+from spark_connector.writing.sending import send_all
+
+# Clocks of brokers may differ by this much: a claim's time is that of its broker, but all queues are read from there.
+CLOCKS_MS = 60_000
+_COLUMNS = pa.schema([pa.field("msgId", pa.string()), pa.field("storeTimestamp", pa.timestamp("us", tz="UTC"))])
+
+
+class RealTime:
+    """The clocks of this machine."""
+
+    def now_ms(self) -> float:
+        return time.time() * 1000
+
+    def running_ms(self) -> float:
+        return time.monotonic() * 1000
+
+    def sleep_ms(self, ms: float) -> None:
+        time.sleep(ms / 1000)
+
+
+class TopicIO:
+    """One topic. The masters of all brokers that had queues of it when the task began must answer."""
+
+    def __init__(
+        self, topic: str, scope: str, options: WriteOptions, producer: Producer, admin: Admin, consumer: Consumer
+    ) -> None:
+        self._topic = topic
+        self._scope = scope
+        self._options = read_options(topic, options)
+        self._producer = producer
+        self._admin = admin
+        self._consumer = consumer
+        self._queues: set[MessageQueue] = set()
+        #: Offset up to which each queue was read.
+        self._read_to: dict[MessageQueue, int] = {}
+
+    def send(self, rows: Rows) -> None:
+        if rows.claim is not None:
+            key, attempt = rows.claim
+            claim = as_claim(self._topic, rows.messages[0], f"{rows.names[0]} {attempt}")
+            send_all(self._producer, self._topic, [claim], rows.places, [key])
+            return
+        keys = [self._scope + name for name in rows.names]
+        send_all(self._producer, self._topic, rows.messages, rows.places, keys)
+
+    def claims(self, key: str) -> list[Claim]:
+        for queue in {queue.broker_name: queue for queue in self._all_queues()}.values():
+            self._admin.max_offset(queue)  # a slave, which would answer while its master is away, may be behind
+        return [claim_of(message) for message in self._admin.query_by_unique_key(self._topic, key, strict=True)]
+
+    def read(self, since_ms: int) -> Found:
+        found = Found()
+        read_to: dict[MessageQueue, int] = {}
+        for queue in self._all_queues():
+            if (start := self._read_to.get(queue)) is None:
+                start = self._admin.search_offset(queue, max(since_ms - CLOCKS_MS, 0))
+            wanted = OffsetRange(queue, start, self._admin.max_offset(queue))
+            for buffer in joined(pulls(self._consumer, wanted, self._options, _ignore)):
+                for batch in decode_buffer(buffer, wanted, _COLUMNS, self._options):
+                    _note(batch, self._scope, found)
+            read_to[queue] = max(wanted.end, start)
+        self._read_to.update(read_to)  # not before: what was found is lost when a queue cannot be read
+        return found
+
+    def _all_queues(self) -> list[MessageQueue]:
+        queues = self._consumer.message_queues(self._topic)
+        missing = self._queues.difference(queues)
+        if missing:
+            names = ", ".join(sorted({queue.broker_name for queue in missing}))
+            raise RouteNotFound(self._topic, f"no NameServer knows its queues of {names} any more", is_passing=True)
+        self._queues.update(queues)
+        return queues
+
+
+def read_options(topic: str, options: WriteOptions) -> ReadOptions:
+    """Options to read ``topic`` with the same connection."""
+    shared = {one.name: getattr(options, one.name) for one in dataclasses.fields(ConnectionOptions)}
+    return ReadOptions(topic=topic, num_retries=0, **shared)
+
+
+def as_claim(topic: str, given: bytes | Message, text: str) -> Message:
+    """A copy of ``given`` with the property of claims."""
+    body, own = (given, None) if isinstance(given, bytes) else (given.body, given.properties)
+    message = Message(topic, body, flag=0 if isinstance(given, bytes) else given.flag)
+    message.properties = {**(own or {}), ROW: text}
+    return message
+
+
+def claim_of(message: MessageExt) -> Claim:
+    """The claim that ``message`` is."""
+    name, _, attempt = message.properties.get(ROW, "").partition(" ")
+    return Claim(message.store_timestamp, message.offset_msg_id, name, attempt)
+
+
+def _note(batch: pa.RecordBatch, scope: str, found: Found) -> None:
+    """Add the rows of ``batch`` that have a key of ``scope``."""
+    ours = batch.filter(pc.starts_with(batch.column("msgId"), scope))
+    if not ours.num_rows:
+        return
+    found.names.update(map(name_in, ours.column("msgId").to_pylist()))
+    newest = pc.max(ours.column("storeTimestamp").cast(pa.int64())).as_py()
+    found.newest_ms = max(found.newest_ms, newest // 1000)
+
+
+def _ignore(lost: LostRange) -> None:
+    """Messages that brokers have deleted are not looked for."""

@@ -1,0 +1,177 @@
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructType
+
+from mqcommon.errors import UserError
+from mqcommon.message.queue import MessageQueue
+from sdk import Credentials
+from spark_connector.offsets import DataLost, OffsetRange
+from spark_connector.options.read import ReadOptions
+from spark_connector.reading.batch_reader import RocketMQBatchReader, open_consumer
+from spark_connector.reading.pulling import ReadFailed
+from spark_connector.schema import spark_schema
+from tests.spark_connector.cluster import Log, MemoryCluster
+from tests.spark_connector.records import Stored
+
+QUEUE = MessageQueue("t", "broker-a", 3)
+SCHEMA = spark_schema(include_properties=False)
+
+
+def reader(cluster: MemoryCluster, schema: StructType = SCHEMA, **given: str) -> RocketMQBatchReader:
+    return RocketMQBatchReader(ReadOptions.parse({"topic": "t", **given}), schema, lambda options: cluster)
+
+
+def rows(reader: RocketMQBatchReader, partition: InputPartition) -> list[Mapping[str, Any]]:
+    return [row for batch in reader.read(partition) for row in batch.to_pylist()]
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    cluster = MemoryCluster(limit=7)
+    cluster.add(QUEUE, 100)
+    return cluster
+
+
+def test_the_consumer_signs_with_the_credentials_of_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("sdk.blocking.PullConsumer", lambda nameserver, **named: given.update(named))
+    open_consumer(ReadOptions.parse({"topic": "t", "accessKey": "spark", "secretKey": "secret"}))
+    assert given["credentials"] == Credentials("spark", "secret")
+
+
+def test_partitions_together_hold_every_message_once(cluster: MemoryCluster) -> None:
+    cluster.add(MessageQueue("t", "broker-b", 0), 11, minimum=5)
+    source = reader(cluster, minPartitions="9")
+    partitions = source.partitions()
+    assert len(partitions) == 9
+    found = [(row["brokerName"], row["queueOffset"]) for one in partitions for row in rows(source, one)]
+    assert sorted(found) == [("broker-a", n) for n in range(100)] + [("broker-b", n) for n in range(5, 16)]
+    assert cluster.opened == 0
+
+
+def test_messages_after_the_planned_end_are_not_delivered(cluster: MemoryCluster) -> None:
+    source = reader(cluster)
+    (partition,) = source.partitions()
+    cluster.add(QUEUE, 150)
+    assert [row["body"] for row in rows(source, partition)] == [b"%d" % n for n in range(100)]
+
+
+def test_a_range_within_a_pull_is_cut_out(cluster: MemoryCluster) -> None:
+    cluster.limit = 100
+    found = rows(reader(cluster), InputPartition(OffsetRange(QUEUE, 40, 43)))
+    assert [row["queueOffset"] for row in found] == [40, 41, 42]
+
+
+def test_batches_are_no_larger_than_asked(cluster: MemoryCluster) -> None:
+    cluster.limit = 100
+    source = reader(cluster, maxRecordsPerBatch="30")
+    (partition,) = source.partitions()
+    assert [batch.num_rows for batch in source.read(partition)] == [25, 25, 25, 25]
+
+
+def test_a_schema_of_few_columns_gets_those(cluster: MemoryCluster) -> None:
+    source = reader(cluster, StructType().add("queueOffset", LongType()).add("body", BinaryType()))
+    (partition,) = source.partitions()
+    assert rows(source, partition)[1] == {"queueOffset": 1, "body": b"1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said"),
+    [
+        ("value", BinaryType(), "a message has no column value; choose from topic, brokerName"),
+        (
+            "body",
+            StringType(),
+            "column body is binary, not string; use that type in the schema and cast the column afterwards",
+        ),
+    ],
+)
+def test_a_schema_that_cannot_be_served_is_refused_at_once(
+    cluster: MemoryCluster, name: str, kind: DataType, said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        reader(cluster, StructType().add(name, kind))
+
+
+def test_sparks_stand_in_for_no_partitions_reads_nothing(cluster: MemoryCluster) -> None:
+    assert rows(reader(cluster), InputPartition(None)) == []
+
+
+def test_messages_deleted_while_reading_fail_the_task(cluster: MemoryCluster) -> None:
+    source = reader(cluster)
+    (partition,) = source.partitions()
+    cluster.delete_before(QUEUE, 20)
+    with pytest.raises(DataLost, match="20 messages"):
+        rows(source, partition)
+    assert cluster.opened == 0
+
+
+def test_or_are_skipped_when_that_is_wanted(cluster: MemoryCluster, caplog: pytest.LogCaptureFixture) -> None:
+    source = reader(cluster, failOnDataLoss="false")
+    (partition,) = source.partitions()
+    cluster.delete_before(QUEUE, 20)
+    assert [row["queueOffset"] for row in rows(source, partition)] == list(range(20, 100))
+    assert "t      broker-a  3      0     19  20        deleted: the queue goes on at 20" in caplog.text
+
+
+def test_damage_names_queue_and_offset(cluster: MemoryCluster) -> None:
+    records = cluster.logs[QUEUE].records
+    records[33] = records[33][:4] + b"\0\0\0\0" + records[33][8:]
+    source = reader(cluster)
+    (partition,) = source.partitions()
+    with pytest.raises(
+        ReadFailed, match=r"topic t, broker broker-a, queue 3: the message at offset 33 .*its magic is no"
+    ):
+        rows(source, partition)
+
+
+def test_damage_in_a_later_batch_names_its_own_offset(cluster: MemoryCluster) -> None:
+    cluster.limit = 100
+    records = cluster.logs[QUEUE].records
+    records[77] = records[77][:90] + b"!" + records[77][91:]
+    source = reader(cluster, maxRecordsPerBatch="10", checkCrc="true")
+    (partition,) = source.partitions()
+    with pytest.raises(ReadFailed, match="the message at offset 77 "):
+        rows(source, partition)
+
+
+def test_the_reader_travels_to_workers() -> None:
+    source = RocketMQBatchReader(ReadOptions.parse({"topic": "t"}), SCHEMA)
+    for copy in (cloudpickle.loads(cloudpickle.dumps(source)), pickle.loads(pickle.dumps(source))):
+        assert type(copy) is RocketMQBatchReader
+        assert vars(copy) == vars(source)
+
+
+def test_tags_are_compared_and_not_only_their_hashes(cluster: MemoryCluster) -> None:
+    """ "Aa" and "BB" have the same hash, so a broker sends both."""
+    tags = ["Aa", "BB", None, "Aa"]
+    cluster.logs[QUEUE] = Log(
+        0,
+        [
+            Stored(topic="t", queue_offset=at, properties=f"TAGS\x01{tag}\x02".encode() if tag else b"").encode()
+            for at, tag in enumerate(tags)
+        ],
+    )
+    source = reader(cluster, subExpression="Aa||C")
+    (partition,) = source.partitions()
+    assert [(row["queueOffset"], row["tags"]) for row in rows(source, partition)] == [(0, "Aa"), (3, "Aa")]
+
+
+def test_the_topics_of_a_pattern_are_looked_up(cluster: MemoryCluster) -> None:
+    options = ReadOptions.parse({"topicPattern": "t+"})
+    source = RocketMQBatchReader(options, SCHEMA, lambda _: cluster, lambda _: ["tx", "t"])
+    assert [partition.value.queue.topic for partition in source.partitions()] == ["t"]
+
+
+def test_a_style_has_columns_of_its_own(cluster: MemoryCluster) -> None:
+    schema = spark_schema(include_properties=False, style="kafka")
+    source = reader(cluster, schema, schemaStyle="kafka")
+    (partition,) = source.partitions()
+    assert rows(source, partition)[5]["value"] == b"5"
+    with pytest.raises(UserError, match="a message has no column key"):
+        reader(cluster, schema)

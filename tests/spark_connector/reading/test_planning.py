@@ -1,0 +1,177 @@
+import json
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqcommon.errors import RouteNotFound, UserError
+from mqcommon.message.queue import MessageQueue
+from spark_connector.offsets import DataLost, OffsetRange
+from spark_connector.options.read import ReadOptions
+from spark_connector.reading.planning import plan
+from spark_connector.reading.pulling import SlaveBehind
+from tests.spark_connector.cluster import MemoryCluster, Pulled
+
+A0, A1, B0 = MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0)
+
+
+def options(**given: str) -> ReadOptions:
+    return ReadOptions.parse({"topic": "t", **given})
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    cluster = MemoryCluster()
+    cluster.add(A0, 10)
+    cluster.add(A1, 0)
+    cluster.add(B0, 20, minimum=100)
+    return cluster
+
+
+def test_all_messages_of_all_queues_by_default(cluster: MemoryCluster) -> None:
+    assert sorted(plan(cluster, options())) == [OffsetRange(A0, 0, 10), OffsetRange(B0, 100, 120)]
+
+
+def test_latest_to_latest_is_nothing(cluster: MemoryCluster) -> None:
+    assert plan(cluster, options(startingOffsets="latest")) == []
+
+
+def test_offsets_queue_by_queue(cluster: MemoryCluster) -> None:
+    starts = json.dumps({"t": {"a": {"0": 4, "1": -2}, "b": {"0": 110}}})
+    ends = json.dumps({"t": {"a": {"0": -1, "1": -1}, "b": {"0": 115}}})
+    found = plan(cluster, options(startingOffsets=starts, endingOffsets=ends))
+    assert sorted(found) == [OffsetRange(A0, 4, 10), OffsetRange(B0, 110, 115)]
+
+
+def test_a_timestamp_beats_starting_offsets(cluster: MemoryCluster) -> None:
+    # the cluster stores message n at n seconds
+    found = plan(cluster, options(startingTimestamp="7500", startingOffsets="latest"))
+    assert sorted(found) == [OffsetRange(A0, 8, 10), OffsetRange(B0, 100, 120)]
+    assert plan(cluster, options(startingTimestamp="999000")) == []
+
+
+def test_the_offsets_of_a_group(cluster: MemoryCluster) -> None:
+    cluster.committed = {A0: 4, B0: 118}
+    found = plan(cluster, options(startingOffsets="committed", consumerGroup="g"))
+    assert sorted(found) == [OffsetRange(A0, 4, 10), OffsetRange(B0, 118, 120)]
+
+
+def test_several_topics(cluster: MemoryCluster) -> None:
+    other = MessageQueue("u", "a", 0)
+    cluster.add(other, 5)
+    assert sorted(plan(cluster, options(topic="t,u")))[-1] == OffsetRange(other, 0, 5)
+
+
+def test_min_partitions_split_queues(cluster: MemoryCluster) -> None:
+    parts = plan(cluster, options(minPartitions="6"))
+    assert len(parts) == 6
+    assert sum(one.end - one.start for one in parts) == 30
+
+
+def test_deleted_messages_fail_the_plan_with_a_table(cluster: MemoryCluster) -> None:
+    starts = json.dumps({"t": {"a": {"0": 0, "1": 0}, "b": {"0": 40}}})
+    with pytest.raises(DataLost) as caught:
+        plan(cluster, options(startingOffsets=starts))
+    assert "b       0      40    99  60        deleted: the queue starts at 100" in str(caught.value)
+
+
+def test_deleted_messages_are_logged_when_that_is_wanted(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    starts = json.dumps({"t": {"a": {"0": 0, "1": 0}, "b": {"0": 40}}})
+    with caplog.at_level(logging.WARNING):
+        found = plan(cluster, options(startingOffsets=starts, failOnDataLoss="false"))
+    assert sorted(found) == [OffsetRange(A0, 0, 10), OffsetRange(B0, 100, 120)]
+    assert "deleted: the queue starts at 100" in caplog.text
+
+
+def test_an_end_beyond_the_queue_is_a_loss(cluster: MemoryCluster) -> None:
+    ends = json.dumps({"t": {"a": {"0": 15, "1": -1}, "b": {"0": -1}}})
+    with pytest.raises(DataLost, match="missing: the queue ends at 10"):
+        plan(cluster, options(endingOffsets=ends))
+
+
+def test_a_start_beyond_the_queue_is_a_loss(cluster: MemoryCluster) -> None:
+    starts = json.dumps({"t": {"a": {"0": 15, "1": -2}, "b": {"0": -2}}})
+    with pytest.raises(DataLost, match="missing: the queue ends at 10, before the start"):
+        plan(cluster, options(startingOffsets=starts))
+
+
+class SlaveOnly(MemoryCluster):
+    """Answers as a slave does whose master is away."""
+
+    def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled:
+        pulled = super().pull_bytes(mq, offset, max_count=max_count, max_bytes=max_bytes, wait_ms=wait_ms)
+        return pulled._replace(broker_id=1)
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_what_a_slave_has_not_got_is_not_lost(option: str, fail: str) -> None:
+    cluster = SlaveOnly()
+    cluster.add(A0, 10)
+    wanted = {option: json.dumps({"t": {"a": {"0": 11}}})}
+    with pytest.raises(
+        SlaveBehind, match=r"queue 0: the master is unreachable, and the slave with id 1 .* offset 10 only"
+    ):
+        plan(cluster, options(failOnDataLoss=fail, **wanted))
+    assert plan(cluster, options()) == [OffsetRange(A0, 0, 10)]
+
+
+def test_an_unknown_topic_is_told(cluster: MemoryCluster) -> None:
+    with pytest.raises(RouteNotFound, match="no route for topic nowhere"):
+        plan(cluster, options(topic="nowhere"))
+
+
+def test_offsets_for_another_topic_are_told(cluster: MemoryCluster) -> None:
+    with pytest.raises(UserError, match="option startingOffsets gives no offset for t a 0, t a 1, t b 0"):
+        plan(cluster, options(startingOffsets='{"u":{"a":{"0":1}}}'))
+
+
+def by_time(a0: int, a1: int, b0: int) -> str:
+    return json.dumps({"t": {"a": {"0": a0, "1": a1}, "b": {"0": b0}}})
+
+
+@given(st.integers(0, 130_000), st.integers(0, 130_000))
+def test_times_choose_what_was_stored_between_them(start: int, end: int) -> None:
+    cluster = MemoryCluster()
+    cluster.add(A0, 10)
+    cluster.add(B0, 20, minimum=100)
+    stored = [(queue, offset) for queue, log in cluster.logs.items() for offset in range(log.minimum, log.maximum)]
+    wanted = {(queue, offset) for queue, offset in stored if start <= offset * 1000 < end}
+    times = {"startingTimestamp": str(start), "endingTimestamp": str(end)}
+    tree = [json.dumps({"t": {"a": {"0": time}, "b": {"0": time}}}) for time in (start, end)]
+    by_queue = {"startingOffsetsByTimestamp": tree[0], "endingOffsetsByTimestamp": tree[1]}
+    for given_times in (times, by_queue):
+        ranges = plan(cluster, options(**given_times, endingOffsets="latest"))
+        assert {(one.queue, at) for one in ranges for at in range(one.start, one.end)} == wanted
+
+
+def test_each_queue_has_its_time(cluster: MemoryCluster) -> None:
+    found = plan(cluster, options(startingOffsetsByTimestamp=by_time(3000, 0, 110_000), endingTimestamp="115000"))
+    assert sorted(found) == [OffsetRange(A0, 3, 10), OffsetRange(B0, 110, 115)]
+
+
+def test_a_time_of_all_queues_beats_times_by_queue(cluster: MemoryCluster) -> None:
+    given_times = {"startingOffsetsByTimestamp": by_time(0, 0, 0), "startingTimestamp": "118000"}
+    assert plan(cluster, options(**given_times)) == [OffsetRange(B0, 118, 120)]
+
+
+def test_a_queue_without_a_time_is_named(cluster: MemoryCluster) -> None:
+    times = json.dumps({"t": {"a": {"0": 1, "1": 1}}})
+    with pytest.raises(UserError, match="option endingOffsetsByTimestamp gives no offset for t b 0"):
+        plan(cluster, options(endingOffsetsByTimestamp=times))
+
+
+@pytest.mark.parametrize("name", ["startingTimestamp", "startingOffsetsByTimestamp"])
+def test_nothing_since_the_start_can_be_an_error(cluster: MemoryCluster, name: str) -> None:
+    time = "50000" if name == "startingTimestamp" else by_time(50_000, 50_000, 50_000)
+    assert plan(cluster, options(**{name: time})) == [OffsetRange(B0, 100, 120)]
+    with pytest.raises(UserError, match=f"option {name}: topic t, broker a, queue 0 has no message since 50000"):
+        plan(cluster, options(**{name: time}, startingOffsetsByTimestampStrategy="error"))
+
+
+def test_assigned_queues_are_read(cluster: MemoryCluster) -> None:
+    found = plan(cluster, ReadOptions.parse({"assign": '{"t": {"b": [0]}}'}))
+    assert found == [OffsetRange(B0, 100, 120)]

@@ -1,0 +1,54 @@
+"""Runs of records give what reading them one by one gives."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.store.log.log_files import LogFiles
+from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_PREPARED
+from mqcommon.message.light import offsets_property
+from spark_connector.store import scan as store_scan
+from spark_connector.store.files import ReadOnlyFiles
+from spark_connector.store.scan import Scanned, scan
+from tests.broker.store.support import BORN_HOST
+from tests.spark_connector.stores import copied, opened, options_of
+
+LIGHT = b"INNER_MULTI_DISPATCH\x01%LMQ%x\x02" + offsets_property([7])
+PROPERTIES = st.sampled_from([b"", b"TAGS\x01a\x02", b"a\x01\x00b\x02", LIGHT])
+MESSAGE = st.tuples(
+    st.sampled_from(["a", "b", "é" * 80]),
+    st.integers(0, 1),
+    st.binary(max_size=9),
+    st.one_of(st.just(b"TAGS\x01a\x02"), PROPERTIES),
+    st.sampled_from([0, 0, 0, TRANSACTION_PREPARED, TRANSACTION_COMMIT]),
+)
+
+
+def scanned(directory: Path, keep_from: int) -> Scanned:
+    log = LogFiles(ReadOnlyFiles(), str(directory / "commitlog"))
+    try:
+        return scan(log, 0, keep_from, {("b", 0)}, lambda file, at, record: "")
+    finally:
+        log.close()
+
+
+@settings(max_examples=20)
+@given(st.lists(MESSAGE, max_size=60), st.integers(0, 4000))
+def test_runs_change_nothing(
+    tmp_path_factory: pytest.TempPathFactory, messages: list[tuple[str, int, bytes, bytes, int]], keep_from: int
+) -> None:
+    home = tmp_path_factory.mktemp("runs")
+    with opened(options_of(home / "store")) as store:
+        for topic, queue_id, body, properties, sys_flag in messages:
+            store.put(
+                topic, queue_id, body, properties, sys_flag=sys_flag, born_timestamp=1, born_host=BORN_HOST
+            )  # fmt: skip
+        copy = copied(home / "store", home)
+    fast = scanned(copy, keep_from)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_scan, "run_at", lambda data, at: None)
+        assert scanned(copy, keep_from) == fast
+    shutil.rmtree(home)

@@ -1,0 +1,384 @@
+"""The stream reader as Spark uses it, against a cluster in memory."""
+
+import json
+import logging
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+)
+
+from mqcommon.errors import ConnectFailed, RouteNotFound, UserError
+from mqcommon.message.queue import MessageQueue
+from spark_connector.offsets import DataLost
+from spark_connector.options.read import ReadOptions
+from spark_connector.stream.admitting_reader import AdmittingStreamReader
+from spark_connector.stream.reader import RocketMQStreamReader
+from tests.spark_connector.cluster import MemoryCluster
+from tests.spark_connector.query import A0, A1, B0, SCHEMA, Offset, Query
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    cluster = MemoryCluster()
+    cluster.add(A0, 10)
+    cluster.add(B0, 20, minimum=100)
+    return cluster
+
+
+queues = st.sampled_from([A0, A1, B0, MessageQueue("t", "c", 0)])
+limits = st.sampled_from(
+    [{}, {"maxOffsetsPerTrigger": "1"}, {"maxOffsetsPerTrigger": "7"}, {"maxBytesPerTrigger": "900"}]
+)
+steps = st.one_of(
+    st.tuples(st.just("grow"), queues, st.integers(1, 30)),
+    st.tuples(st.just("trigger"), limits, st.none()),
+    st.tuples(st.just("restart"), limits, st.none()),
+    st.tuples(st.just("again"), limits, st.none()),
+    st.tuples(st.just("available now"), limits, st.none()),
+    st.tuples(st.just("away"), st.sampled_from(["", "a", "b", "abc"]), st.none()),
+)
+
+
+@given(st.lists(steps, max_size=25))
+def test_each_message_comes_once_in_order_whatever_happens(plan: list[tuple[str, Any, Any]]) -> None:
+    """Growth, new queues and brokers, limits, restarts, batches that run again, brokers that are away."""
+    cluster = MemoryCluster()
+    cluster.add(A0, 3, minimum=2)
+    cluster.add(B0, 1)
+    query = Query(cluster)
+    query.trigger()
+    for step, what, more in plan:
+        if step == "grow":
+            cluster.grow(what, more)
+        elif step == "away":
+            cluster.away = set(what)
+        elif step == "trigger":
+            query.trigger()
+        elif step == "restart":
+            query.start(**what)
+        elif step == "again" and len(query.log) > 1 and not cluster.away:
+            query.start(**what)
+            last = query.rows[len(query.rows) - query.sizes[-1] :] if query.sizes else []
+            assert sorted(query.batch()) == sorted(last)
+        elif step == "available now":
+            query.start(available_now=True, **what)
+            while query.trigger():
+                pass
+    cluster.away = set()
+    query.start()
+    query.trigger()
+    assert not query.trigger()
+    for queue, log in cluster.logs.items():
+        assert query.of(queue) == list(range(log.minimum, log.maximum))
+
+
+@pytest.mark.parametrize(
+    ("given_options", "first"),
+    [
+        ({"startingOffsets": "latest"}, {"t|a|0": 10, "t|b|0": 120}),
+        ({"startingOffsets": "committed", "group": "g"}, {"t|a|0": 4, "t|b|0": 100}),
+        ({"startingOffsets": '{"t":{"a":{"0":3},"b":{"0":-1}}}'}, {"t|a|0": 3, "t|b|0": 120}),
+        ({"startingTimestamp": "9000"}, {"t|a|0": 9, "t|b|0": 100}),
+    ],
+)
+def test_where_a_query_starts(cluster: MemoryCluster, given_options: dict[str, str], first: Offset) -> None:
+    cluster.committed[A0] = 4
+    query = Query(cluster, **given_options)
+    assert query.reader.initialOffset() == {"v": 1, "cluster": "cluster", **first}
+
+
+def test_the_start_stays_whatever_comes_before_the_first_message(cluster: MemoryCluster) -> None:
+    """Spark does not keep it, asks for it several times, and asks again when the first micro-batch is run again."""
+    query = Query(cluster, startingOffsets="latest")
+    start = query.reader.initialOffset()
+    cluster.grow(A0, 1)
+    assert query.reader.initialOffset() == start
+    query.start()
+    assert query.trigger()
+    assert query.sizes == [0]
+    query.start()
+    cluster.grow(A0, 2)
+    assert query.trigger()
+    assert query.of(A0) == [11, 12]
+
+    query = Query(cluster, startingOffsets="latest", maxOffsetsPerTrigger="1")
+    query.log.append(query.reader.initialOffset())
+    cluster.grow(A0, 2)
+    assert query.trigger()
+    cluster.grow(A0, 1)
+    query.start()
+    query.log[0] = query.reader.initialOffset()
+    assert query.log[0]["t|a|0"] == 16
+    assert query.batch() == query.rows == [("a", 0, 13)]
+
+
+def test_new_topics_of_a_pattern_are_found_after_a_while(cluster: MemoryCluster) -> None:
+    query = Query(cluster, topic="", topicPattern="t.*", discoveryIntervalMs="5000")
+    query.trigger()
+    other = MessageQueue("t2", "a", 0)
+    cluster.grow(other, 3)
+    query.now_s = 4.9
+    assert not query.trigger()
+    query.now_s = 5
+    assert query.trigger()
+    assert query.log[-1].items() >= {"t2|a|0": 3, "t2|a|0|from": 0}.items()
+    assert query.sizes == [30, 3]
+
+
+def test_a_broker_that_is_away_is_said_once_and_read_later(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(cluster)
+    query.trigger()
+    cluster.away = {"b"}
+    cluster.grow(A0, 1)
+    cluster.grow(B0, 2)
+    for _ in range(3):
+        query.trigger()
+    assert query.sizes == [30, 1]
+    cluster.away = set()
+    query.trigger()
+    assert query.sizes == [30, 1, 2]
+    assert caplog.messages == [
+        "broker b is away, its messages are read when it is back: no NameServer lists it for the topics that are read",
+        "broker b is back",
+    ]
+
+
+def test_a_broker_that_is_listed_and_silent_is_not_asked_in_each_trigger(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Silent(MemoryCluster):
+        asked = 0
+        is_silent = False
+
+        def max_offset(self, mq: MessageQueue) -> int:
+            if self.is_silent and mq == B0:
+                self.asked += 1
+                raise ConnectFailed("b:1", "refused")
+            return super().max_offset(mq)
+
+    silent = Silent()
+    silent.logs = cluster.logs
+    query = Query(silent, discoveryIntervalMs="10000")
+    query.trigger()
+    silent.is_silent = True
+    for query.now_s in range(1, 21):
+        silent.grow(A0, 1)
+        assert query.trigger()
+    assert silent.asked == 3
+    assert caplog.messages == [
+        "broker b is away, its messages are read when it is back: cannot connect to b:1: refused"
+    ]
+
+
+def test_nothing_is_read_while_the_topic_has_no_route(cluster: MemoryCluster, caplog: pytest.LogCaptureFixture) -> None:
+    query = Query(cluster)
+    query.trigger()
+    cluster.away = {"a", "b"}
+    query.start()
+    assert not query.trigger()
+    assert "topic t is away" in caplog.text
+    with pytest.raises(RouteNotFound):
+        query.reader.initialOffset()
+
+
+def test_a_slave_that_is_behind_is_no_loss(cluster: MemoryCluster, caplog: pytest.LogCaptureFixture) -> None:
+    class Slave(MemoryCluster):
+        broker_id = 0
+
+        def pull_bytes(self, mq: MessageQueue, offset: int, **wanted: Any) -> Any:
+            return super().pull_bytes(mq, offset, **wanted)._replace(broker_id=self.broker_id)
+
+    slave = Slave()
+    slave.add(A0, 10)
+    query = Query(slave)
+    query.trigger()
+    slave.add(A0, 8)
+    slave.broker_id = 1
+    assert not query.trigger()
+    query.start(available_now=True)
+    assert not query.trigger()
+    assert "the slave with id 1 has messages up to offset 8 only" in caplog.text
+    slave.broker_id = 0
+    query.start()
+    with pytest.raises(DataLost, match="missing: the queue ends at 8, before the start"):
+        query.trigger()
+
+
+@pytest.mark.parametrize("way", ["fail", "skip", "report"])
+def test_expired_messages(cluster: MemoryCluster, way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    query = Query(cluster, onDataLoss=way, lostRangesPath=str(tmp_path / "lost"), maxOffsetsPerTrigger="10")
+    query.trigger()
+    cluster.delete_before(B0, 115)
+    if way == "fail":
+        with pytest.raises(DataLost, match="b       0      106   114  9 "):
+            query.trigger()
+        return
+    while query.trigger():
+        pass
+    assert query.of(A0) == list(range(10))
+    assert query.of(B0) == [*range(100, 106), *range(115, 120)]
+    assert "b       0      106   114  9         deleted: the queue goes on at 115" in caplog.text
+    query.batch()
+    files = sorted((tmp_path / "lost").glob("*")) if way == "report" else []
+    found = [json.loads(file.read_text()) for file in files]
+    assert [(row["brokerName"], row["from"], row["to"], row["messages"]) for row in found] == (
+        [("b", 106, 114, 9)] if way == "report" else []
+    )
+
+
+def test_a_loss_that_is_found_again_is_one_row(cluster: MemoryCluster, tmp_path: Path) -> None:
+    query = Query(cluster, onDataLoss="report", lostRangesPath=str(tmp_path))
+    query.trigger()
+    for minimum in (5, 8):
+        cluster.delete_before(A0, minimum)
+        query.batch()
+    (file,) = tmp_path.iterdir()
+    row = json.loads(file.read_text())
+    assert (row["topic"], row["from"], row["to"], row["reason"]) == ("t", 0, 7, "deleted: the queue goes on at 8")
+
+
+def test_a_queue_that_became_shorter_goes_on_at_its_end(cluster: MemoryCluster) -> None:
+    query = Query(cluster, onDataLoss="skip")
+    query.trigger()
+    cluster.add(A0, 6)
+    query.trigger()
+    cluster.grow(A0, 3)
+    query.trigger()
+    assert query.of(A0) == [*range(10), 6, 7, 8]
+
+
+def test_commits_only_go_forward_and_only_when_asked_for(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(cluster)
+    query.trigger()
+    assert cluster.committed == {}
+    cluster.committed[B0] = 500
+    query.start(commitOffsets="true", consumerGroup="g")
+    cluster.grow(A0, 1)
+    query.trigger()
+    assert cluster.committed == {A0: 11, B0: 500}
+    query.start(commitOffsets="true", consumerGroup="g")
+    cluster.grow(A0, 1)
+    query.trigger()
+    cluster.committed.clear()
+    query.start(commitOffsets="true", consumerGroup="g")
+    assert not query.trigger()  # Spark commits the last micro-batch of a run with AvailableNow in no other way
+    assert cluster.committed == {A0: 12, B0: 120}
+    cluster.committed[B0] = 500
+    cluster.away = {"a"}
+    query.reader.commit({**query.log[-1], "t|a|0": 13})
+    query.reader.commit({**query.log[-1], "t|a|0": 14})
+    assert [text for text in caplog.messages if "committed" in text] == [
+        "offsets are committed later: cannot connect to a:1: refused"
+    ]
+    cluster.away = set()
+    query.reader.commit({**query.log[-1], "t|a|0": 14})
+    query.reader.commit({**query.log[-1], "t|a|0": 13})
+    assert cluster.committed == {A0: 14, B0: 500}
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"cluster": "north"}, "the checkpoint is from cluster north, and the NameServers have cluster"),
+        ({"u|a|0": 5}, "has offsets of queues that the options do not choose: u a 0"),
+        ({"v": 3}, "have version 3"),
+    ],
+)
+def test_a_checkpoint_of_another_topic_or_cluster_is_refused(
+    cluster: MemoryCluster, other: Mapping[str, Any], said: str
+) -> None:
+    query = Query(cluster)
+    start = {**query.reader.initialOffset(), **other}
+    query.start()
+    with pytest.raises(UserError, match=said):
+        query.reader.latestOffset(start, ReadAllAvailable())
+    query.start()
+    query.reader.initialOffset()
+    with pytest.raises(UserError, match=said):
+        query.reader.partitions(start, start)
+
+
+def test_the_consumer_is_opened_once_and_closed_at_the_end(cluster: MemoryCluster) -> None:
+    query = Query(cluster)
+    assert cluster.opened == 0
+    query.trigger()
+    assert cluster.opened == 1
+    query.reader.stop()
+    query.reader.stop()
+    assert cluster.opened == 0
+
+
+def test_the_reader_travels_to_workers() -> None:
+    copy = pickle.loads(pickle.dumps(AdmittingStreamReader(ReadOptions.of_stream({"topic": "t"}), SCHEMA)))
+    assert type(copy) is AdmittingStreamReader
+
+
+# --- PySpark 4.0 and 4.1, which do not tell the start
+
+
+@pytest.fixture
+def old(cluster: MemoryCluster) -> RocketMQStreamReader:
+    return old_reader(cluster)
+
+
+def old_reader(cluster: MemoryCluster) -> RocketMQStreamReader:
+    options = ReadOptions.of_stream({"topic": "t", "startingOffsets": "latest", "discoveryIntervalMs": "0"})
+    return RocketMQStreamReader(options, SCHEMA, lambda _: cluster, lambda _: ["t"], lambda _: ["cluster"], lambda: 0)
+
+
+def read(reader: RocketMQStreamReader, start: Offset, end: Offset) -> list[tuple[str, int]]:
+    partitions = reader.partitions(start, end)
+    return [
+        (row["brokerName"], row["queueOffset"])
+        for one in partitions
+        for batch in reader.read(one)
+        for row in batch.to_pylist()
+    ]
+
+
+def test_an_old_spark_reads_on(cluster: MemoryCluster, old: RocketMQStreamReader) -> None:
+    first = old.initialOffset()
+    cluster.grow(A0, 2)
+    cluster.grow(A1, 1)
+    second = old.latestOffset()
+    assert sorted(read(old, first, second)) == [("a", 0), ("a", 10), ("a", 11)]
+    assert old.latestOffset() == second
+    cluster.grow(A0, 1)
+    assert read(old, second, old.latestOffset()) == [("a", 12)]
+
+
+def test_an_old_spark_asks_for_the_start_after_the_end(cluster: MemoryCluster, old: RocketMQStreamReader) -> None:
+    end = old.latestOffset()
+    start = old.initialOffset()
+    assert read(old, start, end) == []
+    cluster.grow(A0, 1)
+    assert read(old, end, old.latestOffset()) == [("a", 10)]
+
+
+def test_an_old_spark_reads_on_after_a_restart(
+    cluster: MemoryCluster, old: RocketMQStreamReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = old.initialOffset()
+    cluster.grow(A0, 2)
+    cluster.grow(A1, 1)
+    again = old_reader(cluster)
+    second = again.latestOffset()
+    assert sorted(read(again, first, second)) == [("a", 0), ("a", 10), ("a", 11)]
+    assert again.latestOffset() == second
+    assert not caplog.messages
+    cluster.away = {"b"}
+    third = old_reader(cluster).latestOffset()
+    with caplog.at_level(logging.WARNING):
+        assert read(old_reader(cluster), second, third) == []
+    assert "b was away when the query was restarted" in caplog.text

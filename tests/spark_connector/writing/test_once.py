@@ -1,0 +1,209 @@
+"""Each row is stored once, whatever fails and is run again."""
+
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqcommon.errors import BrokerError, SendFailed
+from spark_connector.writing.once import INDEX_MS, LEASE_MS, SETTLE_MS, Limits, Once, Rows, Superseded, WriteFailed
+from spark_connector.writing.row_keys import RowKeys
+from tests.spark_connector.memory_topic import Attempt, Fault, Killed, MemoryTopic, Times
+
+LIMITS = Limits(send_timeout_ms=3_000, retries=3)
+ROWS = [b"%d" % (number % 7) for number in range(20)]
+LATE = st.sampled_from([0.0, 1.0, SETTLE_MS / 2])
+
+
+def once(
+    topic: MemoryTopic, name: str, *, epoch: str = "1", is_retry: bool = True, kind: type[Attempt] = Attempt
+) -> Once:
+    keys = RowKeys("query", epoch, 0, "t")
+    return Once(kind(topic, keys.scope), keys, name, LIMITS, topic.times, is_retry=is_retry)
+
+
+def run(attempt: Once, rows: Sequence[bytes], batch: int = 6) -> int:
+    return sum(attempt.send(rows[at : at + batch], {}) for at in range(0, len(rows), batch))
+
+
+def faults(*, is_killed: bool) -> st.SearchStrategy[Fault]:
+    return st.builds(Fault, st.integers(0, 6), LATE, st.just(is_killed), st.integers(0, 2))
+
+
+@given(
+    st.lists(st.lists(st.none() | faults(is_killed=False), max_size=3), max_size=4),
+    st.lists(faults(is_killed=True), min_size=4, max_size=4),
+    st.integers(1, 9),
+    st.floats(0, SETTLE_MS / 2 - 1),
+    st.randoms(),
+)
+def test_each_row_is_stored_once(
+    before: list[list[Fault | None]],
+    deaths: list[Fault],
+    batch: int,
+    index_ms: float,
+    shuffled: random.Random,
+) -> None:
+    """Attempts that are killed at any send, after failures of others; each gets the rows in another order."""
+    topic = MemoryTopic(Times())
+    topic.index_ms = index_ms
+    for number, (faults_before, death) in enumerate(zip(before, deaths, strict=False)):
+        topic.faults = [*faults_before, death]
+        rows = list(ROWS)
+        shuffled.shuffle(rows)
+        with suppress(Killed):
+            run(once(topic, f"a{number}"), rows, batch)
+    topic.faults = []
+    last = once(topic, "last")
+    rows = list(ROWS)
+    shuffled.shuffle(rows)
+    run(last, rows, batch)
+    assert topic.bodies == sorted(ROWS)
+    sends = topic.sends
+    assert run(once(topic, "again"), rows, batch) == 0
+    assert topic.sends == sends
+
+
+def test_another_epoch_is_other_rows() -> None:
+    topic = MemoryTopic(Times())
+    assert run(once(topic, "a"), ROWS) == len(ROWS)
+    assert run(once(topic, "b", epoch="2"), ROWS) == len(ROWS)
+    assert topic.bodies == sorted(ROWS * 2)
+
+
+def test_no_rows_ask_nobody() -> None:
+    topic = MemoryTopic(Times())
+    topic.away = 1
+    assert once(topic, "a").send([], {}) == 0
+    assert topic.away == 1
+
+
+def test_nothing_but_the_claim_is_stored_before_it_is_found() -> None:
+    times = Times()
+    topic = MemoryTopic(times)
+    topic.index_ms = 300
+    seen: list[int] = []
+    times.while_asleep.append(lambda: seen.append(len(topic.bodies)))
+    run(once(topic, "a", is_retry=False), ROWS)
+    assert set(seen) == {1}
+
+
+def test_a_claim_is_not_sent_again_because_the_index_is_behind() -> None:
+    topic = MemoryTopic(Times())
+    topic.index_ms = INDEX_MS / 2
+    topic.faults = [Fault(1, away=3), Fault(0)]
+    run(once(topic, "a"), ROWS)
+    assert topic.bodies == sorted(ROWS)
+
+
+def test_without_an_index_the_remedy_is_named() -> None:
+    topic = MemoryTopic(Times())
+    topic.index_ms = 2 * INDEX_MS
+    with pytest.raises(WriteFailed, match=r"messageIndexEnable.*dedup"):
+        run(once(topic, "a"), ROWS)
+    assert len(topic.bodies) == 1
+
+
+def test_an_attempt_that_still_sends_is_waited_for() -> None:
+    """The second attempt sends nothing while the first goes on; then all is there."""
+    times = Times()
+    topic = MemoryTopic(times)
+    first = once(topic, "a", is_retry=False)
+    rest = [ROWS[at : at + 2] for at in range(0, len(ROWS), 2)]
+    first.send(rest.pop(0), {})
+
+    def go_on() -> None:
+        if rest:
+            first.send(rest.pop(0), {})
+
+    times.while_asleep.append(go_on)
+    assert run(once(topic, "b"), ROWS) == 0
+    assert topic.bodies == sorted(ROWS)
+
+
+def test_an_attempt_that_slept_ends_when_another_has_taken_over() -> None:
+    topic = MemoryTopic(Times())
+    slow = once(topic, "slow")
+    slow.send(ROWS[:5], {})
+    assert run(once(topic, "quick"), ROWS) == len(ROWS) - 5
+    with pytest.raises(Superseded):
+        slow.send(ROWS[5:], {})
+    assert topic.bodies == sorted(ROWS)
+
+
+def test_an_attempt_that_slept_goes_on_when_it_is_alone() -> None:
+    times = Times()
+    topic = MemoryTopic(times)
+    slow = once(topic, "slow")
+    for at in range(0, len(ROWS), 5):
+        times.sleep_ms(LEASE_MS + 1)
+        slow.send(ROWS[at : at + 5], {})
+    assert topic.bodies == sorted(ROWS)
+
+
+def test_of_two_that_begin_together_one_ends() -> None:
+    times = Times()
+    topic = MemoryTopic(times)
+    topic.index_ms = 10
+    second = once(topic, "b", is_retry=False)
+    ended: list[Superseded] = []
+
+    def begin() -> None:
+        times.while_asleep.clear()
+        try:
+            second.send(ROWS, {})
+        except Superseded as error:
+            ended.append(error)
+
+    times.while_asleep.append(begin)
+    run(once(topic, "a", is_retry=False), ROWS)
+    assert len(ended) == 1
+    assert len(topic.bodies) == len(ROWS) + 1  # the second claim, with the key of the first
+
+
+def test_sends_end_after_the_retries() -> None:
+    topic = MemoryTopic(Times())
+    topic.faults = [Fault(0)] * 4
+    with pytest.raises(WriteFailed, match="not stored in time"):
+        run(once(topic, "a"), ROWS)
+    assert topic.sends == 4
+
+
+def test_brokers_that_stay_away_end_the_wait() -> None:
+    topic = MemoryTopic(Times())
+    attempt = once(topic, "a")
+    attempt.send(ROWS[:3], {})
+    topic.faults = [Fault(1, away=10_000)]
+    with pytest.raises(WriteFailed, match=r"cannot be seen what was stored: .*broker:1"):
+        attempt.send(ROWS[3:], {})
+    topic.away = 0
+    run(once(topic, "b"), ROWS)
+    assert topic.bodies == sorted(ROWS)
+
+
+@pytest.mark.parametrize("error", [BrokerError(13, "illegal"), BrokerError(17, "no topic")])
+def test_what_brokers_refuse_is_not_repeated(error: BrokerError) -> None:
+    sends: list[Rows] = []
+
+    class Refusing(Attempt):
+        def send(self, rows: Rows) -> None:
+            sends.append(rows)
+            failed = SendFailed("refused")
+            failed.__cause__ = error
+            raise failed
+
+    with pytest.raises(WriteFailed, match="refused"):
+        run(once(MemoryTopic(Times()), "a", kind=Refusing), ROWS)
+    assert len(sends) == 1
+
+
+def test_brokers_are_away_for_a_while() -> None:
+    topic = MemoryTopic(Times())
+    attempt = once(topic, "a")
+    attempt.send(ROWS[:3], {})
+    topic.faults = [Fault(2, away=5)]
+    attempt.send(ROWS[3:], {})
+    assert topic.bodies == sorted(ROWS)
