@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 
 from spark_connector import register
 from spark_connector.jobs.auditing import QueueAudit, Stretch, audit_table, audits, stretch
+from spark_connector.jobs.named_values import CONNECTION, EXAMPLES
 from spark_connector.jobs.session import session
 
 READ = "brokerName string, queueId int, queueOffset bigint, msgId string, storeTimestamp timestamp"
@@ -26,13 +27,12 @@ COUNTED = (
 @click.command()
 @click.option("--nameserver", required=True, help="NameServers of the cluster.")
 @click.option("--topic", required=True, help="The topic to audit.")
-@click.option("--credentials", default="", help="File with accessKey and secretKey.")
+@click.option("--option", "options", **CONNECTION, help=f"Of the connection: {EXAMPLES}.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def main(nameserver: str, topic: str, credentials: str, as_json: bool) -> None:
+def main(nameserver: str, topic: str, options: dict[str, str], as_json: bool) -> None:
     """Show gaps, disorder and duplicates of each queue of a topic."""
     with session(f"audit {topic}") as spark:
-        options = {"nameserver": nameserver, "topic": topic, "failOnDataLoss": "false"}
-        found = audit(spark, {**options, **({"credentialsFile": credentials} if credentials else {})})
+        found = audit(spark, {**options, "nameserver": nameserver, "topic": topic, "failOnDataLoss": "false"})
     click.echo(json.dumps([one.row() for one in found], indent=1) if as_json else audit_table(found))
     if not all(one.is_clean for one in found):
         raise click.ClickException(f"topic {topic} has gaps, disorder or duplicates")

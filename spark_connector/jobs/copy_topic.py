@@ -16,6 +16,7 @@ from mqcommon.files import OsFiles
 from mqcommon.message.queue import MessageQueue
 from spark_connector.jobs.copy_queue import GROUP, run_copy
 from spark_connector.jobs.copying import QueueCopy, QueueResult, pair, plan_text, read_plan
+from spark_connector.jobs.named_values import CONNECTION, EXAMPLES
 from spark_connector.jobs.session import session
 from spark_connector.options.connection import ConnectionOptions
 
@@ -30,8 +31,8 @@ PLAN = "plan.json"
 @click.option(
     "--progress", required=True, type=click.Path(path_type=Path), help="Directory of the driver to resume by."
 )
-@click.option("--from-credentials", default="", help="File with accessKey and secretKey for the source.")
-@click.option("--to-credentials", default="", help="The same for the target.")
+@click.option("--from-option", "from_options", **CONNECTION, help=f"Of the connection to the source: {EXAMPLES}.")
+@click.option("--to-option", "to_options", **CONNECTION, help="The same for the target.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(
     from_nameserver: str,
@@ -39,14 +40,14 @@ def main(
     to_nameserver: str,
     to_topic: str | None,
     progress: Path,
-    from_credentials: str,
-    to_credentials: str,
+    from_options: dict[str, str],
+    to_options: dict[str, str],
     as_json: bool,
 ) -> None:
     """Copy a topic to another cluster, queue by queue, in order; started again, it goes on."""
     with session(f"copy {topic}") as spark:
-        source = _connection(from_nameserver, from_credentials)
-        target = _connection(to_nameserver, to_credentials)
+        source = ConnectionOptions.parse({**from_options, "nameserver": from_nameserver})
+        target = ConnectionOptions.parse({**to_options, "nameserver": to_nameserver})
         what = {"from": from_nameserver, "topic": topic, "to": to_nameserver, "toTopic": to_topic or topic}
         copies = _planned(progress, what, source, target)
         done = {n: _result(progress, n) for n in range(len(copies)) if _file(progress, n).exists()}
@@ -65,11 +66,6 @@ def main(
     click.echo(json.dumps([asdict(one) for one in results], indent=1) if as_json else _table(results))
     if wrong := [one.source for one in results if not one.is_right]:
         raise click.ClickException(f"these queues differ from their copies: {', '.join(wrong)}")
-
-
-def _connection(nameserver: str, credentials: str) -> ConnectionOptions:
-    given = {"nameserver": nameserver, "credentialsFile": credentials}
-    return ConnectionOptions.parse({name: value for name, value in given.items() if value})
 
 
 def _planned(

@@ -170,9 +170,7 @@ class Membership(Part):
                     logger.info("registered with Controller %s as broker %d", talk.controllers.leader, broker_id)
                 self._failures = 0
                 await self._stay(talk)
-            except (RemotingError, BrokerError, ProtocolError, ConfigError) as error:
-                self._failed(error)
-            except OSError as error:
+            except (RemotingError, BrokerError, ProtocolError, ConfigError, OSError) as error:
                 self._failed(error)
             await trio.sleep(self._backoff.pause_s(self._failures))
 
