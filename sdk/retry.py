@@ -55,6 +55,8 @@ _REFUSED_HERE = frozenset(
 
 # ACL 1.0 refuses with SYSTEM_ERROR and the name of this Java class, and did nothing with the request.
 _ACCESS_REFUSED = "AclException"
+# Fewer brokers than minInSyncReplicas would have had the message, so nothing was stored. A slave may join soon.
+_TOO_FEW_IN_SYNC = "in-sync replicas not enough"
 # What brokers say, in lower case, to a client that is not who it says. That does not change by itself, nor elsewhere.
 _NOT_SIGNED_RIGHT = ("check signature failed", "no acl config", "username cannot be null")
 
@@ -72,6 +74,8 @@ def outcome_of(error: SkylarkError) -> Outcome:
             text in remark.lower() for text in _NOT_SIGNED_RIGHT
         ):
             return Outcome.REFUSED
+        case BrokerError(code=ResponseCode.SYSTEM_ERROR, remark=remark) if _TOO_FEW_IN_SYNC in remark:
+            return Outcome.NOTHING
         case BrokerError(code=ResponseCode.SYSTEM_ERROR, remark=remark):
             # Permissions may differ between brokers, and may be changed while they run.
             return Outcome.REFUSED_HERE if _ACCESS_REFUSED in remark else Outcome.UNKNOWN

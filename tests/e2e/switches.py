@@ -164,6 +164,7 @@ async def until_logs_are_equal(at: ControllerSet, admin: Admin) -> int:
     for other in others:
         for start, path in first.items():
             if start < end:
+                assert start in other, f"{path} is missing among {list(map(str, other.values()))}"
                 ours, theirs = path.read_bytes()[: end - start], other[start].read_bytes()[: end - start]
                 assert ours == theirs, f"{path} and {other[start]} differ"
     return end

@@ -37,6 +37,7 @@ CODES = [code for name, code in vars(ResponseCode).items() if name.isupper()]
         (ConnectionLost("a:1"), Outcome.UNKNOWN),
         (RequestTimeout("a:1", 310, 1000), Outcome.UNKNOWN),
         (BrokerError(ResponseCode.SYSTEM_ERROR, "broken"), Outcome.UNKNOWN),
+        (BrokerError(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough"), Outcome.NOTHING),
         (BrokerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "what?"), Outcome.REFUSED_HERE),
         (BrokerError(ResponseCode.NO_PERMISSION, "no"), Outcome.REFUSED_HERE),
         (BrokerError(ResponseCode.TOPIC_NOT_EXIST, "no"), Outcome.REFUSED_HERE),

@@ -114,6 +114,7 @@ class Cut:
             cut_log(self._fs, self._store.log.chain.directory, intent.start, intent.end)
             for segment in self._segments:
                 segment.close()
+            self._store.log.chain.cut_ended()
             cut_queues(self._fs, self._store.queues.directory, intent.queues)
             for file in self._index_files:
                 self._fs.remove(file.file.path)

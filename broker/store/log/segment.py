@@ -108,6 +108,7 @@ class SegmentChain:
         "_allocated",
         "_durable_files",
         "_fs",
+        "_is_cut",
         "_making",
         "_next",
         "_on_map",
@@ -141,6 +142,8 @@ class SegmentChain:
         self.retired: list[Segment] = []
         # Made ahead by `prepare`, not yet in the chain.
         self._next: Segment | None = None
+        # Files after the end are being removed by their names, so none may be made there.
+        self._is_cut = False
         self._making = threading.Lock()
 
     def load(self, durable_end: int = 0) -> bool:
@@ -238,10 +241,10 @@ class SegmentChain:
     def prepare(self, end: int) -> None:
         """Make the file after the chain's ``end``, so that `extend` need not wait for the disk. For any thread.
 
-        Does nothing if the chain has grown past ``end`` meanwhile. Raises DiskFull.
+        Does nothing if the chain has grown past ``end`` meanwhile, or is being cut. Raises DiskFull.
         """
         with self._making:
-            if self.segments and self._next is None and self.end == end:
+            if self.segments and self._next is None and self.end == end and not self._is_cut:
                 self._next = self._new_segment(end)
 
     def _new_segment(self, at: int) -> Segment:
@@ -277,16 +280,23 @@ class SegmentChain:
     def leave_after(self, offset: int) -> list[Segment]:
         """Take the segments that begin at or after ``offset`` out of the chain, but never the first, and return them.
 
-        The caller removes their files. A file that `prepare` made is removed here, as it is not the next one any more.
+        The caller removes all files from ``offset`` on, and then calls `cut_ended`. So a file that `prepare` made is
+        removed here, also when it would still be the next one, and no other is made meanwhile.
         """
         with self._making:
+            self._is_cut = True
             # A new list: other threads may be iterating over the old one.
             kept = [segment for number, segment in enumerate(self.segments) if not number or segment.base < offset]
             left, self.segments = self.segments[len(kept) :], kept
-            if left and self._next is not None:
+            if self._next is not None:
                 self._remove(self._next)
                 self._next = None
         return left
+
+    def cut_ended(self) -> None:
+        """The files after the end are removed."""
+        with self._making:
+            self._is_cut = False
 
     def retire_before(self, offset: int) -> int:
         """Take the segments wholly before ``offset`` out of the chain, but never the last one; returns how many.

@@ -326,6 +326,7 @@ class ConsumeQueue:
             self._tail.clear()
             for segment in self.chain.leave_after(offset * ENTRY_BYTES):
                 segment.close()
+            self.chain.cut_ended()  # queues have no files that are made ahead
             self._stored = offset
         self.next_offset = offset
         self.min_offset = min(self.min_offset, offset)

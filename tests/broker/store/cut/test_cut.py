@@ -191,3 +191,21 @@ def open_after(fs: MemoryFiles, random: Random) -> MessageStore:
         fs.before_call = None
         return open_store(images[0]) if images else found
     return open_store(fs)
+
+
+@pytest.mark.parametrize("end", ["clean", "killed"])
+def test_the_file_that_a_master_made_ahead_is_not_used_afterwards(end: str) -> None:
+    """Only bytes of the last file are cut, so the file made ahead would still be the next one; its name is gone."""
+    random = Random(5)
+    store = master(random, 40)
+    start = boundaries(store)[-3]
+    store.log.make_file(store.log.chain.end)
+    assert store.log.chain.is_prepared
+    cut_at(store._fs, store, start)
+    store.log.make_file(store.log.chain.end)
+    written = len(records_of(store))
+    for _ in range(3 * store.log.chain.segment_bytes // 1_000):
+        put(store, "A", 0, bytes(1_000))
+        written += 1
+    store = restart(store, end, random)
+    assert len(records_of(store)) == written
