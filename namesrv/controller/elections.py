@@ -102,16 +102,16 @@ class Elections:
         if not self._examining[name]:
             del self._examining[name]
             known = self._view.replicas.sets.get(name)
-            if known is not None and known.master is not None and (name, known.master) in self._dead:
-                self.look_without((name, known.master))
+            if known is not None and self._is_dead(known):
+                self.look(name)
 
     def look(self, name: str) -> None:
-        """See whether the set needs a master."""
+        """See whether the set needs a master. One that is known to be dead counts as such even for a new leader."""
         view = self._view
         known = view.replicas.sets.get(name)
         if not view.group.is_leader or known is None or not known.master_epoch:
             return
-        if known.master is not None and view.is_alive((name, known.master)):
+        if known.master is not None and not self._is_dead(known) and view.is_alive((name, known.master)):
             return
         if known.master is None and not self._has_candidate(known):
             return
@@ -161,6 +161,9 @@ class Elections:
         return known.master is not None and all(each.broker_id != known.master for each in candidates)
 
     def _granted_until_ms(self, known: BrokerSet) -> int:
+        """Until when the master may take it that it leads. A dead one takes nothing."""
+        if self._is_dead(known):
+            return 0
         row = None if known.master is None else self._view.liveness.get((known.name, known.master))
         return max(self._view.learning_until_ms, 0 if row is None else row.granted_until_ms)
 
@@ -187,6 +190,8 @@ class Elections:
     def _leadership(self, leads: bool) -> None:
         self._running.clear()
         self._doubtful.clear()
+        # While another Controller led, they may have started again unheard.
+        self._dead.clear()
         if leads:
             view = self._view
             view.learning_until_ms = view.clock.monotonic_ms() + view.options.broker_heartbeat_timeout
@@ -196,6 +201,10 @@ class Elections:
     async def _end_learning(self, until_ms: int) -> None:
         await trio.sleep(max(0, until_ms - self._view.clock.monotonic_ms()) / 1000)
         await self._look_at_all()
+
+    def _is_dead(self, known: BrokerSet) -> bool:
+        """Whether the master refused connections after its last heartbeat."""
+        return known.master is not None and (known.name, known.master) in self._dead
 
     def _has_candidate(self, known: BrokerSet) -> bool:
         unclean = self._view.may_be_unclean
@@ -261,12 +270,6 @@ class Elections:
         if is_dead:
             logger.warning("broker is gone: %s %d at %s", *key, addr)
         self.examined(key, channel, is_dead=is_dead)
-
-    def look_without(self, key: Key) -> None:
-        """As ``look``, when a broker is known to be dead, even while this leader is new."""
-        known = self._view.replicas.sets.get(key[0])
-        if self._view.group.is_leader and known is not None and known.master == key[1]:
-            self._elect(known)
 
     async def _refuses(self, addr: str) -> bool:
         for _ in range(PROBE_TRIES):

@@ -211,12 +211,13 @@ async def test_the_leader_of_the_controllers_may_change() -> None:
 
 
 async def test_a_learner_is_never_elected() -> None:
-    async with cluster("n0", enable_elect_unclean_master=True) as brokers:
-        one = await brokers.start()
+    # A Controller that has just begun to lead makes no unclean choice for that long.
+    async with cluster("n0", enable_elect_unclean_master=True, broker_heartbeat_timeout=1_000) as brokers:
+        one = await brokers.start(controller_heart_beat_timeout_mills=1_000)
         await until(lambda: one.leads, "it leads")
-        learner = await brokers.start(async_learner=True)
+        learner = await brokers.start(async_learner=True, controller_heart_beat_timeout_mills=1_000)
         await until(lambda: learner.follows == one.addr, "the learner follows")
         one.kill()
-        three = await brokers.start()
+        three = await brokers.start(controller_heart_beat_timeout_mills=1_000)
         await until(lambda: three.leads, "another one leads")
         await until(lambda: learner.follows == three.addr, "the learner follows it")
