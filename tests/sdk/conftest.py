@@ -1,0 +1,22 @@
+"""Clients of these tests wait long for an answer, unless a test says how long: the machine may stop for seconds."""
+
+import inspect
+
+import pytest
+
+import sdk
+import sdk.aio
+import sdk.blocking
+
+PATIENCE_MS = 30_000
+CLIENTS = ("Admin", "Client", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer", "TransactionProducer")
+OPTIONS = ("timeout_ms", "send_timeout_ms")
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in (sdk, sdk.aio, sdk.blocking):
+        for name in CLIENTS:
+            defaults = inspect.unwrap(getattr(package, name).__init__).__kwdefaults__
+            for option in defaults.keys() & OPTIONS:
+                monkeypatch.setitem(defaults, option, PATIENCE_MS)
