@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import trio
 
-from broker.replication.autoswitch.sync_set import SyncSet
+from broker.replication.autoswitch.sync_set import DECIDED, SyncSet
 from broker.writing.elected import Elected
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from mqcommon.signal import Signal
@@ -112,14 +112,14 @@ class Leading:
         known.ask(wanted)
         try:
             answer = await self._ask(SyncStateSet(sorted(wanted), known.epoch))
-        except BrokerError as error:
-            logger.info("the Controllers refuse the SyncStateSet %s: %s", _ids(wanted), error.remark)
-            known.refused()
-            self._look()
-            return False
-        except (RemotingError, ProtocolError) as error:
-            logger.warning("no answer to the SyncStateSet %s, asked again: %s", _ids(wanted), error)
-            known.unanswered()
+        except (BrokerError, RemotingError, ProtocolError) as error:
+            if isinstance(error, BrokerError) and error.code in DECIDED:
+                logger.info("the Controllers refuse the SyncStateSet %s: %s", _ids(wanted), error.remark)
+                known.refused()
+                self._look()
+            else:
+                logger.warning("no decision on the SyncStateSet %s, asked again: %s", _ids(wanted), error)
+                known.unanswered()
             return False
         if known is self._set:
             self.told(answer.sync_state_set, answer.sync_state_set_epoch)

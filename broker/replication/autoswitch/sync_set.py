@@ -18,8 +18,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
+from remoting.protocol.codes import ResponseCode
+
 # A slave that lost its connection may connect again for this long before it leaves the set.
 GONE_S = 0.5
+
+# The group of Controllers has decided against the change. After any other error it may come into force yet.
+DECIDED = frozenset(
+    {
+        ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
+        ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+        ResponseCode.CONTROLLER_INVALID_MASTER,
+        ResponseCode.CONTROLLER_INVALID_REPLICAS,
+        ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
+        ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
+        ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+    }
+)
 
 
 @dataclass(slots=True)
@@ -117,14 +133,14 @@ class SyncSet:
         self.advance(log_end)
 
     def refused(self) -> None:
-        """The Controller refused: the asked change did not happen, unless an earlier try of it went unanswered."""
+        """Refused with a code of `DECIDED`: the change did not happen, unless an earlier try of it went unanswered."""
         if self._is_in_doubt:
             self._fences = not self._fences
         else:
             self.asked = None
 
     def unanswered(self) -> None:
-        """No answer came: the asked change may happen yet."""
+        """No answer came, or another error: the asked change may happen yet."""
         self._is_in_doubt = self.asked is not None
 
     def _is_kept(self, member: int, now: float) -> bool:

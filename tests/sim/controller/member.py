@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.replication.autoswitch.decisions import Decisions, News, Stand
 from broker.replication.autoswitch.identity_file import Identified, Step, check_code, next_step
-from broker.replication.autoswitch.sync_set import SyncSet
+from broker.replication.autoswitch.sync_set import DECIDED, SyncSet
 from remoting.protocol.bodies import encode_body
 from remoting.protocol.bodies.controller import SyncStateSet
 from remoting.protocol.codes import ResponseCode
@@ -218,10 +218,12 @@ class Member:
             body = answer.body()
             sync.told(body.sync_state_set, body.sync_state_set_epoch, broker.safe_end, broker.now)
             broker.confirmed()
-        else:
+        elif answer.code in DECIDED:
             sync.refused()
             broker.confirmed()
             self._poll()
+        else:
+            sync.unanswered()
 
     # Requests.
 
