@@ -77,6 +77,8 @@ class Elections:
             self._dead.discard(heard.key)
             logger.info("broker is alive: %s %d from %s", name, broker_id, heard.connection.remote)
             self.look(name)
+        elif self._doubtful and heard.key[0] in self._doubtful:
+            self.look(heard.key[0])
 
     def closed(self, channel: Channel) -> None:
         """A connection ended: see whether its brokers are dead."""
@@ -106,16 +108,22 @@ class Elections:
                 self.look(name)
 
     def look(self, name: str) -> None:
-        """See whether the set needs a master. One that is known to be dead counts as such even for a new leader."""
+        """See whether the set needs a master. One that is known to be dead counts as such even for a new leader.
+
+        When an earlier election is in doubt, another one is asked for that changes nothing: it ends the doubt.
+        """
         view = self._view
         known = view.replicas.sets.get(name)
         if not view.group.is_leader or known is None or not known.master_epoch:
             return
         if known.master is not None and not self._is_dead(known) and view.is_alive((name, known.master)):
+            if name in self._doubtful and not self._replaces(known, None, designated=False):
+                self._elect(known, self._request(name, None, designated=False))
             return
         if known.master is None and not self._has_candidate(known):
             return
-        self._elect(known)
+        candidates = tuple(view.candidates(known))
+        self._elect(known, ElectMaster(name, None, False, candidates, view.may_be_unclean))
 
     def is_replacing(self, name: str) -> bool:
         """Whether the master of a set may be replaced in the next moment, so that it must not be told that it leads."""
@@ -133,7 +141,7 @@ class Elections:
                 # What the old master was told holds for that long. It is told nothing meanwhile.
                 await self._sleep(max(0, self._granted_until_ms(known) - self._view.clock.monotonic_ms()) / 1000)
                 outcome = await self._view.change(self._request(name, broker_id, designated=designated))
-            except RequestRefused:
+            except BaseException:  # also when who asked is gone: what the group was asked for may be decided yet
                 self._doubtful.add(name)
                 raise
             finally:
@@ -210,24 +218,25 @@ class Elections:
         unclean = self._view.may_be_unclean
         return any(unclean or each.broker_id in known.sync_state_set for each in self._view.candidates(known))
 
-    def _elect(self, known: BrokerSet) -> None:
-        view = self._view
+    def _elect(self, known: BrokerSet, change: ElectMaster) -> None:
         if known.name in self._running:
             return
-        change = ElectMaster(known.name, None, False, tuple(view.candidates(known)), view.may_be_unclean)
+        was_doubtful = known.name in self._doubtful
         try:
-            view.group.submit(encode_change(change), partial(self._answered, known.name))
+            self._view.group.submit(encode_change(change), partial(self._answered, known.name, was_doubtful))
         except RaftError as error:
             logger.warning("no election in %s: %s", known.name, error)  # the next look at all sets tries again
         else:
             self._running.add(known.name)
 
-    def _answered(self, name: str, result: Outcome | RaftError) -> None:
+    def _answered(self, name: str, was_doubtful: bool, result: Outcome | RaftError) -> None:
         self._running.discard(name)
         if isinstance(result, RaftError):
             logger.warning("no election in %s: %s", name, result)
-        else:
-            self.outcome(result)
+            return
+        if was_doubtful:
+            self._doubtful.discard(name)
+        self.outcome(result)
 
     async def _scan(self) -> None:
         clock = self._view.clock
