@@ -13,7 +13,6 @@ from functools import partial
 import trio
 
 from mqcommon.addresses import split_address
-from mqcommon.errors import RequestRefused
 from mqcommon.raft.errors import RaftError
 from namesrv.controller.commands import ElectMaster, encode_change
 from namesrv.controller.electing import Candidate
