@@ -43,7 +43,7 @@ class Broker(Process):
         # Its clock runs faster or slower.
         self.rate = random.uniform(0.95, 1.05)
         self.patience_s = random.choice((2.5, 4.0))
-        self.lacks_its_tail = False
+        self.had = 0
         self._find = find
 
     # A life.
@@ -78,14 +78,15 @@ class Broker(Process):
         for connection in self._connections:
             connection.died(self, silently=power_loss)
         if power_loss:
-            lost = self.disk.lose_power(self.random)
-            self.lacks_its_tail = self.lacks_its_tail or (lost and not self.sync_flush)
+            end = self.disk.end
+            if self.disk.lose_power(self.random) and not self.sync_flush:
+                self.had = max(self.had, end)
         else:
             self.member.closed()
 
     def lose_disk(self) -> None:
         self.disk = Disk()
-        self.lacks_its_tail = False
+        self.had = 0
 
     # Time, as this machine's clock shows it.
 

@@ -20,8 +20,8 @@ class Copy(Protocol):
 
     name: str
     disk: Disk
-    #: Whether a loss of power took from its log what it had reported, and it is not level yet.
-    lacks_its_tail: bool
+    #: Where its log ended when a loss of power took from it what it may have reported; 0 without such a loss.
+    had: int
 
     @property
     def epoch(self) -> int:
@@ -93,8 +93,11 @@ class Checks:
 
     # What the Controller does.
 
-    def elected(self, copy: Copy, epoch: int) -> None:
+    def elected(self, copy: Copy, epoch: int, *, is_unclean: bool) -> None:
         """``copy`` is the master of ``epoch``: what it lacks is lost."""
+        if is_unclean:
+            # An earlier master may not know that it is none: what it shows is lost, too.
+            self._forgiven_until_epoch = max(epoch - 1, self._forgiven_until_epoch)
         log = copy.disk.log
         common = next((at for at, byte in enumerate(self.final) if at >= len(log) or log[at] != byte), len(self.final))
         if common == len(self.final):
@@ -111,9 +114,10 @@ class Checks:
         """Each member of the SyncStateSet can be elected now."""
         final = self.final
         for copy in in_sync:
-            if copy.disk.log.startswith(final):
-                copy.lacks_its_tail = False
-            elif not copy.lacks_its_tail:
+            has_all = copy.disk.log.startswith(final)
+            if has_all and copy.disk.end >= copy.had:
+                copy.had = 0  # reports that are on their way hold again, too
+            if not has_all and not copy.had:
                 raise AssertionError(
                     f"{copy.name} is in the SyncStateSet and lacks some of {len(final)} confirmed bytes;"
                     f" its log ends at {copy.disk.end}"

@@ -23,7 +23,7 @@ class Owner(Protocol):
     name: str
     disk: Disk
     checks: Checks
-    lacks_its_tail: bool
+    had: int
 
     @property
     def epoch(self) -> int: ...

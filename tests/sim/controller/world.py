@@ -137,7 +137,7 @@ class World:
         self.note(f"{known.master} elected in {known.master_epoch}{' uncleanly' if outcome.is_unclean else ''}")
         broker = self.find(known.master)
         if broker is not None:
-            self.checks.elected(broker, known.master_epoch)
+            self.checks.elected(broker, known.master_epoch, is_unclean=outcome.is_unclean)
 
     def _tell(self, controller: Controller, known: BrokerSet) -> None:
         """1008, as `RoleNotices`."""
