@@ -13,8 +13,10 @@ from trio.lowlevel import enable_ki_protection
 
 from mqcommon.clock import SystemClock
 from mqcommon.files import OsFiles
+from mqcommon.message.message import MessageExt
 from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk.consumer.commits import Commits
+from sdk.consumer.contents import keep_contents
 from sdk.consumer.elsewhere import make_workers
 from sdk.consumer.expression import Sql
 from sdk.consumer.failures import Counters, Failures
@@ -138,16 +140,30 @@ class Machinery:
 
     async def next_message(self) -> StreamMessage:
         """The next message of a stream; StopAsyncIteration when the consumer stops."""
-        while (message := self.ready_message()) is None:
+        while True:
+            # Before it is taken: who is cancelled here must not have it.
+            if (packed := self._packed_next()) is not None:
+                await keep_contents([packed])
+            if (message := self.ready_message()) is not None:
+                return message
+            if self.ready.batches:
+                continue  # somebody else took it, and the next one is compressed, too
             if self._is_stopping:
                 raise StopAsyncIteration
             await self.ready.wait()
-        return message
+
+    def _packed_next(self) -> MessageExt | None:
+        """The next message of a stream, if its body is to be decompressed first."""
+        batches = self.ready.batches
+        if not batches or not batches[0].may_be_packed:
+            return None
+        message = batches[0].messages[batches[0].taken]
+        return message if message.is_compressed and not message.has_content else None
 
     def ready_message(self) -> StreamMessage | None:
-        """The next message of a stream, if there is one already."""
+        """The next message of a stream, if there is one that needs no wait."""
         ready = self.ready
-        if not ready.batches:
+        if not ready.batches or self._packed_next() is not None:
             return None
         batch = ready.batches[0]
         number = batch.taken

@@ -12,6 +12,7 @@ from typing import Any
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from sdk.consumer.contents import drop_contents, keep_contents
 from sdk.consumer.failures import Counters, Failures
 from sdk.consumer.outcome import ConsumeResult, Later, check_result
 from sdk.consumer.ready import Ready, Takable
@@ -118,7 +119,10 @@ class Workers:
                 ready.batches.popleft()
             worker.batch, worker.start, worker.end = batch, start, end
             worker.served += 1
+            large = batch.messages[start:end] if batch.may_be_packed else ()
             try:
+                if large:
+                    await keep_contents(large)
                 result = handler(batch.messages[start] if self._is_single else list(batch.messages[start:end]))
                 if result is not None:
                     if hasattr(result, "__await__"):
@@ -126,6 +130,8 @@ class Workers:
                     result = check_result(result)
             except Exception as error:
                 result = self._raised(batch, start, end, error)
+            if large:
+                drop_contents(large)
             if worker.batch is None:
                 # The handler took too long, and the broker has its messages. This scope is cancelled: another handler
                 # that is called in it would be cancelled, too.
