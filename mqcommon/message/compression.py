@@ -32,8 +32,8 @@ _ZSTD_SLICE = 512
 _MODULES = {COMPRESSION_LZ4: "lz4.frame", COMPRESSION_ZSTD: "zstandard"}
 
 
-class _Missing(Exception):
-    """A package is not installed; the text says which and what to do."""
+class MissingPackage(ProtocolError):
+    """A body cannot be read here, since a package is not installed: the text says which, and what to do."""
 
 
 def _module(kind: int) -> Any:
@@ -43,7 +43,7 @@ def _module(kind: int) -> Any:
     except ImportError:
         package = name.partition(".")[0]
         text = f"the package {package} is not installed: pip install 'skylark-mq[compression]'"
-        raise _Missing(text) from None
+        raise MissingPackage(text) from None
 
 
 def check_compression(name: str, value: str) -> None:
@@ -54,7 +54,7 @@ def check_compression(name: str, value: str) -> None:
     if kind in _MODULES:
         try:
             _module(kind)
-        except _Missing as missing:
+        except MissingPackage as missing:
             raise InvalidArgument(f"{name}={value!r}: {missing}") from None
 
 
@@ -83,8 +83,8 @@ def decompressed(body: bytes, sys_flag: int, most: int | None = None) -> bytes:
         raise ProtocolError(f"the body is compressed in a way that is not known (sysFlag {sys_flag:#x})")
     try:
         module = _module(kind)
-    except _Missing as missing:
-        raise ProtocolError(f"the body is compressed, and {missing}") from None
+    except MissingPackage as missing:
+        raise MissingPackage(f"the body is compressed, and {missing}") from None
     try:
         return _unpacked(module, body, kind, most)
     except (RuntimeError, ValueError, EOFError) as error:
