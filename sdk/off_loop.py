@@ -16,8 +16,9 @@ _limiters: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("sk
 
 async def off_loop(work: Callable[[], T]) -> T:
     """The result of ``work``. When the caller is cancelled, its thread finishes by itself, and counts until then."""
-    limiter = _limiters.get(None)
-    if limiter is None:
+    try:
+        limiter = _limiters.get()
+    except LookupError:
         limiter = trio.CapacityLimiter(os.cpu_count() or 1)
         _limiters.set(limiter)
     return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)

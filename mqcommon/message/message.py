@@ -179,6 +179,8 @@ class MessageExt:
     # ``_content``, a decompressed body or why there is none, is set only while it is kept: most messages have none.
     __slots__ = ("_at", "_content", "_data", "_properties", "_record", "broker_name")
 
+    _content: bytes | str
+
     def __init__(self, data: bytes, at: int, broker_name: str) -> None:
         self._data = data
         self._at = at
@@ -241,8 +243,8 @@ class MessageExt:
 
     def keep_small_content(self, most: int) -> bool:
         """Decompress the body for those who read it later, if it has at most ``most`` bytes; whether that was done."""
-        record = self.record
         try:
+            record = self.record
             self._content = decompressed(record.body, record.sys_flag, most)
         except ProtocolError:
             return False

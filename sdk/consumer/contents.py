@@ -21,8 +21,16 @@ async def keep_contents(messages: Sequence[MessageExt], kept_bytes: int = KEPT_B
     if not messages or messages[0].held_bytes < LARGE_MEAN_BYTES * len(messages):
         return
     packed = [message for message in messages if message.is_compressed]
-    if packed and not (len(packed) == 1 and packed[0].keep_small_content(INLINE_BYTES)):
+    if len(packed) == 1:
+        await keep_content(packed[0])
+    elif packed:
         await off_loop(partial(_keep, packed, kept_bytes))
+
+
+async def keep_content(message: MessageExt) -> None:
+    """Decompress the body of ``message``, which is compressed."""
+    if not message.keep_small_content(INLINE_BYTES):
+        await off_loop(message.keep_content)
 
 
 def _keep(messages: Sequence[MessageExt], left: int) -> None:

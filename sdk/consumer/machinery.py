@@ -13,10 +13,9 @@ from trio.lowlevel import enable_ki_protection
 
 from mqcommon.clock import SystemClock
 from mqcommon.files import OsFiles
-from mqcommon.message.message import MessageExt
 from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk.consumer.commits import Commits
-from sdk.consumer.contents import keep_contents
+from sdk.consumer.contents import keep_content
 from sdk.consumer.elsewhere import make_workers
 from sdk.consumer.expression import Sql
 from sdk.consumer.failures import Counters, Failures
@@ -140,32 +139,25 @@ class Machinery:
 
     async def next_message(self) -> StreamMessage:
         """The next message of a stream; StopAsyncIteration when the consumer stops."""
-        while True:
-            # Before it is taken: who is cancelled here must not have it.
-            if (packed := self._packed_next()) is not None:
-                await keep_contents([packed])
-            if (message := self.ready_message()) is not None:
-                return message
+        while (message := self.ready_message()) is None:
             if self.ready.batches:
-                continue  # somebody else took it, and the next one is compressed, too
+                # Before it is taken: who is cancelled here must not have it.
+                batch = self.ready.batches[0]
+                await keep_content(batch.messages[batch.taken])
+                continue
             if self._is_stopping:
                 raise StopAsyncIteration
             await self.ready.wait()
-
-    def _packed_next(self) -> MessageExt | None:
-        """The next message of a stream, if its body is to be decompressed first."""
-        batches = self.ready.batches
-        if not batches or not batches[0].may_be_packed:
-            return None
-        message = batches[0].messages[batches[0].taken]
-        return message if message.is_compressed and not message.has_content else None
+        return message
 
     def ready_message(self) -> StreamMessage | None:
-        """The next message of a stream, if there is one that needs no wait."""
+        """The next message of a stream, if there is one whose body needs not be decompressed first."""
         ready = self.ready
-        if not ready.batches or self._packed_next() is not None:
+        if not ready.batches:
             return None
         batch = ready.batches[0]
+        if batch.may_be_packed and (first := batch.messages[batch.taken]).is_compressed and not first.has_content:
+            return None
         number = batch.taken
         batch.taken = number + 1
         if batch.taken == len(batch.done):

@@ -113,7 +113,7 @@ class Again:
         self.window: Window = batch.window
         self.messages: Sequence[MessageExt] = (batch.messages[number],)
         self.done = bytearray(1)
-        self.may_be_packed = batch.may_be_packed
+        self.may_be_packed: bool = batch.may_be_packed
         self.taken = 0
 
     def finish(self, start: int, end: int) -> None:

@@ -39,8 +39,8 @@ async def _show(
             session.warn(f"the body is not saved: {error}")
         for line in detail_lines(message, path, with_id=with_id, charset=charset):
             session.say(line)
-    if (error := body_error(message)) is not None:
-        session.warn(f"the body is shown as it is stored: {error}")
+    if (reason := body_error(message)) is not None:
+        session.warn(f"the body is shown as it is stored: {reason}")
     try:
         tracks = await message_tracks(session, message)
     except SkylarkError as error:

@@ -100,6 +100,19 @@ async def test_damaged_and_hostile_bodies_hurt_no_other(monkeypatch: pytest.Monk
         assert bad.has_content  # why there is none, so that it is not tried again
 
 
+async def test_a_record_that_cannot_be_read_hurts_no_other() -> None:
+    """Its CRC is wrong, say. It is alone, or among others."""
+    bad = bytearray(packed(large(2)))
+    bad[100] ^= 1
+    for first in (record(NOISE), packed(large(1))):
+        messages = decode_messages(first + bytes(bad))
+        await keep_contents(messages)
+        assert messages[0].body in (NOISE, large(1))
+        with pytest.raises(ProtocolError, match="CRC"):
+            messages[1].body  # noqa: B018  reading it raises
+        assert messages[1].has_content
+
+
 def test_flags_are_read_without_the_record() -> None:
     plain, small = decode_messages(record(b"x") + packed(b"x"))
     assert isinstance(plain, MessageExt)
