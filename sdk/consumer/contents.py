@@ -6,7 +6,7 @@ What is kept is bounded. Messages past the bound are decompressed when they are 
 from collections.abc import Sequence
 from functools import partial
 
-from mqcommon.message.message import MessageExt
+from mqcommon.message.message import MessageExt, packed_in
 from sdk.consumer.window import LARGE_MEAN_BYTES
 from sdk.off_loop import off_loop
 
@@ -20,7 +20,7 @@ async def keep_contents(messages: Sequence[MessageExt], kept_bytes: int = KEPT_B
     """Decompress the bodies of ``messages``, which are of one pull; damaged ones raise when they are read."""
     if not messages or messages[0].held_bytes < LARGE_MEAN_BYTES * len(messages):
         return
-    packed = [message for message in messages if message.is_compressed]
+    packed = packed_in(messages)
     if len(packed) == 1:
         await keep_content(packed[0])
     elif packed:

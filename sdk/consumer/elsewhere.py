@@ -228,7 +228,7 @@ class WorkersElsewhere:
 
     async def _keep_contents(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            if job.batch is not None and job.batch.may_be_packed:
+            if job.batch is not None and job.batch.has_packed:
                 await keep_contents(self._messages(job))
 
     def _take_back(self, jobs: deque[Job]) -> None:
@@ -243,7 +243,7 @@ class WorkersElsewhere:
             if job.is_over:
                 continue
             self._away -= job.end - job.start
-            if job.batch is not None and job.batch.may_be_packed:
+            if job.batch is not None and job.batch.has_packed:
                 drop_contents(self._messages(job))
             if not job.was_called:
                 continue

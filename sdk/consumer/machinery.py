@@ -156,7 +156,7 @@ class Machinery:
         if not ready.batches:
             return None
         batch = ready.batches[0]
-        if batch.may_be_packed and (first := batch.messages[batch.taken]).is_compressed and not first.has_content:
+        if batch.has_packed and (first := batch.messages[batch.taken]).is_compressed and not first.has_content:
             return None
         number = batch.taken
         batch.taken = number + 1

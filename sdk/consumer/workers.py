@@ -121,7 +121,7 @@ class Workers:
             worker.batch, worker.start, worker.end = batch, start, end
             worker.served += 1
             try:
-                if batch.may_be_packed:
+                if batch.has_packed:
                     result = await self._call_unpacked(batch.messages[start:end])
                 else:
                     result = handler(batch.messages[start] if self._is_single else list(batch.messages[start:end]))
