@@ -11,8 +11,10 @@ import click
 from broker.commands.offline import absolute, errors_on_one_line
 from broker.store.cut.saved import start_of
 from broker.store.log.sound import sound_record
-from mqcommon.errors import UserError
+from mqcommon.errors import ProtocolError, UserError
 from mqcommon.files import FileSystem, OsFiles
+from mqcommon.message.compression import decompressed
+from mqcommon.message.flags import COMPRESSED
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
 from mqcommon.message.properties import decode_properties
 from mqcommon.message.record import Record
@@ -24,7 +26,7 @@ def print_cut(file: str) -> None:
     """Print messages that a slave's log lost when it followed another master, one JSON object a line.
 
     FILE is in the directory cut of the broker's storePathRootDir; the broker may be running. A body is printed as text,
-    or as bodyHex if it is none.
+    or as bodyHex if it is none. One that is compressed and cannot be read is printed as it is stored, with bodyError.
     """
     with errors_on_one_line(file):
         for row in rows(OsFiles(), absolute(file)):
@@ -59,7 +61,17 @@ def _row(record: Record) -> dict[str, object]:
         "bornTimestamp": record.born_timestamp,
         "properties": decode_properties(record.properties.decode("utf-8", "replace")),
     }
+    return row | _body(record)
+
+
+def _body(record: Record) -> dict[str, object]:
+    body = record.body
+    if record.sys_flag & COMPRESSED:
+        try:
+            body = decompressed(body, record.sys_flag)
+        except ProtocolError as error:
+            return {"bodyHex": body.hex(), "bodyError": str(error)}
     try:
-        return row | {"body": record.body.decode()}
+        return {"body": body.decode()}
     except UnicodeDecodeError:
-        return row | {"bodyHex": record.body.hex()}
+        return {"bodyHex": body.hex()}

@@ -7,6 +7,7 @@ Neighbour: writing/writer.py (stores the messages).
 
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import trio
@@ -25,7 +26,7 @@ from broker.writing.writer import BatchFields, Writer
 from mqcommon.addresses import split_address
 from mqcommon.errors import DiskFull, ProtocolError, RequestRefused
 from mqcommon.message.batch import MAX_MESSAGES, decode_batch, encode_offsets
-from mqcommon.message.compression import inflated
+from mqcommon.message.compression import decompressed
 from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, TRANSACTION_PREPARED
 from mqcommon.message.ids import encode_host, offset_msg_id
 from mqcommon.message.properties import find_property, replace_properties
@@ -43,8 +44,11 @@ from remoting.protocol.scalars import read_int, read_text
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 # Messages of a batch that are checked or stored in one turn of the event loop: 10 µs each.
 BATCH_AT_ONCE = 3_000
+# A compressed batch of more bytes is decompressed in a thread.
+UNPACKED_AT_ONCE = 8 * 1024
 STOP_TIMEOUT_S = 2.0
 _BORN_HOST = "born_host"
+_NO_BATCH = "a batch needs at least one message, and its topic must not be a retry topic"
 
 
 class SendHandlers(Part):
@@ -154,16 +158,10 @@ class SendHandlers(Part):
     def _put_batch(self, channel: Channel, request: Command, fields: BatchFields, properties: bytes) -> Command | None:
         batch, sys_flag = request.body, fields.sys_flag
         self._writer.check(sys_flag, len(batch))
-        try:
-            if sys_flag & COMPRESSED:
-                # The C++ client compresses a batch as a whole; its messages are stored uncompressed.
-                batch = inflated(batch, self._options.max_message_size)
-                fields = fields._replace(sys_flag=sys_flag & ~(COMPRESSED | COMPRESSION_MASK))
-            rows, end = decode_batch(batch, 0, BATCH_AT_ONCE)
-        except ProtocolError as error:
-            raise illegal(str(error)) from None
-        if not rows or is_retry_topic(fields.topic):
-            raise illegal("a batch needs at least one message, and its topic must not be a retry topic")
+        if is_retry_topic(fields.topic):
+            raise illegal(_NO_BATCH)
+        if sys_flag & COMPRESSED:
+            fields = fields._replace(sys_flag=sys_flag & ~(COMPRESSED | COMPRESSION_MASK))
 
         def put(rows: list[Row]) -> BatchPutResult:
             return self._writer.put_batch(fields, rows, properties)
@@ -174,9 +172,36 @@ class SendHandlers(Part):
                 return self._when_safe(channel, request, response, stored, properties)
             return response
 
+        try:
+            if sys_flag & COMPRESSED:
+                # The C++ client compresses a batch as a whole; its messages are stored uncompressed.
+                unpack = partial(decompressed, batch, sys_flag, self._options.max_message_size)
+                if len(batch) > UNPACKED_AT_ONCE:
+                    raise HandOver(self._stepper.slow(lambda *_: self._unpack_in_steps(unpack, put, answer)))
+                batch = unpack()
+            rows, end = decode_batch(batch, 0, BATCH_AT_ONCE)
+        except ProtocolError as error:
+            raise illegal(str(error)) from None
+        if not rows:
+            raise illegal(_NO_BATCH)
         if end < len(batch):
             raise HandOver(self._stepper.slow(lambda *_: self._put_in_steps(batch, put, answer)))
         return answer(put(self._writer.stamped(rows)))
+
+    def _unpack_in_steps(
+        self,
+        unpack: Callable[[], bytes],
+        put: Callable[[list[Row]], BatchPutResult],
+        answer: Callable[[BatchPutResult], Command | None],
+    ) -> Steps[Command | None]:
+        """Decompress a batch in a thread, and store it."""
+        try:
+            batch: bytes = yield unpack
+        except ProtocolError as error:
+            raise illegal(str(error)) from None
+        if not batch:
+            raise illegal(_NO_BATCH)
+        return (yield from self._put_in_steps(batch, put, answer))
 
     def _put_in_steps(
         self,

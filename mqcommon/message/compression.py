@@ -25,15 +25,15 @@ COMPRESSIONS: Final = {
 }
 # A body is decompressed to at most so many bytes.
 MAX_CONTENT_BYTES = 64 * 1024 * 1024
-# RocketMQ's levels.
-_ZLIB_LEVEL, _ZSTD_LEVEL = 5, 5
+#: RocketMQ's level of zlib and Zstandard. Its clients use LZ4 without one.
+LEVEL = 5
 # Zstandard has no limit of its own for what comes out: it is fed in slices, each of which makes 16 MiB at the most.
 _ZSTD_SLICE = 512
 _MODULES = {COMPRESSION_LZ4: "lz4.frame", COMPRESSION_ZSTD: "zstandard"}
 
 
-class _Missing(Exception):
-    """A package is not installed; the text says which and what to do."""
+class MissingPackage(ProtocolError):
+    """A body cannot be read here, since a package is not installed: the text says which, and what to do."""
 
 
 def _module(kind: int) -> Any:
@@ -43,7 +43,7 @@ def _module(kind: int) -> Any:
     except ImportError:
         package = name.partition(".")[0]
         text = f"the package {package} is not installed: pip install 'skylark-mq[compression]'"
-        raise _Missing(text) from None
+        raise MissingPackage(text) from None
 
 
 def check_compression(name: str, value: str) -> None:
@@ -54,35 +54,39 @@ def check_compression(name: str, value: str) -> None:
     if kind in _MODULES:
         try:
             _module(kind)
-        except _Missing as missing:
+        except MissingPackage as missing:
             raise InvalidArgument(f"{name}={value!r}: {missing}") from None
 
 
-def compressed(body: bytes, sys_flag: int) -> bytes:
+def compressed(body: bytes, sys_flag: int, level: int = LEVEL) -> bytes:
     """``body``, compressed as the bits of ``sys_flag`` say. For any thread."""
     kind = sys_flag & COMPRESSION_MASK
     if kind == COMPRESSION_LZ4:
         packed: bytes = _module(kind).compress(body)
     elif kind == COMPRESSION_ZSTD:
-        packed = _module(kind).ZstdCompressor(level=_ZSTD_LEVEL).compress(body)
+        packed = _module(kind).ZstdCompressor(level=level).compress(body)
     else:
-        packed = zlib.compress(body, _ZLIB_LEVEL)
+        packed = zlib.compress(body, level)
     return packed
 
 
-def decompressed(body: bytes, sys_flag: int) -> bytes:
-    """The content of a compressed body. Raises ProtocolError when it is damaged, too large, or cannot be read here."""
+def decompressed(body: bytes, sys_flag: int, most: int | None = None) -> bytes:
+    """The content of a compressed body, of ``most`` bytes at most (by default MAX_CONTENT_BYTES).
+
+    Raises ProtocolError when it is damaged, too large, or cannot be read here.
+    """
     kind = sys_flag & COMPRESSION_MASK
+    most = MAX_CONTENT_BYTES if most is None else most
     if kind in (0, COMPRESSION_ZLIB):
-        return inflated(body, MAX_CONTENT_BYTES)
+        return inflated(body, most)
     if kind not in _MODULES:
         raise ProtocolError(f"the body is compressed in a way that is not known (sysFlag {sys_flag:#x})")
     try:
         module = _module(kind)
-    except _Missing as missing:
-        raise ProtocolError(f"the body is compressed, and {missing}") from None
+    except MissingPackage as missing:
+        raise MissingPackage(f"the body is compressed, and {missing}") from None
     try:
-        return _unpacked(module, body, kind)
+        return _unpacked(module, body, kind, most)
     except (RuntimeError, ValueError, EOFError) as error:
         raise ProtocolError(f"the compressed body is damaged: {error}") from None
     except Exception as error:
@@ -92,23 +96,23 @@ def decompressed(body: bytes, sys_flag: int) -> bytes:
         raise ProtocolError(f"the compressed body is damaged: {error}") from None
 
 
-def _unpacked(module: Any, body: bytes, kind: int) -> bytes:
+def _unpacked(module: Any, body: bytes, kind: int, most: int) -> bytes:
     parts: list[bytes] = []
     if kind == COMPRESSION_LZ4:
         unpacker = module.LZ4FrameDecompressor()
-        parts.append(unpacker.decompress(body, MAX_CONTENT_BYTES))
+        parts.append(unpacker.decompress(body, most))
     else:
         unpacker = module.ZstdDecompressor().decompressobj()
-        left = MAX_CONTENT_BYTES
+        left = most
         for start in range(0, len(body), _ZSTD_SLICE):
             parts.append(unpacker.decompress(body[start : start + _ZSTD_SLICE]))
             left -= len(parts[-1])
             if left < 0:
-                raise _cut_or_large(MAX_CONTENT_BYTES)
+                raise _cut_or_large(most)
             if unpacker.eof:
                 break
     if not unpacker.eof:
-        raise _cut_or_large(MAX_CONTENT_BYTES)
+        raise _cut_or_large(most)
     return b"".join(parts)
 
 

@@ -2,10 +2,11 @@
 
 import zlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from mqcommon.addresses import format_address
 from mqcommon.arguments import INT_MAX, INT_MIN, check_bytes, check_int, check_text, shown, wrong_type
-from mqcommon.errors import InvalidArgument
+from mqcommon.errors import InvalidArgument, ProtocolError
 from mqcommon.message.columns import record_starts
 from mqcommon.message.compression import decompressed
 from mqcommon.message.flags import COMPRESSED, HOSTS_V6
@@ -32,6 +33,8 @@ _PHYSICAL_OFFSET = HEAD_V4.reader("physical_offset")
 # A record holds 32,767 bytes of properties; producers and brokers add their own to the user's.
 MAX_PROPERTIES_BYTES = 32_000
 _ARGUMENTS = {KEYS: "keys", TAGS: "tags", SHARDING_KEY: "sharding_key"}
+# The byte of sysFlag that has its low bits.
+_SYS_FLAG_END = HEAD_V4.places("sys_flag")[-1]
 _UNUSUAL = COMPRESSED | HOSTS_V6
 
 
@@ -173,7 +176,10 @@ class MessageExt:
     Holding one message keeps its pull's buffer (at most a few MiB) alive.
     """
 
-    __slots__ = ("_at", "_data", "_properties", "_record", "broker_name")
+    # ``_content``, a decompressed body or why there is none, is set only while it is kept: most messages have none.
+    __slots__ = ("_at", "_content", "_data", "_properties", "_record", "broker_name")
+
+    _content: bytes | str
 
     def __init__(self, data: bytes, at: int, broker_name: str) -> None:
         self._data = data
@@ -196,7 +202,7 @@ class MessageExt:
 
     @property
     def body(self) -> bytes:
-        """The body, decompressed. Raises ProtocolError when it does not match its CRC."""
+        """The body, decompressed. Raises ProtocolError when that fails, or the stored body does not match its CRC."""
         record = self._record
         if record is None:
             # Reading the body alone costs a tenth of decoding the record.
@@ -207,7 +213,47 @@ class MessageExt:
                 if zlib.crc32(body) & CRC_MASK == crc:
                     return body
             record = self.record
-        return decompressed(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body
+        if not record.sys_flag & COMPRESSED:
+            return record.body
+        content: bytes | str | None = getattr(self, "_content", None)
+        if content is None:
+            return decompressed(record.body, record.sys_flag)
+        if isinstance(content, str):
+            raise ProtocolError(content)
+        return content
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the stored body is compressed."""
+        return bool(self._data[self._at + _SYS_FLAG_END] & COMPRESSED)
+
+    @property
+    def has_content(self) -> bool:
+        """Whether the decompressed body is kept, or why there is none."""
+        return hasattr(self, "_content")
+
+    def keep_content(self) -> int:
+        """Decompress the body for those who read it later; how many bytes that took. For any thread."""
+        try:
+            content = self._content = self.body
+        except ProtocolError as error:
+            self._content = str(error)
+            return 0
+        return len(content)
+
+    def keep_small_content(self, most: int) -> bool:
+        """Decompress the body for those who read it later, if it has at most ``most`` bytes; whether that was done."""
+        try:
+            record = self.record
+            self._content = decompressed(record.body, record.sys_flag, most)
+        except ProtocolError:
+            return False
+        return True
+
+    def drop_content(self) -> None:
+        """Do not keep the decompressed body any longer."""
+        with suppress(AttributeError):
+            del self._content
 
     @property
     def properties(self) -> dict[str, str]:
@@ -306,6 +352,11 @@ class MessageExt:
             f"MessageExt(topic={self.topic!r}, broker_name={self.broker_name!r}, queue_id={self.queue_id}, "
             f"queue_offset={self.queue_offset}, msg_id={self.msg_id!r})"
         )
+
+
+def packed_in(messages: Iterable[MessageExt]) -> list[MessageExt]:
+    """Those whose stored bodies are compressed. For large pulls: it costs less than a property would."""
+    return [message for message in messages if message._data[message._at + _SYS_FLAG_END] & COMPRESSED]
 
 
 def decode_messages(data: bytes, broker_name: str = "") -> list[MessageExt]:

@@ -51,11 +51,20 @@ def message_json(message: "MessageExt", *, charset: str = "utf-8", with_body: bo
 
 
 def body_of(message: "MessageExt") -> bytes:
-    """The body; the stored bytes when their compression is not supported."""
+    """The body; the stored bytes when it cannot be decompressed, see `body_error`."""
     try:
         return message.body
     except ProtocolError:
         return bytes(message.record.body)
+
+
+def body_error(message: "MessageExt") -> ProtocolError | None:
+    """Why the body is shown as it is stored."""
+    try:
+        message.body  # noqa: B018  reading it raises
+    except ProtocolError as error:
+        return error
+    return None
 
 
 def _text(body: bytes, charset: str) -> str:

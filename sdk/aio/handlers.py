@@ -23,6 +23,8 @@ LOOK_EVERY = 16
 class AsyncioHandlers(HandlersElsewhere):
     """`bind` is called in the loop that opens the consumer, `close` there when it is closed."""
 
+    is_loop = True
+
     def __init__(self, handler: Callable[[Any], object]) -> None:
         super().__init__(handler)
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -12,7 +12,7 @@ from sdk.checked import Milliseconds, TopicName
 from sdk.credentials import GivenCredentials
 from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
-from sdk.producer.packing import COMPRESS_OVER_BYTES
+from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
 from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, Selector
 from sdk.producer.producer import Producer as TrioProducer
 from sdk.producer.requests import REQUEST_TIMEOUT_MS
@@ -30,7 +30,8 @@ class Producer(Facade[TrioProducer]):
     Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. With
     ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
     ``accept_weaker``, a result other than SEND_OK (stored, but flush or replication was late) is returned instead of
-    raising SendFailed. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``.
+    raising SendFailed. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``;
+    ``compression_level``, from 1 to 9, is not for LZ4.
     ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
 
     `selector` is called, and the argument of `send_many` consumed, in the client's thread.
@@ -54,6 +55,7 @@ class Producer(Facade[TrioProducer]):
         trace_topic: str | None = None,
         compression: str | None = None,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
+        compression_level: int = COMPRESSION_LEVEL,
     ) -> None:
         super().__init__(
             loop_of(
@@ -74,6 +76,7 @@ class Producer(Facade[TrioProducer]):
                     trace_topic=trace_topic,
                     compression=compression,
                     compress_over_bytes=compress_over_bytes,
+                    compression_level=compression_level,
                 ),
             )
         )

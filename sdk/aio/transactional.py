@@ -13,6 +13,7 @@ from sdk.credentials import GivenCredentials
 from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
+from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
 from sdk.producer.producer import MAX_MESSAGE_BYTES
 from sdk.producer.transaction import Checker, Local, Transaction, TransactionState, check_state
 from sdk.producer.transactional import TransactionProducer as TrioTransactionProducer
@@ -28,7 +29,8 @@ class TransactionProducer(Facade[TrioTransactionProducer]):
     messages wait until another member is asked, and go to TRANS_CHECK_MAX_TIME_TOPIC at last. The brokers of ``topics``
     may ask from the start, the others once something was sent to them. ``check_immunity_s``:
     brokers do not ask sooner; a transaction that takes longer can only be ended by the checker. ``trace`` records each
-    transaction in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
+    transaction in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink. ``compression`` and
+    what belongs to it are those of `Producer`.
 
     The checker is a coroutine function, or a plain one that does not block; it runs in the loop that opens the
     producer, for one message at a time.
@@ -50,6 +52,9 @@ class TransactionProducer(Facade[TrioTransactionProducer]):
         tls: GivenTls = None,
         trace: Trace = False,
         trace_topic: str | None = None,
+        compression: str | None = None,
+        compress_over_bytes: int = COMPRESS_OVER_BYTES,
+        compression_level: int = COMPRESSION_LEVEL,
     ) -> None:
         checker_elsewhere = elsewhere(checker)
         super().__init__(
@@ -69,6 +74,9 @@ class TransactionProducer(Facade[TrioTransactionProducer]):
                     tls=tls,
                     trace=trace,
                     trace_topic=trace_topic,
+                    compression=compression,
+                    compress_over_bytes=compress_over_bytes,
+                    compression_level=compression_level,
                 ),
             ),
             checker_elsewhere,

@@ -14,6 +14,7 @@ import trio
 from mqcommon.errors import InvalidArgument, UserError
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
+from sdk.consumer.contents import keep_contents
 from sdk.consumer.expression import Sql
 from sdk.consumer.reader import Reader
 from sdk.consumer.result import PullResult
@@ -29,6 +30,8 @@ STREAM_BYTES = 1024 * 1024
 STREAM_WAIT_MS = 15_000
 # Bytes of messages that are fetched ahead, of all queues together: two batches of each.
 CACHED_BYTES = 64 * 1024 * 1024
+# So many times as much is kept of bodies that were compressed.
+CONTENT_RATIO = 4
 
 
 class _Row:
@@ -186,9 +189,11 @@ class AssignedQueues:
 
     async def _pull(self, mq: MessageQueue, expression: str | Sql, offset: int) -> PullResult:
         share = min(max(CACHED_BYTES // (2 * max(len(self._rows or {}), 1)), 1), STREAM_BYTES)
-        return await self._reader.pull(
+        result = await self._reader.pull(
             mq, offset, max_count=STREAM_COUNT, max_bytes=share, expression=expression, wait_ms=STREAM_WAIT_MS
         )
+        await keep_contents(result.messages, CONTENT_RATIO * share)
+        return result
 
     def _waiting(self) -> dict[MessageQueue, int]:
         """How many messages of each queue can be taken now, in the order of turns."""

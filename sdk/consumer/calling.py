@@ -5,6 +5,7 @@ from typing import Any
 
 from mqcommon.message.message import MessageExt
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
+from sdk.consumer.contents import keep_contents
 from sdk.consumer.outcome import ConsumeResult, Result, check_result
 from sdk.consumer.settings import Settings
 
@@ -12,6 +13,7 @@ from sdk.consumer.settings import Settings
 async def call_handler(settings: Settings, messages: Sequence[MessageExt]) -> Result:
     """What the handler returns for ``messages``: one, unless it takes several. Raises what it raises."""
     result: Any
+    await keep_contents(messages)
     if settings.handler is not None:
         result = settings.handler(messages[0])
     else:

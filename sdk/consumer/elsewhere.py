@@ -19,6 +19,7 @@ from trio.lowlevel import enable_ki_protection
 from mqcommon.errors import SkylarkError
 from mqcommon.message.message import MessageExt
 from mqcommon.signal import Signal
+from sdk.consumer.contents import drop_contents, keep_contents
 from sdk.consumer.failures import Counters, Failures
 from sdk.consumer.outcome import ConsumeResult, Later, check_result
 from sdk.consumer.ready import Ready, Takable
@@ -80,6 +81,9 @@ class HandlersElsewhere(ABC):
 
     As a function it is an async handler: that is how orderly consumption calls it, one message at a time.
     """
+
+    #: Whether handlers would hold up an event loop if they decompressed large bodies.
+    is_loop = False
 
     def __init__(self, handler: Callable[[Any], object]) -> None:
         if not callable(handler):
@@ -182,7 +186,10 @@ class WorkersElsewhere:
                 self._handlers.start()
                 while not self._stopping:
                     if self._away <= self._limit // 2 and self._ready.batches:
-                        self._handlers.begin(self._take())
+                        jobs = self._take()
+                        if self._handlers.is_loop:
+                            await self._keep_contents(jobs)
+                        self._handlers.begin(jobs)
                         await trio.lowlevel.checkpoint()
                     else:
                         await self._changed.wait()
@@ -219,6 +226,11 @@ class WorkersElsewhere:
             self._away += end - start
         return taken
 
+    async def _keep_contents(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            if job.batch is not None and job.batch.has_packed:
+                await keep_contents(self._messages(job))
+
     def _take_back(self, jobs: deque[Job]) -> None:
         """Jobs have ended. Neighbours that succeeded are told to their batch together."""
         if self._nursery is None:
@@ -231,6 +243,8 @@ class WorkersElsewhere:
             if job.is_over:
                 continue
             self._away -= job.end - job.start
+            if job.batch is not None and job.batch.has_packed:
+                drop_contents(self._messages(job))
             if not job.was_called:
                 continue
             if job.error is None and (job.result is None or job.result is _SUCCESS):

@@ -15,6 +15,7 @@ from mqcommon.clock import SystemClock
 from mqcommon.files import OsFiles
 from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk.consumer.commits import Commits
+from sdk.consumer.contents import keep_content
 from sdk.consumer.elsewhere import make_workers
 from sdk.consumer.expression import Sql
 from sdk.consumer.failures import Counters, Failures
@@ -139,17 +140,24 @@ class Machinery:
     async def next_message(self) -> StreamMessage:
         """The next message of a stream; StopAsyncIteration when the consumer stops."""
         while (message := self.ready_message()) is None:
+            if self.ready.batches:
+                # Before it is taken: who is cancelled here must not have it.
+                batch = self.ready.batches[0]
+                await keep_content(batch.messages[batch.taken])
+                continue
             if self._is_stopping:
                 raise StopAsyncIteration
             await self.ready.wait()
         return message
 
     def ready_message(self) -> StreamMessage | None:
-        """The next message of a stream, if there is one already."""
+        """The next message of a stream, if there is one whose body needs not be decompressed first."""
         ready = self.ready
         if not ready.batches:
             return None
         batch = ready.batches[0]
+        if batch.has_packed and (first := batch.messages[batch.taken]).is_compressed and not first.has_content:
+            return None
         number = batch.taken
         batch.taken = number + 1
         if batch.taken == len(batch.done):

@@ -15,6 +15,7 @@ from mqcommon.clock import Clock
 from mqcommon.message.message import MessageExt
 from mqcommon.names import dlq_topic
 from sdk.consumer.calling import call_handler
+from sdk.consumer.contents import drop_contents
 from sdk.consumer.failures import KEPT_S, Counters
 from sdk.consumer.outcome import ConsumeResult, Later, Result
 from sdk.consumer.owned import OwnedQueue, Room
@@ -73,6 +74,7 @@ class Orderly:
             end = min(start + self._most, len(batch.done))
             messages = batch.messages[start:end]
             result = await self._call(messages)
+            drop_contents(messages)
         queue.consumed_ms = self._clock.now_ms()
         if result is ConsumeResult.SUSPEND:
             return suspend_s

@@ -22,6 +22,7 @@ from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, Top
 from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS, AssignedQueues
 from sdk.consumer.beginning import Beginning, first_offset
 from sdk.consumer.commits import Commits
+from sdk.consumer.contents import keep_contents
 from sdk.consumer.expression import Expression, Sql
 from sdk.consumer.member import PullMember
 from sdk.consumer.offsets import GroupOffsets
@@ -203,6 +204,7 @@ class PullConsumer:
         result = await self._reader.pull(
             mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms
         )
+        await keep_contents(result.messages)
         self._trace(result.messages)
         return result
 

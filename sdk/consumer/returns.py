@@ -8,6 +8,7 @@ import logging
 
 from mqcommon.clock import Clock
 from mqcommon.errors import SkylarkError
+from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK
 from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import DELAY, RETRY_TOPIC, encode_properties
 from mqcommon.message.queue import MessageQueue
@@ -76,15 +77,17 @@ class Returns:
         properties.setdefault(ORIGIN_MESSAGE_ID, message.msg_id)
         properties[RETRY_TOPIC] = self._topic_of(message)
         properties[DELAY] = str(level)
+        # The body goes as it is stored: one that is compressed, or cannot be read, stays so.
+        body, sys_flag = message.record.body, message.sys_flag & (COMPRESSED | COMPRESSION_MASK)
         header = SendMessageRequestHeader(
-            INNER_PRODUCER, self._retry_topic, DEFAULT_TOPIC, AUTO_CREATE_TOPIC_QUEUES, 0, 0, self._clock.now_ms(),
-            message.flag, encode_properties(properties), times + 1, False, most,
+            INNER_PRODUCER, self._retry_topic, DEFAULT_TOPIC, AUTO_CREATE_TOPIC_QUEUES, 0, sys_flag,
+            self._clock.now_ms(), message.flag, encode_properties(properties), times + 1, False, most,
         )  # fmt: skip
         route = await self._client.instance.refresh(self._retry_topic)
         error: SkylarkError | None = None
         for queue in route.writable:
             try:
-                await self._replicas.ask_master(queue, lambda at: call(at, SEND_MESSAGE_V2, header, message.body))
+                await self._replicas.ask_master(queue, lambda at: call(at, SEND_MESSAGE_V2, header, body))
             except SkylarkError as found:
                 error = found
             else:

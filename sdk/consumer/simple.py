@@ -23,6 +23,7 @@ from remoting.protocol.headers.pop import INIT_MAX, INIT_MIN
 from sdk import pop_api
 from sdk.checked import Bounds, GroupName, Milliseconds, NotNegative, check_topic_name, checked_methods
 from sdk.consumer.acking import AckLane, Bits
+from sdk.consumer.contents import keep_contents
 from sdk.consumer.member import PullMember
 from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.popped import ReceivedMessage, bits_by_lease
@@ -229,6 +230,7 @@ class SimpleConsumer:
             if others:
                 await self.ack(others)
                 found = [message for message in found if message.tags in tags]
+        await keep_contents(found)
         return found
 
     async def _wait_for_any(self, places: Sequence[_Place], wait_ms: int) -> None:

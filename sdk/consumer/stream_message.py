@@ -18,6 +18,9 @@ class StreamMessage(MessageExt):
         message = batch.messages[number]
         super().__init__(message._data, message._at, message.broker_name)
         self._record = message._record
+        if batch.has_packed and message.has_content:
+            self._content = message._content
+            message.drop_content()
         self._batch = batch
         self._number = number
         self._failures = failures

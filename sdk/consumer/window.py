@@ -8,14 +8,21 @@ process ends, but nothing is skipped.
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from mqcommon.message.message import MessageExt
+from mqcommon.message.message import MessageExt, packed_in
 from mqcommon.message.queue import MessageQueue
+
+# Whether bodies are compressed is looked at only in pulls with more bytes than this for each message: for smaller ones
+# that would cost too much, and they cost little when they are read.
+LARGE_MEAN_BYTES = 2048
 
 
 class Batch:
-    """The messages of one pull. ``taken`` were given to handlers, in order; ``left`` are not consumed yet."""
+    """The messages of one pull. ``taken`` were given to handlers, in order; ``left`` are not consumed yet.
 
-    __slots__ = ("done", "left", "messages", "next_offset", "size_bytes", "taken", "window")
+    ``has_packed``: some bodies are compressed, see `contents.py`.
+    """
+
+    __slots__ = ("done", "has_packed", "left", "messages", "next_offset", "size_bytes", "taken", "window")
 
     def __init__(self, window: "Window", messages: Sequence[MessageExt], next_offset: int, size_bytes: int) -> None:
         self.window = window
@@ -25,6 +32,7 @@ class Batch:
         self.taken = 0
         self.left = len(messages)
         self.done = bytearray(len(messages))
+        self.has_packed = size_bytes >= LARGE_MEAN_BYTES * len(messages) and bool(packed_in(messages))
 
     def finish(self, start: int, end: int) -> None:
         """The messages from number ``start`` up to, not including, ``end`` are consumed. May be told again."""
@@ -97,7 +105,7 @@ class Window:
 class Again:
     """One message of a batch that a handler takes again; it looks like a batch of one."""
 
-    __slots__ = ("_batch", "_number", "done", "messages", "taken", "window")
+    __slots__ = ("_batch", "_number", "done", "has_packed", "messages", "taken", "window")
 
     def __init__(self, batch: "Batch | Again", number: int) -> None:
         self._batch = batch
@@ -105,6 +113,7 @@ class Again:
         self.window: Window = batch.window
         self.messages: Sequence[MessageExt] = (batch.messages[number],)
         self.done = bytearray(1)
+        self.has_packed: bool = batch.has_packed
         self.taken = 0
 
     def finish(self, start: int, end: int) -> None:

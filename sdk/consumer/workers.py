@@ -6,12 +6,14 @@ then: if all tasks took turns, everything else in the event loop would wait for 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from mqcommon.message.message import MessageExt
+from sdk.consumer.contents import drop_contents, keep_contents
 from sdk.consumer.failures import Counters, Failures
 from sdk.consumer.outcome import ConsumeResult, Later, check_result
 from sdk.consumer.ready import Ready, Takable
@@ -119,7 +121,10 @@ class Workers:
             worker.batch, worker.start, worker.end = batch, start, end
             worker.served += 1
             try:
-                result = handler(batch.messages[start] if self._is_single else list(batch.messages[start:end]))
+                if batch.has_packed:
+                    result = await self._call_unpacked(batch.messages[start:end])
+                else:
+                    result = handler(batch.messages[start] if self._is_single else list(batch.messages[start:end]))
                 if result is not None:
                     if hasattr(result, "__await__"):
                         result = await result
@@ -141,6 +146,15 @@ class Workers:
                 look = LOOK_EVERY
                 if trio.current_time() > ends_at:
                     return
+
+    async def _call_unpacked(self, messages: Sequence[MessageExt]) -> Any:
+        """What the handler returns for messages whose bodies may be compressed."""
+        await keep_contents(messages)
+        try:
+            result = self._handler(messages[0] if self._is_single else list(messages))
+            return await result if hasattr(result, "__await__") else result
+        finally:
+            drop_contents(messages)
 
     def _raised(self, batch: Takable, start: int, end: int, error: Exception) -> ConsumeResult:
         first, others = batch.messages[start], end - start - 1

@@ -51,13 +51,17 @@ class Halves:
         tls: GivenTls,
         trace: bool | TraceSink,
         trace_topic: str | None,
+        compression: str | None,
+        compress_over_bytes: int,
+        compression_level: int,
     ) -> None:
         self._client = ClientHandle(nameserver, namespace=namespace, credentials=credentials, tls=tls)
         self.names = names = self._client.names
         self._producer = Producer(
             sharing(self._client.instance), group=group, send_timeout_ms=send_timeout_ms, retries=0, batching=False,
             max_message_bytes=max_message_bytes, clock=clock, namespace=names.namespace, trace=trace,
-            trace_topic=trace_topic,
+            trace_topic=trace_topic, compression=compression, compress_over_bytes=compress_over_bytes,
+            compression_level=compression_level,
         )  # fmt: skip
         self.wire_group = self._producer.wire_group
         self._topics = (DEFAULT_TOPIC, *map(names.topic, topics))

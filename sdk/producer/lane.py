@@ -305,7 +305,7 @@ class Lane:
         failed = sends[0].failed
         batch = StoredBatch(where, status, queue, rows, 1 if failed is None else failed.count + 1)
         if self._owner.traces is not None:
-            self._owner.traces.stored(batch, addr, answer, took_ms, self._owner.now_ms())
+            self._owner.traces.stored(batch, addr, answer, took_ms, self._owner.now_ms(), sends[0].plain_bytes)
         if status is not SendStatus.SEND_OK and not self._owner.accept_weaker:
             for send in sends:
                 send.fail(SendFailed(f"stored, but with less safety than the broker requires ({status.name}): {batch}"))

@@ -1,46 +1,116 @@
-"""Compresses large bodies before they are sent; very large ones in a thread."""
+"""Compresses large bodies before they are sent; very large ones in a thread.
+
+Sends to one queue keep their order. So while a body for a topic is compressed in a thread, later sends to that topic
+that name their queue wait for it: see `Packing.packed`.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 
 import trio
 
 from mqcommon.arguments import INT_MAX, check_int, check_text
-from mqcommon.message.compression import COMPRESSIONS, check_compression, compressed
+from mqcommon.errors import SendFailed
+from mqcommon.message.compression import COMPRESSIONS, LEVEL, check_compression, compressed
 from mqcommon.message.message import Message
+from sdk.off_loop import off_loop
+from sdk.producer.bulk import check_body
 
 # RocketMQ's clients compress bodies that are longer.
 COMPRESS_OVER_BYTES = 4 * 1024
+COMPRESSION_LEVEL = LEVEL
+# As zlib has them; Zstandard's higher ones cost a hundred times as much.
+LOWEST_LEVEL, HIGHEST_LEVEL = 1, 9
 # Compressing more than this would hold up the event loop for about a millisecond.
 THREAD_BYTES = 64 * 1024
+# Every body is longer: none is sent without a look at who is waiting.
+_EVERY = -1
 
 
 class PackedMessage(Message):
-    """A message whose body is compressed; ``sys_flag`` says how."""
+    """A message whose body is compressed; ``sys_flag`` says how, ``plain_bytes`` how long it was."""
 
-    __slots__ = ("sys_flag",)
+    __slots__ = ("plain_bytes", "sys_flag")
 
     def __init__(self, message: Message, body: bytes, sys_flag: int) -> None:
         super().__init__(message.topic, body, flag=message.flag)
         self.properties = message.properties
         self.sys_flag = sys_flag
+        self.plain_bytes = len(message.body)
 
 
 class Packing:
-    """How one producer compresses. ``over_bytes``: longer bodies are compressed; more than any has without it."""
+    """How one producer compresses. Bodies longer than ``over_bytes`` are compressed, none without ``compression``.
 
-    def __init__(self, compression: str | None, over_bytes: int) -> None:
+    Bodies may have ``most_bytes``. ``set_plain_bytes`` is told up to which length the producer need not call `packed`;
+    while some wait for their turn, every message needs it.
+    """
+
+    def __init__(
+        self,
+        compression: str | None,
+        over_bytes: int,
+        level: int,
+        most_bytes: int,
+        set_plain_bytes: Callable[[int], None],
+    ) -> None:
         check_int("compress_over_bytes", over_bytes, 0, INT_MAX)
+        check_int("compression_level", level, LOWEST_LEVEL, HIGHEST_LEVEL)
         if compression is not None:
             check_text("compression", compression)
             check_compression("compression", compression)
         self._sys_flag = COMPRESSIONS[compression] if compression is not None else 0
-        self.over_bytes = over_bytes if compression is not None else INT_MAX
+        self._level = level
+        self._most_bytes = most_bytes
+        self._over_bytes = over_bytes if compression is not None else INT_MAX
+        self._plain_bytes = min(most_bytes, self._over_bytes)
+        self._set_plain_bytes = set_plain_bytes
+        # By topic: the sends that keep their order, the first of which may go on.
+        self._lines: dict[str, deque[trio.Event]] = {}
+        set_plain_bytes(self._plain_bytes)
 
-    async def packed(self, message: Message) -> Message:
-        """The message to send: a compressed one, or ``message`` itself when that is shorter."""
+    async def packed(self, message: Message, timeout_s: float, *, is_ordered: bool) -> tuple[Message, float]:
+        """The message to send, a compressed one or ``message`` itself when that is shorter, and the time that is left.
+
+        Messages of a topic with ``is_ordered`` are returned in the order of the calls. Raises SendFailed when the time
+        is over.
+        """
+        check_body("message.body", message.body, self._most_bytes)
+        is_large = self._over_bytes < len(message.body) > THREAD_BYTES
+        if not is_large and not (is_ordered and message.topic in self._lines):
+            return self._pack(message), timeout_s
+        began = trio.current_time()
+        with trio.move_on_after(timeout_s):
+            if is_ordered:
+                packed = await self._pack_in_turn(message, is_large=is_large)
+            else:
+                packed = await off_loop(partial(self._pack, message))
+            return packed, timeout_s - (trio.current_time() - began)
+        raise SendFailed(f"message for {message.topic} was not sent: its body was not compressed in time")
+
+    async def _pack_in_turn(self, message: Message, *, is_large: bool) -> Message:
+        topic, turn = message.topic, trio.Event()
+        line = self._lines.setdefault(topic, deque())
+        line.append(turn)
+        self._set_plain_bytes(_EVERY)
+        try:
+            packed = await off_loop(partial(self._pack, message)) if is_large else self._pack(message)
+            if line[0] is not turn:
+                await turn.wait()
+            return packed
+        finally:
+            line.remove(turn)
+            if line:
+                line[0].set()
+            else:
+                del self._lines[topic]
+                if not self._lines:
+                    self._set_plain_bytes(self._plain_bytes)
+
+    def _pack(self, message: Message) -> Message:
         body, sys_flag = message.body, self._sys_flag
-        if len(body) <= self.over_bytes:
+        if len(body) <= self._over_bytes:
             return message
-        if len(body) > THREAD_BYTES:
-            packed = await trio.to_thread.run_sync(compressed, body, sys_flag)
-        else:
-            packed = compressed(body, sys_flag)
+        packed = compressed(body, sys_flag, self._level)
         return message if len(packed) >= len(body) else PackedMessage(message, packed, sys_flag)

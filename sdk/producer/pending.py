@@ -48,6 +48,11 @@ class PendingSend:
         """How the body is compressed; a compressed message is alone in its request."""
         return self.message.sys_flag if type(self.message) is PackedMessage else 0
 
+    @property
+    def plain_bytes(self) -> int | None:
+        """How long a compressed body was."""
+        return self.message.plain_bytes if type(self.message) is PackedMessage else None
+
     def finish(self) -> None:
         """Wake the sender, unless it was cancelled; ``result`` or ``error`` is set."""
         task, self.task = self.task, None

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -28,10 +29,10 @@ from sdk.identity import local_ip
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import check_namespace
 from sdk.producer.brokers import Brokers
-from sdk.producer.bulk import check, check_body, cut, make_message_rows
+from sdk.producer.bulk import check, cut, make_message_rows
 from sdk.producer.checking import Checking
 from sdk.producer.lane import SLOTS_PER_BROKER, Lane
-from sdk.producer.packing import COMPRESS_OVER_BYTES, PackedMessage, Packing
+from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL, PackedMessage, Packing
 from sdk.producer.pending import PendingSend
 from sdk.producer.pick import Turns, queue_of_key
 from sdk.producer.requests import Asking, RequestReply
@@ -65,7 +66,8 @@ class Producer(RequestReply):
     Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. With
     ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
     ``accept_weaker``, a result other than SEND_OK (stored, but flush or replication was late) is returned instead of
-    raising SendFailed. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``.
+    raising SendFailed. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``;
+    ``compression_level``, from 1 to 9, is not for LZ4.
     ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
     """
 
@@ -87,6 +89,7 @@ class Producer(RequestReply):
         trace_topic: str | None = None,
         compression: str | None = None,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
+        compression_level: int = COMPRESSION_LEVEL,
     ) -> None:
         check_group_name("group", group)
         check_milliseconds("send_timeout_ms", send_timeout_ms)
@@ -104,10 +107,10 @@ class Producer(RequestReply):
         self._sendable = SendRoutes(self._client)
         self._timeout_s = send_timeout_ms / 1000
         self._batching = batching
-        self._max_message_bytes = max_message_bytes
-        self._packing = Packing(compression, compress_over_bytes)
-        # Shorter bodies are sent as they are.
-        self._plain_bytes = min(max_message_bytes, self._packing.over_bytes)
+        # Bodies of at most ``_plain_bytes`` are sent as they are.
+        self._max_message_bytes = self._plain_bytes = max_message_bytes
+        set_plain_bytes = partial(setattr, self, "_plain_bytes")
+        self._packing = Packing(compression, compress_over_bytes, compression_level, max_message_bytes, set_plain_bytes)
         self._clock = clock or SystemClock()
         self._lanes: dict[str | MessageQueue, Lane] = {}
         self._random = Random()
@@ -181,10 +184,8 @@ class Producer(RequestReply):
             message, topic = timed(message, deliver_at, delay), timed_lane(topic)
         body, packed = message.body, message
         if type(body) is not bytes or len(body) > self._plain_bytes:
-            check_body("message.body", body, self._max_message_bytes)
-            began = trio.current_time()
-            packed = await self._packing.packed(message)
-            timeout_s -= trio.current_time() - began
+            is_ordered = queue is not None or selector is not None or message.sharding_key is not None
+            packed, timeout_s = await self._packing.packed(message, timeout_s, is_ordered=is_ordered)
         lane = self._lanes.get(topic)
         if lane is None or queue is not None or selector is not None or (message.properties and message.sharding_key):
             _check_target(message, queue, selector)
@@ -253,11 +254,10 @@ class Producer(RequestReply):
 
         Raises SendFailed when there was no connection before the send timeout.
         """
-        check_body("message.body", message.body, self._max_message_bytes)
         check_topic_name("message.topic", message.topic)
         self._client.check_open()
         properties = wire_properties(message, self._unique_keys.next(self._clock.now_ms()))
-        packed = await self._packing.packed(message)
+        packed, _ = await self._packing.packed(message, self._timeout_s, is_ordered=message.sharding_key is not None)
         sys_flag = packed.sys_flag if isinstance(packed, PackedMessage) else 0
         row = (message.flag, packed.body, properties)
         topic = self._names.topic(message.topic)

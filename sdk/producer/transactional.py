@@ -24,6 +24,7 @@ from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.halves import Halves
+from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
 from sdk.producer.producer import MAX_MESSAGE_BYTES
 from sdk.producer.transaction import Checker, Local, Transaction, TransactionState, check_state
 from sdk.shared import Client
@@ -41,7 +42,8 @@ class TransactionProducer:
     messages wait until another member is asked, and go to TRANS_CHECK_MAX_TIME_TOPIC at last. The brokers of ``topics``
     may ask from the start, the others once something was sent to them. ``check_immunity_s``:
     brokers do not ask sooner; a transaction that takes longer can only be ended by the checker. ``trace`` records each
-    transaction in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
+    transaction in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink. ``compression`` and
+    what belongs to it are those of `Producer`.
     """
 
     @checked
@@ -61,6 +63,9 @@ class TransactionProducer:
         tls: GivenTls = None,
         trace: Trace = False,
         trace_topic: str | None = None,
+        compression: str | None = None,
+        compress_over_bytes: int = COMPRESS_OVER_BYTES,
+        compression_level: int = COMPRESSION_LEVEL,
     ) -> None:
         if checker is not None and not callable(checker):
             raise TypeError(f"checker must be a function, not {checker!r}")
@@ -71,7 +76,8 @@ class TransactionProducer:
         self._halves = Halves(
             nameserver, group=group, send_timeout_ms=send_timeout_ms, max_message_bytes=max_message_bytes,
             immunity_s=check_immunity_s, topics=topics, checker=checker, clock=clock, namespace=namespace,
-            credentials=credentials, tls=tls, trace=trace, trace_topic=trace_topic,
+            credentials=credentials, tls=tls, trace=trace, trace_topic=trace_topic, compression=compression,
+            compress_over_bytes=compress_over_bytes, compression_level=compression_level,
         )  # fmt: skip
         self._timeout_s = send_timeout_ms / 1000
         self._names = self._halves.names

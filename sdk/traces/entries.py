@@ -48,11 +48,13 @@ class Sent:
     )  # fmt: skip
 
     def __init__(
-        self, batch: StoredBatch, group: str, region: str, store_host: str, sent_ms: int, cost_ms: int, *, success: bool
-    ) -> None:
+        self, batch: StoredBatch, group: str, region: str, store_host: str, sent_ms: int, cost_ms: int,
+        plain_bytes: int | None = None, *, success: bool,
+    ) -> None:  # fmt: skip
         rows = batch.rows
         self._properties = [row[2] for row in rows]
-        self._body_sizes = [len(row[1]) for row in rows]
+        # A message that was compressed is alone.
+        self._body_sizes = [len(row[1]) for row in rows] if plain_bytes is None else [plain_bytes]
         self._offsets, self._host = batch.where.physical_offsets, batch.where.host
         self._topic, self._group, self._region, self._store_host = batch.queue.topic, group, region, store_host
         self._sent_ms, self._cost_ms, self._success = sent_ms, cost_ms, success

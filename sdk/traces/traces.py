@@ -89,14 +89,17 @@ class Traces:
                 self._drop(left, "end", "the time at the end was over")
             await self._producer.__aexit__(None, None, None)
 
-    def stored(self, batch: StoredBatch, addr: str, answer: Command, took_ms: float, now_ms: int) -> None:
-        """The broker at ``addr`` has stored messages."""
+    def stored(
+        self, batch: StoredBatch, addr: str, answer: Command, took_ms: float, now_ms: int,
+        plain_bytes: int | None = None,
+    ) -> None:  # fmt: skip
+        """The broker at ``addr`` has stored messages; ``plain_bytes``: the length of one that was compressed."""
         ext = answer.ext or {}
         if batch.queue.topic == self.topic or str(ext.get("TRACE_ON", "true")).lower() == "false":
             return
         cost_ms, region = round(took_ms), str(ext.get("MSG_REGION") or DEFAULT_REGION)
         success = batch.status is SendStatus.SEND_OK
-        self.note(Sent(batch, self.group, region, addr, now_ms - cost_ms, cost_ms, success=success))
+        self.note(Sent(batch, self.group, region, addr, now_ms - cost_ms, cost_ms, plain_bytes, success=success))
 
     def ended(
         self, message: Message | MessageExt, msg_id: str, addr: str, state: str, now_ms: int, *, from_check: bool

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from mqcommon.errors import ProtocolError
 from mqcommon.message.columns import DamagedRecord
-from mqcommon.message.compression import decompressed
+from mqcommon.message.compression import MissingPackage, decompressed
 from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 from mqcommon.message.layout import CRC_MASK
 from mqcommon.message.properties import KEYS, TAGS, UNIQ_KEY
@@ -27,11 +27,17 @@ from spark_connector.partition_numbers import partition_number
 from spark_connector.schema import HEADERS, PROPERTIES
 
 LOG_APPEND_TIME = 1  # Kafka's number for times that the broker has set
+# Compressed bodies of one record batch may hold so much: Arrow cannot have 2 GiB in one column.
+CONTENT_BYTES = 256 * 1024 * 1024
 INNER_BATCH = 0x80  # sysFlag: the body holds many messages (queues of type BatchCQ)
 
 
+class TooMuchContent(Exception):
+    """Compressed bodies hold more than CONTENT_BYTES: decode fewer records at once. One record is never too much."""
+
+
 def decode(records: Records, broker_name: str, schema: pa.Schema) -> pa.RecordBatch:
-    """One row per record, with the columns of ``schema``."""
+    """One row per record, with the columns of ``schema``. Raises `TooMuchContent`."""
     if (records.sys_flags & INNER_BATCH).any():
         row = int(((records.sys_flags & INNER_BATCH) != 0).argmax())
         raise DamagedRecord(row, int(records.starts[row]), "holds a whole batch (BatchCQ), which cannot be read yet")
@@ -107,7 +113,14 @@ class _Columns:
         packed = np.flatnonzero(records.sys_flags & COMPRESSED)
         if len(packed) == 0:
             return bodies
-        return patched(bodies, packed, [self._unpacked(int(row), bodies[int(row)].as_py()) for row in packed])
+        contents: list[bytes] = []
+        left = CONTENT_BYTES
+        for row in packed.tolist():
+            contents.append(self._unpacked(row, bodies[row].as_py()))
+            left -= len(contents[-1])
+            if left < 0 and len(contents) > 1:
+                raise TooMuchContent
+        return patched(bodies, packed, contents)
 
     def keys(self) -> pa.Array:
         return text(self._property_pairs().values(KEYS.encode()))
@@ -175,6 +188,8 @@ class _Columns:
     def _unpacked(self, row: int, body: bytes) -> bytes:
         try:
             return decompressed(body, int(self._records.sys_flags[row]))
+        except MissingPackage:
+            raise  # the record is sound
         except ProtocolError as error:
             raise DamagedRecord(row, int(self._records.starts[row]), str(error)) from None
 

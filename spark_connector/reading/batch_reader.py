@@ -6,6 +6,7 @@ Neighbours: planning.py (ranges), stream/reader.py (streams), pulling.py (bytes)
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ from pyspark.sql.types import StructType
 from mqcommon.memory import keep_freed_memory
 from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.queue import MessageQueue
-from spark_connector.decoding.decode import check_bodies, check_order, decode, has_tag
+from spark_connector.decoding.decode import TooMuchContent, check_bodies, check_order, decode, has_tag
 from spark_connector.decoding.records import Records
 from spark_connector.landing import pack
 from spark_connector.offsets import OffsetRange
@@ -110,13 +111,19 @@ def decode_buffer(
         low, high = np.searchsorted(check_order(records), [wanted.start, wanted.end])
         rows = int(high - low)
         count = -(-rows // options.max_records_per_batch)
-        for part in range(count):
-            rows_before = int(low) + rows * part // count
-            upto = int(low) + rows * (part + 1) // count
+        cuts = [int(low) + rows * part // count for part in range(count + 1)]
+        waiting = list(pairwise(cuts))[::-1]
+        while waiting:
+            rows_before, upto = waiting.pop()
             some = records.part(rows_before, upto)
             if options.check_crc:
                 check_bodies(some)
-            batch = decode(some, wanted.queue.broker_name, schema)
+            try:
+                batch = decode(some, wanted.queue.broker_name, schema)
+            except TooMuchContent:
+                middle = (rows_before + upto) // 2
+                waiting += [(middle, upto), (rows_before, middle)]
+                continue
             if options.tags and not (passed := has_tag(some, options.tags)).all():
                 batch = batch.filter(pa.array(passed))
             yield batch

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from broker.store.queue.entry import BLANK_SIZE
 from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
-from spark_connector.decoding.decode import check_bodies, decode, has_tag
+from spark_connector.decoding.decode import TooMuchContent, check_bodies, decode, has_tag
 from spark_connector.decoding.records import Ints, Mask, Records, heads_at, physical_offsets
 from spark_connector.offsets import LostRange
 from spark_connector.options.read import ReadOptions
@@ -83,14 +83,20 @@ class StoreRows:
             base = self._log.bases[number]
             self._lose(offsets[~right], base + at[~right], "the record is not that of the queue's entry")
             at, offsets, heads = at[right], offsets[right], heads[right]
-        while len(at):
+        waiting = [(at, offsets, heads)]
+        while waiting:
+            at, offsets, heads = waiting.pop()
+            if not len(at):
+                continue
             try:
                 yield self._batch(view, at, heads)
-                return
+            except TooMuchContent:
+                half = len(at) // 2
+                waiting += [(at[half:], offsets[half:], heads[half:]), (at[:half], offsets[:half], heads[:half])]
             except DamagedRecord as error:
                 bad = slice(error.row, error.row + 1)
                 self._lose(offsets[bad], self._log.bases[number] + at[bad], error.reason)
-                at, offsets, heads = (np.delete(each, error.row) for each in (at, offsets, heads))
+                waiting.append((np.delete(at, error.row), np.delete(offsets, error.row), np.delete(heads, error.row)))
 
     def _as_said(self, number: int, heads: NDArray[Any], at: Ints, sizes: Ints, offsets: Ints) -> Mask:
         """Whether each record is that of its entry."""

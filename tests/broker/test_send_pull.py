@@ -7,8 +7,10 @@ import pytest
 import trio
 import trio.testing
 
+from broker.handlers.send import UNPACKED_AT_ONCE
 from mqcommon.errors import DiskFull
 from mqcommon.message.batch import encode_batch
+from mqcommon.message.compression import COMPRESSIONS, compressed
 from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import MessageExt, decode_messages
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -256,16 +258,35 @@ async def test_it_goes_on_after_a_restart() -> None:
         assert len(messages(await client.invoke(addr, pull_request("t", 0)))) == 2
 
 
-async def test_a_batch_compressed_as_a_whole_is_stored_as_messages() -> None:
+@pytest.mark.parametrize("name", ["zlib", "lz4", "zstd"])
+@pytest.mark.parametrize("padding", [0, 400])  # few bytes, and so many that a thread decompresses them
+async def test_a_batch_compressed_as_a_whole_is_stored_as_messages(name: str, padding: int) -> None:
+    flag, noise = COMPRESSIONS[name], Random(1)
+    bodies = [b"%d" % n + noise.randbytes(padding) for n in range(50)]
     async with running() as (client, addr):
-        rows = [(0, b"%d" % n, b"") for n in range(50)]
-        answer = await client.invoke(addr, send_request("t", zlib.compress(encode_batch(rows)), m=True, f=1))
+        packed = compressed(encode_batch([(0, body, b"") for body in bodies]), flag)
+        assert (len(packed) > UNPACKED_AT_ONCE) == bool(padding)
+        answer = await client.invoke(addr, send_request("t", packed, m=True, f=flag))
         assert answer.code == 0
-        await client.invoke(addr, pull_request("t", 0))
         found = messages(await client.invoke(addr, pull_request("t", 0, maxMsgNums=100)))
-        assert [message.body for message in found] == [b"%d" % n for n in range(50)]
-        bomb = send_request("t", zlib.compress(bytes(30 << 20)), m=True, f=1)
-        assert "holds more than" in ((await client.invoke(addr, bomb)).remark or "")
+        assert [(message.body, message.sys_flag) for message in found] == [(body, 0) for body in bodies]
+
+
+@pytest.mark.parametrize(
+    ("batch", "text"),
+    [
+        (zlib.compress(bytes(30 << 20)), "holds more than"),
+        (zlib.compress(b""), "a batch needs at least one message"),
+        # Many bytes, and nothing in them: what follows the end of the data is ignored.
+        (zlib.compress(b"", 0) + bytes(UNPACKED_AT_ONCE), "a batch needs at least one message"),
+        (b"junk" * UNPACKED_AT_ONCE, "damaged"),
+    ],
+)
+async def test_a_compressed_batch_that_cannot_be_read_is_refused(batch: bytes, text: str) -> None:
+    async with running() as (client, addr):
+        answer = await client.invoke(addr, send_request("t", batch, m=True, f=1))
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL and text in (answer.remark or "")
+        assert (await client.invoke(addr, pull_request("t", 0))).code != 0
 
 
 async def test_a_disk_without_room_for_an_index_stores_and_reads_all_the_same() -> None:

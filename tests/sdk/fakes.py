@@ -187,13 +187,13 @@ class FakeBroker(Fake):
         return {}
 
 
-def record(topic: str, queue_id: int, offset: int, body: bytes, **properties: str) -> bytes:
+def record(topic: str, queue_id: int, offset: int, body: bytes, sys_flag: int = 0, **properties: str) -> bytes:
     """A stored message."""
     magic, topic_part = topic_field(topic)
     host = encode_host("127.0.0.1", 10911)
     return encode_record(
         magic, topic_part, queue_id, offset, 1000 * offset, body, encode_properties(properties).encode(),
-        0, 0, 1_700_000_000_000, host, 1_700_000_000_000 + offset, host, 0, 0,
+        0, sys_flag, 1_700_000_000_000, host, 1_700_000_000_000 + offset, host, 0, 0,
     )  # fmt: skip
 
 

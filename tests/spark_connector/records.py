@@ -1,11 +1,18 @@
 """Stored records for tests: hypothesis strategies, and the bytes of them."""
 
-import zlib
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_ZLIB, STORE_HOST_V6
+from mqcommon.message.compression import compressed
+from mqcommon.message.flags import (
+    BORN_HOST_V6,
+    COMPRESSED,
+    COMPRESSION_LZ4,
+    COMPRESSION_ZLIB,
+    COMPRESSION_ZSTD,
+    STORE_HOST_V6,
+)
 from mqcommon.message.record import encode_record, topic_field
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -52,7 +59,7 @@ class Stored:
         body = self.body
         if self.compressed is not None:
             sys_flag |= COMPRESSED | self.compressed
-            body = zlib.compress(body)
+            body = compressed(body, sys_flag)
         magic, topic_part = topic_field(self.topic)
         return encode_record(
             magic,
@@ -82,7 +89,7 @@ STORED = st.builds(
     body=st.binary(max_size=40),
     properties=PROPERTIES,
     flag=INT32,
-    compressed=st.sampled_from([None, None, None, 0, COMPRESSION_ZLIB]),
+    compressed=st.sampled_from([None] * 5 + [0, COMPRESSION_ZLIB, COMPRESSION_LZ4, COMPRESSION_ZSTD]),
     born_timestamp=st.integers(-(2**53), 2**53),
     born_host=HOST,
     store_timestamp=st.integers(-(2**53), 2**53),

@@ -7,7 +7,7 @@ import click
 
 from mqcommon.errors import SkylarkError, UserError
 from sdk.admin.command import command
-from sdk.admin.message_text import detail_lines, message_json, save_body
+from sdk.admin.message_text import body_error, detail_lines, message_json, save_body
 from sdk.admin.params import Charset, option, route_cluster, time_option, topic_option
 from sdk.admin.reading import chosen_queues
 from sdk.admin.render import Row, Table, java_object, visible
@@ -39,6 +39,8 @@ async def _show(
             session.warn(f"the body is not saved: {error}")
         for line in detail_lines(message, path, with_id=with_id, charset=charset):
             session.say(line)
+    if (reason := body_error(message)) is not None:
+        session.warn(f"the body is shown as it is stored: {reason}")
     try:
         tracks = await message_tracks(session, message)
     except SkylarkError as error:

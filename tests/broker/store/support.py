@@ -30,10 +30,10 @@ def open_store(fs: FileSystem, clock: ManualClock | None = None, options: StoreO
     return store
 
 
-def put(store: MessageStore, topic: str, queue_id: int, body: bytes, properties: bytes = b"") -> int:
+def put(store: MessageStore, topic: str, queue_id: int, body: bytes, properties: bytes = b"", sys_flag: int = 0) -> int:
     """The queue offset that the message got."""
     return store.put(
-        topic, queue_id, body, properties, born_timestamp=1_700_000_000_000, born_host=BORN_HOST
+        topic, queue_id, body, properties, sys_flag=sys_flag, born_timestamp=1_700_000_000_000, born_host=BORN_HOST
     ).queue_offset
 
 

@@ -2,11 +2,14 @@
 
 import base64
 import json
+import zlib
 from pathlib import Path
 
 import pytest
 
 from mqcommon.errors import BrokerError, ConnectFailed
+from mqcommon.message.compression import COMPRESSIONS
+from mqcommon.message.message import decode_messages
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.connections import ConsumerConnection
 from remoting.protocol.bodies.heartbeat import SubscriptionData
@@ -14,6 +17,7 @@ from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats
 from sdk.admin.message_text import save_body
 from tests.sdk.admin.fake import MASTER, World, message, route, run
+from tests.sdk.fakes import record
 
 UNIQUE = "FD00000000000000000000000000000249904E0E2F2A67A392290000"
 OFFSET_ID = "7F000001000078BF0000000000001016"
@@ -43,6 +47,15 @@ def test_block_of_a_message(own_tmp: Path) -> None:
     assert values[14:] == [str(path), "hello admin"]
     assert lines[16:] == ["", "", "WARN: No Consumer"]
     assert path.read_bytes() == b"hello admin"
+
+
+@pytest.mark.parametrize(("stored", "shown"), [(zlib.compress(b"plain"), b"plain"), (b"no zlib", b"no zlib")])
+def test_a_compressed_body_is_shown_plain_if_that_is_possible(own_tmp: Path, stored: bytes, shown: bytes) -> None:
+    (found,) = decode_messages(record("AdminT", 3, 0, stored, sys_flag=COMPRESSIONS["zlib"], UNIQ_KEY=UNIQUE))
+    result = run(World(messages=[found]), "queryMsgById", "-i", found.offset_msg_id, "-f", "utf-8")
+    assert f"{'Message Body:':20} {shown.decode()}\n" in result.stdout
+    assert (own_tmp / "rocketmq" / "msgbodys" / UNIQUE).read_bytes() == shown
+    assert ("the body is shown as it is stored" in result.stderr) == (stored == shown)
 
 
 def test_no_tags_and_no_keys() -> None:

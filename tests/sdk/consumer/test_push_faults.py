@@ -1,5 +1,6 @@
 """A push consumer whose broker refuses or does not answer: nothing is lost, and nothing is set back."""
 
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from mqcommon.message.compression import COMPRESSIONS
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies import decode_body
@@ -16,7 +18,7 @@ from remoting.protocol.bodies.lock import LockBatchRequestBody, LockBatchRespons
 from remoting.protocol.command import Command
 from sdk import ConsumeFrom, PushConsumer
 from sdk.consumer import failures, locks
-from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, serving
+from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, record, serving
 
 PUSHED = 40
 
@@ -64,7 +66,7 @@ class Group:
         ext = dict(request.ext or {})
         if self.refuses:
             return request.respond(16, "no")
-        self.sent.append(ext)
+        self.sent.append({**ext, "body": request.body})
         return request.respond(ext={"msgId": "7F00000100002A9F0000000000000000", "queueId": 0, "queueOffset": 0})
 
     def _lock(self, request: Command) -> Command | LockBatchResponseBody:
@@ -100,6 +102,21 @@ async def test_what_the_broker_does_not_take_back_is_sent_to_the_retry_topic(gro
         "UNIQ_KEY": "key-1", "TAGS": "A", "RETRY_TOPIC": "t", "ORIGIN_MESSAGE_ID": "key-1", "DELAY": "3",
     }  # fmt: skip
     assert group.broker.committed["g", "t", 0] == 1
+
+
+@pytest.mark.parametrize("body", [zlib.compress(b"good" * 2_000), b"no zlib at all"])
+async def test_a_compressed_body_is_sent_to_the_retry_topic_as_it_is(group: Group, body: bytes) -> None:
+    """Whether it can be read or not: else a broken one would come back for ever."""
+
+    def handle(message: MessageExt) -> None:
+        raise ZeroDivisionError(message.body)
+
+    flag = COMPRESSIONS["zlib"]
+    group.broker.queues["t", 0] = [record("t", 0, 0, body, sys_flag=flag)]
+    async with group.consumer(handler=handle) as consumer:
+        await until(lambda: consumer.failed == 1 and consumer.cached == 0)
+    (sent,) = group.sent
+    assert (sent["body"], int(sent["f"])) == (body, flag)
 
 
 async def test_what_no_broker_takes_is_kept_and_handled_again(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:

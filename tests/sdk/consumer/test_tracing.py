@@ -80,6 +80,13 @@ async def test_from_a_producer_to_a_handler_that_fails_first(cluster: PushCluste
     assert consumer.traces_dropped == producer.traces_dropped == 0
 
 
+async def test_the_size_is_that_of_the_content(cluster: PushCluster) -> None:
+    async with Producer(cluster.nameserver, trace=True, compression="zlib") as producer:
+        sent = await producer.send(Message("t", b"x" * 5_000))
+    (pub,) = await steps_of(cluster, sent.msg_id, 1)
+    assert pub.record.body_length == 5_000
+
+
 async def test_batches_streams_and_orderly_handlers(cluster: PushCluster) -> None:
     def handle_batch(messages: list[MessageExt]) -> None:
         pass

@@ -1,4 +1,5 @@
 import pickle
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,8 +9,11 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructType
 
 from mqcommon.errors import UserError
+from mqcommon.message.compression import MissingPackage
+from mqcommon.message.flags import COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from mqcommon.message.queue import MessageQueue
 from sdk import Credentials
+from spark_connector.decoding import decode
 from spark_connector.offsets import DataLost, OffsetRange
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.batch_reader import RocketMQBatchReader, open_consumer
@@ -138,6 +142,50 @@ def test_damage_in_a_later_batch_names_its_own_offset(cluster: MemoryCluster) ->
     (partition,) = source.partitions()
     with pytest.raises(ReadFailed, match="the message at offset 77 "):
         rows(source, partition)
+
+
+def packed(cluster: MemoryCluster, kinds: list[int]) -> list[bytes]:
+    """Lets the queue have messages that are compressed in these ways; their bodies."""
+    bodies = [b"%d" % number * 1_000 for number in range(len(kinds))]
+    cluster.logs[QUEUE] = Log(
+        0,
+        [
+            Stored(topic="t", queue_id=3, queue_offset=at, body=bodies[at], compressed=kind).encode()
+            for at, kind in enumerate(kinds)
+        ],
+    )
+    return bodies
+
+
+def test_bodies_that_are_too_much_for_one_batch_are_cut_again(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Down to one message, which is never too much."""
+    bodies = packed(cluster, [COMPRESSION_ZLIB, COMPRESSION_LZ4, COMPRESSION_ZSTD] * 3)
+    (partition,) = reader(cluster).partitions()
+    for most, sizes in ((9_000, [9]), (3_000, [2, 2, 2, 3]), (1, [1] * 9)):
+        monkeypatch.setattr(decode, "CONTENT_BYTES", most)
+        batches = list(reader(cluster).read(partition))
+        assert [row["body"] for batch in batches for row in batch.to_pylist()] == bodies
+        assert [batch.num_rows for batch in batches] == sizes
+
+
+def test_damage_after_a_cut_names_its_own_offset(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed(cluster, [COMPRESSION_ZLIB] * 5 + [0x400, COMPRESSION_ZLIB])
+    (partition,) = reader(cluster).partitions()
+    monkeypatch.setattr(decode, "CONTENT_BYTES", 2_000)
+    with pytest.raises(ReadFailed, match=r"the message at offset 5 .* compressed in a way that is not known"):
+        rows(reader(cluster), partition)
+
+
+def test_a_package_that_is_missing_is_no_damage(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed(cluster, [COMPRESSION_LZ4])
+    (partition,) = reader(cluster).partitions()
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    with pytest.raises(
+        MissingPackage, match=r"the package lz4 is not installed: pip install 'skylark-mq\[compression\]'"
+    ):
+        rows(reader(cluster), partition)
 
 
 def test_the_reader_travels_to_workers() -> None:

@@ -4,6 +4,7 @@ import os
 import pickle
 import shutil
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from pyspark.sql.datasource import DataSourceReader
 
 from broker.store.store import MessageStore
 from mqcommon.errors import StoreCorrupt, UserError
+from mqcommon.message.compression import COMPRESSIONS, MissingPackage, compressed
 from mqcommon.message.record import Record
+from spark_connector import decode
 from spark_connector.offsets import DataLost
 from spark_connector.source import RocketMQDataSource
 from spark_connector.store.reader import PushDownStoreReader, StoreReader
@@ -80,6 +83,24 @@ def test_a_java_store_that_crashed_without_its_queues(version: str, tmp_path: Pa
 
 def topics(found: list[dict[str, str]]) -> set[str]:
     return {row["topic"] for row in found}
+
+
+def test_compressed_bodies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all kinds, in small batches, and a damaged one among them."""
+    bodies = [b"%d" % number * 300 for number in range(9)]
+    with opened(options_of(tmp_path / "store")) as store:
+        for number, (body, name) in enumerate(zip(bodies, ["zlib", "lz4", "zstd"] * 3, strict=True)):
+            packed = compressed(body, COMPRESSIONS[name])
+            put(store, "a", 0, b"junk" if number == 4 else packed, sys_flag=COMPRESSIONS[name])
+    monkeypatch.setattr(decode, "CONTENT_BYTES", 500)
+    with pytest.raises(DataLost, match="the compressed body is cut short"):
+        read(tmp_path / "store")
+    found = read(tmp_path / "store", failOnDataLoss="false")
+    assert [row["body"] for row in found] == [body for number, body in enumerate(bodies) if number != 4]
+    # What cannot be read here only is not lost.
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(MissingPackage, match="the package zstandard is not installed"):
+        read(tmp_path / "store", failOnDataLoss="false")
 
 
 def test_a_store_that_was_closed(directory: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import trio
 
+from mqcommon.message.compression import COMPRESSIONS, compressed
 from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import RemotingClient
@@ -22,6 +23,7 @@ from tests.support.waiting import until
 
 RETRY, DEAD, LEVELS = "%RETRY%g", "%DLQ%g", "SCHEDULE_TOPIC_XXXX"
 READER = "TOOLS_CONSUMER"  # a group that every broker has
+LZ4 = COMPRESSIONS["lz4"]
 SOON = {"message_delay_level": "0s"}
 LATER = {"message_delay_level": "1h 2h 3h 4h 5h 6h"}
 
@@ -81,6 +83,21 @@ async def test_it_comes_again_in_the_retry_topic_until_it_is_a_dead_letter(caplo
         assert dead.properties["DLQ_ORIGIN_MESSAGE_ID"] == first.offset_msg_id
         assert len(await stored(client, addr, RETRY)) == 2
         assert f"message {message.msg_id} of t became a dead letter of group g: given back 3 times" in caplog.text
+
+
+async def test_a_compressed_body_waits_and_dies_as_it_is() -> None:
+    """With its flag, and not compressed again."""
+    body = compressed(b"body" * 5_000, LZ4)
+    async with running(**SOON) as (client, addr):
+        at = Endpoint(client, addr)
+        await client.invoke(addr, send_request("t", body, f=LZ4, properties="DELAY\x011\x02"))
+        (message,) = await arrived(client, addr, "t")
+        await give_back(at, message, most=1)
+        (again,) = await arrived(client, addr, RETRY)
+        await give_back(at, again, most=1)
+        (dead,) = await stored(client, addr, DEAD)
+        found = [message, again, dead]
+        assert [(one.record.body, one.sys_flag, one.body) for one in found] == [(body, LZ4, b"body" * 5_000)] * 3
 
 
 @pytest.mark.parametrize(
