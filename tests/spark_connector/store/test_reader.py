@@ -16,7 +16,7 @@ from broker.store.store import MessageStore
 from mqcommon.errors import StoreCorrupt, UserError
 from mqcommon.message.compression import COMPRESSIONS, MissingPackage, compressed
 from mqcommon.message.record import Record
-from spark_connector import decode
+from spark_connector.decoding import decode
 from spark_connector.offsets import DataLost
 from spark_connector.source import RocketMQDataSource
 from spark_connector.store.reader import PushDownStoreReader, StoreReader
