@@ -12,6 +12,8 @@ PULL_SUSPEND: Final = 0x2  # hold the request until there is a message
 PULL_SUBSCRIPTION: Final = 0x4  # subscription is in the request
 PULL_CLASS_FILTER: Final = 0x8
 PULL_LITE: Final = 0x10
+#: Skylark's own: the client takes inner batches apart. RocketMQ's clients that do (5.0 and later) do not say so.
+PULL_UNWRAPS: Final = 0x20
 
 
 @dataclass(slots=True)
