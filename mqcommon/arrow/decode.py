@@ -79,21 +79,21 @@ class Columns:
     """The columns of one buffer; intermediate results are shared between columns."""
 
     def __init__(self, records: Records, broker_name: str) -> None:
-        self.records = records
-        self.broker = broker_name
+        self._records = records
+        self._broker_name = broker_name
         self._pairs: PropertyPairs | None = None
 
     def make(self, field: pa.Field) -> pa.Array:
         """The column ``field.name``."""
         name: str = field.name
         if name in _NUMBERS:
-            return numbers(self.records.column(_NUMBERS[name]))
+            return numbers(self._records.column(_NUMBERS[name]))
         if name in _TIMES:
-            return timestamps(self.records.column(_TIMES[name]), field.type)
+            return timestamps(self._records.column(_TIMES[name]), field.type)
         return _MAKERS[name](self)
 
     def topic(self) -> pa.Array:
-        records = self.records
+        records = self._records
         length = int(records.topic_lengths[0]) if len(records) else 0
         if length and bool((records.topic_lengths == length).all()):
             topics = overlapping(records.data, f"V{length}")[records.topic_at].view(np.uint8)
@@ -102,10 +102,10 @@ class Columns:
         return text(gather(records.data, records.topic_at, records.topic_lengths, pa.string()))
 
     def broker_name(self) -> pa.Array:
-        return repeated(self.broker, len(self.records))
+        return repeated(self._broker_name, len(self._records))
 
     def body(self) -> pa.Array:
-        records = self.records
+        records = self._records
         bodies = gather(records.data, records.body_at, records.body_lengths, pa.binary())
         packed = np.flatnonzero(records.sys_flags & COMPRESSED)
         if len(packed) == 0:
@@ -120,24 +120,24 @@ class Columns:
         return patched(bodies, packed, contents)
 
     def keys(self) -> pa.Array:
-        return text(self.property_pairs().values(KEYS.encode()))
+        return text(self._property_pairs().values(KEYS.encode()))
 
     def tags(self) -> pa.Array:
-        return text(self.property_pairs().values(TAGS.encode()))
+        return text(self._property_pairs().values(TAGS.encode()))
 
     def properties(self) -> pa.Array:
-        return self.property_pairs().maps()
+        return self._property_pairs().maps()
 
     def msg_id(self) -> pa.Array:
         """The producer's unique key; the offset message id if there is none."""
-        unique = text(self.property_pairs().values(UNIQ_KEY.encode()))
+        unique = text(self._property_pairs().values(UNIQ_KEY.encode()))
         ends = np.frombuffer(unique.buffers()[1], np.int32)[unique.offset : unique.offset + len(unique) + 1]
         missing = np.flatnonzero(ends[1:] == ends[:-1])  # null or empty
         return patched(unique, missing, self.offset_msg_id().take(numbers(missing))) if len(missing) else unique
 
     def offset_msg_id(self) -> pa.Array:
         """Upper-case hex of store host and physical offset."""
-        heads = self.records.heads
+        heads = self._records.heads
         return self._by_host_length(
             STORE_HOST_V6,
             lambda rows, length: hex_text(heads["store_host"][rows, :length], heads["physical_offset"][rows]),
@@ -145,13 +145,12 @@ class Columns:
 
     def born_host(self) -> pa.Array:
         """``ip:port`` of the producer."""
-        heads = self.records.heads
+        heads = self._records.heads
         return self._by_host_length(BORN_HOST_V6, lambda rows, length: hosts(heads["born_host"][rows, :length]))
 
-    def property_pairs(self) -> PropertyPairs:
-        """Where the properties of all rows are."""
+    def _property_pairs(self) -> PropertyPairs:
         if self._pairs is None:
-            records = self.records
+            records = self._records
             bounds = np.concatenate([[0], np.cumsum(records.properties_lengths)])
             joined = gather(records.data, records.properties_at, records.properties_lengths, pa.binary())
             self._pairs = PropertyPairs(np.frombuffer(joined.buffers()[2], np.uint8)[: bounds[-1]], bounds)
@@ -159,9 +158,9 @@ class Columns:
 
     def _by_host_length(self, v6_bit: int, make: Callable[[Ints | slice, int], pa.Array]) -> pa.Array:
         """Call ``make(rows, bytes of a host)`` for IPv4 rows and for IPv6 rows, and join the results in row order."""
-        if not self.records.v6:
+        if not self._records.v6:
             return make(slice(None), 8)
-        v6 = (self.records.sys_flags & v6_bit) != 0
+        v6 = (self._records.sys_flags & v6_bit) != 0
         short, long = np.flatnonzero(~v6), np.flatnonzero(v6)
         place = np.empty(len(v6), dtype=np.int64)
         place[np.concatenate([short, long])] = np.arange(len(v6))
@@ -169,11 +168,11 @@ class Columns:
 
     def _unpacked(self, row: int, body: bytes) -> bytes:
         try:
-            return decompressed(body, int(self.records.sys_flags[row]))
+            return decompressed(body, int(self._records.sys_flags[row]))
         except MissingPackage:
             raise  # the record is sound
         except ProtocolError as error:
-            raise DamagedRecord(row, int(self.records.starts[row]), str(error)) from None
+            raise DamagedRecord(row, int(self._records.starts[row]), str(error)) from None
 
 
 _NUMBERS: Mapping[str, str] = MappingProxyType(

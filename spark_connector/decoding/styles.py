@@ -33,14 +33,14 @@ class _Styled(shared.Columns):
         return _MAKERS[name](self) if name in _MAKERS else super().make(field)
 
     def key(self) -> pa.Array:
-        return self.property_pairs().values(KEYS.encode()).view(pa.binary())
+        return self._property_pairs().values(KEYS.encode()).view(pa.binary())
 
     def partition(self) -> pa.Array:
-        queue_ids = self.records.column("queue_id")
-        return numbers(queue_ids + np.int32(partition_number(self.broker, 0)))
+        queue_ids = self._records.column("queue_id")
+        return numbers(queue_ids + np.int32(partition_number(self._broker_name, 0)))
 
     def timestamp_type(self) -> pa.Array:
-        return numbers(np.full(len(self.records), LOG_APPEND_TIME, dtype=np.int32))
+        return numbers(np.full(len(self._records), LOG_APPEND_TIME, dtype=np.int32))
 
     def headers(self) -> pa.Array:
         """All properties, as Kafka has its headers."""
