@@ -1,7 +1,7 @@
 """The batch reader: plans ranges on the driver, reads and decodes each in a worker, as streams do, too.
 
 Readers are pickled, so they hold only options and types; consumers are opened where they are used.
-Neighbours: planning.py (ranges), stream/reader.py (streams), pulling.py (bytes), decoding/decode.py (record batches).
+Neighbours: planning.py (ranges), stream/reader.py (streams), pulling.py (bytes), decoding/styles.py (record batches).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,11 +14,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from mqcommon.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag
+from mqcommon.arrow.records import Records
 from mqcommon.memory import keep_freed_memory
 from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.queue import MessageQueue
-from spark_connector.decoding.decode import TooMuchContent, check_bodies, check_order, decode, has_tag
-from spark_connector.decoding.records import Records
+from spark_connector.decoding.styles import decode
 from spark_connector.landing import pack
 from spark_connector.offsets import OffsetRange
 from spark_connector.one_line import one_line

@@ -12,10 +12,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from broker.store.queue.entry import BLANK_SIZE
+from mqcommon.arrow.decode import TooMuchContent, check_bodies, has_tag
+from mqcommon.arrow.records import Ints, Mask, Records, heads_at, physical_offsets
 from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
-from spark_connector.decoding.decode import TooMuchContent, check_bodies, decode, has_tag
-from spark_connector.decoding.records import Ints, Mask, Records, heads_at, physical_offsets
+from spark_connector.decoding.styles import decode
 from spark_connector.offsets import LostRange
 from spark_connector.options.read import ReadOptions
 from spark_connector.store.files import QUEUES, LogBytes, ReadOnlyFiles

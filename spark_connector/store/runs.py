@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 
 from broker.store.log.sound import is_storable
 from broker.store.queue.rebuild import is_queued
+from mqcommon.arrow.columns import gather, is_text
+from mqcommon.arrow.decode import check_bodies
+from mqcommon.arrow.records import Ints, Mask, Records, physical_offsets
 from mqcommon.message.columns import MIN_RUN, DamagedRecord
 from mqcommon.message.flags import TRANSACTION_MASK
 from mqcommon.message.layout import BLANK_BYTES, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
 from mqcommon.message.light import MARK
-from spark_connector.decoding.columns import gather, is_text
-from spark_connector.decoding.decode import check_bodies
-from spark_connector.decoding.records import Ints, Mask, Records, physical_offsets
 
 # How much of the log is looked at together.
 RUN_BYTES = 4 * 1024 * 1024

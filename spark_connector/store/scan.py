@@ -15,11 +15,11 @@ from broker.store.log.sound import sound_record
 from broker.store.queue.entry import ENTRY, ENTRY_BYTES
 from broker.store.queue.rebuild import is_queued
 from broker.store.recovery import LOOK_BEYOND_BYTES
+from mqcommon.arrow.records import Ints
 from mqcommon.errors import StoreCorrupt
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC
 from mqcommon.message.light import in_each_queue
 from mqcommon.message.record import Record
-from spark_connector.decoding.records import Ints
 from spark_connector.store.queue import BLANK, ENTRIES
 from spark_connector.store.runs import RUN_BYTES, Run, run_at
 
