@@ -75,8 +75,10 @@ def inner_records(record: Record) -> list[Record]:
     ]  # fmt: skip
 
 
-def each_message(data: bytes, starts: Sequence[int], first_offset: int = 0) -> Iterator[tuple[int, Record | None]]:
-    """(start, None) for each plain record; (start, record of the message) for each message of an inner batch.
+def each_record(
+    data: bytes, starts: Sequence[int], first_offset: int = 0
+) -> Iterator[tuple[int, Sequence[Record] | None]]:
+    """(start, None) for each plain record; (start, its messages as records) for each inner batch.
 
     Messages of inner batches before ``first_offset`` are left out: a pull from the middle of a batch brings the whole.
     Raises ProtocolError when a batch is damaged.
@@ -95,4 +97,4 @@ def each_message(data: bytes, starts: Sequence[int], first_offset: int = 0) -> I
             left -= sum([message.size for message in messages])
             if left < 0:
                 raise ProtocolError(f"the inner batches of one answer hold more than {CONTENT_BYTES} bytes")
-        yield from [(at, message) for message in messages if message.queue_offset >= first_offset]
+        yield at, messages[max(first_offset - record.queue_offset, 0) :]

@@ -12,7 +12,7 @@ from mqcommon.message.columns import record_starts
 from mqcommon.message.compression import decompressed
 from mqcommon.message.flags import COMPRESSED, HOSTS_V6, WRAPPED
 from mqcommon.message.ids import decode_host, offset_msg_id
-from mqcommon.message.inner import each_message, may_hold_batches
+from mqcommon.message.inner import each_record, may_hold_batches
 from mqcommon.message.layout import CRC_MASK, HEAD_V4
 from mqcommon.message.properties import (
     DELAY,
@@ -385,9 +385,13 @@ def unwrapped(data: bytes, starts: Sequence[int], make: Callable[[int], T], firs
 
     ``make`` gives a message object for the record that begins there.
     """
-    found = []
-    for at, record in each_message(data, starts, first_offset):
-        message = make(at)
-        message._record = record
-        found.append(message)
+    found: list[T] = []
+    for at, records in each_record(data, starts, first_offset):
+        if records is None:
+            found.append(make(at))
+            continue
+        for record in records:
+            message = make(at)
+            message._record = record
+            found.append(message)
     return found
