@@ -11,8 +11,8 @@ from typing import Annotated
 from mqcommon.arguments import check_text, shown
 from mqcommon.errors import InvalidArgument
 from mqcommon.message.columns import record_starts
-from mqcommon.message.inner import may_hold_batches
-from mqcommon.message.message import MessageExt, decode_messages, unwrapped
+from mqcommon.message.inner import may_hold_batches, unwrapped
+from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, is_light, is_system_topic
 from sdk.checked import check_group_name, check_topic_name

@@ -1,9 +1,8 @@
 """Messages as users see them: `Message` to send, `MessageExt` as received."""
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TypeVar
 
 from mqcommon.addresses import format_address
 from mqcommon.arguments import INT_MAX, INT_MIN, check_bytes, check_int, check_text, shown, wrong_type
@@ -12,7 +11,7 @@ from mqcommon.message.columns import record_starts
 from mqcommon.message.compression import decompressed
 from mqcommon.message.flags import COMPRESSED, HOSTS_V6, WRAPPED
 from mqcommon.message.ids import decode_host, offset_msg_id
-from mqcommon.message.inner import each_record, may_hold_batches
+from mqcommon.message.inner import may_hold_batches, unwrapped
 from mqcommon.message.layout import CRC_MASK, HEAD_V4
 from mqcommon.message.properties import (
     DELAY,
@@ -38,7 +37,6 @@ _ARGUMENTS = {KEYS: "keys", TAGS: "tags", SHARDING_KEY: "sharding_key"}
 # The byte of sysFlag that has its low bits.
 _SYS_FLAG_END = HEAD_V4.places("sys_flag")[-1]
 _UNUSUAL = COMPRESSED | HOSTS_V6
-T = TypeVar("T", bound="MessageExt")
 
 
 class Message:
@@ -378,20 +376,3 @@ def decode_messages(data: bytes, broker_name: str = "", first_offset: int = 0) -
     if may_hold_batches(data, starts):
         return unwrapped(data, starts, lambda at: MessageExt(data, at, broker_name), first_offset)
     return [MessageExt(data, at, broker_name) for at in starts]
-
-
-def unwrapped(data: bytes, starts: Sequence[int], make: Callable[[int], T], first_offset: int = 0) -> list[T]:
-    """As `decode_messages`, for records at ``starts`` of which some are inner batches.
-
-    ``make`` gives a message object for the record that begins there.
-    """
-    found: list[T] = []
-    for at, records in each_record(data, starts, first_offset):
-        if records is None:
-            found.append(make(at))
-            continue
-        for record in records:
-            message = make(at)
-            message._record = record
-            found.append(message)
-    return found
