@@ -76,13 +76,13 @@ def inner_records(record: Record) -> list[Record]:
     ]  # fmt: skip
 
 
-class Message(Protocol):
+class Received(Protocol):
     """A `MessageExt`, which is made for the record that begins at some byte."""
 
     _record: Record | None
 
 
-T = TypeVar("T", bound=Message)
+T = TypeVar("T", bound=Received)
 
 
 def unwrapped(data: bytes, starts: Sequence[int], make: Callable[[int], T], first_offset: int = 0) -> list[T]:
