@@ -124,7 +124,7 @@ class Columns:
         contents: list[bytes] = []
         left = CONTENT_BYTES
         for row in packed.tolist():
-            contents.append(unpacked(records, row, bodies[row].as_py()))
+            contents.append(self._unpacked(row, bodies[row].as_py()))
             left -= len(contents[-1])
             if left < 0 and len(contents) > 1:
                 raise TooMuchContent
@@ -176,6 +176,9 @@ class Columns:
         place = np.empty(len(v6), dtype=np.int64)
         place[np.concatenate([short, long])] = np.arange(len(v6))
         return pa.concat_arrays([make(short, 8), make(long, 20)]).take(numbers(place))
+
+    def _unpacked(self, row: int, body: bytes) -> bytes:
+        return unpacked(self._records, row, body)
 
 
 _NUMBERS: Mapping[str, str] = MappingProxyType(
