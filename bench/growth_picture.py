@@ -25,10 +25,10 @@ class Panel(NamedTuple):
 def picture(panels: Sequence[Panel]) -> str:
     """The panels side by side. Sizes have a logarithmic axis; costs begin at 0, so that flat looks flat."""
     rows = -(-len(panels) // _ACROSS)
-    drawn = [
-        f'<g transform="translate({number % _ACROSS * PANEL_WIDTH} {number // _ACROSS * PANEL_HEIGHT})">{_panel(each)}</g>'
-        for number, each in enumerate(panels)
-    ]
+    drawn = []
+    for number, each in enumerate(panels):
+        x, y = number % _ACROSS * PANEL_WIDTH, number // _ACROSS * PANEL_HEIGHT
+        drawn.append(f'<g transform="translate({x} {y})">{_panel(each)}</g>')
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_ACROSS * PANEL_WIDTH}" height="{rows * PANEL_HEIGHT}"'
         f' font-family="sans-serif" font-size="11" fill="#333">\n' + "\n".join(drawn) + "\n</svg>\n"

@@ -14,7 +14,9 @@ SIZES = st.lists(st.integers(1, 10**6), min_size=1, max_size=6, unique=True).map
 def panels(draw: st.DrawFn) -> Panel:
     sizes = draw(SIZES)
     costs = st.lists(st.floats(0, 1e7), min_size=len(sizes), max_size=len(sizes))
-    return Panel(draw(st.text("ab<&", max_size=9)), "us", sizes, draw(st.dictionaries(st.text("ab<&"), costs, max_size=5)))
+    return Panel(
+        draw(st.text("ab<&", max_size=9)), "us", sizes, draw(st.dictionaries(st.text("ab<&"), costs, max_size=5))
+    )
 
 
 @given(st.lists(panels(), max_size=5))
