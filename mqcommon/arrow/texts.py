@@ -55,7 +55,7 @@ def lengths(array: pa.Array) -> Ints:
         return np.zeros(len(array), np.int64)
     if pa.types.is_dictionary(kind):
         known = np.append(lengths(array.dictionary), 0)
-        found: Ints = known[array.indices.fill_null(len(known) - 1).to_numpy()]
+        found: Ints = known[array.indices.cast(pa.int64()).fill_null(len(known) - 1).to_numpy()]
         return found
     if pa.types.is_fixed_size_binary(kind):
         return np.full(len(array), kind.byte_width, np.int64)
@@ -78,7 +78,7 @@ def as_binary(array: pa.Array) -> pa.Array:
     if pa.types.is_string(kind):
         return array.view(BINARY)
     if pa.types.is_dictionary(kind):
-        return as_binary(array.dictionary_decode())
+        return pa.DictionaryArray.from_arrays(array.indices, as_binary(array.dictionary)).dictionary_decode()
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         return without_views(array)
     return array.cast(BINARY)
