@@ -111,12 +111,18 @@ BLOCKING = Flavour(
         "AsyncIterator[MessageExt]": ("Iterator[MessageExt]", "messages_of", "stream"),
         "ArrowBatches": ("Iterator[RecordBatch]", "batches_of", "arrow"),
     },
-    handlers={"Handler": "PlainHandler", "BatchHandler": "PlainBatchHandler", "Checker": "PlainChecker"},
+    handlers={
+        "Handler": "PlainHandler",
+        "BatchHandler": "PlainBatchHandler",
+        "ArrowHandler": "PlainArrowHandler",
+        "Checker": "PlainChecker",
+    },
     homes={
         "PlainChecker": "sdk.blocking.handlers",
         "PlainLocal": "sdk.blocking.handlers",
         "contextmanager": "contextlib",
         "Iterator": "collections.abc",
+        "PlainArrowHandler": "sdk.blocking.handlers",
         "PlainBatchHandler": "sdk.blocking.handlers",
         "PlainHandler": "sdk.blocking.handlers",
         "RecordBatch": "sdk.arrow",
@@ -152,7 +158,12 @@ AIO = Flavour(
         "AsyncIterator[MessageExt]": ("AsyncIterator[MessageExt]", "messages_of", "stream"),
         "ArrowBatches": ("BatchStream[RecordBatch]", "batches_of", "arrow"),
     },
-    handlers={"Handler": "Handler", "BatchHandler": "BatchHandler", "Checker": "Checker"},
+    handlers={
+        "Handler": "Handler",
+        "BatchHandler": "BatchHandler",
+        "ArrowHandler": "ArrowHandler",
+        "Checker": "Checker",
+    },
     homes={
         "AsyncIterator": "collections.abc",
         "asynccontextmanager": "contextlib",

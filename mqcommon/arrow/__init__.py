@@ -5,6 +5,7 @@ decode.py           the record batch of one buffer of stored records
 records.py          where the fields of each record are
 property_pairs.py   where the properties are, with the names that are asked for
 columns.py          Arrow arrays of such positions
+messages.py         the record batch of message objects
 given.py            what a user's table has to send, checked; texts.py: its texts as binary arrays
 encode.py           the body of a batch send
 
