@@ -30,7 +30,7 @@ def encode(part: Part, key_head: bytes, first_key: int) -> Encoded:
     r"""The messages of ``part``. Their unique keys are ``key_head``, a number from ``first_key`` on and ``\x02``."""
     rows = len(part.bodies)
     body_lengths = texts.lengths(part.bodies)
-    own_lengths = 0 if part.properties is None else texts.lengths(part.properties)
+    own_lengths: Ints | int = 0 if part.properties is None else texts.lengths(part.properties)
     property_lengths = np.broadcast_to(own_lengths + len(key_head) + _KEY_END_BYTES, rows)
     heads = np.zeros(rows, _HEAD)
     heads["size"] = sizes = _HEAD.itemsize + body_lengths + _LENGTH.itemsize + property_lengths

@@ -17,8 +17,10 @@ from mqcommon.arrow.schema import COLUMNS, USUAL
 from mqcommon.errors import InvalidArgument, ProtocolError, UserError
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
-from sdk import ConsumeFrom, ConsumeResult, LightMessage, Producer, PullConsumer, PushConsumer, blocking
-from tests.sdk.consumer.push_cluster import PushCluster, push_cluster, until
+from remoting.protocol.bodies.topic import TopicConfig
+from sdk import Admin, ConsumeFrom, ConsumeResult, LightMessage, Producer, PullConsumer, PushConsumer, blocking
+from tests.sdk.consumer.push_cluster import PushCluster, known, push_cluster, until
+from tests.sdk.consumer.test_light_queues import ON
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 from tests.sdk.fakes import queue as fake_queue
 
@@ -40,6 +42,12 @@ async def batches(consumer: PullConsumer, mq: MessageQueue, start: int, end: int
 
 async def rows(consumer: PullConsumer, mq: MessageQueue, start: int, end: int, **others: Any) -> list[dict[str, Any]]:
     return [row for batch in await batches(consumer, mq, start, end, **others) for row in batch.to_pylist()]
+
+
+async def make_topic(cluster: PushCluster, topic: str) -> None:
+    async with Admin(cluster.nameserver) as admin:
+        await admin.create_topic(cluster.broker, TopicConfig(topic, 1, 1))
+        await known(admin, topic)
 
 
 async def send_three(producer: Producer) -> MessageQueue:
@@ -104,20 +112,21 @@ async def test_compressed_bodies(cluster: PushCluster, monkeypatch: pytest.Monke
     """Also when one batch cannot hold all of a pull: the others are pulled again."""
     sent = [b"%d" % number * 2_000 for number in range(9)]
     async with (
-        Producer(cluster.nameserver, compression="zlib") as producer,
+        Producer(cluster.nameserver, compression="zlib", compress_over_bytes=100) as producer,
         PullConsumer(cluster.nameserver) as consumer,
     ):
         (mq,) = await producer.queues("one")
         for body in sent:
             await producer.send(Message("one", body), queue=mq)
-        for most, sizes in ((1 << 20, [9]), (5_000, [2, 1, 1, 1, 1, 1, 1, 1])):
+        for most, most_rows in ((1 << 20, 9), (5_000, 2), (1, 1)):
             monkeypatch.setattr(decode, "CONTENT_BYTES", most)
             found = await batches(consumer, mq, 0, 9, columns=["body"])
             assert [row["body"] for batch in found for row in batch.to_pylist()] == sent
-            assert sum(batch.num_rows for batch in found) == 9 and len(found) >= len(sizes) // 2
+            assert max(batch.num_rows for batch in found) == most_rows
 
 
 async def test_names_of_a_namespace_are_not_shown(cluster: PushCluster) -> None:
+    await make_topic(cluster, "prod%new")
     async with (
         Producer(cluster.nameserver, namespace="prod") as producer,
         PullConsumer(cluster.nameserver, namespace="prod") as consumer,
@@ -127,8 +136,12 @@ async def test_names_of_a_namespace_are_not_shown(cluster: PushCluster) -> None:
         assert found == [{"body": b"x", "topic": "new"}]
 
 
-async def test_a_light_queue(cluster: PushCluster) -> None:
-    async with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver) as consumer:
+async def test_a_light_queue(tmp_path: Path) -> None:
+    async with (
+        push_cluster(tmp_path, **ON) as cluster,
+        Producer(cluster.nameserver) as producer,
+        PullConsumer(cluster.nameserver) as consumer,
+    ):
         await producer.send(Message("one", b"first"))
         sent = await producer.send(LightMessage("one", b"x", light_queues=["ada"]))
         mq = MessageQueue("%LMQ%ada", sent.queue.broker_name, 0)
@@ -154,7 +167,7 @@ async def test_damage_is_an_error_and_names_the_queue() -> None:
     [
         ({"columns": ["text"]}, r"columns\[0\] is 'text'"),
         ({"columns": "body"}, "columns must be a sequence of str"),
-        ({"expression": "a &&"}, "expression|tags"),
+        ({"expression": 5}, "expression"),
         ({"max_count": 0}, "max_count"),
     ],
 )
@@ -228,6 +241,7 @@ async def test_a_batch_that_failed_comes_again_with_its_own_topic(cluster: PushC
 
 async def test_an_orderly_handler_and_a_namespace(cluster: PushCluster) -> None:
     taken: list[dict[str, Any]] = []
+    await make_topic(cluster, "prod%new")
 
     def handle(batch: Any) -> None:
         taken.extend(batch.to_pylist())

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from mqcommon.errors import InvalidArgument, SendFailed, UserError
-from mqcommon.message.batch import decode_batch
+from mqcommon.message.batch import decode_batch, encode_batch
 from mqcommon.message.properties import decode_properties
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.codes import RequestCode
@@ -91,7 +91,7 @@ async def test_a_bad_row_keeps_all_from_being_sent() -> None:
 
 
 async def test_a_retry_sends_the_same_bytes() -> None:
-    async with two_brokers() as (names, a, b), Producer(names, send_timeout_ms=2_000) as producer:
+    async with two_brokers() as (names, a, b), Producer(names, send_timeout_ms=300) as producer:
         a.is_silent = b.is_silent = True
         with pytest.raises(SendFailed):
             await producer.send_arrow("t", pa.table({"body": ["x", "y"]}))
@@ -110,8 +110,6 @@ async def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, packa
 
 
 def test_rows_that_are_encoded_already() -> None:
-    from mqcommon.message.batch import encode_batch
-
     head = b"UNIQ_KEY\x01" + b"0" * 28
     rows = [(number, b"x" * number, b"a\x01b\x02%s%04X\x02" % (head, 65_535 + number & 0xFFFF)) for number in range(3)]
     encoded = EncodedRows(encode_batch(rows), 3, head, 65_535)
