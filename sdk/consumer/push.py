@@ -110,9 +110,7 @@ class PushConsumer:
             max_cached_bytes=max_cached_bytes,
             pull_count=pull_count,
             pull_bytes=pull_bytes,
-            wait_ms=wait_ms,
-            commit_interval_ms=commit_interval_ms,
-            stop_timeout_ms=stop_timeout_ms,
+            wait_ms=wait_ms, commit_interval_ms=commit_interval_ms, stop_timeout_ms=stop_timeout_ms,
             instance_name=instance_name, local_offsets_dir=local_offsets_dir,
             trace=trace, trace_topic=trace_topic,
         )  # fmt: skip
