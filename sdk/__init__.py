@@ -9,6 +9,7 @@ retry.py        which failures are worth a retry (pure); waiting.py: reads that 
 suspects.py     brokers that did not answer, and probes of them
 client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
 checked.py, credentials.py, given_tls.py: checks of arguments; runtime.py: trio, forks, unexpected errors
+arrow.py: types of tables, and whether the extra for them is installed
 producer/  consumer/  admin/  testing/   Producer, the consumers, Admin and mqadmin; a cluster inside of a test process
 traces/  what became of messages, for a trace topic, a file or Elasticsearch
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run

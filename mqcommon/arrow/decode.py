@@ -34,7 +34,7 @@ class TooMuchContent(Exception):
 
 
 def decode(
-    records: Records, broker_name: str, schema: pa.Schema, kind: "type[Columns] | None" = None
+    records: Records, broker_name: str, schema: pa.Schema, kind: "Callable[[Records, str], Columns] | None" = None
 ) -> pa.RecordBatch:
     """One row per record, with the columns of ``schema``, which ``kind`` makes. Raises `TooMuchContent`."""
     whole = records.sys_flags & WRAPPED == WRAPPED

@@ -1,8 +1,9 @@
 """Messages as users see them: `Message` to send, `MessageExt` as received."""
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate
 
 from mqcommon.addresses import format_address
 from mqcommon.arguments import INT_MAX, INT_MIN, check_bytes, check_int, check_text, shown, wrong_type
@@ -365,6 +366,19 @@ class MessageExt:
 def packed_in(messages: Iterable[MessageExt]) -> list[MessageExt]:
     """Those whose stored bodies are compressed. For large pulls: it costs less than a property would."""
     return [message for message in messages if message._data[message._at + _SYS_FLAG_END] & COMPRESSED]
+
+
+def records_of(messages: Sequence[MessageExt]) -> tuple[bytes, list[int], list[int]]:
+    """The bytes with the records of ``messages``, where each begins, and the numbers of those that may say otherwise.
+
+    The latter may show another topic or count of failures than their records: see `show_topic` and `count_failure`.
+    """
+    changed = [number for number, message in enumerate(messages) if message._record is not None]
+    data = messages[0]._data
+    if all([message._data is data for message in messages]):
+        return data, [message._at for message in messages], changed
+    records = [message._data[message._at : message._at + message.store_size] for message in messages]
+    return b"".join(records), [0, *accumulate(map(len, records[:-1]))], changed
 
 
 def decode_messages(data: bytes, broker_name: str = "", first_offset: int = 0) -> list[MessageExt]:
