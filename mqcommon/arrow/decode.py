@@ -184,9 +184,7 @@ _NUMBERS: Mapping[str, str] = MappingProxyType(
         "reconsumeTimes": "reconsume_times",
     }
 )
-_TIMES: Mapping[str, str] = MappingProxyType(
-    {"bornTimestamp": "born_timestamp", "storeTimestamp": "store_timestamp"}
-)
+_TIMES: Mapping[str, str] = MappingProxyType({"bornTimestamp": "born_timestamp", "storeTimestamp": "store_timestamp"})
 _MAKERS: Mapping[str, Callable[[Columns], pa.Array]] = MappingProxyType(
     {
         "topic": Columns.topic,

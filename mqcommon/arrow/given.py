@@ -52,7 +52,9 @@ class Given:
         table = _table(data)
         self._names = {role: name for role, name in names.items() if name is not None}
         columns = {role: _column(table, role, name) for role, name in self._names.items()}
-        self._columns = {role: each for role, each in columns.items() if role == BODY or not pa.types.is_null(each.type)}
+        self._columns = {
+            role: each for role, each in columns.items() if role == BODY or not pa.types.is_null(each.type)
+        }
         self._max_body_bytes = max_body_bytes
         self.rows: int = table.num_rows
 

@@ -125,9 +125,12 @@ class Properties:
     """The properties of all rows that are given and not reserved: ``names`` and ``values``, one after another."""
 
     def __init__(self, lists: pa.Array) -> None:
-        counts = _counts(lists)
-        self.names, self.values = map(as_binary, lists.flatten().flatten())
-        given = _are_given(self.names) & _are_given(self.values)
+        bounds = lists.offsets.to_numpy()
+        counts = np.diff(bounds).astype(np.int64)
+        is_map = pa.types.is_map(lists.type)
+        pair = (lists.keys, lists.items) if is_map else lists.values.flatten()
+        self.names, self.values = [as_binary(each[bounds[0] : bounds[-1]]) for each in pair]
+        given = _are_given(self.names) & _are_given(self.values) & np.repeat(is_valid(lists), counts)
         given &= ~pc.is_in(self.names, value_set=_RESERVED).to_numpy(zero_copy_only=False)
         if not given.all():
             kept = numbers(np.flatnonzero(given))
