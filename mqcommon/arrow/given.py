@@ -90,7 +90,7 @@ class Given:
             pieces.append(self._pair(KEYS, texts.as_binary(keys), KEY, start))
         if TAG in rows:
             pieces.append(self._pair(TAGS, texts.as_binary(rows[TAG]), TAG, start))
-        own = texts.joined(*pieces) if pieces else None
+        own = texts.joined(b"", *pieces) if pieces else None
         if own is not None:
             sizes = texts.lengths(own)
             if (sizes > MAX_PROPERTIES_BYTES).any():

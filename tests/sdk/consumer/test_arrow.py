@@ -205,7 +205,8 @@ async def test_a_handler_takes_record_batches(cluster: PushCluster) -> None:
         ) as consumer,
     ):
         sent = [b"%d" % number for number in range(2_500)]
-        await producer.send_arrow("one", pa.table({"body": sent}))
+        (mq,) = await producer.queues("one")
+        await producer.send_arrow("one", pa.table({"body": sent}), queue=mq)
         await until(lambda: consumer.consumed == 2_500)
         table = pa.Table.from_batches(taken)
         assert table.column("body").to_pylist() == sent
