@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from mqcommon.errors import UserError
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch, Table
+    from pyarrow import RecordBatch as RecordBatch
+    from pyarrow import Table as Table
 else:
     RecordBatch = Table = object
 

@@ -52,7 +52,9 @@ class Given:
         table = _table(data)
         self._names = {role: name for role, name in names.items() if name is not None}
         columns = {role: _column(table, role, name) for role, name in self._names.items()}
-        self._columns = {role: each for role, each in columns.items() if role == BODY or not pa.types.is_null(each.type)}
+        self._columns = {
+            role: each for role, each in columns.items() if role == BODY or not pa.types.is_null(each.type)
+        }
         self._max_body_bytes = max_body_bytes
         self.rows: int = table.num_rows
 
@@ -88,7 +90,7 @@ class Given:
             pieces.append(self._pair(KEYS, texts.as_binary(keys), KEY, start))
         if TAG in rows:
             pieces.append(self._pair(TAGS, texts.as_binary(rows[TAG]), TAG, start))
-        own = texts.joined(*pieces) if pieces else None
+        own = texts.joined(b"", *pieces) if pieces else None
         if own is not None:
             sizes = texts.lengths(own)
             if (sizes > MAX_PROPERTIES_BYTES).any():

@@ -85,7 +85,7 @@ def as_binary(array: pa.Array) -> pa.Array:
 
 
 def joined(*pieces: pa.Array | bytes) -> pa.Array:
-    """The pieces of each row, one after another, without those that are null."""
+    """The pieces of each row, one after another, without those that are null; of each row one must not be null."""
     given = [pa.scalar(piece, BINARY) if isinstance(piece, bytes) else piece for piece in pieces]
     return pc.binary_join_element_wise(*given, pa.scalar(b"", BINARY), null_handling="skip")
 
@@ -125,9 +125,12 @@ class Properties:
     """The properties of all rows that are given and not reserved: ``names`` and ``values``, one after another."""
 
     def __init__(self, lists: pa.Array) -> None:
-        counts = _counts(lists)
-        self.names, self.values = map(as_binary, lists.flatten().flatten())
-        given = _are_given(self.names) & _are_given(self.values)
+        bounds = lists.offsets.to_numpy()
+        counts = np.diff(bounds).astype(np.int64)
+        is_map = pa.types.is_map(lists.type)
+        pair = (lists.keys, lists.items) if is_map else lists.values.flatten()
+        self.names, self.values = [as_binary(each[bounds[0] : bounds[-1]]) for each in pair]
+        given = _are_given(self.names) & _are_given(self.values) & np.repeat(is_valid(lists), counts)
         given &= ~pc.is_in(self.names, value_set=_RESERVED).to_numpy(zero_copy_only=False)
         if not given.all():
             kept = numbers(np.flatnonzero(given))
@@ -150,10 +153,13 @@ class Properties:
 
 def _bounds(array: pa.Array) -> Ints:
     """Where each value begins in the data of a binary or text array, and where the last one ends."""
-    kind = np.int64 if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type) else np.int32
+    kind: type[Any] = (
+        np.int64 if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type) else np.int32
+    )
     if not len(array):
         return np.zeros(1, kind)
-    return np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array) + 1]
+    bounds: Ints = np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array) + 1]
+    return bounds
 
 
 def _are_given(values: pa.Array) -> Mask:
@@ -163,7 +169,8 @@ def _are_given(values: pa.Array) -> Mask:
 
 def _counts(lists: pa.Array) -> Ints:
     """How many values each list has; 0 for a null."""
-    return np.diff(lists.offsets.to_numpy()).astype(np.int64) * is_valid(lists)
+    counts: Ints = np.diff(lists.offsets.to_numpy()).astype(np.int64) * is_valid(lists)
+    return counts
 
 
 def _counts_of(given: Mask, counts: Ints) -> Ints:

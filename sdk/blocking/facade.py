@@ -72,9 +72,7 @@ def batches_of(loop: ClientLoop[C], stream_of: Callable[[C], QueueStream[B]]) ->
     return _batches(client, client.call(start))
 
 
-def messages_of(
-    loop: ClientLoop[C], stream_of: Callable[[C], QueueStream[list[MessageExt]]]
-) -> Iterator[MessageExt]:
+def messages_of(loop: ClientLoop[C], stream_of: Callable[[C], QueueStream[list[MessageExt]]]) -> Iterator[MessageExt]:
     """Start a stream and iterate over its messages."""
     return _messages(loop.opened(), batches_of(loop, stream_of))
 

@@ -8,6 +8,6 @@ PullConsumer and PushConsumer: reader.py replicas.py patience.py (pulls), commit
 PullConsumer: stream.py, batches of one queue; arrow.py, record batches; assigned.py share.py, what `poll` returns
 PushConsumer: rebalance.py allocate.py owning.py owned.py locks.py, which queues are this member's; local_offsets.py;
   intake.py window.py ready.py, from pull to handler; calling.py workers.py orderly.py elsewhere.py, handlers;
-  arrow_handler.py; stream_message.py stream_elsewhere.py; outcome.py, their results; failures.py returns.py, what was not consumed;
-  settings.py
+  arrow_handler.py; stream_message.py stream_elsewhere.py; outcome.py, their results; failures.py returns.py, what was
+  not consumed; settings.py
 """

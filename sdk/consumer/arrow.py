@@ -1,4 +1,4 @@
-"""`ArrowPulling`: the method of `PullConsumer` that reads queues as Arrow record batches, without an object per message.
+"""`ArrowPulling`: the method of `PullConsumer` that reads queues as record batches, without an object per message.
 
 Neighbours: mqcommon/arrow/decode.py (record batches of stored records), stream.py, reader.py.
 """

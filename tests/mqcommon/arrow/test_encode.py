@@ -1,9 +1,11 @@
 """Columns of any type and shape become the bytes that the plain encoder makes of rows."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 from unittest import mock
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
@@ -82,7 +84,7 @@ def chunked(draw: st.DrawFn, values: Sequence[Any], kind: pa.DataType, around: A
     cuts = sorted(draw(st.lists(st.integers(0, len(values)), max_size=3)))
     bounds = [0, *cuts, len(values)]
     chunks = []
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in pairwise(bounds):
         before, after = draw(st.integers(0, 2)), draw(st.integers(0, 1))
         whole = [around] * before + list(values[start:end]) + [around] * after
         chunks.append(pa.array(whole, kind).slice(before, end - start))
@@ -98,11 +100,14 @@ def tables(draw: st.DrawFn) -> tuple[list[Row], pa.Table]:
         bodies = [body.encode() for body in bodies]
     if draw(st.booleans()):
         properties_kind: pa.DataType = draw(st.sampled_from(MAPS))
-        properties: list[Any] = [row.properties and list(row.properties.items()) for row in rows]
+        properties: list[Any] = [None if row.properties is None else list(row.properties.items()) for row in rows]
     else:
         properties_kind = draw(st.sampled_from([pa.list_(PAIRS), pa.large_list(PAIRS)]))
         properties = [
-            row.properties and [None, *({"name": n, "value": v} for n, v in row.properties.items())] for row in rows
+            None
+            if row.properties is None
+            else [None, *({"name": name, "value": value} for name, value in row.properties.items())]
+            for row in rows
         ]
     columns = {
         "body": chunked(draw, bodies, body_kind, bodies[0] if bodies else None),
@@ -138,7 +143,9 @@ def test_bodies_alone(bodies: list[bytes]) -> None:
 def test_values_that_many_rows_share() -> None:
     """Views of one value, in any order; indices of a dictionary with a null."""
     values = ["a", "b" * 20, "c" * 13, "d"]
-    views = pa.array(values, pa.string_view()).take(pa.array([3, 1, 1, 0, 2, 1]))
+    _, plain_views, *buffers = pa.array(values, pa.string_view()).buffers()
+    shuffled = np.frombuffer(plain_views, np.int32).reshape(-1, 4)[[3, 1, 1, 0, 2, 1]]
+    views = pa.Array.from_buffers(pa.string_view(), 6, [None, pa.py_buffer(shuffled), *buffers])
     shared = pa.DictionaryArray.from_arrays(pa.array([0, 2, None, 1, 0, 2], pa.int8()), pa.array(["x", None, "y"]))
     table = pa.table({"body": views, "t": shared})
     bodies, tags = [values[n] for n in (3, 1, 1, 0, 2, 1)], ["x", "y", None, None, "x", "y"]

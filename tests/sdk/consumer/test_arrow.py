@@ -25,6 +25,7 @@ from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 from tests.sdk.fakes import queue as fake_queue
 
 FIRST = ConsumeFrom.FIRST_OFFSET
+ONE = {"one": "*"}
 
 
 @pytest.fixture
@@ -78,9 +79,7 @@ async def test_a_copy_of_what_was_read(cluster: PushCluster) -> None:
     async with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver) as consumer:
         mq = await send_three(producer)
         (batch,) = await batches(consumer, mq, 0, 3, columns=["body", "tags", "keys", "properties", "flag"])
-        copied = await producer.send_arrow(
-            "one", batch, tags="tags", keys="keys", properties="properties", flag="flag"
-        )
+        copied = await producer.send_arrow("one", batch, tags="tags", keys="keys", properties="properties", flag="flag")
         (again,) = await batches(consumer, mq, 3, 6, columns=["msgId", "body", "tags", "keys"])
         assert again.column("msgId").to_pylist() == [result.msg_id for result in copied]
         assert again.drop_columns(["msgId"]).equals(batch.select(["body", "tags", "keys"]))
@@ -185,7 +184,7 @@ async def test_a_missing_package_is_named(cluster: PushCluster, monkeypatch: pyt
         with pytest.raises(UserError, match=r"arrow needs the package pyarrow, .*skylark-mq\[arrow\]"):
             consumer.arrow(mq, 0)
     with pytest.raises(UserError, match=r"arrow_handler needs the package pyarrow"):
-        PushConsumer(cluster.nameserver, group="g", subscriptions={"one": "*"}, arrow_handler=print)
+        PushConsumer(cluster.nameserver, group="g", subscriptions=ONE, arrow_handler=print)
 
 
 # --- handlers
@@ -198,7 +197,7 @@ async def test_a_handler_takes_record_batches(cluster: PushCluster) -> None:
         PushConsumer(
             cluster.nameserver,
             group="g",
-            subscriptions={"one": "*"},
+            subscriptions=ONE,
             arrow_handler=taken.append,
             arrow_columns=["body", "queueOffset"],
             batch_size=1_000,
@@ -206,7 +205,8 @@ async def test_a_handler_takes_record_batches(cluster: PushCluster) -> None:
         ) as consumer,
     ):
         sent = [b"%d" % number for number in range(2_500)]
-        await producer.send_arrow("one", pa.table({"body": sent}))
+        (mq,) = await producer.queues("one")
+        await producer.send_arrow("one", pa.table({"body": sent}), queue=mq)
         await until(lambda: consumer.consumed == 2_500)
         table = pa.Table.from_batches(taken)
         assert table.column("body").to_pylist() == sent
@@ -226,7 +226,7 @@ async def test_a_batch_that_failed_comes_again_with_its_own_topic(cluster: PushC
         PushConsumer(
             cluster.nameserver,
             group="again",
-            subscriptions={"one": "*"},
+            subscriptions=ONE,
             arrow_handler=handle,
             batch_size=100,
             consume_from=FIRST,
@@ -283,7 +283,7 @@ async def test_an_orderly_handler_and_a_namespace(cluster: PushCluster) -> None:
 def test_arguments_of_handlers(others: dict[str, Any], said: str) -> None:
     given: dict[str, Any] = {"arrow_handler": print, **others}
     with pytest.raises(InvalidArgument, match=said):
-        PushConsumer("127.0.0.1:1", group="g", subscriptions={"one": "*"}, **given)
+        PushConsumer("127.0.0.1:1", group="g", subscriptions=ONE, **given)
 
 
 # --- threads and asyncio
@@ -297,7 +297,12 @@ async def test_in_threads(cluster: PushCluster) -> None:
             blocking.Producer(client) as producer,
             blocking.PullConsumer(client, group="reader") as consumer,
             blocking.PushConsumer(
-                client, group="g", subscriptions={"one": "*"}, arrow_handler=taken.put, batch_size=10, consume_from=FIRST
+                client,
+                group="g",
+                subscriptions=ONE,
+                arrow_handler=taken.put,
+                batch_size=10,
+                consume_from=FIRST,
             ),
         ):
             assert len(producer.send_arrow("one", pa.table({"body": ["a", "b"]}))) == 2
@@ -319,7 +324,12 @@ async def test_in_asyncio(cluster: PushCluster) -> None:
             sdk.aio.Producer(client) as producer,
             sdk.aio.PullConsumer(client, group="reader") as consumer,
             sdk.aio.PushConsumer(
-                client, group="g", subscriptions={"one": "*"}, arrow_handler=taken.put, batch_size=10, consume_from=FIRST
+                client,
+                group="g",
+                subscriptions=ONE,
+                arrow_handler=taken.put,
+                batch_size=10,
+                consume_from=FIRST,
             ),
         ):
             assert len(await producer.send_arrow("one", pa.table({"body": ["a", "b"]}))) == 2
