@@ -4,7 +4,7 @@ Its sysFlag has INNER_BATCH and NEED_UNWRAP. Its body is that of a batch send (b
 whole. Its property INNER_NUM is the number of messages. Message ``i`` has the queue offset of the record + ``i``, and
 flag, body and properties of its own. All else it has from the record, also the place in the log.
 A record with INNER_BATCH alone is one message, as RocketMQ's clients see it.
-Neighbours: message.py (message objects), spark_connector/decoding/inner.py (columns).
+Neighbours: message.py (message objects), mqcommon/arrow/inner.py (columns).
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,9 +40,12 @@ def may_hold_batches(data: bytes, starts: Sequence[int]) -> bool:
 
 def inner_count(record: Record) -> int:
     """How many messages the record stands for in its queue. Raises ProtocolError when it does not say that."""
-    if record.sys_flag & WRAPPED != WRAPPED:
-        return 1
-    text = find_property(record.properties, _COUNT) or b""
+    return said_count(record.properties) if record.sys_flag & WRAPPED == WRAPPED else 1
+
+
+def said_count(properties: bytes) -> int:
+    """How many messages an inner batch has that has these encoded properties."""
+    text = find_property(properties, _COUNT) or b""
     count = int(text) if text.isdigit() and len(text) < 6 else 0
     if not 0 < count <= MAX_INNER:
         raise ProtocolError(f"its property {INNER_NUM} is {text!r}, not a number from 1 to {MAX_INNER}")

@@ -19,12 +19,22 @@ Entries = NDArray[np.void]
 
 
 class StorePart(NamedTuple):
-    """What one task reads. Entries from offset ``tail_start`` on are in ``tail`` and not in the queue's files."""
+    """What one task reads. Entries from offset ``tail_start`` on are in ``tail`` and not in the queue's files.
+
+    The first one is at ``start``: in a batch queue (``is_batch``) before ``wanted``, if that begins within a batch.
+    """
 
     wanted: OffsetRange
     log_start: int
     tail_start: int
     tail: bytes
+    start: int
+    is_batch: bool
+
+
+def blank_entries(count: int) -> Entries:
+    """So many blank entries."""
+    return np.frombuffer(BLANK * max(count, 0), dtype=ENTRIES).copy()
 
 
 class QueueFiles:
@@ -67,6 +77,10 @@ class QueueFiles:
                     self.problem = f"{path} has entries that were never written"
                 return first + last
         return self._paths[0][0] if self._paths else 0
+
+    def first_of(self, offset: int) -> int:
+        """Each message has an entry of its own."""
+        return offset
 
     def known_end(self) -> int:
         """Where the last message of the files ends in the log; 0 without one."""
