@@ -128,9 +128,11 @@ class BrokerOptions(
         300_000 * ENTRY_BYTES, "size of a queue file; 20 bytes a message", unit="bytes", minimum=ENTRY_BYTES
     )
     mapper_file_size_batch_consume_queue: int = option(
-        300_000 * BATCH_ENTRY_BYTES, "as mappedFileSizeConsumeQueue, for topics with queue.type=BatchCQ; 46 bytes a batch",
-        unit="bytes", minimum=BATCH_ENTRY_BYTES,
-    )  # fmt: skip
+        300_000 * BATCH_ENTRY_BYTES,
+        "size of a queue file of topics with queue.type=BatchCQ; 46 bytes a batch",
+        unit="bytes",
+        minimum=BATCH_ENTRY_BYTES,
+    )
     message_index_enable: bool = option(True, "keep an index of message keys")
     max_hash_slot_num: int = option(5_000_000, "hash slots of an index file", minimum=1)
     max_index_num: int = option(20_000_000, "keys of an index file", minimum=2)

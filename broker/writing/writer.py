@@ -84,7 +84,7 @@ class Writer:
         self._stamped = properties.of
         self._completed = properties.completed
         self._stamped_rows = properties.of_rows
-        self._suffix = properties.suffix
+        self._put_rows = partial(store.put_batch, suffix=properties.suffix)
         self._v6_flag = STORE_HOST_V6 if store_host_is_v6 else 0
         self._max_message_bytes = max_message_bytes
         self._interceptors = tuple(interceptors)
@@ -232,7 +232,7 @@ class Writer:
 
     def put_batch(self, fields: BatchFields, rows: list[Row], properties: bytes = b"") -> BatchPutResult:
         """Store the `stamped` rows in one queue, all or none. ``properties`` are those of the batch as a whole."""
-        return self._put_many(fields, len(rows), properties, partial(self._store.put_batch, suffix=self._suffix), rows)
+        return self._put_many(fields, len(rows), properties, self._put_rows, rows)
 
     def keeps_batches(self, topic: str, queue_id: int) -> bool:
         """Whether batches for this queue go to `put_inner`."""

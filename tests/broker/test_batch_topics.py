@@ -1,8 +1,10 @@
-"""Topics with queue.type=BatchCQ, through a whole broker: sends, pulls of all kinds of clients, what consumers give back."""
+"""Topics with queue.type=BatchCQ, through a whole broker: sends, pulls of all kinds of clients, messages given back."""
 
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.columns import record_starts
@@ -20,7 +22,7 @@ from tests.broker.running import pull_request, running, send_request
 from tests.support.memory_files import MemoryFiles
 
 ROWS = [(0, b"body %d" % number, b"UNIQ_KEY\x01%032d\x02" % number) for number in range(40)]
-TAGGED = [(0, b"body %d" % number, b"UNIQ_KEY\x01%032d\x02TAGS\x01%s\x02" % (number, b"ab"[number % 2 :][:1])) for number in range(4)]
+TAGGED = [(0, ROWS[at][1], b"%sTAGS\x01%s\x02" % (ROWS[at][2], tag)) for at, tag in enumerate([b"a", b"b", b"a", b"b"])]
 JAVA_5, JAVA_4 = ("JAVA", 413), ("JAVA", 407)
 CPP = ("CPP", 413)
 
@@ -85,8 +87,6 @@ async def test_a_held_pull_gets_the_batch_that_comes() -> None:
     async with running() as (client, addr):
         await make_topic(client, addr)
         found: list[list[Record]] = []
-        import trio
-
         async def wait(who: tuple[str, int], subscription: str) -> None:
             records, _ = await pulled(client, addr, who=who, wait_ms=60_000, subscription=subscription)
             found.append(records)
@@ -103,7 +103,7 @@ async def test_a_held_pull_gets_the_batch_that_comes() -> None:
 async def test_filters_look_into_a_batch() -> None:
     async with running(enable_property_filter=True) as (client, addr):
         await make_topic(client, addr)
-        rows = [(flag, body, properties + b"n\x01%d\x02" % number) for number, (flag, body, properties) in enumerate(TAGGED)]
+        rows = [(0, body, b"%sn\x01%d\x02" % (properties, at)) for at, (_, body, properties) in enumerate(TAGGED)]
         await send_batch(client, addr, rows)
         found, _ = await pulled(client, addr, subscription="b")
         assert [record.body for record in found] == [b"body 1", b"body 3"]

@@ -1,7 +1,7 @@
 """All consume queues of a store, by topic and number, and which of them the next checkpoint must write.
 
-A queue is plain or a batch queue (batch_queue.py), in one of two directories. Its topic says which when it is made; from
-then on its files and records tell. Both kinds take all messages, so a queue of the wrong kind is slower, and not wrong.
+A queue is plain or a batch queue (batch_queue.py), in one of two directories. Its topic says which when it is made;
+from then on its files and records tell. A queue of the wrong kind would be slower, and not wrong.
 """
 
 from collections import deque

@@ -144,7 +144,10 @@ def test_batches_on_disk_only_are_read_by_a_thread() -> None:
     assert [record.body for record in found] == [body for _, body, _ in sent]
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.binary(max_size=3), st.sampled_from([b"UNIQ_KEY\x01ab\x02", RED, b""]))))
+PROPERTIES = st.sampled_from([b"UNIQ_KEY\x01ab\x02", RED, b""])
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.binary(max_size=3), PROPERTIES)))
 def test_uniform_rows_are_those_that_decode_so(rows: list[Row]) -> None:
     batch = encode_batch(rows)
     is_uniform = len({len(body) for _, body, _ in rows}) == 1 and all(p.startswith(b"UNIQ") for _, _, p in rows)

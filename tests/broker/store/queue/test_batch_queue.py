@@ -148,6 +148,8 @@ def test_it_is_a_list_of_batches(seed: int) -> None:
         assert queue.next_offset == (known[-1].end if known else 0)
         for batch in known[:: max(len(known) // 4, 1)]:
             assert queue.entry(batch.base) == queue.entry(batch.end - 1) == batch[:3]
+        if random.random() < 0.7:
+            continue
         place = random.choice(known).physical if known else 0
         store.checkpoint()
         search = queue.start_search()
