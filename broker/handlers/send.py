@@ -167,7 +167,8 @@ class SendHandlers(Part):
         is_kept = self._writer.keeps_batches(fields.topic, fields.queue_id)
 
         def put(rows: list[Row]) -> BatchPutResult:
-            if is_kept:
+            # Asked again, as the topic may have been made anew between the parts of a large batch.
+            if self._writer.keeps_batches(fields.topic, fields.queue_id):
                 return self._writer.put_inner(fields, encode_batch(rows), len(rows), properties, shared_tag(rows))
             return self._writer.put_batch(fields, rows, properties)
 

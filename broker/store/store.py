@@ -295,6 +295,7 @@ class MessageStore(DurableStore, Reads):
         if self._refusals:
             raise DiskFull(self.refusal)
         queue = self.queues.get(topic, queue_id)
+        assert queue.is_batch, "plain queues have no entries for batches"
         queue_offset = queue.next_offset
         properties += b"INNER_BASE\x01%d\x02" % queue_offset
         size = queue.record_overhead + len(born_host) + len(batch) + len(properties)

@@ -151,7 +151,7 @@ class BatchConsumeQueue(ConsumeQueue):
         while place > self._first and self._at(place - 1).physical >= log_end:
             place -= 1
         if place < end:
-            self.move_to(self._at(place).base)
+            self.move_to(self._at(place - 1).end if place > self._first else self._at(place).base)
 
     def take_back(self, offset: int) -> None:
         place = self._place_of(offset)
