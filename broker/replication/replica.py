@@ -221,10 +221,9 @@ class Replica:
                     place = f"message {queue_offset} of queue {queue_id} at {physical}"
                     raise self._corrupt(start + at, f"the record says it is {place}")
                 if is_queued(sys_flag):
-                    is_plain = not sys_flag & INNER_BATCH
-                    queue = queues.get(topic, queue_id) if is_plain else self._batch_queue(topic, queue_id, guarded)
-                    if queue is None:
+                    if sys_flag & INNER_BATCH and self._must_change(topic, queue_id, guarded):
                         break
+                    queue = queues.of_record(topic, queue_id, sys_flag, queue_offset)
                     light = light_places(properties)
                     if light or queue_offset != queue.next_offset:
                         self._move_all(queue, queue_offset, light, physical, guarded)
@@ -261,13 +260,11 @@ class Replica:
             self._written(queue)
         return True
 
-    def _batch_queue(self, topic: str, queue_id: int, guarded: bool) -> ConsumeQueue | None:
-        """The queue of a record of a batch queue. None if it is a plain one, which may not be removed now."""
+    def _must_change(self, topic: str, queue_id: int, guarded: bool) -> bool:
+        """Whether a plain queue must be made again as a batch queue, and may not be now. Sets ``wants_guard`` then."""
         queue = self._queues.find(topic, queue_id)
-        if queue is not None and not queue.is_batch and queue.next_offset and not guarded:
-            self.wants_guard = True
-            return None
-        return self._queues.of_record(topic, queue_id, INNER_BATCH)
+        self.wants_guard = queue is not None and not queue.is_batch and queue.next_offset > 0 and not guarded
+        return self.wants_guard
 
     def _add_batch(self, queue: ConsumeQueue, raw: bytes) -> None:
         record = decode_record(raw, check_crc=False)

@@ -57,7 +57,9 @@ def _rows(batch: Record, skip: int) -> Iterator[tuple[int, bytes, bytes]]:
                 raise ProtocolError(f"a message of {size} bytes in a batch")
             at += size
     except struct.error:
-        raise ProtocolError("the batch has fewer messages than it says") from None
+        at = len(body)
+    if at >= len(body):
+        raise ProtocolError("the batch has fewer messages than it says")
     while at < len(body):
         rows, at = decode_batch(body, at, _ROWS)
         yield from rows

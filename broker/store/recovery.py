@@ -271,7 +271,7 @@ class Recovery:
         self.last_timestamp = max(self.last_timestamp, record.store_timestamp)
         if not is_queued(record.sys_flag):
             return
-        queue = self._queues.of_record(record.topic, record.queue_id, record.sys_flag)
+        queue = self._queues.of_record(record.topic, record.queue_id, record.sys_flag, record.queue_offset)
         if queue in self._broken:
             return
         gap = record.queue_offset - queue.next_offset

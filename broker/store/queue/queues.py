@@ -11,6 +11,7 @@ from broker.store.log.segment import Segment
 from broker.store.log.sound import is_storable
 from broker.store.queue.batch_queue import BatchConsumeQueue
 from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.entry import BLANK_SIZE
 from mqcommon.errors import RequestRefused
 from mqcommon.files import FileSystem
 from mqcommon.message.flags import INNER_BATCH
@@ -101,21 +102,31 @@ class Queues:
         except KeyError:
             return self._add_storable(topic, queue_id, batch=self._is_batch(topic))
 
-    def of_record(self, topic: str, queue_id: int, sys_flag: int) -> ConsumeQueue:
+    def of_record(self, topic: str, queue_id: int, sys_flag: int, offset: int) -> ConsumeQueue:
         """The queue of a stored record. A record of a batch queue makes it one.
 
-        If the queue is plain, its topic was deleted and made again: the queue begins again. Its files are removed
-        then, as in `clear`.
+        A plain queue is replaced then, and its files are removed, as in `clear`. Its messages are kept if ``offset`` is
+        its next one: RocketMQ does not mark the single messages of batch queues. Else its topic was made again.
         """
         if not sys_flag & INNER_BATCH:
             return self.get(topic, queue_id)
-        queue = self.find(topic, queue_id)
-        if queue is not None and queue.is_batch:
-            return queue
-        if queue is not None:
-            queue.dirty = False
-            self.clear(queue)
-        return self._add_storable(topic, queue_id, batch=True)
+        plain = self.find(topic, queue_id)
+        if plain is None or plain.is_batch:
+            return plain or self._add_storable(topic, queue_id, batch=True)
+        kept: list[tuple[int, int, int]] = []
+        low = plain.min_offset
+        while plain.next_offset == offset > low + len(kept):
+            kept += plain.entries(low + len(kept), offset)
+        plain.dirty = False
+        self.clear(plain)
+        queue = self._add_storable(topic, queue_id, batch=True)
+        for number, (physical, size, tags_code) in enumerate(kept, low):
+            if size != BLANK_SIZE:
+                queue.move_to(number)
+                queue.append(physical, size, tags_code)
+        if kept:
+            self.touch(queue)
+        return queue
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue; None if it never had a message."""

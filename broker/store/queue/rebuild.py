@@ -67,7 +67,7 @@ def rebuild_queues(
         if queue is None or not is_queued(record.sys_flag):
             return
         if record.sys_flag & INNER_BATCH and not queue.is_batch:
-            queue = queues.of_record(record.topic, record.queue_id, record.sys_flag)
+            queue = queues.of_record(record.topic, record.queue_id, record.sys_flag, record.queue_offset)
             wanted[record.topic, record.queue_id] = queue
         offset, low, high = record.queue_offset, queue.min_offset, queue.next_offset
         # The most messages that the log before this record can have held.

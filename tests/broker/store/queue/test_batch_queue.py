@@ -169,3 +169,19 @@ def test_files_before_the_start_go() -> None:
     assert (queue.min_offset, queue.next_offset) == (55, 120)
     assert [batch.base for batch in queue.batches(55)] == list(range(50, 120, 10))
     assert len([path for path in fs.paths() if "/batchconsumequeue/" in path]) == 2
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_the_first_batch_makes_a_plain_queue_a_batch_queue(goes_on: bool) -> None:
+    """RocketMQ does not mark single messages of batch queues, so they may have made a plain one."""
+    fs = MemoryFiles()
+    store = open_plain(fs)
+    for _ in range(5):
+        put(store, "b", 0, b"x")
+    store.checkpoint()
+    plain = store.queues.get("b", 0)
+    found = store.queues.of_record("b", 0, 0x80, 5 if goes_on else 0)
+    assert isinstance(found, BatchConsumeQueue) and found is store.queues.get("b", 0) is not plain
+    assert [batch.base for batch in found.batches(0)] == (list(range(5)) if goes_on else [])
+    assert not [path for path in fs.paths() if "/consumequeue/b/" in path]
+    assert store.queues.of_record("b", 0, 0, 5) is found
