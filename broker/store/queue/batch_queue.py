@@ -7,7 +7,7 @@ its queue.
 Invariants: offsets and physical offsets rise along the entries, and no two entries have a message in common.
 Recovery is simpler than that of a plain queue: after a crash all entries that point past the checkpoint are dropped,
 and the scan of the log makes them again.
-Neighbours: consumequeue.py (tail, checkpoints and threads are the same here), store/batch_reader.py.
+Neighbours: consumequeue.py (tail, checkpoints and threads are the same here), store/reader.py.
 """
 
 from collections.abc import Iterator
