@@ -189,10 +189,10 @@ def test_a_store_of_ours_is_read_as_its_broker_serves_it(seed: int, killed: bool
                 if random.random() < 0.1:
                     store.checkpoint(with_ends=random.random() < 0.5)
             copy = copied(home / "store", home) if killed else home / "store"
+        expected = served(copy, home)
+        assert len(expected) == sent
         if without_queues:
             for folder in ("consumequeue", "batchconsumequeue"):
                 shutil.rmtree(copy / folder, ignore_errors=True)
-        expected = served(copy, home)
-        assert len(expected) == sent
         assert read(copy) == expected
         assert read(copy, minPartitions="7", maxRecordsPerBatch="9") == expected
