@@ -7,7 +7,6 @@ that is.
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 from broker.observe.stats import BrokerStats
@@ -84,7 +83,7 @@ class Writer:
         self._stamped = properties.of
         self._completed = properties.completed
         self._stamped_rows = properties.of_rows
-        self._put_rows = partial(store.put_batch, suffix=properties.suffix)
+        self._suffix = properties.suffix
         self._v6_flag = STORE_HOST_V6 if store_host_is_v6 else 0
         self._max_message_bytes = max_message_bytes
         self._interceptors = tuple(interceptors)
@@ -232,7 +231,7 @@ class Writer:
 
     def put_batch(self, fields: BatchFields, rows: list[Row], properties: bytes = b"") -> BatchPutResult:
         """Store the `stamped` rows in one queue, all or none. ``properties`` are those of the batch as a whole."""
-        return self._put_many(fields, len(rows), properties, self._put_rows, rows)
+        return self._put_many(fields, len(rows), properties, self._store.put_batch, rows, suffix=self._suffix)
 
     def keeps_batches(self, topic: str, queue_id: int) -> bool:
         """Whether batches for this queue go to `put_inner`."""
@@ -250,7 +249,13 @@ class Writer:
         return self._put_many(fields, messages, properties, self._store.put_inner, batch, messages, stored)
 
     def _put_many(
-        self, fields: BatchFields, messages: int, properties: bytes, put_all: Callable[..., BatchPutResult], *what: Any
+        self,
+        fields: BatchFields,
+        messages: int,
+        properties: bytes,
+        put_all: Callable[..., BatchPutResult],
+        *what: Any,
+        **more: Any,
     ) -> BatchPutResult:
         if self._is_guarded:
             self.admit(properties)
@@ -265,6 +270,7 @@ class Writer:
                 fields.topic,
                 fields.queue_id,
                 *what,
+                **more,
                 sys_flag=fields.sys_flag & _NOT_OURS | self._v6_flag | (BORN_HOST_V6 if len(born_host) > 8 else 0),
                 born_timestamp=fields.born_timestamp,
                 born_host=born_host,
