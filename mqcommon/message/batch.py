@@ -8,12 +8,16 @@ from collections.abc import Iterable
 from itertools import repeat
 
 from mqcommon.errors import ProtocolError
+from mqcommon.message.columns import MIN_RUN, alike
 
 _HEAD = struct.Struct(">iiiii")
 # totalSize, flag, bodyLength: the only fields that readers use.
 _HEAD_READ = struct.Struct(">i8xii")
 _LENGTH = struct.Struct(">h")
-_OVERHEAD = _HEAD.size + _LENGTH.size
+#: Where fields of a message begin, for readers of many messages at once (mqcommon/arrow/inner.py).
+FLAG_AT, BODY_LENGTH_AT, BODY_AT = 12, 16, _HEAD.size
+#: Bytes of a message besides its body and properties.
+OVERHEAD = _HEAD.size + _LENGTH.size
 # Each message costs some 10 us and, while the batch is processed, some 200 bytes of memory, however short it is.
 MAX_MESSAGES = 30_000
 
@@ -27,7 +31,7 @@ def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
         body_length = len(body)
         properties_length = len(properties)
         parts += (
-            pack_head(_OVERHEAD + body_length + properties_length, 0, 0, flag, body_length),
+            pack_head(OVERHEAD + body_length + properties_length, 0, 0, flag, body_length),
             body,
             pack_length(properties_length),
             properties,
@@ -40,6 +44,9 @@ def decode_batch(data: bytes, at: int = 0, most: int = MAX_MESSAGES) -> tuple[li
 
     Raises ProtocolError when ``data`` is not a batch body.
     """
+    found = _of_one_shape(data, at, most)
+    if found is not None:
+        return found
     rows: list[tuple[int, bytes, bytes]] = []
     add = rows.append
     unpack_head = _HEAD_READ.unpack_from
@@ -60,6 +67,30 @@ def decode_batch(data: bytes, at: int = 0, most: int = MAX_MESSAGES) -> tuple[li
     except struct.error:
         raise ProtocolError(f"the batch ends within message {len(rows)}") from None
     return rows, at
+
+
+def _of_one_shape(data: bytes, at: int, most: int) -> tuple[list[tuple[int, bytes, bytes]], int] | None:
+    """What `decode_batch` returns, when all messages from ``at`` on have the lengths of the first, else None.
+
+    The messages of a producer often have. This takes a fifth of the time.
+    """
+    rest = len(data) - at
+    if rest < MIN_RUN * OVERHEAD:
+        return None
+    size, _, body_length = _HEAD_READ.unpack_from(data, at)
+    properties_length = size - OVERHEAD - body_length
+    if min(size, body_length, properties_length) < 0 or size * MIN_RUN > rest or rest % size:
+        return None
+    body_end = BODY_AT + body_length
+    if _LENGTH.unpack_from(data, at + body_end) != (properties_length,):
+        return None
+    count = min(rest // size, most)
+    end = at + count * size
+    whole = data[at:end]
+    if alike(whole, size, count, (*range(4), *range(BODY_LENGTH_AT, BODY_AT), body_end, body_end + 1)) < count:
+        return None
+    shape = struct.Struct(f">{FLAG_AT}xi{BODY_AT - BODY_LENGTH_AT}x{body_length}s2x{properties_length}s")
+    return list(shape.iter_unpack(whole)), end
 
 
 def encode_offsets(offsets: list[int]) -> bytes:
