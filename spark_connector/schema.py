@@ -21,9 +21,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from mqcommon.arrow.schema import COLUMNS, PROPERTIES
 from mqcommon.errors import UserError
 
-PROPERTIES = "properties"
 HEADERS = "headers"
 
 # Values of the option schemaStyle.
@@ -32,25 +32,18 @@ ROCKETMQ, KAFKA, EXTERNALS = "rocketmq", "kafka", "externals"
 _TIME = pa.timestamp("us", tz="UTC")
 _Columns = tuple[tuple[str, DataType, pa.DataType], ...]
 
-_COLUMNS: _Columns = (
-    ("topic", StringType(), pa.string()),
-    ("brokerName", StringType(), pa.string()),
-    ("queueId", IntegerType(), pa.int32()),
-    ("queueOffset", LongType(), pa.int64()),
-    ("msgId", StringType(), pa.string()),
-    ("offsetMsgId", StringType(), pa.string()),
-    ("keys", StringType(), pa.string()),
-    ("tags", StringType(), pa.string()),
-    ("body", BinaryType(), pa.binary()),
-    ("flag", IntegerType(), pa.int32()),
-    ("sysFlag", IntegerType(), pa.int32()),
-    ("bornTimestamp", TimestampType(), _TIME),
-    ("storeTimestamp", TimestampType(), _TIME),
-    ("bornHost", StringType(), pa.string()),
-    ("reconsumeTimes", IntegerType(), pa.int32()),
-    (PROPERTIES, MapType(StringType(), StringType()), pa.map_(pa.string(), pa.string())),
+# Spark's types of the shared columns.
+_SPARK: Mapping[pa.DataType, DataType] = MappingProxyType(
+    {
+        pa.string(): StringType(),
+        pa.binary(): BinaryType(),
+        pa.int32(): IntegerType(),
+        pa.int64(): LongType(),
+        _TIME: TimestampType(),
+        COLUMNS[PROPERTIES]: MapType(StringType(), StringType()),
+    }
 )
-
+_COLUMNS: _Columns = tuple((name, _SPARK[kind], kind) for name, kind in COLUMNS.items())
 
 # Those of Spark's Kafka source.
 _KAFKA: _Columns = (

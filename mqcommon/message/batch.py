@@ -13,7 +13,10 @@ _HEAD = struct.Struct(">iiiii")
 # totalSize, flag, bodyLength: the only fields that readers use.
 _HEAD_READ = struct.Struct(">i8xii")
 _LENGTH = struct.Struct(">h")
-_OVERHEAD = _HEAD.size + _LENGTH.size
+#: Where fields of a message begin, for readers of many messages at once (mqcommon/arrow/inner.py).
+FLAG_AT, BODY_LENGTH_AT, BODY_AT = 12, 16, _HEAD.size
+#: Bytes of a message besides its body and properties.
+OVERHEAD = _HEAD.size + _LENGTH.size
 # Each message costs some 10 us and, while the batch is processed, some 200 bytes of memory, however short it is.
 MAX_MESSAGES = 30_000
 
@@ -27,7 +30,7 @@ def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
         body_length = len(body)
         properties_length = len(properties)
         parts += (
-            pack_head(_OVERHEAD + body_length + properties_length, 0, 0, flag, body_length),
+            pack_head(OVERHEAD + body_length + properties_length, 0, 0, flag, body_length),
             body,
             pack_length(properties_length),
             properties,

@@ -19,6 +19,7 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk import broker_api
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, check_queue, checked_methods
+from sdk.consumer.arrow import ArrowPulling, ArrowReader
 from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS, AssignedQueues
 from sdk.consumer.beginning import Beginning, first_offset
 from sdk.consumer.commits import Commits
@@ -50,7 +51,7 @@ POLL_TIMEOUT_MS = 5_000
 
 
 @checked_methods
-class PullConsumer:
+class PullConsumer(ArrowPulling):
     """``async with PullConsumer("127.0.0.1:9876", group="g") as consumer: ...``
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Offsets are
@@ -94,6 +95,7 @@ class PullConsumer:
         self._commits = Commits(client, self._replicas, wire_group)
         self._offsets = offsets = GroupOffsets(self._replicas, self._commits, wire_group)
         self._reader = Reader(client, self._replicas, wire_group)
+        self._arrow = ArrowReader(client, self._reader, self._listen_to)
         self._assigned = AssignedQueues(
             client, self._reader, lambda mq: first_offset(mq, beginning, offsets, self._replicas), self._commit
         )
@@ -196,8 +198,8 @@ class PullConsumer:
         """Messages from ``offset`` on, at most ``max_count`` and ``max_bytes`` (but at least one).
 
         ``expression`` chooses tags, ``"*"`` or ``"A || B"``, or is an `Sql`. With ``wait_ms`` the broker waits that
-        long for a message when there is none yet. The broker may return less than asked for. Whatever the status, the
-        next pull should be at ``next_offset``.
+        long for a message when there is none yet. The broker may return less than asked for, and more of queues that
+        store whole batches (BatchCQ). Whatever the status, the next pull should be at ``next_offset``.
         """
         mq = self._names.queue(mq)
         self._listen_to(mq.topic, expression)
@@ -218,7 +220,10 @@ class PullConsumer:
         expression: Expression = SUB_ALL,
         wait_ms: NotNegative = 0,
     ) -> PullBytes:
-        """Like `pull`, but returns the stored records as bytes. The caller filters by tag when it decodes them."""
+        """Like `pull`, but returns the stored records as bytes. The caller filters by tag when it decodes them.
+
+        Of queues that store whole batches (BatchCQ) the first may have messages before ``offset``.
+        """
         mq = self._names.queue(mq)
         self._listen_to(mq.topic, expression)
         return await self._reader.pull_bytes(

@@ -1,8 +1,5 @@
-"""Stored records to Arrow record batches, column by column: no loop over messages, no Spark, no brokers.
+"""Stored records to Arrow record batches, in the columns that Spark wants; mqcommon/arrow decodes them.
 
-decode.py           the record batch of one buffer
-records.py          where the fields of each record are
-property_pairs.py   where the properties are, with the names that are asked for
-columns.py          Arrow arrays of such positions
-json_text.py        maps of texts as JSON
+styles.py      columns in the styles of other sources
+json_text.py   maps of texts as JSON
 """

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_connector.decoding.columns import patched
+from mqcommon.arrow.columns import patched
 
 _ESCAPED = r'["\\\x00-\x1f]'
 

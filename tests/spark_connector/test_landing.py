@@ -94,8 +94,8 @@ def test_another_python_is_told(tmp_path_factory: pytest.TempPathFactory, printe
 def test_decoding_imports_no_pandas() -> None:
     """pyarrow does when it is handed Python or numpy objects: 0.2 s in every new worker."""
     script = (
-        "import sys; from tests.spark_connector.decoding.test_decode import ALL, GOLDEN;"
-        "from spark_connector.decoding.decode import decode; from spark_connector.decoding.records import Records;"
+        "import sys; from tests.mqcommon.arrow.test_decode import ALL, GOLDEN;"
+        "from spark_connector.decoding.styles import decode; from mqcommon.arrow.records import Records;"
         "decode(Records(bytes.fromhex(GOLDEN) * 3), 'b', ALL);"
         "sys.exit('pandas' in sys.modules)"
     )

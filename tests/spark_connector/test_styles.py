@@ -9,12 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mqcommon.arrow.decode import has_tag
+from mqcommon.arrow.records import Records
 from mqcommon.message.message import MessageExt, decode_messages
-from spark_connector.decoding.decode import decode, has_tag
-from spark_connector.decoding.records import Records
+from spark_connector.decoding.styles import decode
 from spark_connector.partition_numbers import partition_number
 from spark_connector.schema import EXTERNALS, KAFKA, arrow_schema, spark_schema
-from tests.spark_connector.records import BUFFERS, Stored
+from tests.mqcommon.arrow.records import BUFFERS, Stored
 
 
 def rows(data: bytes, style: str) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from spark_connector.jobs.copying import (
     plan_text,
     read_plan,
 )
-from tests.spark_connector.records import Stored
+from tests.mqcommon.arrow.records import Stored
 
 SOURCE = MessageQueue("a", "broker-a", 1)
 TARGET = MessageQueue("b", "broker-x", 0)

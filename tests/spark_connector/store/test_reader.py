@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import DataSourceReader
 
 from broker.store.store import MessageStore
+from mqcommon.arrow import decode
 from mqcommon.errors import StoreCorrupt, UserError
 from mqcommon.message.compression import COMPRESSIONS, MissingPackage, compressed
 from mqcommon.message.record import Record
-from spark_connector.decoding import decode
 from spark_connector.offsets import DataLost
 from spark_connector.source import RocketMQDataSource
 from spark_connector.store.reader import PushDownStoreReader, StoreReader
@@ -358,12 +358,6 @@ def test_a_file_that_cannot_be_opened(
     monkeypatch.setattr("spark_connector.store.files.ReadOnlyMap", fail)
     with pytest.raises(UserError, match=expected):
         read(directory)
-
-
-def test_queues_of_type_batch_cq(directory: Path) -> None:
-    (directory / "batchconsumequeue" / "c").mkdir(parents=True)
-    with pytest.raises(UserError, match="BatchCQ; read it from its broker"):
-        read(directory, topic="c")
 
 
 def test_which_reader(directory: Path) -> None:

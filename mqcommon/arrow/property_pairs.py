@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mqcommon.arrow.columns import gather, is_text, numbers, patched
+from mqcommon.arrow.records import Ints, all_alike, overlapping
 from mqcommon.message.properties import decode_properties
-from spark_connector.decoding.columns import gather, is_text, numbers, patched
-from spark_connector.decoding.records import Ints, all_alike, overlapping
 
 Bytes = NDArray[np.uint8]
 

@@ -1,4 +1,4 @@
-"""Arrow arrays made of positions in a buffer, without a loop over rows: the building blocks of decode.py.
+"""Arrow arrays made of positions in a buffer, without a loop over rows: the building blocks of decode.py and encode.py.
 
 Variable-length values are gathered by Arrow itself: the buffer with offsets start0, end0, start1, end1 ... is an
 Arrow array whose even elements are the values, and ``take`` copies them in C.
@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqcommon.addresses import format_address
-from spark_connector.decoding.records import Ints, Mask, all_alike
+from mqcommon.arrow.records import Ints, Mask, all_alike
 
 # the four hex digits of every two bytes, indexed by the number that these bytes are in this machine's byte order
 _HEX = np.frombuffer(np.arange(2**16, dtype=np.uint16).tobytes().hex().upper().encode(), dtype=np.uint32)
@@ -73,7 +73,7 @@ def timestamps(ms: Ints, kind: pa.DataType) -> pa.Array:
 def repeated(value: str, rows: int) -> pa.Array:
     """``value`` in every row."""
     raw = value.encode()
-    return _equal_texts(raw * rows, len(raw), rows)
+    return equal_texts(raw * rows, len(raw), rows)
 
 
 def hex_text(*fields: NDArray[np.uint8]) -> pa.Array:
@@ -88,7 +88,7 @@ def hex_text(*fields: NDArray[np.uint8]) -> pa.Array:
     digits = _HEX.take(
         raw.view(np.uint16), mode="wrap"
     )  # mode="wrap" skips a range check: every number is in the table
-    return _equal_texts(digits, at * 2, rows)
+    return equal_texts(digits, at * 2, rows)
 
 
 def hosts(raw: NDArray[np.uint8]) -> pa.Array:
@@ -111,10 +111,10 @@ def patched(array: pa.Array, rows: NDArray[np.int64], values: Sequence[Any] | pa
     return pa.concat_arrays([array, values]).take(numbers(which))
 
 
-def _equal_texts(data: Any, width: int, rows: int) -> pa.Array:
-    """The strings in ``data``, which are ``width`` bytes each, back to back."""
+def equal_texts(data: Any, width: int, rows: int, kind: pa.DataType | None = None) -> pa.Array:
+    """The strings (or values of ``kind``) in ``data``, which are ``width`` bytes each, back to back."""
     offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
-    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return pa.Array.from_buffers(kind or pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def _host_text(host: bytes) -> str:

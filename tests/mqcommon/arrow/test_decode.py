@@ -8,16 +8,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mqcommon.arrow.decode import check_bodies, check_order, decode
+from mqcommon.arrow.records import Records
+from mqcommon.arrow.schema import COLUMNS, schema_of
 from mqcommon.errors import ProtocolError
 from mqcommon.message.columns import DamagedRecord
-from mqcommon.message.flags import COMPRESSED
+from mqcommon.message.flags import COMPRESSED, WRAPPED
 from mqcommon.message.message import MessageExt, decode_messages
-from spark_connector.decoding.decode import INNER_BATCH, check_bodies, check_order, decode
-from spark_connector.decoding.records import Records
-from spark_connector.schema import arrow_schema, spark_schema
-from tests.spark_connector.records import BUFFERS, Stored
+from tests.mqcommon.arrow.records import BUFFERS, Stored
 
-ALL = arrow_schema(spark_schema(include_properties=True))
+ALL = schema_of(tuple(COLUMNS))
 GOLDEN = (
     "000000a5daa320a73610a686000000030000000000000000000000070000000000001000000000000000018bcfe568007f00000100002a9f"
     "0000018bcfe568017f00000100002a9f0000000000000000000000000000000568656c6c6f09546f70696354657374003c4b455953016b31"
@@ -172,9 +172,9 @@ def test_a_damaged_compressed_body_names_the_record() -> None:
         decoded(bytes(flagged))
 
 
-def test_an_inner_batch_is_refused_not_shown_as_one_message() -> None:
+def test_an_inner_batch_that_was_not_unwrapped_is_not_shown_as_one_message() -> None:
     inner = bytearray(Stored().encode())
-    inner[39] |= INNER_BATCH
+    inner[39] |= WRAPPED
     with pytest.raises(DamagedRecord, match="BatchCQ"):
         decoded(bytes(inner))
 

@@ -2,7 +2,8 @@
 
 `decode` returns the same as a plain loop over `decode_record`, but is hundreds of nanoseconds per row faster; it makes
 only the columns of the schema. No record is ever skipped: invalid bytes raise `DamagedRecord`.
-Neighbours: records.py (positions), columns.py and property_pairs.py (arrays), reading/batch_reader.py (caller).
+Neighbours: records.py (positions), inner.py (whole batches), columns.py and property_pairs.py (arrays), schema.py
+(which columns there are).
 """
 
 import zlib
@@ -13,41 +14,40 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mqcommon.arrow.columns import gather, hex_text, hosts, numbers, patched, repeated, text, timestamps
+from mqcommon.arrow.property_pairs import PropertyPairs
+from mqcommon.arrow.records import Ints, Mask, Records, all_alike, overlapping
+from mqcommon.arrow.schema import PROPERTIES
 from mqcommon.errors import ProtocolError
 from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.compression import MissingPackage, decompressed
-from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
+from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6, WRAPPED
 from mqcommon.message.layout import CRC_MASK
 from mqcommon.message.properties import KEYS, TAGS, UNIQ_KEY
-from spark_connector.decoding.columns import gather, hex_text, hosts, numbers, patched, repeated, text, timestamps
-from spark_connector.decoding.json_text import json_objects
-from spark_connector.decoding.property_pairs import PropertyPairs
-from spark_connector.decoding.records import Ints, Mask, Records, all_alike, overlapping
-from spark_connector.partition_numbers import partition_number
-from spark_connector.schema import HEADERS, PROPERTIES
 
-LOG_APPEND_TIME = 1  # Kafka's number for times that the broker has set
 # Compressed bodies of one record batch may hold so much: Arrow cannot have 2 GiB in one column.
 CONTENT_BYTES = 256 * 1024 * 1024
-INNER_BATCH = 0x80  # sysFlag: the body holds many messages (queues of type BatchCQ)
 
 
 class TooMuchContent(Exception):
     """Compressed bodies hold more than CONTENT_BYTES: decode fewer records at once. One record is never too much."""
 
 
-def decode(records: Records, broker_name: str, schema: pa.Schema) -> pa.RecordBatch:
-    """One row per record, with the columns of ``schema``. Raises `TooMuchContent`."""
-    if (records.sys_flags & INNER_BATCH).any():
-        row = int(((records.sys_flags & INNER_BATCH) != 0).argmax())
-        raise DamagedRecord(row, int(records.starts[row]), "holds a whole batch (BatchCQ), which cannot be read yet")
-    columns = _Columns(records, broker_name)
+def decode(
+    records: Records, broker_name: str, schema: pa.Schema, kind: "Callable[[Records, str], Columns] | None" = None
+) -> pa.RecordBatch:
+    """One row per record, with the columns of ``schema``, which ``kind`` makes. Raises `TooMuchContent`."""
+    whole = records.sys_flags & WRAPPED == WRAPPED
+    if whole.any():
+        row = int(whole.argmax())
+        raise DamagedRecord(row, int(records.starts[row]), "holds a whole batch (BatchCQ): see inner.py")
+    columns = (kind or Columns)(records, broker_name)
     return pa.RecordBatch.from_arrays([columns.make(field) for field in schema], schema=schema)
 
 
 def has_tag(records: Records, tags: frozenset[str]) -> Mask:
     """Which records have one of ``tags``: brokers compare only hashes of tags, and two tags may have the same."""
-    found: Mask = pc.is_in(_Columns(records, "").tags(), value_set=pa.array(sorted(tags), pa.string())).to_numpy(
+    found: Mask = pc.is_in(Columns(records, "").tags(), value_set=pa.array(sorted(tags), pa.string())).to_numpy(
         zero_copy_only=False
     )
     return found
@@ -76,7 +76,17 @@ def check_bodies(records: Records) -> None:
         raise DamagedRecord(row, int(records.starts[row]), "the body does not match its CRC")
 
 
-class _Columns:
+def unpacked(records: Records, row: int, body: bytes) -> bytes:
+    """What the compressed ``body`` of a record holds. Raises `DamagedRecord`."""
+    try:
+        return decompressed(body, int(records.sys_flags[row]))
+    except MissingPackage:
+        raise  # the record is sound
+    except ProtocolError as error:
+        raise DamagedRecord(row, int(records.starts[row]), str(error)) from None
+
+
+class Columns:
     """The columns of one buffer; intermediate results are shared between columns."""
 
     def __init__(self, records: Records, broker_name: str) -> None:
@@ -87,8 +97,6 @@ class _Columns:
     def make(self, field: pa.Field) -> pa.Array:
         """The column ``field.name``."""
         name: str = field.name
-        if name == PROPERTIES and pa.types.is_string(field.type):
-            return json_objects(self._property_pairs().maps())
         if name in _NUMBERS:
             return numbers(self._records.column(_NUMBERS[name]))
         if name in _TIMES:
@@ -151,22 +159,6 @@ class _Columns:
         heads = self._records.heads
         return self._by_host_length(BORN_HOST_V6, lambda rows, length: hosts(heads["born_host"][rows, :length]))
 
-    def key(self) -> pa.Array:
-        return self._property_pairs().values(KEYS.encode()).view(pa.binary())
-
-    def partition(self) -> pa.Array:
-        queue_ids = self._records.column("queue_id")
-        return numbers(queue_ids + np.int32(partition_number(self._broker_name, 0)))
-
-    def timestamp_type(self) -> pa.Array:
-        return numbers(np.full(len(self._records), LOG_APPEND_TIME, dtype=np.int32))
-
-    def headers(self) -> pa.Array:
-        """All properties, as Kafka has its headers."""
-        maps = self._property_pairs().maps()
-        pairs = pa.StructArray.from_arrays([maps.keys, maps.items.view(pa.binary())], ["key", "value"])
-        return pa.ListArray.from_arrays(maps.offsets, pairs)
-
     def _property_pairs(self) -> PropertyPairs:
         if self._pairs is None:
             records = self._records
@@ -186,42 +178,29 @@ class _Columns:
         return pa.concat_arrays([make(short, 8), make(long, 20)]).take(numbers(place))
 
     def _unpacked(self, row: int, body: bytes) -> bytes:
-        try:
-            return decompressed(body, int(self._records.sys_flags[row]))
-        except MissingPackage:
-            raise  # the record is sound
-        except ProtocolError as error:
-            raise DamagedRecord(row, int(self._records.starts[row]), str(error)) from None
+        return unpacked(self._records, row, body)
 
 
 _NUMBERS: Mapping[str, str] = MappingProxyType(
     {
         "queueId": "queue_id",
         "queueOffset": "queue_offset",
-        "offset": "queue_offset",
         "flag": "flag",
         "sysFlag": "sys_flag",
         "reconsumeTimes": "reconsume_times",
     }
 )
-_TIMES: Mapping[str, str] = MappingProxyType(
-    {"bornTimestamp": "born_timestamp", "storeTimestamp": "store_timestamp", "timestamp": "store_timestamp"}
-)
-_MAKERS: Mapping[str, Callable[[_Columns], pa.Array]] = MappingProxyType(
+_TIMES: Mapping[str, str] = MappingProxyType({"bornTimestamp": "born_timestamp", "storeTimestamp": "store_timestamp"})
+_MAKERS: Mapping[str, Callable[[Columns], pa.Array]] = MappingProxyType(
     {
-        "topic": _Columns.topic,
-        "brokerName": _Columns.broker_name,
-        "msgId": _Columns.msg_id,
-        "offsetMsgId": _Columns.offset_msg_id,
-        "keys": _Columns.keys,
-        "tags": _Columns.tags,
-        "body": _Columns.body,
-        "bornHost": _Columns.born_host,
-        PROPERTIES: _Columns.properties,
-        "key": _Columns.key,
-        "value": _Columns.body,
-        "partition": _Columns.partition,
-        "timestampType": _Columns.timestamp_type,
-        HEADERS: _Columns.headers,
+        "topic": Columns.topic,
+        "brokerName": Columns.broker_name,
+        "msgId": Columns.msg_id,
+        "offsetMsgId": Columns.offset_msg_id,
+        "keys": Columns.keys,
+        "tags": Columns.tags,
+        "body": Columns.body,
+        "bornHost": Columns.born_host,
+        PROPERTIES: Columns.properties,
     }
 )

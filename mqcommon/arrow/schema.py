@@ -1,0 +1,46 @@
+"""The columns of a message in a record batch, as readers make them."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from mqcommon.errors import InvalidArgument
+
+PROPERTIES = "properties"
+
+_TIME = pa.timestamp("us", tz="UTC")
+#: All columns and their types, in their usual order.
+COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
+    {
+        "topic": pa.string(),
+        "brokerName": pa.string(),
+        "queueId": pa.int32(),
+        "queueOffset": pa.int64(),
+        "msgId": pa.string(),
+        "offsetMsgId": pa.string(),
+        "keys": pa.string(),
+        "tags": pa.string(),
+        "body": pa.binary(),
+        "flag": pa.int32(),
+        "sysFlag": pa.int32(),
+        "bornTimestamp": _TIME,
+        "storeTimestamp": _TIME,
+        "bornHost": pa.string(),
+        "reconsumeTimes": pa.int32(),
+        PROPERTIES: pa.map_(pa.string(), pa.string()),
+    }
+)
+#: Without the properties, which cost more than all others.
+USUAL = tuple(name for name in COLUMNS if name != PROPERTIES)
+
+
+def schema_of(columns: Sequence[str] | None) -> pa.Schema:
+    """The schema with these columns, or with all but the properties; InvalidArgument for one that there is not."""
+    names = USUAL if columns is None else tuple(columns)
+    for number, name in enumerate(names):
+        if name not in COLUMNS:
+            raise InvalidArgument(f"columns[{number}] is {name!r}; a message has {', '.join(COLUMNS)}")
+        if name in names[:number]:
+            raise InvalidArgument(f"columns[{number}] is {name!r}, which is in columns before")
+    return pa.schema([(name, COLUMNS[name]) for name in names])
