@@ -1,8 +1,8 @@
 """One entry in a file of a consume queue: that of a message, or in a batch queue that of a whole batch.
 
- message: physicalOffset 8 | size 4 | tagsCode 8
- batch:   physicalOffset 8 | size 4 | tagsCode 8 | storeTime 8 | queue offset of its first message 8 | messages 2
-          | compactedOffset 4 (-1) | reserved 4
+message: physicalOffset 8 | size 4 | tagsCode 8
+batch:   physicalOffset 8 | size 4 | tagsCode 8 | storeTime 8 | queue offset of its first message 8 | messages 2
+         | compactedOffset 4 (-1) | reserved 4
 """
 
 import struct
