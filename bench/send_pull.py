@@ -6,7 +6,7 @@ The limit is bench/echo.py, which returns the same bytes without headers, messag
 import argparse
 import struct
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from statistics import median
 
@@ -23,7 +23,7 @@ from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import FLAG_RESPONSE, Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
-from sdk import Admin, Producer, PullConsumer
+from sdk import Admin, Producer, PullConsumer, SendResult
 
 TOPIC = "bench"
 QUEUES = 4
@@ -189,13 +189,28 @@ async def awaited(at: Cluster, body: bytes, count: int, tasks: int, *, batching:
         return count / (time.perf_counter() - started)
 
 
-async def bulk(at: Cluster, body: bytes, count: int) -> float:
+async def send_many(at: Cluster, body: bytes, count: int) -> float:
     """Messages a second by `Producer.send_many`."""
     bodies = [body] * count
+    return await bulk(at, body, count, lambda producer: producer.send_many(TOPIC, bodies))
+
+
+async def send_arrow(at: Cluster, body: bytes, count: int) -> float:
+    """Rows of a table a second by `Producer.send_arrow`."""
+    import pyarrow as pa
+
+    table = pa.table({"body": pa.array([body] * count, pa.binary())})
+    return await bulk(at, body, count, lambda producer: producer.send_arrow(TOPIC, table))
+
+
+async def bulk(
+    at: Cluster, body: bytes, count: int, send: Callable[[Producer], Awaitable[Sequence[SendResult]]]
+) -> float:
+    """Messages a second by ``send``, each with its own result."""
     async with Producer(at.nameserver) as producer:
         await producer.send(Message(TOPIC, body))
         started = time.perf_counter()
-        results = await producer.send_many(TOPIC, bodies)
+        results = await send(producer)
         elapsed = time.perf_counter() - started
     if len(results) != count:
         raise SystemExit(f"{len(results)} of {count} messages were acknowledged")
@@ -213,6 +228,22 @@ async def pull(at: Cluster, topic: str, count: int) -> float:
                 async for messages in pulled:
                     for _ in messages:
                         got += 1
+        elapsed = time.perf_counter() - started
+    if got < count:
+        raise SystemExit(f"{got} of {count} messages were pulled")
+    return got / elapsed
+
+
+async def pull_arrow(at: Cluster, topic: str, count: int, columns: Sequence[str] | None = None) -> float:
+    """Rows of record batches a second in the user's hands, from the start of every queue."""
+    async with PullConsumer(at.nameserver, heartbeat=False) as consumer:
+        got = 0
+        started = time.perf_counter()
+        for mq in await consumer.message_queues(topic):
+            start, end = await consumer.min_offset(mq), await consumer.max_offset(mq)
+            async with consumer.arrow(mq, start, end, columns=columns) as pulled:
+                async for batch in pulled:
+                    got += batch.num_rows
         elapsed = time.perf_counter() - started
     if got < count:
         raise SystemExit(f"{got} of {count} messages were pulled")
@@ -278,18 +309,17 @@ def bulk_rows(n: int, rounds: int) -> Iterator[Row]:
         frames = [frame] * (count // per_frame)
         with echo_server() as echo, cluster() as at:
             trio.run(make_topic, at)
-            figures = in_turn(
-                rounds,
-                partial(run, bulk, at, body, count),
-                partial(echoed, echo, frames, per_frame),
-            )
+            limit = partial(echoed, echo, frames, per_frame)
+            figures = in_turn(rounds, partial(run, send_many, at, body, count), limit)
             yield row(f"send_many {size} B", "msg/s", *figures, count)
-            pulled = in_turn(
-                rounds,
-                partial(run, pull, at, TOPIC, count),
-                partial(echoed, echo, frames, per_frame),
-            )
+            pulled = in_turn(rounds, partial(run, pull, at, TOPIC, count), limit)
             yield row(f"pull from the start, {size} B", "msg/s", *pulled, count * (rounds + 1))
+            figures = in_turn(rounds, partial(run, send_arrow, at, body, count), limit)
+            yield row(f"send_arrow, {size} B", "msg/s", *figures, count)
+            stored = 2 * count * (rounds + 1)
+            for what, columns in (("15 columns", None), ("bodies only", ["body"])):
+                pulled = in_turn(rounds, partial(run, pull_arrow, at, TOPIC, count, columns), limit)
+                yield row(f"arrow pulls, {size} B, {what}", "msg/s", *pulled, stored)
 
 
 def rows(n: int, rounds: int) -> Iterator[Row]:

@@ -53,8 +53,8 @@ class Flavour:
     loop: str
     loop_module: str
     is_async: bool
-    #: What methods that return streams return here, and the function that makes it.
-    streams: Mapping[str, tuple[str, str]]
+    #: What methods that return streams return here, the function that makes it, and the trio method with the stream.
+    streams: Mapping[str, tuple[str, str, str]]
     #: Where names are defined that the trio classes do not have.
     homes: Mapping[str, str]
     #: Types of handlers, which run outside of trio, by their types in the trio classes.
@@ -82,7 +82,11 @@ SOURCES = {
     ),
     "client.py": Source("sdk.shared", "Client", "client"),
     "consumer.py": Source(
-        "sdk.consumer.pull", "PullConsumer", "consumer", halves={"poll": ("wait_for_poll", "finish_poll")}
+        "sdk.consumer.pull",
+        "PullConsumer",
+        "consumer",
+        bases=(("sdk.consumer.arrow", "ArrowPulling"),),
+        halves={"poll": ("wait_for_poll", "finish_poll")},
     ),
     "simple.py": Source("sdk.consumer.simple", "SimpleConsumer", "consumer"),
     "push.py": Source("sdk.consumer.push", "PushConsumer", "consumer"),
@@ -91,7 +95,7 @@ SOURCES = {
         "Producer",
         "producer",
         attributes={"retried": ("int", "The number of retries of all sends so far.")},
-        bases=(("sdk.producer.requests", "RequestReply"),),
+        bases=(("sdk.producer.requests", "RequestReply"), ("sdk.producer.arrow", "ArrowSending")),
     ),
     "transactional.py": Source("sdk.producer.transactional", "TransactionProducer", "producer"),
 }
@@ -103,17 +107,25 @@ BLOCKING = Flavour(
     loop_module="sdk.blocking.loop",
     is_async=False,
     streams={
-        "MessageStream": ("Iterator[list[MessageExt]]", "batches_of"),
-        "AsyncIterator[MessageExt]": ("Iterator[MessageExt]", "messages_of"),
+        "MessageStream": ("Iterator[list[MessageExt]]", "batches_of", "stream"),
+        "AsyncIterator[MessageExt]": ("Iterator[MessageExt]", "messages_of", "stream"),
+        "ArrowBatches": ("Iterator[RecordBatch]", "batches_of", "arrow"),
     },
-    handlers={"Handler": "PlainHandler", "BatchHandler": "PlainBatchHandler", "Checker": "PlainChecker"},
+    handlers={
+        "Handler": "PlainHandler",
+        "BatchHandler": "PlainBatchHandler",
+        "ArrowHandler": "PlainArrowHandler",
+        "Checker": "PlainChecker",
+    },
     homes={
         "PlainChecker": "sdk.blocking.handlers",
         "PlainLocal": "sdk.blocking.handlers",
         "contextmanager": "contextlib",
         "Iterator": "collections.abc",
+        "PlainArrowHandler": "sdk.blocking.handlers",
         "PlainBatchHandler": "sdk.blocking.handlers",
         "PlainHandler": "sdk.blocking.handlers",
+        "RecordBatch": "sdk.arrow",
         "ConsumerStream": "sdk.blocking.messages",
         "Self": "typing",
         "StreamMessage": "sdk.blocking.messages",
@@ -142,15 +154,22 @@ AIO = Flavour(
     loop_module="sdk.aio.portal",
     is_async=True,
     streams={
-        "MessageStream": ("BatchStream", "batches_of"),
-        "AsyncIterator[MessageExt]": ("AsyncIterator[MessageExt]", "messages_of"),
+        "MessageStream": ("BatchStream[list[MessageExt]]", "batches_of", "stream"),
+        "AsyncIterator[MessageExt]": ("AsyncIterator[MessageExt]", "messages_of", "stream"),
+        "ArrowBatches": ("BatchStream[RecordBatch]", "batches_of", "arrow"),
     },
-    handlers={"Handler": "Handler", "BatchHandler": "BatchHandler", "Checker": "Checker"},
+    handlers={
+        "Handler": "Handler",
+        "BatchHandler": "BatchHandler",
+        "ArrowHandler": "ArrowHandler",
+        "Checker": "Checker",
+    },
     homes={
         "AsyncIterator": "collections.abc",
         "asynccontextmanager": "contextlib",
         "BatchStream": "sdk.aio.stream",
         "ConsumerStream": "sdk.aio.messages",
+        "RecordBatch": "sdk.arrow",
         "Self": "typing",
         "StreamMessage": "sdk.aio.messages",
         "batches_of": "sdk.aio.stream",
@@ -273,9 +292,9 @@ def _method(flavour: Flavour, source: Source, method: ast.FunctionDef | ast.Asyn
         return _attribute(flavour, source, method.name, (returns, _docstring(method)))
     keyword = "def"
     if returns in flavour.streams:
-        returns, helper = flavour.streams[returns]
         # Messages, too, come through `stream`, a batch at a time: a call of the loop for each would be slow.
-        body = f"return {helper}(self._loop, lambda {variable}: {variable}.stream({arguments}))"
+        returns, helper, stream = flavour.streams[returns]
+        body = f"return {helper}(self._loop, lambda {variable}: {variable}.{stream}({arguments}))"
     else:
         if method.name in source.halves:
             return _halves(flavour, source, method)

@@ -6,7 +6,7 @@ endpoint.py     one request to one server; broker_api.py, pop_api.py, namesrv_ap
 nameservers.py  which NameServer to ask; nameserver_source.py, address_server.py: where their addresses come from
 routes.py       what routes mean (pure); namespaces.py: topics and groups of several tenants (pure)
 retry.py        which failures are worth a retry (pure); waiting.py: reads that are retried until their timeout
-suspects.py     brokers that did not answer, and probes of them
+suspects.py     brokers that did not answer, and probes of them; arrow.py: types of tables and record batches
 client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
 checked.py, credentials.py, given_tls.py: checks of arguments; runtime.py: trio, forks, unexpected errors
 producer/  consumer/  admin/  testing/   Producer, the consumers, Admin and mqadmin; a cluster inside of a test process

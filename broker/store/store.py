@@ -53,11 +53,11 @@ class StoreOptions:
     directory: str
     commitlog_segment_bytes: int = 1 << 30
     consumequeue_segment_bytes: int = 300_000 * ENTRY_BYTES
-    batchqueue_segment_bytes: int = 300_000 * BATCH_ENTRY_BYTES
     index_slots: int = 5_000_000
     index_capacity: int = 20_000_000
     index_enabled: bool = True
     delay_levels: DelayLevels = DEFAULT
+    batchqueue_segment_bytes: int = 300_000 * BATCH_ENTRY_BYTES
 
 
 class MessageStore(DurableStore, Reads):

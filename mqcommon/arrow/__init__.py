@@ -6,7 +6,8 @@ records.py          where the fields of each record are
 inner.py            inner batches: one row for each of their messages
 property_pairs.py   where the properties are, with the names that are asked for
 columns.py          Arrow arrays of such positions
-given.py            what a user's table has to send, checked
+messages.py         the record batch of message objects
+given.py            what a user's table has to send, checked; texts.py: its texts as binary arrays
 encode.py           the body of a batch send
 
 This package itself needs nothing; its modules need numpy and pyarrow, the extra ``arrow``.

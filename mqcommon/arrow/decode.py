@@ -34,7 +34,7 @@ class TooMuchContent(Exception):
 
 
 def decode(
-    records: Records, broker_name: str, schema: pa.Schema, kind: "type[Columns] | None" = None
+    records: Records, broker_name: str, schema: pa.Schema, kind: "Callable[[Records, str], Columns] | None" = None
 ) -> pa.RecordBatch:
     """One row per record, with the columns of ``schema``, which ``kind`` makes. Raises `TooMuchContent`."""
     whole = records.sys_flags & WRAPPED == WRAPPED
@@ -124,7 +124,7 @@ class Columns:
         contents: list[bytes] = []
         left = CONTENT_BYTES
         for row in packed.tolist():
-            contents.append(unpacked(records, row, bodies[row].as_py()))
+            contents.append(self._unpacked(row, bodies[row].as_py()))
             left -= len(contents[-1])
             if left < 0 and len(contents) > 1:
                 raise TooMuchContent
@@ -177,6 +177,9 @@ class Columns:
         place[np.concatenate([short, long])] = np.arange(len(v6))
         return pa.concat_arrays([make(short, 8), make(long, 20)]).take(numbers(place))
 
+    def _unpacked(self, row: int, body: bytes) -> bytes:
+        return unpacked(self._records, row, body)
+
 
 _NUMBERS: Mapping[str, str] = MappingProxyType(
     {
@@ -187,9 +190,7 @@ _NUMBERS: Mapping[str, str] = MappingProxyType(
         "reconsumeTimes": "reconsume_times",
     }
 )
-_TIMES: Mapping[str, str] = MappingProxyType(
-    {"bornTimestamp": "born_timestamp", "storeTimestamp": "store_timestamp"}
-)
+_TIMES: Mapping[str, str] = MappingProxyType({"bornTimestamp": "born_timestamp", "storeTimestamp": "store_timestamp"})
 _MAKERS: Mapping[str, Callable[[Columns], pa.Array]] = MappingProxyType(
     {
         "topic": Columns.topic,

@@ -91,7 +91,7 @@ def _starts(records: Records, row: int, shown_at: int) -> Ints:
         starts = np.arange(at, end, size, dtype=np.int64)
         if (overlapping(records.data, _INT.format)[starts] == size).all():
             return starts
-    found = []
+    found: list[int] = []
     while at + OVERHEAD <= end and len(found) < count:
         found.append(at)
         (size,) = _INT.unpack_from(records.data, at)
@@ -104,25 +104,28 @@ def _starts(records: Records, row: int, shown_at: int) -> Ints:
 
 
 def _inflated(records: Records, packed: Ints) -> Records:
-    """The records in a buffer of their own, at whose end are the decompressed bodies of the rows ``packed``."""
-    view = memoryview(records.data)
-    sizes = records.heads["size"].astype(np.int64)
-    starts = np.cumsum(sizes) - sizes
-    shift = starts - records.starts
-    body_at, body_lengths = records.body_at + shift, records.body_lengths.copy()
-    parts: list[bytes | memoryview] = [
-        view[start:end] for start, end in zip(records.starts.tolist(), (records.starts + sizes).tolist(), strict=True)
-    ]
-    at, left = int(sizes.sum()), CONTENT_BYTES
+    """The records in a buffer of their own, in which the decompressed body of each of ``packed`` follows its record.
+
+    So the parts of all rows are in the order of the rows, as `columns.gather` needs them.
+    """
+    view, left = memoryview(records.data), CONTENT_BYTES
+    contents = dict.fromkeys(range(len(records)), b"")
     for row in packed.tolist():
         start = int(records.body_at[row])
         content = unpacked(records, row, bytes(view[start : start + int(records.body_lengths[row])]))
         left -= len(content)
         if left < 0 and len(records) > 1:
             raise TooMuchContent
-        parts.append(content)
-        body_at[row], body_lengths[row] = at, len(content)
-        at += len(content)
+        contents[row] = content
+    sizes = records.heads["size"].astype(np.int64)
+    lengths = np.array([len(content) for content in contents.values()], dtype=np.int64)
+    starts = np.cumsum(sizes + lengths) - sizes - lengths
+    shift = starts - records.starts
+    body_at, body_lengths = records.body_at + shift, records.body_lengths.copy()
+    body_at[packed], body_lengths[packed] = (starts + sizes)[packed], lengths[packed]
+    parts: list[bytes | memoryview] = []
+    for row, start in enumerate(records.starts.tolist()):
+        parts += view[start : start + int(sizes[row])], contents[row]
     moved = {
         "starts": starts, "body_at": body_at, "body_lengths": body_lengths, "topic_at": records.topic_at + shift,
         "properties_at": records.properties_at + shift,

@@ -67,12 +67,19 @@ class UniqueKeys:
 
     def many(self, now_ms: int, count: int) -> list[bytes]:
         """``count`` new keys, as encoded properties: ``UNIQ_KEY \\x01 key \\x02``. At most 65,536 a millisecond."""
+        head, first = self.block(now_ms, count)
+        return [b"%s%04X\x02" % (head, number & 0xFFFF) for number in range(first, first + count)]
+
+    def block(self, now_ms: int, count: int) -> tuple[bytes, int]:
+        """What ``count`` new keys have in common, as encoded properties, and the number of the first one.
+
+        Each goes on with its number (the low 16 bits, as four upper-case hex digits) and ``\\x02``.
+        """
         if now_ms >= self._month_end_ms or now_ms < self._base_ms:
             self._start_month(now_ms)
         first = self._counter + 1
         self._counter = (self._counter + count) & 0xFFFF
-        head = f"UNIQ_KEY\x01{self._prefix}{now_ms - self._base_ms:08X}".encode()
-        return [b"%s%04X\x02" % (head, number & 0xFFFF) for number in range(first, first + count)]
+        return f"UNIQ_KEY\x01{self._prefix}{now_ms - self._base_ms:08X}".encode(), first
 
     def _start_month(self, now_ms: int) -> None:
         start = datetime.fromtimestamp(now_ms / 1000, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)

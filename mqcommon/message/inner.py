@@ -7,7 +7,8 @@ A record with INNER_BATCH alone is one message, as RocketMQ's clients see it.
 Neighbours: message.py (message objects), mqcommon/arrow/inner.py (columns).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from mqcommon.errors import ProtocolError
 from mqcommon.message.batch import OVERHEAD, decode_batch
@@ -75,24 +76,38 @@ def inner_records(record: Record) -> list[Record]:
     ]  # fmt: skip
 
 
-def each_message(data: bytes, starts: Sequence[int], first_offset: int = 0) -> Iterator[tuple[int, Record | None]]:
-    """(start, None) for each plain record; (start, record of the message) for each message of an inner batch.
+class Received(Protocol):
+    """A `MessageExt`, which is made for the record that begins at some byte."""
 
-    Messages of inner batches before ``first_offset`` are left out: a pull from the middle of a batch brings the whole.
-    Raises ProtocolError when a batch is damaged.
+    _record: Record | None
+
+
+T = TypeVar("T", bound=Received)
+
+
+def unwrapped(data: bytes, starts: Sequence[int], make: Callable[[int], T], first_offset: int = 0) -> list[T]:
+    """The messages of records at ``starts``, of which some are inner batches.
+
+    ``make`` gives a message object for the record that begins there. Messages of batches before ``first_offset`` are
+    left out: a pull from the middle of a batch brings the whole. Raises ProtocolError when a batch is damaged.
     """
+    found: list[T] = []
     left = CONTENT_BYTES
     for at in starts:
         if data[at + _PLACE] & WRAPPED != WRAPPED:
-            yield at, None
+            found.append(make(at))
             continue
-        record = decode_record(data, at)
+        batch = decode_record(data, at)
         try:
-            messages = inner_records(record)
+            records = inner_records(batch)
         except ProtocolError as error:
-            raise ProtocolError(f"the inner batch at queue offset {record.queue_offset} is damaged: {error}") from None
-        if record.sys_flag & COMPRESSED:
-            left -= sum([message.size for message in messages])
+            raise ProtocolError(f"the inner batch at queue offset {batch.queue_offset} is damaged: {error}") from None
+        if batch.sys_flag & COMPRESSED:
+            left -= sum([record.size for record in records])
             if left < 0:
                 raise ProtocolError(f"the inner batches of one answer hold more than {CONTENT_BYTES} bytes")
-        yield from [(at, message) for message in messages if message.queue_offset >= first_offset]
+        for record in records[max(first_offset - batch.queue_offset, 0) :]:
+            message = make(at)
+            message._record = record
+            found.append(message)
+    return found

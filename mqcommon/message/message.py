@@ -1,9 +1,9 @@
 """Messages as users see them: `Message` to send, `MessageExt` as received."""
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from itertools import accumulate
 
 from mqcommon.addresses import format_address
 from mqcommon.arguments import INT_MAX, INT_MIN, check_bytes, check_int, check_text, shown, wrong_type
@@ -12,7 +12,7 @@ from mqcommon.message.columns import record_starts
 from mqcommon.message.compression import decompressed
 from mqcommon.message.flags import COMPRESSED, HOSTS_V6, WRAPPED
 from mqcommon.message.ids import decode_host, offset_msg_id
-from mqcommon.message.inner import each_message, may_hold_batches
+from mqcommon.message.inner import may_hold_batches, unwrapped
 from mqcommon.message.layout import CRC_MASK, HEAD_V4
 from mqcommon.message.properties import (
     DELAY,
@@ -38,7 +38,6 @@ _ARGUMENTS = {KEYS: "keys", TAGS: "tags", SHARDING_KEY: "sharding_key"}
 # The byte of sysFlag that has its low bits.
 _SYS_FLAG_END = HEAD_V4.places("sys_flag")[-1]
 _UNUSUAL = COMPRESSED | HOSTS_V6
-T = TypeVar("T", bound="MessageExt")
 
 
 class Message:
@@ -369,6 +368,19 @@ def packed_in(messages: Iterable[MessageExt]) -> list[MessageExt]:
     return [message for message in messages if message._data[message._at + _SYS_FLAG_END] & COMPRESSED]
 
 
+def records_of(messages: Sequence[MessageExt]) -> tuple[bytes, list[int], list[int]]:
+    """The bytes with the records of ``messages``, where each begins, and the numbers of those that may say otherwise.
+
+    The latter may show another topic or count of failures than their records: see `show_topic` and `count_failure`.
+    """
+    changed = [number for number, message in enumerate(messages) if message._record is not None]
+    data = messages[0]._data
+    if all([message._data is data for message in messages]):
+        return data, [message._at for message in messages], changed
+    records = [message._data[message._at : message._at + message.store_size] for message in messages]
+    return b"".join(records), [0, *accumulate(map(len, records[:-1]))], changed
+
+
 def decode_messages(data: bytes, broker_name: str = "", first_offset: int = 0) -> list[MessageExt]:
     """The messages of a pull's body. Raises ProtocolError when it does not consist of whole records.
 
@@ -378,16 +390,3 @@ def decode_messages(data: bytes, broker_name: str = "", first_offset: int = 0) -
     if may_hold_batches(data, starts):
         return unwrapped(data, starts, lambda at: MessageExt(data, at, broker_name), first_offset)
     return [MessageExt(data, at, broker_name) for at in starts]
-
-
-def unwrapped(data: bytes, starts: Sequence[int], make: Callable[[int], T], first_offset: int = 0) -> list[T]:
-    """As `decode_messages`, for records at ``starts`` of which some are inner batches.
-
-    ``make`` gives a message object for the record that begins there.
-    """
-    found = []
-    for at, record in each_message(data, starts, first_offset):
-        message = make(at)
-        message._record = record
-        found.append(message)
-    return found

@@ -11,6 +11,7 @@ from sdk.aio.handlers import elsewhere
 from sdk.aio.messages import ConsumerStream, StreamMessage
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName
 from sdk.consumer.allocate import Strategy
+from sdk.consumer.arrow_handler import ArrowHandler
 from sdk.consumer.expression import Expression, Subscriptions
 from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
 from sdk.consumer.push import (
@@ -50,6 +51,8 @@ class PushConsumer(Facade[TrioPushConsumer]):
         subscriptions: Subscriptions,
         handler: Handler | None = None,
         batch_handler: BatchHandler | None = None,
+        arrow_handler: ArrowHandler | None = None,
+        arrow_columns: Sequence[str] | None = None,
         batch_size: Count = 32,
         concurrency: Count = 20,
         orderly: bool = False,
@@ -80,6 +83,7 @@ class PushConsumer(Facade[TrioPushConsumer]):
     ) -> None:
         handler_elsewhere = elsewhere(handler)
         batch_handler_elsewhere = elsewhere(batch_handler)
+        arrow_handler_elsewhere = elsewhere(arrow_handler)
         super().__init__(
             loop_of(
                 nameserver,
@@ -89,6 +93,8 @@ class PushConsumer(Facade[TrioPushConsumer]):
                     subscriptions=subscriptions,
                     handler=handler_elsewhere,
                     batch_handler=batch_handler_elsewhere,
+                    arrow_handler=arrow_handler_elsewhere,
+                    arrow_columns=arrow_columns,
                     batch_size=batch_size,
                     concurrency=concurrency,
                     orderly=orderly,
@@ -120,6 +126,7 @@ class PushConsumer(Facade[TrioPushConsumer]):
             ),
             handler_elsewhere,
             batch_handler_elsewhere,
+            arrow_handler_elsewhere,
         )
         self._stream = ConsumerStream(self._loop)
         self.group = group

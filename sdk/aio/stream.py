@@ -2,23 +2,24 @@
 
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from mqcommon.message.message import MessageExt
 from sdk.aio.portal import Portal
-from sdk.consumer.stream import MessageStream
+from sdk.consumer.stream import QueueStream
 
+B = TypeVar("B")
 C = TypeVar("C")
 
 
-class BatchStream:
-    """``async for batch in stream``: the lists of messages of a `MessageStream`, which says what ends it.
+class BatchStream(Generic[B]):
+    """``async for batch in stream``: the batches of a `MessageStream`, which says what ends it, or record batches.
 
     ``next_offset`` follows the last batch that was returned: it is the offset to commit, and to start again from. Close
     it, or use it in ``async with``, when you leave the loop before its end.
     """
 
-    def __init__(self, portal: Portal[C], stream: MessageStream) -> None:
+    def __init__(self, portal: Portal[C], stream: QueueStream[B]) -> None:
         self._portal = portal
         self._stream = stream
         self._closed = False
@@ -27,10 +28,10 @@ class BatchStream:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> list[MessageExt]:
+    async def __anext__(self) -> B:
         stream = self._stream
 
-        async def next_batch(_: object) -> tuple[list[MessageExt] | None, int]:
+        async def next_batch(_: object) -> tuple[B | None, int]:
             return await anext(stream, None), stream.next_offset
 
         if self._closed:
@@ -54,12 +55,14 @@ class BatchStream:
         self.close()
 
 
-def batches_of(portal: Portal[C], stream_of: Callable[[C], MessageStream]) -> BatchStream:
+def batches_of(portal: Portal[C], stream_of: Callable[[C], QueueStream[B]]) -> BatchStream[B]:
     """Start a stream."""
     return BatchStream(portal, portal.call_sync(stream_of))
 
 
-async def messages_of(portal: Portal[C], stream_of: Callable[[C], MessageStream]) -> AsyncIterator[MessageExt]:
+async def messages_of(
+    portal: Portal[C], stream_of: Callable[[C], QueueStream[list[MessageExt]]]
+) -> AsyncIterator[MessageExt]:
     """The messages of a stream, one by one."""
     client = portal.opened()
     async with batches_of(portal, stream_of) as batches:

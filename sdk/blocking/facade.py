@@ -8,10 +8,11 @@ from typing import Generic, Self, TypeVar, cast
 from mqcommon.message.message import MessageExt
 from sdk.blocking.handlers import ThreadHandlers
 from sdk.blocking.loop import ClientLoop
-from sdk.consumer.stream import MessageStream
+from sdk.consumer.stream import QueueStream
 from sdk.loop_thread import OpenClient
 from sdk.shared import Client
 
+B = TypeVar("B")
 C = TypeVar("C")
 N = TypeVar("N")
 
@@ -61,17 +62,17 @@ def loop_of(
     return ClientLoop(make_guest, host)
 
 
-def batches_of(loop: ClientLoop[C], stream_of: Callable[[C], MessageStream]) -> Iterator[list[MessageExt]]:
+def batches_of(loop: ClientLoop[C], stream_of: Callable[[C], QueueStream[B]]) -> Iterator[B]:
     """Start a stream and iterate over its batches."""
     client = loop.opened()
 
-    async def start(it: C) -> MessageStream:
+    async def start(it: C) -> QueueStream[B]:
         return stream_of(it)
 
     return _batches(client, client.call(start))
 
 
-def messages_of(loop: ClientLoop[C], stream_of: Callable[[C], MessageStream]) -> Iterator[MessageExt]:
+def messages_of(loop: ClientLoop[C], stream_of: Callable[[C], QueueStream[list[MessageExt]]]) -> Iterator[MessageExt]:
     """Start a stream and iterate over its messages."""
     return _messages(loop.opened(), batches_of(loop, stream_of))
 
@@ -85,7 +86,7 @@ def _messages(client: OpenClient[C], found: Iterator[list[MessageExt]]) -> Itera
             yield message
 
 
-def _batches(client: OpenClient[C], stream: MessageStream) -> Iterator[list[MessageExt]]:
+def _batches(client: OpenClient[C], stream: QueueStream[B]) -> Iterator[B]:
     """The batches of ``stream``. It belongs to the loop in which it was started, also after a fork."""
     try:
         while (batch := client.call(lambda _: anext(stream, None))) is not None:

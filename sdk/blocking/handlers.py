@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mqcommon.message.message import Message, MessageExt
+from sdk.arrow import RecordBatch
 from sdk.consumer.elsewhere import HandlersElsewhere, Job
 from sdk.consumer.outcome import Result
 from sdk.producer.transaction import TransactionState
@@ -16,6 +17,7 @@ PlainHandler = Callable[[MessageExt], Result]
 PlainChecker = Callable[[MessageExt], TransactionState]
 PlainLocal = Callable[[Message], TransactionState]
 PlainBatchHandler = Callable[[list[MessageExt]], Result]
+PlainArrowHandler = Callable[[RecordBatch], Result]
 # When the consumer has closed, its threads have nothing left to do; one that hangs in a handler is left behind.
 JOIN_S = 1.0
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from mqcommon.clock import Clock
 from mqcommon.message.message import Message, MessageExt
 from mqcommon.message.queue import MessageQueue
+from sdk.arrow import ArrowData
 from sdk.blocking.client import Client
 from sdk.blocking.facade import Facade, loop_of
 from sdk.checked import Milliseconds, TopicName
@@ -163,3 +164,31 @@ class Producer(Facade[AsyncProducer]):
         Raises SendFailed when it could not be delivered: the client may have gone, or does not wait any longer.
         """
         self._loop.call(lambda producer: producer.reply_to(request, body))
+
+    # --- tables
+
+    def send_arrow(
+        self,
+        topic: TopicName,
+        data: ArrowData,
+        *,
+        body: str = "body",
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: str | None = None,
+        flag: str | None = None,
+        queue: MessageQueue | None = None,
+    ) -> BulkResult:
+        """Store a message for each row of ``data``; returns when all are acknowledged.
+
+        ``data`` is a pyarrow RecordBatch or Table, or what can be one, as a DataFrame of polars or pandas. The other
+        arguments name its columns: bytes or text; text; text or lists of text; maps of text; integers. Nulls are left
+        out, and so are properties with RocketMQ's own names; a body must not be null. All rows are checked before one
+        is sent: InvalidArgument names row and column. Otherwise this is `send_many`; with ``queue`` all messages go to
+        that queue, in their order. It needs the extra ``arrow``.
+        """
+        return self._loop.call(
+            lambda producer: producer.send_arrow(
+                topic, data, body=body, tags=tags, keys=keys, properties=properties, flag=flag, queue=queue
+            )
+        )

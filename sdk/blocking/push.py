@@ -7,7 +7,7 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk.blocking.client import Client
 from sdk.blocking.facade import Facade, loop_of
-from sdk.blocking.handlers import PlainBatchHandler, PlainHandler, elsewhere
+from sdk.blocking.handlers import PlainArrowHandler, PlainBatchHandler, PlainHandler, elsewhere
 from sdk.blocking.messages import ConsumerStream, StreamMessage
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName
 from sdk.consumer.allocate import Strategy
@@ -50,6 +50,8 @@ class PushConsumer(Facade[AsyncPushConsumer]):
         subscriptions: Subscriptions,
         handler: PlainHandler | None = None,
         batch_handler: PlainBatchHandler | None = None,
+        arrow_handler: PlainArrowHandler | None = None,
+        arrow_columns: Sequence[str] | None = None,
         batch_size: Count = 32,
         concurrency: Count = 20,
         orderly: bool = False,
@@ -80,6 +82,7 @@ class PushConsumer(Facade[AsyncPushConsumer]):
     ) -> None:
         handler_elsewhere = elsewhere(handler)
         batch_handler_elsewhere = elsewhere(batch_handler)
+        arrow_handler_elsewhere = elsewhere(arrow_handler)
         super().__init__(
             loop_of(
                 nameserver,
@@ -89,6 +92,8 @@ class PushConsumer(Facade[AsyncPushConsumer]):
                     subscriptions=subscriptions,
                     handler=handler_elsewhere,
                     batch_handler=batch_handler_elsewhere,
+                    arrow_handler=arrow_handler_elsewhere,
+                    arrow_columns=arrow_columns,
                     batch_size=batch_size,
                     concurrency=concurrency,
                     orderly=orderly,
@@ -120,6 +125,7 @@ class PushConsumer(Facade[AsyncPushConsumer]):
             ),
             handler_elsewhere,
             batch_handler_elsewhere,
+            arrow_handler_elsewhere,
         )
         self._stream = ConsumerStream(self._loop)
         self.group = group

@@ -3,13 +3,13 @@
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
 from mqcommon.backoff import Backoff
 from mqcommon.errors import SkylarkError
-from sdk.consumer.result import PullResult, PullStatus
+from sdk.consumer.result import PullStatus
 from sdk.retry import is_transient
 
 logger = logging.getLogger(__name__)
@@ -21,9 +21,20 @@ REFUSED_S = 3.0
 # A reader that is refused again and again says so once in this many times, that is once a minute.
 REFUSALS_A_LINE = 20
 
-PullAt = Callable[[int], Awaitable[PullResult]]
 GivesUp = Callable[[SkylarkError], bool]
 T = TypeVar("T")
+
+
+class Pulled(Protocol):
+    """How a pull ended; it has the messages in one form or another."""
+
+    @property
+    def status(self) -> PullStatus: ...
+    @property
+    def next_offset(self) -> int: ...
+
+
+P = TypeVar("P", bound=Pulled)
 
 
 def gives_up_when_refused(error: SkylarkError) -> bool:
@@ -55,7 +66,9 @@ async def patiently(ask: Callable[[], Awaitable[T]], backoff: Backoff, what: str
     return result
 
 
-async def pull_patiently(pull: PullAt, offset: int, backoff: Backoff, what: str, gives_up: GivesUp) -> PullResult:
+async def pull_patiently(
+    pull: Callable[[int], Awaitable[P]], offset: int, backoff: Backoff, what: str, gives_up: GivesUp
+) -> P:
     """The result of a pull at ``offset``, as `patiently` gets it.
 
     An answer without progress takes at least IDLE_S, so that a loop of pulls never spins.

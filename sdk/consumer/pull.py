@@ -19,6 +19,7 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk import broker_api
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, check_queue, checked_methods
+from sdk.consumer.arrow import ArrowPulling, ArrowReader
 from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS, AssignedQueues
 from sdk.consumer.beginning import Beginning, first_offset
 from sdk.consumer.commits import Commits
@@ -50,7 +51,7 @@ POLL_TIMEOUT_MS = 5_000
 
 
 @checked_methods
-class PullConsumer:
+class PullConsumer(ArrowPulling):
     """``async with PullConsumer("127.0.0.1:9876", group="g") as consumer: ...``
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Offsets are
@@ -94,6 +95,7 @@ class PullConsumer:
         self._commits = Commits(client, self._replicas, wire_group)
         self._offsets = offsets = GroupOffsets(self._replicas, self._commits, wire_group)
         self._reader = Reader(client, self._replicas, wire_group)
+        self._arrow = ArrowReader(client, self._reader, self._listen_to)
         self._assigned = AssignedQueues(
             client, self._reader, lambda mq: first_offset(mq, beginning, offsets, self._replicas), self._commit
         )

@@ -14,6 +14,7 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName, check_topic_name, checked_methods
 from sdk.consumer.allocate import Strategy
+from sdk.consumer.arrow_handler import ArrowHandler, batch_handler_of
 from sdk.consumer.expression import Expression, Sql, Subscriptions
 from sdk.consumer.machinery import Machinery
 from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
@@ -56,6 +57,8 @@ class PushConsumer:
         subscriptions: Subscriptions,
         handler: Handler | None = None,
         batch_handler: BatchHandler | None = None,
+        arrow_handler: ArrowHandler | None = None,
+        arrow_columns: Sequence[str] | None = None,
         batch_size: Count = 32,
         concurrency: Count = 20,
         orderly: bool = False,
@@ -90,7 +93,7 @@ class PushConsumer:
         self._settings = Settings(
             group=names.group(group),
             handler=handler,
-            batch_handler=batch_handler,
+            batch_handler=batch_handler_of(batch_handler, arrow_handler, arrow_columns),
             batch_size=batch_size,
             concurrency=concurrency,
             orderly=orderly,
@@ -107,9 +110,7 @@ class PushConsumer:
             max_cached_bytes=max_cached_bytes,
             pull_count=pull_count,
             pull_bytes=pull_bytes,
-            wait_ms=wait_ms,
-            commit_interval_ms=commit_interval_ms,
-            stop_timeout_ms=stop_timeout_ms,
+            wait_ms=wait_ms, commit_interval_ms=commit_interval_ms, stop_timeout_ms=stop_timeout_ms,
             instance_name=instance_name, local_offsets_dir=local_offsets_dir,
             trace=trace, trace_topic=trace_topic,
         )  # fmt: skip

@@ -49,7 +49,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.handler is not None and self.batch_handler is not None:
-            raise InvalidArgument("give a handler or a batch_handler, not both")
+            raise InvalidArgument("give a handler, or a batch_handler or arrow_handler, not both")
         if self.orderly and self.is_stream:
             raise InvalidArgument("orderly consumption needs a handler: a stream hands out messages side by side")
         if self.orderly and self.broadcast:

@@ -160,8 +160,8 @@ class SimpleConsumer:
         """Acknowledge messages: they are not delivered to the group again.
 
         When this returns, that is as safe as a sent message is when its `send` returns. One that is acknowledged too
-        late is delivered again nevertheless. Calls of several tasks share requests. A batch that the broker handed out as
-        a whole is acknowledged with the last of its messages.
+        late is delivered again nevertheless. Calls of several tasks share requests. A batch that the broker handed out
+        as a whole is acknowledged with the last of its messages.
         """
         nursery = self._client.nursery
         listed = _checked(messages)

@@ -6,7 +6,7 @@ At most one batch is ready while the caller works on another.
 
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import Generic, Protocol, Self, TypeVar, cast
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -14,38 +14,38 @@ from trio.lowlevel import enable_ki_protection
 from mqcommon.backoff import Backoff
 from mqcommon.errors import SkylarkError
 from mqcommon.message.message import MessageExt
-from sdk.consumer.patience import PullAt, gives_up_when_refused, patiently, pull_patiently
+from sdk.consumer.patience import Pulled, gives_up_when_refused, patiently, pull_patiently
 
 FindStart = Callable[[], Awaitable[int]]
+B = TypeVar("B")
+B_co = TypeVar("B_co", covariant=True)
 
 
-class _Ahead:
+class Found(Pulled, Protocol[B_co]):
+    """A pull whose messages are a batch of this type; one without messages is false."""
+
+    @property
+    def messages(self) -> B_co: ...
+
+
+class _Ahead(Generic[B]):
     """The next batch, or the error instead of it."""
 
     __slots__ = ("done", "error", "messages", "next_offset")
 
     def __init__(self, next_offset: int) -> None:
         self.done = trio.Event()
-        self.messages: list[MessageExt] = []
+        self.messages: B | None = None
         self.next_offset = next_offset
         self.error: Exception | None = SkylarkError("the consumer was closed")
 
 
-class MessageStream:
-    """``async for batch in stream``: lists of messages from ``start`` up to, not including, ``end``.
-
-    Without ``end`` it waits forever, for new messages and for brokers and NameServers that are down. It ends with
-    cancellation, `close`, or a permanent error: the topic or the queue was deleted, or reading is not permitted. With
-    ``end``, servers that stay down longer than a pull's timeout also cause an error. An error is raised once; iterating
-    again resumes at the same offset. An offset that the queue does not have is no error: the stream goes on at the
-    nearest one that exists.
-
-    ``next_offset`` follows the last batch that was returned: it is the offset to commit, and to start again from.
-    """
+class QueueStream(Generic[B]):
+    """What streams of one queue have in common, whatever their batches are: see `MessageStream`."""
 
     def __init__(
         self,
-        pull: PullAt,
+        pull: Callable[[int], Awaitable[Found[B]]],
         nursery: trio.Nursery,
         start: int | FindStart,
         end: int | None,
@@ -61,13 +61,13 @@ class MessageStream:
         self._on_ready = on_ready
         self._closed = False
         self._scope = trio.CancelScope()
-        self._ahead: _Ahead | None = None
+        self._ahead: _Ahead[B] | None = None
         self.next_offset = start if isinstance(start, int) else 0
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> list[MessageExt]:
+    async def __anext__(self) -> B:
         if self._closed or self._at_end(self.next_offset):
             raise StopAsyncIteration
         ahead = self.look_ahead()
@@ -77,11 +77,6 @@ class MessageStream:
             raise StopAsyncIteration
         return batch
 
-    def poll(self) -> list[MessageExt]:
-        """The next batch if it is there, else an empty list; the pull goes on. Raises its error, once."""
-        ahead = self.look_ahead()
-        return self._take(ahead) if ahead.done.is_set() else []
-
     @property
     def position(self) -> int | None:
         """The offset of the next message, after those that do not match; None until ``start`` has been found."""
@@ -90,7 +85,7 @@ class MessageStream:
         ahead = self._ahead
         return self.next_offset if ahead is None or ahead.messages else ahead.next_offset
 
-    def _take(self, ahead: _Ahead) -> list[MessageExt]:
+    def _take(self, ahead: _Ahead[B]) -> B:
         """The batch, after the next pull was started."""
         self._ahead = None
         if ahead.error is not None:
@@ -98,7 +93,7 @@ class MessageStream:
         self.next_offset = ahead.next_offset
         if not self._at_end(self.next_offset):
             self.look_ahead()
-        return ahead.messages
+        return cast(B, ahead.messages)
 
     def close(self) -> None:
         """Cancel the pull in progress; iteration ends."""
@@ -116,7 +111,7 @@ class MessageStream:
     def _at_end(self, offset: int) -> bool:
         return self._end is not None and offset >= self._end
 
-    def look_ahead(self) -> _Ahead:
+    def look_ahead(self) -> _Ahead[B]:
         """Start to fetch the next batch, unless that has been done."""
         ahead = self._ahead
         if ahead is None:
@@ -125,7 +120,7 @@ class MessageStream:
         return ahead
 
     @enable_ki_protection
-    async def _fill(self, ahead: _Ahead) -> None:
+    async def _fill(self, ahead: _Ahead[B]) -> None:
         """Pull until there is a batch or the end is reached."""
         try:
             with trio.CancelScope() as self._scope:
@@ -142,14 +137,18 @@ class MessageStream:
             ahead.done.set()
             self._on_ready()
 
-    async def _pull_batch(self, ahead: _Ahead) -> None:
+    async def _pull_batch(self, ahead: _Ahead[B]) -> None:
         while not ahead.messages and not self._at_end(ahead.next_offset):
             result = await pull_patiently(self._pull, ahead.next_offset, self._backoff, "the stream", self._gives_up)
             ahead.next_offset = result.next_offset
             ahead.messages = result.messages
             if self._end is not None and result.next_offset > self._end:
-                ahead.messages = [message for message in result.messages if message.queue_offset < self._end]
+                ahead.messages = self._before(result.messages, self._end)
                 ahead.next_offset = self._end
+
+    def _before(self, messages: B, end: int) -> B:
+        """Those before offset ``end``; for pulls that may return later ones."""
+        return messages
 
     async def _patiently(self, find_start: FindStart) -> int:
         return await patiently(find_start, self._backoff, "the stream", "its first offset", self._gives_up)
@@ -157,3 +156,24 @@ class MessageStream:
     def _gives_up(self, error: SkylarkError) -> bool:
         """Without an ``end`` transient errors are retried until a server answers."""
         return self._end is not None or gives_up_when_refused(error)
+
+
+class MessageStream(QueueStream[list[MessageExt]]):
+    """``async for batch in stream``: lists of messages from ``start`` up to, not including, ``end``.
+
+    Without ``end`` it waits forever, for new messages and for brokers and NameServers that are down. It ends with
+    cancellation, `close`, or a permanent error: the topic or the queue was deleted, or reading is not permitted. With
+    ``end``, servers that stay down longer than a pull's timeout also cause an error. An error is raised once; iterating
+    again resumes at the same offset. An offset that the queue does not have is no error: the stream goes on at the
+    nearest one that exists.
+
+    ``next_offset`` follows the last batch that was returned: it is the offset to commit, and to start again from.
+    """
+
+    def poll(self) -> list[MessageExt]:
+        """The next batch if it is there, else an empty list; the pull goes on. Raises its error, once."""
+        ahead = self.look_ahead()
+        return self._take(ahead) if ahead.done.is_set() else []
+
+    def _before(self, messages: list[MessageExt], end: int) -> list[MessageExt]:
+        return [message for message in messages if message.queue_offset < end]

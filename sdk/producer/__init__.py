@@ -4,7 +4,7 @@ producer.py  Producer: what users call
 lane.py      the queue of sends to one topic (or queue): sends that wait are batched into one request
 pending.py   one waiting send; alarm.py: a call at the earliest of several times
 brokers.py   the state of brokers: refreshes routes and probes suspects after failures
-bulk.py      checks and batches for `Producer.send_many`
+bulk.py      checks and batches for `Producer.send_many`; arrow.py: of tables; batches.py: sends both
 pick.py      the choice of the next broker and queue (pure)
 faults.py    brokers to avoid for some time (pure)
 wire.py      send requests and their answers

@@ -286,7 +286,13 @@ class Lane:
             raise
 
     def _answered(
-        self, addr: str, queue: MessageQueue, sends: list[PendingSend], rows: list[Row], answer: Command, took_ms: float
+        self,
+        addr: str,
+        queue: MessageQueue,
+        sends: list[PendingSend],
+        rows: Sequence[Row],
+        answer: Command,
+        took_ms: float,
     ) -> None:
         status = STATUS_OF.get(answer.code)
         if status is None:

@@ -1,7 +1,7 @@
 """A send that waits for its result, and the interface of a lane's producer."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import trio
@@ -31,7 +31,7 @@ class PendingSend:
 
     __slots__ = ("alone", "deadline", "error", "failed", "message", "result", "rows", "task")
 
-    def __init__(self, message: Message | None, rows: list[Row] | None, timeout_s: float, task: Any) -> None:
+    def __init__(self, message: Message | None, rows: Sequence[Row] | None, timeout_s: float, task: Any) -> None:
         self.message = message
         self.rows = rows
         # In seconds from now; the lane turns it into a point in time when it takes the send in.
@@ -116,7 +116,7 @@ def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
             reschedule(task, send)  # type: ignore[arg-type]  # all that trio does with it is unwrap()
 
 
-def rows_of(sends: list[PendingSend], new_keys: Callable[[int], list[bytes]]) -> list[Row]:
+def rows_of(sends: list[PendingSend], new_keys: Callable[[int], list[bytes]]) -> Sequence[Row]:
     """The rows of the sends. A retried message keeps its unique key: see `keep_rows`."""
     if sends[0].message is None:
         return sends[0].rows or []
@@ -128,7 +128,7 @@ def rows_of(sends: list[PendingSend], new_keys: Callable[[int], list[bytes]]) ->
     return [send.rows[0] if send.rows else next(rest) for send in sends]
 
 
-def keep_rows(sends: list[PendingSend], rows: list[Row]) -> None:
+def keep_rows(sends: list[PendingSend], rows: Sequence[Row]) -> None:
     """Keep the rows for the next try, so that a message is retried with the same unique key."""
     if sends[0].message is not None:
         for send, row in zip(sends, rows, strict=True):

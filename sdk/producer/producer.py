@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Self
 
 import trio
-from trio.lowlevel import enable_ki_protection
 
 from mqcommon.arguments import INT_MAX, check_flag, check_int, check_milliseconds, wrong_type
 from mqcommon.backoff import Backoff
@@ -28,15 +27,17 @@ from sdk.given_tls import GivenTls
 from sdk.identity import local_ip
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import check_namespace
+from sdk.producer.arrow import ArrowSending, ArrowSends, Cut
+from sdk.producer.batches import send_batches
 from sdk.producer.brokers import Brokers
 from sdk.producer.bulk import check, cut, make_message_rows
 from sdk.producer.checking import Checking
-from sdk.producer.lane import SLOTS_PER_BROKER, Lane
+from sdk.producer.lane import Lane
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL, PackedMessage, Packing
 from sdk.producer.pending import PendingSend
 from sdk.producer.pick import Turns, queue_of_key
 from sdk.producer.requests import Asking, RequestReply
-from sdk.producer.result import BulkResult, SendResult, StoredBatch
+from sdk.producer.result import BulkResult, SendResult
 from sdk.producer.routing import SendRoutes, no_writable
 from sdk.producer.timed import recalling, timed, timed_lane
 from sdk.producer.wire import send_request
@@ -56,7 +57,7 @@ CHECKED_AT_ONCE = 10_000
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 
-class Producer(RequestReply):
+class Producer(RequestReply, ArrowSending):
     """``async with Producer("127.0.0.1:9876") as producer: ...``
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Topics and the
@@ -126,6 +127,7 @@ class Producer(RequestReply):
         self.checking: Checking | None = None
         self.brokers = Brokers(self._client, self._wake_lanes)
         self._asking = Asking(self, self._client, max_message_bytes)
+        self._tables = ArrowSends(self, max_message_bytes)
         # The number of retries of all sends so far.
         self.retried = 0
         self.traces = traces_of(self._client, group, trace, trace_topic)
@@ -223,30 +225,8 @@ class Producer(RequestReply):
             for start in range(0, len(messages), CHECKED_AT_ONCE):
                 check(topic, messages[start : start + CHECKED_AT_ONCE], self._max_message_bytes, start)
                 await trio.lowlevel.checkpoint()
-        lane = self._lanes.get(topic) or await self._lane(Message(topic), None, None, self._timeout_s)
-        route = self.route_of(self._names.topic(topic))
-        queues = len(route.writable) if route else 1
-        batches = enumerate(cut(topic, messages, queues, self._max_message_bytes, self._unique_keys, self._clock))
-        results: dict[int, StoredBatch] = {}
-        failures: list[Exception] = []
-
-        @enable_ki_protection
-        async def work(scope: trio.CancelScope) -> None:
-            try:
-                for number, rows in batches:
-                    send = PendingSend(None, rows, self._timeout_s, trio.lowlevel.current_task())
-                    lane.add(send)
-                    results[number] = await trio.lowlevel.wait_task_rescheduled(send.abort)
-            except Exception as error:
-                failures.append(error)
-                scope.cancel()
-
-        async with trio.open_nursery() as nursery:
-            for _ in range((SLOTS_PER_BROKER + 1) * max(len(route.writable_at) if route else 1, 1)):
-                nursery.start_soon(work, nursery.cancel_scope)
-        if failures:
-            raise failures[0]
-        return BulkResult([results[number] for number in sorted(results)])
+        most, keys, clock = self._max_message_bytes, self._unique_keys, self._clock
+        return await self.send_batches(topic, None, lambda queues: cut(topic, messages, queues, most, keys, clock))
 
     @checked
     async def send_oneway(self, message: Message) -> None:
@@ -325,6 +305,20 @@ class Producer(RequestReply):
 
     def route_of(self, topic: str) -> TopicRoute | None:
         return self._routes.get(topic)
+
+    # --- used by bulk sends
+
+    def key_block(self, count: int) -> tuple[bytes, int]:
+        """See `UniqueKeys.block`."""
+        return self._unique_keys.block(self._clock.now_ms(), count)
+
+    async def send_batches(self, topic: str, queue: MessageQueue | None, cut_for: Cut) -> BulkResult:
+        """Send the batches that ``cut_for`` makes for so many queues, to the topic's queues in turn or to ``queue``."""
+        self._client.check_open()
+        lane = self._lanes.get(topic) if queue is None else None
+        lane = lane or await self._lane(Message(topic), queue, None, self._timeout_s)
+        route = self.route_of(self._names.topic(topic))
+        return await send_batches(lane, cut_for(len(route.writable) if route else 1), route, self._timeout_s)
 
     # --- internals
 

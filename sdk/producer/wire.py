@@ -1,10 +1,12 @@
 """Encodes send requests and decodes their answers."""
 
 import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from mqcommon.errors import ProtocolError
-from mqcommon.message.batch import decode_offsets, encode_batch
+from mqcommon.message.batch import decode_batch, decode_offsets, encode_batch
 from mqcommon.message.ids import split_offset_msg_id
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.codes import RequestCode
@@ -16,16 +18,60 @@ DEFAULT_TOPIC = "TBW102"
 Row = tuple[int, bytes, bytes]
 
 
+class EncodedRows(Sequence[Row]):
+    """Rows that are encoded already, as the body of a batch send; a row is decoded when somebody asks for it.
+
+    Their unique keys are ``key_head`` and a number from ``first_key`` on, as `UniqueKeys.block` makes them.
+    """
+
+    __slots__ = ("_count", "_first_key", "_key_head", "body")
+
+    def __init__(self, body: bytes, count: int, key_head: bytes, first_key: int) -> None:
+        #: None when they are stored: a result needs their unique keys only.
+        self.body: bytes | None = body
+        self._count = count
+        self._key_head = key_head
+        self._first_key = first_key
+
+    def drop_bodies(self) -> None:
+        """They are stored: keep the unique keys only."""
+        self.body = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Row]:
+        if self.body is not None:
+            return iter(decode_batch(self.body)[0])
+        return map(self._key_alone, range(self._count))
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        if self.body is None and isinstance(index, int):
+            return self._key_alone(range(self._count)[index])
+        return list(self)[index]
+
+    def _key_alone(self, number: int) -> Row:
+        return 0, b"", b"%s%04X\x02" % (self._key_head, self._first_key + number & 0xFFFF)
+
+
 def unique_key(row: Row) -> str:
     """The unique key in a row's properties; it is the last property of its name."""
     properties = row[2]
     return properties[properties.rindex(b"UNIQ_KEY\x01") + 9 : -1].decode()
 
 
-def send_request(group: str, queue: MessageQueue, rows: list[Row], born_timestamp: int, sys_flag: int = 0) -> Command:
+def send_request(
+    group: str, queue: MessageQueue, rows: Sequence[Row], born_timestamp: int, sys_flag: int = 0
+) -> Command:
     """The request to store (flag, body, encoded properties) rows in one queue, as a batch if there are several."""
-    flag, body, properties = rows[0]
     batch = len(rows) > 1
+    flag, body, properties = (0, _batch_body(rows), b"") if batch else rows[0]
     return Command(
         RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2,
         {
@@ -36,15 +82,20 @@ def send_request(group: str, queue: MessageQueue, rows: list[Row], born_timestam
             "e": queue.queue_id,
             "f": sys_flag,
             "g": born_timestamp,
-            "h": 0 if batch else flag,
-            "i": "" if batch else properties.decode(),
+            "h": flag,
+            "i": properties.decode(),
             "j": 0,
             "k": False,
             "m": batch,
             "n": queue.broker_name,
         },
-        encode_batch(rows) if batch else body,
+        body,
     )
+
+
+def _batch_body(rows: Sequence[Row]) -> bytes:
+    encoded = rows.body if isinstance(rows, EncodedRows) else None
+    return encode_batch(rows) if encoded is None else encoded
 
 
 @dataclass(slots=True)

@@ -50,7 +50,9 @@ class _Styled(shared.Columns):
 
 
 # Kafka's names of columns that both have.
-_ALIASES: Mapping[str, str] = MappingProxyType({"offset": "queueOffset", "timestamp": "storeTimestamp", "value": "body"})
+_ALIASES: Mapping[str, str] = MappingProxyType(
+    {"offset": "queueOffset", "timestamp": "storeTimestamp", "value": "body"}
+)
 _MAKERS: Mapping[str, Callable[[_Styled], pa.Array]] = MappingProxyType(
     {
         "key": _Styled.key,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import trio
-import trio.testing
 
+from broker.delivery.hold import HeldPulls
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.columns import record_starts
 from mqcommon.message.flags import WRAPPED
@@ -19,7 +19,11 @@ from remoting.protocol.headers.pull import PULL_SUBSCRIPTION, PULL_UNWRAPS
 from sdk import broker_api
 from sdk.endpoint import Endpoint
 from tests.broker.running import pull_request, running, send_request
+from tests.broker.test_held_pulls import HELD_MS, held
 from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
+
+__all__ = ["held"]
 
 ROWS = [(0, b"body %d" % number, b"UNIQ_KEY\x01%032d\x02" % number) for number in range(40)]
 TAGGED = [(0, ROWS[at][1], b"%sTAGS\x01%s\x02" % (ROWS[at][2], tag)) for at, tag in enumerate([b"a", b"b", b"a", b"b"])]
@@ -61,7 +65,7 @@ async def test_a_batch_is_one_record_and_a_single_message_another() -> None:
         assert answer.ext is not None and answer.ext["queueOffset"] == 0 and len(answer.body) == 8 * len(ROWS)
         single = await client.invoke(addr, send_request("t", b"alone"))
         assert single.ext is not None and single.ext["queueOffset"] == 40
-        (batch, alone), answer = await pulled(client, addr, who=JAVA_5)
+        (batch, alone), answer = await pulled(client, addr, who=JAVA_5, maxMsgNums=100)
         assert answer.ext is not None
         assert (answer.ext["nextBeginOffset"], answer.ext["maxOffset"], answer.ext["minOffset"]) == (41, 41, 0)
         assert [record.body for record in inner_records(batch)] == [body for _, body, _ in ROWS]
@@ -83,21 +87,24 @@ async def test_who_gets_batches_and_who_gets_messages(who: tuple[str, int], whol
         assert [record.body for record in found] == [body for _, body, _ in ROWS[35:]]
 
 
-async def test_a_held_pull_gets_the_batch_that_comes() -> None:
+async def test_a_held_pull_gets_the_batch_that_comes(held: list[HeldPulls]) -> None:
     async with running() as (client, addr):
         await make_topic(client, addr)
-        found: list[list[Record]] = []
+        found: list[int] = []
+
         async def wait(who: tuple[str, int], subscription: str) -> None:
-            records, _ = await pulled(client, addr, who=who, wait_ms=60_000, subscription=subscription)
-            found.append(records)
+            request = pull_request("t", 0, wait_ms=HELD_MS, subscription=subscription)
+            request.language, request.version = who
+            answer = await client.invoke(addr, request, HELD_MS)
+            found.append(len(record_starts(answer.body)))
 
         async with trio.open_nursery() as nursery:
             for who in (JAVA_5, CPP):
                 for subscription in ("*", "a"):
                     nursery.start_soon(wait, who, subscription)
-            await trio.testing.wait_all_tasks_blocked(0.05)
+            await until(lambda: len(held) == 4, "held pulls")
             await send_batch(client, addr, TAGGED)
-        assert sorted(map(len, found)) == [1, 1, 2, 4]
+        assert sorted(found) == [1, 1, 2, 4]
 
 
 async def test_filters_look_into_a_batch() -> None:
@@ -163,7 +170,7 @@ async def test_the_kind_stays_over_a_restart_and_ends_with_the_topic() -> None:
         await send_batch(client, addr)
     async with running(fs) as (client, addr):
         await send_batch(client, addr)
-        found, _ = await pulled(client, addr, who=JAVA_5)
+        found, _ = await pulled(client, addr, who=JAVA_5, maxMsgNums=100)
         assert [record.queue_offset for record in found] == [0, 40]
         gone = await client.invoke(addr, Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"}))
         assert gone.code == 0
@@ -184,7 +191,7 @@ async def test_time_and_ends_are_those_of_messages() -> None:
         fields = {"topic": "t", "queueId": 0}
         most = await client.invoke(addr, Command(RequestCode.GET_MAX_OFFSET, fields))
         assert most.ext is not None and most.ext["offset"] == 80
-        (one, two), _ = await pulled(client, addr, who=JAVA_5)
+        (one, two), _ = await pulled(client, addr, who=JAVA_5, maxMsgNums=100)
         asked = {**fields, "timestamp": two.store_timestamp}
         found = await client.invoke(addr, Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, asked))
         assert found.ext is not None and found.ext["offset"] == (40 if two.store_timestamp > one.store_timestamp else 0)

@@ -24,6 +24,10 @@ def programs(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
+# The last one is a consumer, which runs until it is stopped.
+ARROW = programs("docs/arrow.md")
+
+
 async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
     options = (*SMALL, "--enable-lmq", "true", "--enable-multi-dispatch", "true")
     async with running(tmp_path, brokers=2, options=options) as cluster:
@@ -32,7 +36,7 @@ async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
         env = {**os.environ, "NAMESRV_ADDR": cluster.nameserver}
         # In this order: README.md commits each message by itself, and those of docs/sdk.md send thousands.
         pages = ("README.md", "docs/sdk.md", "docs/delivery.md", "docs/asyncio.md", "docs/testing.md", "docs/trace.md")
-        found = [program for page in pages for program in programs(page)]
+        found = [program for page in pages for program in programs(page)] + ARROW[:2]
         assert len(found) > 5
         for program in found:
             text = program.replace('"127.0.0.1:9876"', f'"{cluster.nameserver}"')
@@ -43,7 +47,7 @@ async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
             assert run.returncode == 0, f"{program}\n{run.stderr.decode()}"
 
 
-@pytest.mark.parametrize("program", programs("docs/consumers.md"))
+@pytest.mark.parametrize("program", [*programs("docs/consumers.md"), *ARROW[2:]])
 async def test_the_consumers_of_the_guide_run_until_they_are_stopped(tmp_path: Path, program: str) -> None:
     options = (*SMALL, "--enable-property-filter", "true")
     async with (

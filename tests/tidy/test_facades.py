@@ -116,7 +116,7 @@ AIO_METHODS = '''
         """Say it."""
         await self._loop.call(lambda thing: thing.tell())
 
-    def read(self, start: int, *, wait_ms: int=0) -> BatchStream:
+    def read(self, start: int, *, wait_ms: int=0) -> BatchStream[list[MessageExt]]:
         """Batches."""
         return batches_of(self._loop, lambda thing: thing.stream(start, wait_ms=wait_ms))
 

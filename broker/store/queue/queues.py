@@ -242,9 +242,9 @@ class Queues:
             others = self._by_topic[topic] = {}
             magic, tail = topic_field(topic)
             overhead = self._head_bytes + len(tail)
-        kind, directory, segment_bytes = ConsumeQueue, self.directory, self._segment_bytes
-        if batch:
-            kind, directory, segment_bytes = BatchConsumeQueue, self.batch_directory, self._batch_segment_bytes
+        kind: type[ConsumeQueue] = BatchConsumeQueue if batch else ConsumeQueue
+        directory = self.batch_directory if batch else self.directory
+        segment_bytes = self._batch_segment_bytes if batch else self._segment_bytes
         queue = kind(self._fs, directory, topic, queue_id, segment_bytes, magic, tail, overhead, self._note_map)
         others[queue_id] = queue
         return queue

@@ -52,9 +52,7 @@ def put_inner(
     """Stores (flag, body, properties) rows as one record of a batch queue."""
     properties = b"INNER_NUM\x01%d\x02" % len(rows) + (b"TAGS\x01%s\x02" % tag if tag else b"")
     batch = encode_batch(rows)
-    return store.put_inner(
-        topic, queue_id, batch, len(rows), properties, born_timestamp=1, born_host=BORN_HOST
-    )
+    return store.put_inner(topic, queue_id, batch, len(rows), properties, born_timestamp=1, born_host=BORN_HOST)
 
 
 def as_in_queue(record: Record, topic: str, queue_id: int) -> Record:

@@ -94,7 +94,9 @@ def test_damage_names_the_record(raw: bytes, reason: str) -> None:
 
 
 @given(buffers(), st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 255)), min_size=1, max_size=3))
-def test_damage_is_reported_or_harmless_but_never_another_exception(data: bytes, changes: list[tuple[int, int]]) -> None:
+def test_damage_is_reported_or_harmless_but_never_another_exception(
+    data: bytes, changes: list[tuple[int, int]]
+) -> None:
     raw = bytearray(data)
     for at, value in changes:
         raw[at % len(raw)] = value

@@ -13,16 +13,18 @@ from mqcommon.message import inner
 from mqcommon.message.columns import MIN_RUN, record_starts
 from mqcommon.message.compression import COMPRESSIONS
 from mqcommon.message.flags import INNER_BATCH, WRAPPED
-from mqcommon.message.ids import decode_host, offset_msg_id
+from mqcommon.message.ids import offset_msg_id
 from mqcommon.message.inner import inner_count, may_hold_batches
 from mqcommon.message.layout import CRC_MASK, HEAD_V4
 from mqcommon.message.message import MessageExt, decode_messages, packed_in
 from mqcommon.message.properties import decode_properties
 from mqcommon.message.record import decode_record
-from tests.support.inner import BORN_HOST, STORE_HOST, STORED_MS, Row, inner_batch, rows_of
+from tests.support.inner import BORN_HOST, STORED_MS, Row, inner_batch, rows_of
 
 PROPERTIES = st.lists(
-    st.tuples(st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "own"]), st.text(st.characters(codec="ascii", min_codepoint=32)))
+    st.tuples(
+        st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "own"]), st.text(st.characters(codec="ascii", min_codepoint=32))
+    )
 ).map(lambda pairs: "".join(f"{name}\x01{value}\x02" for name, value in pairs).encode())
 ROWS = st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=30), PROPERTIES), min_size=1, max_size=5)
 HOSTS = st.sampled_from([BORN_HOST, bytes(range(20))])
@@ -137,7 +139,7 @@ def changed(raw: bytes, at: int, value: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        (inner_batch(rows_of(3), 9, count=2), "queue offset 9 is damaged: it holds more than 2 messages"),
+        (inner_batch(rows_of(4), 9, count=2), "queue offset 9 is damaged: it holds more than 2 messages"),
         (inner_batch(rows_of(3), count=4), "it holds 3 messages where its property INNER_NUM says 4"),
         (inner_batch([], count=0), "INNER_NUM is b'0', not a number from 1 to 32767"),
         (inner_batch(rows_of(1), count=32_768), "not a number from 1"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from mqcommon.arrow import inner
 from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import decode_properties
 from remoting.protocol.command import Command
@@ -25,12 +26,15 @@ FIRSTS, END = (0, 4, 5, 12), 20
 EVERY = list(range(END))
 
 
-def fill(broker: FakeBroker, topic: str = "t", tags: tuple[str, ...] = ("",)) -> None:
+def fill(
+    broker: FakeBroker, topic: str = "t", tags: tuple[str, ...] = ("",), compression: str | None = None
+) -> None:
     """Queue 0 of ``topic`` in batches; messages of ``tags`` in turn. Another queue has none."""
     stored = []
     for first, end in zip(FIRSTS, (*FIRSTS[1:], END), strict=True):
         rows = [row for at in range(first, end) for row in rows_of(1, at, tag=tags[at % len(tags)])]
-        stored.append((first, end, inner_batch(rows, first, topic=topic, physical=1000 * first)))
+        raw = inner_batch(rows, first, topic=topic, physical=1000 * first, compression=compression)
+        stored.append((first, end, raw))
 
     def pull(request: Command) -> Command | None:
         ext = request.ext or {}
@@ -53,11 +57,13 @@ def fill(broker: FakeBroker, topic: str = "t", tags: tuple[str, ...] = ("",)) ->
 
 
 @asynccontextmanager
-async def consumer_of(topic: str = "t", tags: tuple[str, ...] = ("",), **named: Any) -> AsyncIterator[PullConsumer]:
+async def consumer_of(
+    topic: str = "t", tags: tuple[str, ...] = ("",), compression: str | None = None, **named: Any
+) -> AsyncIterator[PullConsumer]:
     async with serving(FakeNamesrv()) as namesrv, serving(FakeBroker()) as broker:
         assert isinstance(namesrv, FakeNamesrv) and isinstance(broker, FakeBroker)
         namesrv.add(topic, broker)
-        fill(broker, topic, tags)
+        fill(broker, topic, tags, compression)
         async with PullConsumer(namesrv.addr, group="g", heartbeat=False, **named) as consumer:
             yield consumer
         assert all(int((request.ext or {})["sysFlag"]) & PULL_UNWRAPS for request in broker.asked(11))
@@ -90,6 +96,17 @@ async def test_streams_and_polls_return_each_message_once() -> None:
             found += offsets(batch)
             assert consumer.position(queue()) == found[-1] + 1
         assert found == EVERY[6:]
+
+
+@pytest.mark.parametrize("most", [1, inner.CONTENT_BYTES])
+async def test_record_batches_have_a_row_for_each_message(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when compressed batches hold too much together, so that the later ones are pulled again."""
+    monkeypatch.setattr(inner, "CONTENT_BYTES", most)
+    async with consumer_of(tags=("Aa", "BB"), compression="zlib") as consumer:
+        for expression, step in (("*", 1), ("Aa", 2)):
+            async with consumer.arrow(queue(), 2, 14, expression=expression, columns=["queueOffset", "msgId"]) as stream:
+                found = [row for batch in [batch async for batch in stream] for row in batch.to_pylist()]
+            assert found == [{"queueOffset": at, "msgId": f"K{at}"} for at in range(2, 14, step)]
 
 
 async def test_tags_are_those_of_the_messages() -> None:

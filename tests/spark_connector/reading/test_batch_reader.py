@@ -19,8 +19,8 @@ from spark_connector.options.read import ReadOptions
 from spark_connector.reading.batch_reader import RocketMQBatchReader, open_consumer
 from spark_connector.reading.pulling import ReadFailed
 from spark_connector.schema import spark_schema
-from tests.spark_connector.cluster import Log, MemoryCluster
 from tests.mqcommon.arrow.records import Stored
+from tests.spark_connector.cluster import Log, MemoryCluster
 
 QUEUE = MessageQueue("t", "broker-a", 3)
 SCHEMA = spark_schema(include_properties=False)

@@ -100,10 +100,10 @@ def test_damage_names_the_batch() -> None:
     raw = bytearray(cluster.batches[3])
     raw[HEAD_V4.size + 30] ^= 0xFF
     cluster.batches[3] = bytes(raw)
-    with pytest.raises(ReadFailed, match="queue 3: the message at offset 12 .*the body does not match its CRC"):
+    with pytest.raises(ReadFailed, match=r"queue 3: the message at offset 12 .*the body does not match its CRC"):
         rows(cluster, checkCrc="true")
     cluster.batches[3] = inner_batch(rows_of(28), 12, queue_id=3, count=27)
-    with pytest.raises(ReadFailed, match="the message at offset 12 .*its 27 messages do not end where its body does"):
+    with pytest.raises(ReadFailed, match=r"the message at offset 12 .*its 27 messages do not end where its body does"):
         rows(cluster)
     # Batches that have messages in common are damage, too.
     cluster.batches[3] = inner_batch(rows_of(30, 11), 11, queue_id=3)

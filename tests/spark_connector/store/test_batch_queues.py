@@ -1,4 +1,4 @@
-"""Batch queues in a store directory, as RocketMQ's brokers write them: one row for each message, whatever is asked for."""
+"""Batch queues in a store directory, as RocketMQ's brokers write them: one row for each message."""
 
 import shutil
 from collections.abc import Iterator

@@ -38,7 +38,7 @@ def test_a_sound_batch_queue_is_said_to_be_sound() -> None:
     [
         (46 * 2 + 36, b"\0\x04", "offset 92: the entry of messages 10 to 14 is"),
         (46 * 2 + 12, b"\0" * 7 + b"\x05", "offset 92: the entry of messages 10 to 14 is"),
-        (46 * 1, bytes(46), "offset 184: messages 5 to 9 have no entry"),
+        (46 * 1, bytes(46), f"{184:020d}: offset 0: messages 5 to 9 have no entry"),
         (46 * 3, BATCH_ENTRY.pack(7, 1, 0, 1, 15, 5, -1, 0), "offset 138: messages 15 to 19 are not in the log"),
     ],
 )

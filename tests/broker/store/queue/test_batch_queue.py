@@ -143,6 +143,7 @@ def test_it_is_a_list_of_batches(seed: int) -> None:
             for batch in known[known.index(first) :]:
                 queue.append(*batch[:4], batch.messages)
             store.queues.touch(queue)
+            store.checkpoint()
         queue = queue_of(store)
         assert list(queue.batches(0)) == known
         assert queue.next_offset == (known[-1].end if known else 0)

@@ -1,0 +1,185 @@
+"""`ArrowPulling`: the method of `PullConsumer` that reads queues as record batches, without an object per message.
+
+Neighbours: mqcommon/arrow/decode.py (record batches of stored records), stream.py, reader.py.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from mqcommon.arguments import LONG_MAX
+from mqcommon.errors import ProtocolError
+from mqcommon.message.columns import DamagedRecord
+from mqcommon.message.flags import COMPRESSED
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import is_light
+from remoting.protocol.bodies.heartbeat import SUB_ALL
+from sdk.arrow import RecordBatch, check_arrow
+from sdk.checked import Count, NotNegative, checked_methods
+from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS
+from sdk.consumer.expression import Expression, Sql
+from sdk.consumer.light import as_in_light_queue
+from sdk.consumer.reader import Reader
+from sdk.consumer.result import PullStatus
+from sdk.consumer.stream import QueueStream
+from sdk.namespaces import Names
+from sdk.off_loop import off_loop
+from sdk.shared import ClientHandle
+
+if TYPE_CHECKING:
+    from pyarrow import Schema
+
+    from mqcommon.arrow.records import Records
+
+
+class ArrowBatches(QueueStream[RecordBatch]):
+    """``async for batch in stream``: record batches, one for each pull. `MessageStream` documents what ends it."""
+
+
+class Decoded(NamedTuple):
+    """The messages of a pull that are wanted; ``next_offset``: where the others begin, if it had too many bytes."""
+
+    messages: RecordBatch
+    next_offset: int | None
+
+
+class ArrowPull(NamedTuple):
+    """Like `PullResult`, with a record batch."""
+
+    status: PullStatus
+    messages: RecordBatch
+    next_offset: int
+
+
+class Wanted(NamedTuple):
+    """What a stream of record batches reads. Its queue has the names of servers."""
+
+    mq: MessageQueue
+    end: int | None
+    schema: "Schema"
+    expression: str | Sql
+    max_count: int
+    max_bytes: int
+    wait_ms: int
+
+
+class ArrowReader:
+    """The record batches of one consumer; ``listen_to`` tells brokers of a topic."""
+
+    def __init__(self, client: ClientHandle, reader: Reader, listen_to: Callable[[str, str | Sql], None]) -> None:
+        self._client = client
+        self._reader = reader
+        self._listen_to = listen_to
+
+    def stream(self, wanted: Wanted, start: int) -> ArrowBatches:
+        """See `ArrowPulling.arrow`."""
+        self._reader.tags_of(wanted.expression)  # raises if the expression is invalid
+        client = self._client
+        return ArrowBatches(partial(self._pull, wanted), client.nursery, start, wanted.end, client.instance.backoff)
+
+    async def _pull(self, wanted: Wanted, offset: int) -> ArrowPull:
+        mq, expression, names = wanted.mq, wanted.expression, self._client.names
+        self._listen_to(mq.topic, expression)
+        pulled = await self._reader.pull_bytes(
+            mq, offset, max_count=wanted.max_count, max_bytes=wanted.max_bytes, expression=expression,
+            wait_ms=wanted.wait_ms,
+        )  # fmt: skip
+        data = as_in_light_queue(pulled.data, mq.topic) if is_light(mq.topic) else pulled.data
+        try:
+            from mqcommon.arrow.records import Records
+
+            records = Records(data)
+            work = partial(_decoded, records, wanted, offset, self._reader.tags_of(expression), names)
+            # Decompressing bodies would hold up the event loop.
+            found = await off_loop(work) if (records.sys_flags & COMPRESSED).any() else work()
+        except DamagedRecord as error:
+            raise ProtocolError(f"{mq}: what a pull at offset {offset} returned cannot be decoded: {error}") from error
+        return ArrowPull(
+            pulled.status, found.messages, pulled.next_offset if found.next_offset is None else found.next_offset
+        )
+
+
+def _decoded(records: "Records", wanted: Wanted, offset: int, tags: frozenset[str], names: Names) -> Decoded:
+    """The messages from ``offset`` on that are wanted."""
+    from mqcommon.arrow.columns import numbers
+    from mqcommon.arrow.decode import TooMuchContent, check_order, decode, has_tag
+
+    records, next_offset = _without_batches(records)
+    offsets = check_order(records)
+    end = LONG_MAX if wanted.end is None else wanted.end
+    low, high = offsets.searchsorted([offset, end]).tolist()
+    while True:
+        some = records.part(low, high)
+        try:
+            batch = decode(some, wanted.mq.broker_name, wanted.schema)
+            break
+        except TooMuchContent:
+            # The others are pulled again.
+            high = (low + high) // 2
+            next_offset = int(offsets[high])
+    if tags and not (passed := has_tag(some, tags)).all():
+        batch = batch.take(numbers(passed.nonzero()[0]))
+    return Decoded(with_plain_topics(batch, names), next_offset)
+
+
+def _without_batches(records: "Records") -> tuple["Records", int | None]:
+    """The messages of inner batches in place of these; and where the others begin, if the batches hold too much."""
+    from mqcommon.arrow.decode import TooMuchContent
+    from mqcommon.arrow.inner import holds_batches, unwrapped
+
+    next_offset: int | None = None
+    while holds_batches(records):
+        try:
+            return unwrapped(records)[0], next_offset
+        except TooMuchContent:
+            half = len(records) // 2
+            next_offset = int(records.column("queue_offset")[half])
+            records = records.part(0, half)
+    return records, next_offset
+
+
+def with_plain_topics(batch: RecordBatch, names: Names) -> RecordBatch:
+    """``batch`` with topics as users know them."""
+    place = batch.schema.get_field_index("topic")
+    if not names.namespace or place < 0:
+        return batch
+    import pyarrow as pa
+
+    coded = batch.column(place).dictionary_encode()
+    plain = pa.array([names.plain(topic) for topic in coded.dictionary.to_pylist()], pa.string())
+    columns = [*batch.columns[:place], plain.take(coded.indices), *batch.columns[place + 1 :]]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+@checked_methods
+class ArrowPulling:
+    """Part of `sdk.PullConsumer`."""
+
+    _names: Names
+    _arrow: ArrowReader
+
+    # --- record batches
+
+    def arrow(
+        self,
+        mq: MessageQueue,
+        start: int,
+        end: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        max_count: Count = STREAM_COUNT,
+        max_bytes: Count = STREAM_BYTES,
+        expression: Expression = SUB_ALL,
+        wait_ms: NotNegative = STREAM_WAIT_MS,
+    ) -> ArrowBatches:
+        """Like `stream`, in pyarrow.RecordBatches: a row for each message, at most ``max_count``.
+
+        ``columns`` are their columns, by default all but the properties: docs/arrow.md has the list. Fewer cost less.
+        Bodies are decompressed, and not compared with their CRC. It needs the extra ``arrow``.
+        """
+        check_arrow("arrow")
+        from mqcommon.arrow.schema import schema_of
+
+        mq = self._names.queue(mq)
+        wanted = Wanted(mq, end, schema_of(columns), expression, max_count, max_bytes, wait_ms)
+        return self._arrow.stream(wanted, start)

@@ -1,0 +1,102 @@
+"""`ArrowSending`: the method of `Producer` that sends Arrow tables; their rows never become Python objects.
+
+Neighbours: mqcommon/arrow (checks and encodes columns), batches.py (sends what is encoded).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from mqcommon.message.queue import MessageQueue
+from sdk.arrow import ArrowData, check_arrow
+from sdk.checked import TopicName, check_queue, checked_methods
+from sdk.producer.bulk import MIN_BATCH_COUNT
+from sdk.producer.lane import MAX_BATCH_COUNT
+from sdk.producer.pending import MAX_BATCH_BYTES
+from sdk.producer.result import BulkResult
+from sdk.producer.wire import EncodedRows, Row
+
+if TYPE_CHECKING:
+    from mqcommon.arrow.given import Given
+
+#: Makes batches of rows for a number of queues.
+Cut = Callable[[int], Iterator[Sequence[Row]]]
+
+
+class BatchSender(Protocol):
+    """The producer as tables see it."""
+
+    def key_block(self, count: int) -> tuple[bytes, int]: ...
+
+    async def send_batches(self, topic: str, queue: MessageQueue | None, cut_for: Cut) -> BulkResult: ...
+
+
+class ArrowSends:
+    """The tables of one producer."""
+
+    def __init__(self, sender: BatchSender, max_message_bytes: int) -> None:
+        self._sender = sender
+        self._max_message_bytes = max_message_bytes
+
+    async def send(
+        self, topic: str, data: object, columns: Mapping[str, str | None], queue: MessageQueue | None
+    ) -> BulkResult:
+        """See `ArrowSending.send_arrow`."""
+        check_arrow("send_arrow")
+        from mqcommon.arrow.given import Given
+
+        given = Given(data, columns, self._max_message_bytes)
+        for _ in given.parts():
+            await trio.lowlevel.checkpoint()
+        return await self._sender.send_batches(topic, queue, lambda queues: self._cut(given, queues))
+
+    def _cut(self, given: "Given", queues: int) -> Iterator[EncodedRows]:
+        """Batches for lanes. Many messages are divided evenly among ``queues``, as those of `bulk.cut` are."""
+        from mqcommon.arrow.encode import encode
+
+        most = min(max(-(-given.rows // max(queues, 1)), MIN_BATCH_COUNT), MAX_BATCH_COUNT)
+        for part in given.parts():
+            head, number = self._sender.key_block(len(part.bodies))
+            data, ends = encode(part, head, number)
+            done = begin = 0
+            while done < len(ends):
+                fitting = int(ends.searchsorted(begin + MAX_BATCH_BYTES, side="right"))
+                upto = max(min(fitting, done + most), done + 1)
+                end = int(ends[upto - 1])
+                yield EncodedRows(bytes(data[begin:end]), upto - done, head, number + done)
+                done, begin = upto, end
+
+
+@checked_methods
+class ArrowSending:
+    """Part of `sdk.Producer`."""
+
+    _tables: ArrowSends
+
+    # --- tables
+
+    async def send_arrow(
+        self,
+        topic: TopicName,
+        data: ArrowData,
+        *,
+        body: str = "body",
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: str | None = None,
+        flag: str | None = None,
+        queue: MessageQueue | None = None,
+    ) -> BulkResult:
+        """Store a message for each row of ``data``; returns when all are acknowledged.
+
+        ``data`` is a pyarrow RecordBatch or Table, or what can be one, as a DataFrame of polars or pandas. The other
+        arguments name its columns: bytes or text; text; text or lists of text; maps of text; integers. Nulls are left
+        out, and so are properties with RocketMQ's own names; a body must not be null. All rows are checked before one
+        is sent: InvalidArgument names row and column. Otherwise this is `send_many`; with ``queue`` all messages go to
+        that queue, in their order. It needs the extra ``arrow``.
+        """
+        if queue is not None:
+            check_queue("queue", queue, topic)
+        columns = {"body": body, "tags": tags, "keys": keys, "properties": properties, "flag": flag}
+        return await self._tables.send(topic, data, columns, queue)
