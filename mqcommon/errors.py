@@ -29,8 +29,6 @@ SkylarkError
     ├── FileClosed            unmapped or removed before it was used
     └── DiskFull              no room for the next file
         └── OutOfDescriptors  a file could not be opened now; an OSError, too
-
-SendsFailed is an ExceptionGroup: the errors of several sends.
 """
 
 
@@ -219,10 +217,6 @@ class SendFailed(SkylarkError):
 
 class BufferFull(SkylarkError, BufferError):
     """`Producer.send_nowait` has no room for the message and did nothing with it; `Producer.room` waits for room."""
-
-
-class SendsFailed(ExceptionGroup[Exception]):
-    """The errors of `Producer.send_nowait` that nobody has seen, from `Producer.flush` or the end of the producer."""
 
 
 class ReplyTimeout(SkylarkError):

@@ -79,3 +79,11 @@ def survived(what: str) -> Iterator[None]:
         yield
     except Exception:
         logger.exception("%s failed; the client goes on", what)
+
+
+def raise_or_log(lost: Exception, error: BaseException | None) -> None:
+    """Raise what was found at the end of a client; log it when its block has raised ``error``, which goes on."""
+    if error is None:
+        raise lost
+    reasons = lost.exceptions[:3] if isinstance(lost, ExceptionGroup) else ()
+    logger.error("at the end of a client: %s: %s", lost, "; ".join(map(str, reasons)))

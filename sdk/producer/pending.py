@@ -1,5 +1,6 @@
 """A send that waits for its result, and the interface of a lane's producer."""
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ from mqcommon.backoff import Backoff
 from mqcommon.errors import SendFailed, SkylarkError
 from mqcommon.message.message import Message
 from remoting.net.client import RemotingClient
+from sdk.producer.backlog import Backlog, Span
 from sdk.producer.brokers import Brokers
 from sdk.producer.bulk import make_message_rows
 from sdk.producer.packing import PackedMessage
@@ -20,28 +22,71 @@ from sdk.retry import FailedTries
 from sdk.routes import TopicRoute
 from sdk.traces.traces import Traces
 
+logger = logging.getLogger(__name__)
+
 MAX_BATCH_BYTES = 512 * 1024
+
+
+class Watch:
+    """Who is told of the end of a ticket: those that wait for it, and the function that was given with the message."""
+
+    __slots__ = ("on_delivery", "wakes")
+
+    def __init__(self, on_delivery: Callable[[Any], object] | None = None) -> None:
+        self.on_delivery = on_delivery
+        self.wakes: list[Callable[[], object]] = []
+
+    def tell(self, ticket: "PendingSend") -> None:
+        """The ticket has ended. This is called in the middle of the work of a lane, so nothing is raised here."""
+        for wake in tuple(self.wakes):
+            wake()
+        if self.on_delivery is not None:
+            deliver(self.on_delivery, ticket)
+
+
+def deliver(on_delivery: Callable[[Any], object], ticket: "PendingSend") -> None:
+    """Call ``on_delivery`` with the ticket. An exception in it is logged: no other send must notice it."""
+    try:
+        on_delivery(ticket)
+    except Exception:
+        how = "was stored" if ticket.error is None else f"failed: {ticket.error}"
+        logger.exception("on_delivery raised an exception for a message that %s", how)
 
 
 class PendingSend:
     """One send that waits for its result: of a message, or (with ``rows`` given) of a batch of a bulk send.
 
-    The task is woken with this object as its outcome: trio calls `unwrap`. That saves an object per send.
+    A task that waits is woken with this object as its outcome: trio calls `unwrap`. That saves an object per send.
+    With ``span`` given it is a ticket of `Producer.send_nowait`: it ends once, whether somebody waits for it or not.
     """
 
-    __slots__ = ("alone", "deadline", "error", "failed", "message", "result", "rows", "task")
+    __slots__ = ("alone", "batch", "deadline", "error", "failed", "message", "number", "rows", "size", "span", "task")
 
-    def __init__(self, message: Message | None, rows: list[Row] | None, timeout_s: float, task: Any) -> None:
+    def __init__(
+        self,
+        message: Message | None,
+        rows: list[Row] | None,
+        timeout_s: float,
+        task: Any,
+        span: Span | None = None,
+        size: int = 0,
+    ) -> None:
         self.message = message
         self.rows = rows
         # In seconds from now; the lane turns it into a point in time when it takes the send in.
         self.deadline = timeout_s
+        # The task that waits, until the end or until it is cancelled. Of a ticket: a `Watch`, or None.
         self.task = task
         self.alone = rows is not None
         # None until a try fails.
         self.failed: FailedTries | None = None
-        self.result: SendResult | StoredBatch | None = None
+        # With one of these the send has ended. Of a single message: its number in the batch.
+        self.batch: StoredBatch | None = None
         self.error: Exception | None = None
+        self.number = 0
+        # Of a ticket: what it counts for in the producer's backlog.
+        self.span = span
+        self.size = size
 
     @property
     def sys_flag(self) -> int:
@@ -53,17 +98,48 @@ class PendingSend:
         """How long a compressed body was."""
         return self.message.plain_bytes if type(self.message) is PackedMessage else None
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the sender was not cancelled."""
+        return self.task is not None or self.span is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is stored, or has failed."""
+        return self.batch is not None or self.error is not None
+
+    def pack(self, packed: Message) -> None:
+        """Send ``packed`` instead of the message, if that is another one."""
+        if packed is not self.message:
+            self.message = packed
+            self.alone = True
+            self.rows = self.rows and [(flag, packed.body, properties) for flag, _, properties in self.rows]
+
     def finish(self) -> None:
-        """Wake the sender, unless it was cancelled; ``result`` or ``error`` is set."""
+        """Wake the sender, unless it was cancelled; ``batch`` or ``error`` is set."""
         task, self.task = self.task, None
         if task is not None:
             reschedule(task, self)  # type: ignore[arg-type]  # trio only calls its unwrap()
 
     def fail(self, error: Exception) -> None:
-        """Wake the sender with an error, unless it has its result already."""
-        if self.task is not None:
+        """End with an error, unless it has its result already."""
+        if self.span is not None:
+            self._fail_ticket(self.span.backlog, error)
+        elif self.task is not None:
             self.error = error
             self.finish()
+
+    def _fail_ticket(self, backlog: Backlog, error: Exception) -> None:
+        if self.has_ended:
+            return
+        show_plain(self)
+        self.error = error
+        watch, self.task = self.task, None
+        if watch is None or (watch.on_delivery is None and not watch.wakes):
+            backlog.keep(self)
+        backlog.end([self])
+        if watch is not None:
+            watch.tell(self)
 
     def late(self, topic: str, last_error: SkylarkError | None) -> SendFailed:
         """The error when its time is over; ``last_error``: of another send, if this one was not tried."""
@@ -76,12 +152,51 @@ class PendingSend:
         """Return the result or raise the error in the sender."""
         if self.error is not None:
             raise self.error
-        return self.result
+        return self.batch if self.message is None or self.batch is None else self._result(self.batch)
+
+    def _result(self, batch: StoredBatch) -> SendResult:
+        return SendResult(batch, self.number, 1 if self.failed is None else self.failed.count + 1)
 
     def abort(self, _: Any) -> trio.lowlevel.Abort:
         """The sender was cancelled. A request that was sent already may still store the message."""
         self.task = None
         return trio.lowlevel.Abort.SUCCEEDED
+
+    # --- of a ticket; any thread may call these
+
+    def outcome(self) -> SendResult:
+        """The result; raises the error, which has been seen then, or RuntimeError while there is none."""
+        if self.batch is not None:
+            return self._result(self.batch)
+        if self.error is None:
+            raise RuntimeError("this send has not ended: wait for its ticket, or ask `done` first")
+        if self.span is not None:
+            self.span.backlog.seen(self)
+        raise self.error
+
+    def watch(self, wake: Callable[[], object]) -> None:
+        """Call ``wake`` in the loop at the end. If it has ended after this call, it may have ended before.
+
+        No lock is needed against the loop: it makes the outcome known before it looks who waits.
+        """
+        assert self.span is not None
+        with self.span.backlog.lock:
+            if self.task is None:
+                self.task = Watch()
+            self.task.wakes.append(wake)
+
+    def unwatch(self, wake: Callable[[], object]) -> None:
+        """Do not call ``wake`` any more."""
+        assert self.span is not None
+        with self.span.backlog.lock:
+            if self.task is not None and wake in self.task.wakes:
+                self.task.wakes.remove(wake)
+
+
+def show_plain(send: PendingSend) -> None:
+    """Let the message of a send that ends be what it was before it was compressed."""
+    if type(send.message) is PackedMessage:
+        send.message = send.message.plain
 
 
 def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
@@ -103,17 +218,30 @@ def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
 
 
 def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
-    """Wake the senders, each with its result. Of single messages: as `PendingSend.finish`, without a call for each."""
+    """Tell the senders, each its result. Of single messages: as `PendingSend.finish`, without a call for each."""
     if sends[0].message is None:
-        sends[0].result = batch
+        sends[0].batch = batch
         sends[0].finish()
         return
+    if len(sends) == 1:
+        show_plain(sends[0])
+    watched: list[tuple[Watch, PendingSend]] = []
     for number, send in enumerate(sends):
-        failed, task = send.failed, send.task
-        send.result = SendResult(batch, number, 1 if failed is None else failed.count + 1)
+        send.number = number
+        # From now on other threads see that it has ended.
+        send.batch = batch
+        task = send.task
         if task is not None:
             send.task = None
-            reschedule(task, send)  # type: ignore[arg-type]  # all that trio does with it is unwrap()
+            if send.span is None:
+                reschedule(task, send)  # type: ignore[arg-type]  # all that trio does with it is unwrap()
+            else:
+                watched.append((task, send))
+    tickets = [send for send in sends if send.span is not None]
+    if tickets and (span := tickets[0].span) is not None:
+        span.backlog.end(tickets)
+    for watch, ticket in watched:
+        watch.tell(ticket)
 
 
 def rows_of(sends: list[PendingSend], new_keys: Callable[[int], list[bytes]]) -> list[Row]:
