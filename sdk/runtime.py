@@ -81,9 +81,12 @@ def survived(what: str) -> Iterator[None]:
         logger.exception("%s failed; the client goes on", what)
 
 
-def raise_or_log(lost: Exception, error: BaseException | None) -> None:
-    """Raise what was found at the end of a client; log it when its block has raised ``error``, which goes on."""
+class SendsFailed(ExceptionGroup[Exception]):
+    """The errors of `Producer.send_nowait` that nobody has seen, from `Producer.flush` or the end of the producer."""
+
+
+def raise_or_log(lost: SendsFailed, error: BaseException | None) -> None:
+    """At the end of a client: raise what is lost; log it when its block has raised ``error``, which goes on."""
     if error is None:
         raise lost
-    reasons = lost.exceptions[:3] if isinstance(lost, ExceptionGroup) else ()
-    logger.error("at the end of a client: %s: %s", lost, "; ".join(map(str, reasons)))
+    logger.error("at the end of a producer: %s: %s", lost, "; ".join(map(str, lost.exceptions[:3])))

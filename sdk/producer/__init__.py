@@ -2,6 +2,9 @@
 
 producer.py  Producer: what users call
 lane.py      the queue of sends to one topic (or queue): sends that wait are batched into one request
+lanes.py     which lane a message goes to; targets.py: which broker and queue get the next request of a lane
+nowait.py    sends without waiting: ticket.py, backlog.py (their bound and errors), lines.py (those that cannot leave at
+             once), elsewhere.py (senders in other threads)
 pending.py   one waiting send; alarm.py: a call at the earliest of several times
 brokers.py   the state of brokers: refreshes routes and probes suspects after failures
 bulk.py      checks and batches for `Producer.send_many`

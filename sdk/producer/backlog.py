@@ -17,16 +17,12 @@ import trio
 
 from mqcommon.arguments import INT_MAX, LONG_MAX, check_int
 from mqcommon.errors import BufferFull, SendFailed
-from sdk.runtime import Home
+from sdk.runtime import Home, SendsFailed
 
 # Few enough to be sent before the default timeout by a slow broker, and many more than the largest batches in flight.
 BUFFER_COUNT = 20_000
 BUFFER_BYTES = 32 * 1024 * 1024
 MOST_KEPT = 1_000
-
-
-class SendsFailed(ExceptionGroup[Exception]):
-    """The errors of `Producer.send_nowait` that nobody has seen, from `Producer.flush` or the end of the producer."""
 
 
 class Counted(Protocol):

@@ -113,6 +113,11 @@ class SendNowait:
     # --- used by senders in other threads
 
     @property
+    def is_open(self) -> bool:
+        """Whether the producer is open, and in this process."""
+        return self._client.forks == FORKS.count
+
+    @property
     def backlog(self) -> Backlog:
         """What waits."""
         return self._backlog
