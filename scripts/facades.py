@@ -131,9 +131,9 @@ BLOCKING = Flavour(
     notes={
         "Client": "It has one thread, which runs the event loop of all of them.",
         "Producer": "Each `send` waits for its answer, so one thread sends one message per round trip: use "
-        "`send_nowait`, `send_many`, or several threads, whose sends are batched. `send_many` consumes its argument, and "
-        "`on_delivery` and `selector` are called, in the client's thread, which they must not block. `close` does what "
-        "is said here about leaving ``with``.",
+        "`send_nowait`, `send_many`, or several threads, whose sends are batched. `send_many` consumes its argument, "
+        "and `on_delivery` and `selector` are called, in the client's thread, which they must not block. `close` does "
+        "what is said here about leaving ``with``.",
         "TransactionProducer": "The checker is a plain function, which may block: it runs in a thread, for one "
         "message at a time. Transactions in several threads are sent together.",
         "PushConsumer": "Handlers are plain functions, which may block: they run in ``concurrency`` threads. A handler "
@@ -255,7 +255,8 @@ def _constructor(flavour: Flavour, source: Source, cls: ast.ClassDef) -> str:
     text += f"        super().__init__({', '.join([loop, *(f'{name}_elsewhere' for name in handlers)])})\n"
     if any(function.name == "__anext__" for function in _functions(cls)):
         text += "        self._stream = ConsumerStream(self._loop)\n"
-    text += "".join(f"        self.{name} = {kind}(self._loop)\n" for name, kind in dict(source.direct.values()).items())
+    for name, kind in dict(source.direct.values()).items():
+        text += f"        self.{name} = {kind}(self._loop)\n"
     return text + ("        self.group = group\n" if "group=group" in others else "")
 
 

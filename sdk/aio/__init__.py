@@ -26,7 +26,16 @@ if TYPE_CHECKING:
     from sdk.aio.tickets import Ticket
     from sdk.aio.transactional import TransactionProducer
 
-__all__ = ["Admin", "Client", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer", "Ticket", "TransactionProducer"]
+__all__ = [
+    "Admin",
+    "Client",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "SimpleConsumer",
+    "Ticket",
+    "TransactionProducer",
+]
 
 _HOMES = {
     "Admin": "admin",

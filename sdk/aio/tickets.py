@@ -11,7 +11,7 @@ from mqcommon.message.queue import MessageQueue
 from sdk.aio.crossing import Crossing
 from sdk.aio.portal import Portal, set_future
 from sdk.producer.elsewhere import TicketsElsewhere
-from sdk.producer.lanes import Choice, Selector
+from sdk.producer.lanes import Selector, choice_of
 from sdk.producer.nowait import watch_for
 from sdk.producer.pending import PendingSend, deliver
 from sdk.producer.producer import Producer
@@ -88,7 +88,7 @@ class Tickets:
             watch = watch_for(on_delivery)
             # The loop of the client calls it, and lets the application's loop call the function.
             watch.on_delivery = lambda ticket: crossing.to_asyncio(partial(deliver, on_delivery, ticket))
-        choice = Choice(queue, selector, deliver_at is not None or delay is not None)
+        choice = choice_of(queue, selector, deliver_at, delay)
         ticket = sender.send(message, choice, timeout_ms, deliver_at, delay, watch)
         ticket.crossing = crossing
         return ticket

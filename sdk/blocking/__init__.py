@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from sdk.blocking.tickets import Ticket
     from sdk.blocking.transactional import TransactionProducer
 
-__all__ = ["Admin", "Client", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer", "Ticket", "TransactionProducer"]
+__all__ = [
+    "Admin",
+    "Client",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "SimpleConsumer",
+    "Ticket",
+    "TransactionProducer",
+]
 
 _HOMES = {
     "Admin": "admin",

@@ -10,7 +10,7 @@ from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from sdk.blocking.loop import ClientLoop
 from sdk.producer.elsewhere import TicketsElsewhere
-from sdk.producer.lanes import Choice, Selector
+from sdk.producer.lanes import Selector, choice_of
 from sdk.producer.nowait import watch_for
 from sdk.producer.pending import PendingSend
 from sdk.producer.producer import Producer
@@ -18,7 +18,7 @@ from sdk.producer.result import SendResult
 
 
 class Ticket(PendingSend):
-    """One send, until its end and after it: `result` waits, and returns the `SendResult` or raises the error of the send.
+    """One send, until its end and after it: `result` waits for the `SendResult`, or raises the error of the send.
 
     Any thread may ask, and more than once. ``message`` is the message; ``error`` is set when it was not stored.
     """
@@ -32,8 +32,8 @@ class Ticket(PendingSend):
     def result(self, timeout: float | None = None) -> SendResult:
         """The result, or the error of the send; waits for the end, which comes before the send's own timeout.
 
-        Raises TimeoutError when that takes more than ``timeout`` seconds; the send goes on. In an ``on_delivery``, which
-        runs in the client's thread, only its own ticket can be asked: others would wait for that thread.
+        Raises TimeoutError when that takes more than ``timeout`` seconds; the send goes on. RuntimeError when the
+        client's thread, in which ``on_delivery`` is called, would have to wait.
         """
         if not self.has_ended:
             self._wait(timeout)
@@ -86,5 +86,5 @@ class Tickets:
         if sender is None or sender.client is not client:
             sender = self._sender = TicketsElsewhere(client, Ticket, "producer.room()")
         watch = None if on_delivery is None else watch_for(on_delivery)
-        choice = Choice(queue, selector, deliver_at is not None or delay is not None)
+        choice = choice_of(queue, selector, deliver_at, delay)
         return sender.send(message, choice, timeout_ms, deliver_at, delay, watch)

@@ -1,12 +1,12 @@
-"""What `Producer.send_nowait` has accepted and what became of it: how much has no outcome yet, and which errors nobody saw.
+"""What `Producer.send_nowait` has accepted: how much has no outcome yet, and which errors nobody has seen.
 
 Sends are counted in by their senders, who may be in other threads and then hold ``lock``, and counted out by the loop.
 Each side has counters of its own, so the loop needs no lock for that. `flush` waits for the sends before it only:
 it ends their span, and later sends belong to the next one. The tickets of a span are counted out one by one only
 after that; before, their number is what remains when those of earlier spans are taken off.
 
-An error has been seen when somebody waited for the ticket, asked it for its result, or gave it an ``on_delivery``. Others
-are kept for the next `flush`, MOST_KEPT of them; the rest is only counted.
+An error has been seen when somebody waited for the ticket, asked it for its result, or gave it an ``on_delivery``.
+Others are kept for the next `flush`, MOST_KEPT of them; the rest is only counted.
 """
 
 from collections.abc import Sequence

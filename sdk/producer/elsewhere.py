@@ -1,7 +1,7 @@
 """`Producer.send_nowait` for senders in other threads than that of the loop.
 
-A message is checked and counted in the sender's thread. The tickets cross to the loop in batches (`sdk/inbox.py`): it is
-woken for the first one only. The lock keeps a sender's order, and what is counted in apart from the end of a span.
+A message is checked and counted in the sender's thread. The tickets cross to the loop in batches (`sdk/inbox.py`): it
+is woken for the first one only. While the lock is held no span ends: each ticket is counted in the span that it has.
 """
 
 from collections import deque

@@ -1,6 +1,7 @@
 """Which lane a message goes to: that of its topic, or of the queue that the caller or a sharding key chooses."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from random import Random
 from typing import NamedTuple
@@ -39,6 +40,18 @@ class Choice(NamedTuple):
     def keeps_order(self, message: Message) -> bool:
         """Whether the message keeps its place among others: its queue is chosen."""
         return self.queue is not None or self.selector is not None or message.sharding_key is not None
+
+
+ANY_QUEUE = Choice()
+
+
+def choice_of(
+    queue: MessageQueue | None, selector: Selector | None, deliver_at: datetime | None, delay: timedelta | None
+) -> Choice:
+    """The choice that these arguments of a send make; ANY_QUEUE itself when none is given."""
+    if queue is None and selector is None and deliver_at is None and delay is None:
+        return ANY_QUEUE
+    return Choice(queue, selector, deliver_at is not None or delay is not None)
 
 
 class Lanes:

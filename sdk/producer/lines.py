@@ -1,4 +1,4 @@
-"""Sends of `Producer.send_nowait` that cannot go to their lanes at once: their route is not known, or they are compressed.
+"""Sends of `Producer.send_nowait` that cannot go to their lanes at once: for their route, or to be compressed.
 
 Those of a topic stand in a line, which a task of the producer works off. Messages whose queue is chosen keep their
 order: while there is a line, later ones of the topic join it, and `Producer.send` waits until those before it are gone.

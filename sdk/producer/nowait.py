@@ -1,7 +1,7 @@
 """`SendNowait`: the methods of `Producer` for sends that nobody need wait for. Each has a ticket, and no task.
 
-A ticket is the `PendingSend` of a lane, so these sends are batched and retried as others are. Neighbours: backlog.py (their
-bound and their errors), lines.py (those that cannot go to a lane at once), elsewhere.py (senders in other threads).
+A ticket is the `PendingSend` of a lane, so these sends are batched and retried as others are. Neighbours: backlog.py
+(their bound and errors), lines.py (those that cannot go to a lane at once), elsewhere.py (senders in other threads).
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from mqcommon.message.queue import MessageQueue
 from sdk.producer.backlog import Backlog
 from sdk.producer.bulk import check_body, make_message_rows
 from sdk.producer.lane import Lane
-from sdk.producer.lanes import Choice, Selector
+from sdk.producer.lanes import ANY_QUEUE, Choice, Selector, choice_of
 from sdk.producer.lines import Lines
 from sdk.producer.pending import PendingSend, Watch
 from sdk.producer.ticket import Ticket
@@ -83,18 +83,18 @@ class SendNowait:
                 backlog.end([ticket])
                 raise
             return ticket
-        choice = Choice(queue, selector, deliver_at is not None or delay is not None)
+        choice = choice_of(queue, selector, deliver_at, delay)
         watch = None if on_delivery is None else watch_for(on_delivery)
         ticket = self.make_ticket(Ticket, message, choice, timeout_ms, deliver_at, delay, watch)
         try:
             self._lines.place(ticket, choice)
-        except BaseException:
+        except Exception:
             backlog.end([ticket])
             raise
         return ticket
 
     async def room(self) -> None:
-        """Return when `send_nowait` accepts a message again. It takes a turn of the loop: call it after a BufferFull."""
+        """Return when `send_nowait` accepts a message. It takes a turn of the loop, so call it after a BufferFull."""
         self._client.check_open()
         await self._backlog.room()
         self._client.check_open()
@@ -137,7 +137,7 @@ class SendNowait:
             raise wrong_type("message", "a Message", message)
         if timeout_ms is not None:
             check_milliseconds("timeout_ms", timeout_ms)
-        if choice != _ANY_QUEUE or message.topic not in self._open_lanes:
+        if choice is not ANY_QUEUE or message.topic not in self._open_lanes:
             choice.check(message)
         sent = timed(message, deliver_at, delay) if choice.is_timed else message
         check_body("message.body", sent.body, self._max_message_bytes)
@@ -146,15 +146,25 @@ class SendNowait:
         ticket = kind(sent, None, timeout_s, watch, self._backlog.span, size)
         if isinstance(message, OwnKeyMessage):
             ticket.rows = make_message_rows([sent], [message.encoded_key])
-        properties = sent.properties
-        ticket.alone = choice.is_timed or (properties is not None and (DELAY in properties or LIGHT_QUEUES in properties))
+        properties = sent.properties or ()
+        ticket.alone = choice.is_timed or DELAY in properties or LIGHT_QUEUES in properties
         return ticket
 
     def place_ticket(self, ticket: PendingSend, choice: Choice) -> None:
         """In the loop: let the ticket go its way. It ends in any case."""
+        message = ticket.message
         try:
             self._client.check_open()
-            self._lines.place(ticket, choice)
+            if (
+                choice is ANY_QUEUE
+                and message is not None
+                and not (ticket.alone or message.sharding_key)
+                and ticket.size <= self._plain_bytes
+                and (lane := self._open_lanes.get(message.topic)) is not None
+            ):
+                lane.put(ticket)
+            else:
+                self._lines.place(ticket, choice)
         except Exception as error:
             ticket.fail(error)
 
@@ -165,9 +175,6 @@ class SendNowait:
         if self._backlog.waiting and self._client.forks == FORKS.count:
             with trio.move_on_after(self._timeout_s):
                 await self._backlog.ended()
-
-
-_ANY_QUEUE = Choice()
 
 
 def watch_for(on_delivery: Callable[[T], object]) -> Watch:

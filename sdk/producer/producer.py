@@ -34,7 +34,7 @@ from sdk.producer.brokers import Brokers
 from sdk.producer.bulk import check, cut, make_message_rows
 from sdk.producer.checking import Checking
 from sdk.producer.lane import SLOTS_PER_BROKER
-from sdk.producer.lanes import Choice, Lanes, Selector
+from sdk.producer.lanes import ANY_QUEUE, Lanes, Selector, choice_of
 from sdk.producer.lines import Lines
 from sdk.producer.nowait import SendNowait
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL, PackedMessage, Packing
@@ -72,8 +72,9 @@ class Producer(RequestReply, SendNowait):
     raising SendFailed. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``;
     ``compression_level``, from 1 to 9, is not for LZ4.
     ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
-    `send_nowait` accepts messages until ``buffer_count`` of them or ``buffer_bytes`` of bodies wait. Leaving ``async with``
-    waits for them, at most ``send_timeout_ms``, and then raises what `flush` would raise (logs it, if the block raised).
+    `send_nowait` accepts messages until ``buffer_count`` of them or ``buffer_bytes`` of bodies wait. Leaving
+    ``async with`` waits for them, ``send_timeout_ms`` at most, and raises what `flush` would raise, or logs it when the
+    block has raised an exception.
     """
 
     def __init__(
@@ -210,7 +211,7 @@ class Producer(RequestReply, SendNowait):
             packed, timeout_s = await self._packing.packed(message, timeout_s, is_ordered=is_ordered)
         lane = self._open_lanes.get(topic)
         if lane is None or queue is not None or selector is not None or (message.properties and message.sharding_key):
-            choice = Choice(queue, selector, is_timed)
+            choice = choice_of(queue, selector, deliver_at, delay)
             choice.check(message)
             self._client.check_open()
             deadline = trio.current_time() + timeout_s
@@ -246,7 +247,7 @@ class Producer(RequestReply, SendNowait):
             for start in range(0, len(messages), CHECKED_AT_ONCE):
                 check(topic, messages[start : start + CHECKED_AT_ONCE], self._max_message_bytes, start)
                 await trio.lowlevel.checkpoint()
-        lane = self._open_lanes.get(topic) or await self._lanes.find(Message(topic), Choice(), self._timeout_s)
+        lane = self._open_lanes.get(topic) or await self._lanes.find(Message(topic), ANY_QUEUE, self._timeout_s)
         route = self.route_of(self._names.topic(topic))
         queues = len(route.writable) if route else 1
         batches = enumerate(cut(topic, messages, queues, self._max_message_bytes, self._unique_keys, self._clock))
