@@ -21,7 +21,7 @@ from sdk.producer.bulk import check_body, make_message_rows
 from sdk.producer.lane import Lane
 from sdk.producer.lanes import ANY_QUEUE, Choice, Selector, choice_of
 from sdk.producer.lines import Lines
-from sdk.producer.pending import PendingSend, Watch
+from sdk.producer.pending import PendingSend, Watch, new_ticket
 from sdk.producer.ticket import Ticket
 from sdk.producer.timed import timed
 from sdk.runtime import FORKS
@@ -76,7 +76,7 @@ class SendNowait:
         ):
             watch = None if on_delivery is None else watch_for(on_delivery)
             backlog.take(size)
-            ticket = Ticket(message, None, self._timeout_s, watch, backlog.span, size)
+            ticket = new_ticket(Ticket, message, self._timeout_s, watch, backlog.span, size, None)
             try:
                 lane.put(ticket)
             except SkylarkError:
@@ -143,9 +143,8 @@ class SendNowait:
         check_body("message.body", sent.body, self._max_message_bytes)
         size, timeout_s = len(sent.body), self._timeout_s if timeout_ms is None else timeout_ms / 1000
         self._backlog.take(size)
-        ticket = kind(sent, None, timeout_s, watch, self._backlog.span, size)
-        if isinstance(message, OwnKeyMessage):
-            ticket.rows = make_message_rows([sent], [message.encoded_key])
+        rows = make_message_rows([sent], [message.encoded_key]) if isinstance(message, OwnKeyMessage) else None
+        ticket = new_ticket(kind, sent, timeout_s, watch, self._backlog.span, size, rows)
         properties = sent.properties or ()
         ticket.alone = choice.is_timed or DELAY in properties or LIGHT_QUEUES in properties
         return ticket

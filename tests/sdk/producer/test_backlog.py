@@ -13,7 +13,7 @@ from mqcommon.errors import BufferFull, SkylarkError
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from sdk.producer.backlog import Backlog
-from sdk.producer.pending import PendingSend, Watch
+from sdk.producer.pending import PendingSend, Watch, new_ticket
 from sdk.producer.ticket import Ticket
 from sdk.runtime import SendsFailed
 from tests.sdk.producer.lanes import LOSING, OK, REFUSING, SILENT, Sender, a_lane
@@ -44,7 +44,7 @@ class Model:
             return
         message = Message("t", (b"%d." % len(self.tickets)).ljust(size, b"x")[: max(size, 8)])
         told = Watch(lambda ticket: self.told.update([id(ticket)])) if watch else None
-        ticket = Ticket(message, None, timeout_s, told, self.backlog.span, size)
+        ticket = new_ticket(Ticket, message, timeout_s, told, self.backlog.span, size, None)
         self.tickets.append(ticket)
         if watch:
             self.watched.append(ticket)
@@ -192,7 +192,7 @@ async def test_a_closed_lane_ends_its_tickets(autojump_clock: MockClock) -> None
             assert all(ticket.done() for ticket in model.tickets)
             assert (model.backlog.take_lost() is None) is (act == OK and model.tickets[-1].error is None)
         with pytest.raises(SkylarkError, match="closed"):
-            sender.lane.put(Ticket(Message("t"), None, 1, None, model.backlog.span, 0))
+            sender.lane.put(new_ticket(Ticket, Message("t"), 1, None, model.backlog.span, 0, None))
 
 
 def test_what_has_no_outcome_at_the_end_is_lost_too() -> None:
