@@ -1,4 +1,4 @@
-"""`send_nowait` against brokers that store, refuse and are silent: what becomes of tickets, and what callers are told."""
+"""`send_nowait` against brokers that store, refuse and are silent: what becomes of tickets, and what callers see."""
 
 import logging
 from collections import Counter
