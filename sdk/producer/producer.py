@@ -159,10 +159,10 @@ class Producer(RequestReply, SendNowait):
         is_settled = False
         try:
             await self._settle()
-            is_settled = True
             if self.traces is not None and self._client.forks == FORKS.count:
                 with survived("sending the last traces"):
                     await self.traces.close()
+            is_settled = True
         finally:
             await self._client.__aexit__(kind, error, trace)
             lost = self._backlog.take_lost()
