@@ -105,8 +105,8 @@ class SendNowait:
         Raises an ExceptionGroup with the errors that nobody has seen, at most 1,000 of them. They have been seen then.
         """
         self._client.check_open()
-        await trio.lowlevel.checkpoint()
         await self._backlog.ended()
+        await trio.lowlevel.checkpoint()
         if (failed := self._backlog.take_unseen()) is not None:
             raise failed
 
