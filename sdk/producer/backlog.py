@@ -150,7 +150,7 @@ class Backlog:
         return SendsFailed(f"{len(errors) + more} messages were not stored, and nobody has seen why{rest}", errors)
 
     def take_lost(self) -> SendsFailed | None:
-        """As `take_unseen`, at the end of the producer: sends without an outcome are lost, too. Not in a child process."""
+        """At the end of the producer: sends without an outcome are lost, too. None in a child process."""
         if not self.home.is_here:
             return None
         failed, left = self.take_unseen(), self.waiting

@@ -53,8 +53,7 @@ class Lines:
             raise _closed()
         message = _message_of(ticket)
         keeps_order = choice.keeps_order(message)
-        line = self.waiting.get(message.topic)
-        if line is None or not keeps_order:
+        if message.topic not in self.waiting or not keeps_order:
             must_wait = self._packing.waits(message, is_ordered=keeps_order)
             if must_wait and not keeps_order:
                 self._nursery().start_soon(self._pack, _Entry(ticket, choice))
@@ -66,6 +65,7 @@ class Lines:
             if ticket.has_ended:
                 return
         entry = _Entry(ticket, choice)
+        line = self.waiting.get(message.topic)
         if line is None:
             line = deque[_Entry | trio.Event]()
             self._nursery().start_soon(self._work_off, message.topic, line)
