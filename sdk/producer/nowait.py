@@ -68,7 +68,11 @@ class SendNowait:
             client.check_open()
         if (
             type(message) is Message
-            and queue is selector is timeout_ms is deliver_at is delay is None
+            and queue is None
+            and selector is None
+            and timeout_ms is None
+            and deliver_at is None
+            and delay is None
             and ((properties := message.properties) is None or properties.keys().isdisjoint(_SPECIAL))
             and type(body := message.body) is bytes
             and (size := len(body)) <= self._plain_bytes

@@ -56,8 +56,8 @@ class PendingSend:
     """One send that waits for its result: of a message, or (with ``rows`` given) of a batch of a bulk send.
 
     A task that waits is woken with this object as its outcome: trio calls `unwrap`. That saves an object per send.
-    A ticket of `Producer.send_nowait` (see `new_ticket`) has a ``span`` and no task: it ends once, whether somebody waits
-    for it or not.
+    A ticket of `Producer.send_nowait` (see `new_ticket`) has a ``span`` and no task: it ends once, whether it is waited
+    for or not.
     """
 
     __slots__ = ("alone", "batch", "deadline", "error", "failed", "message", "number", "rows", "size", "span", "task")

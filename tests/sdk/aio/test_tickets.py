@@ -6,13 +6,15 @@ from collections import Counter
 
 import pytest
 
-from mqcommon.errors import BufferFull, RouteNotFound, SkylarkError
-from sdk import Message, aio
+from mqcommon.errors import BufferFull, SendFailed, SkylarkError
+from sdk import Message, MessageQueue, aio
 from sdk.runtime import SendsFailed
 from sdk.testing import Cluster, cluster_fixture
 from tests.sdk.aio.test_clients import queue_with
 
 cluster = cluster_fixture(scope="module")
+# No broker has this queue.
+LOST, NOWHERE = Message("lost"), MessageQueue("lost", "nobody", 0)
 
 
 def test_tickets_are_awaited_in_asyncio(cluster: Cluster) -> None:
@@ -61,21 +63,21 @@ def test_on_delivery_is_called_in_the_loop_of_the_application(cluster: Cluster) 
 def test_errors_are_seen_once(cluster: Cluster) -> None:
     async def use() -> None:
         async with aio.Producer(cluster.nameserver) as producer:
-            awaited, unseen = (producer.send_nowait(Message("unknown-topic")) for _ in range(2))
-            with pytest.raises(RouteNotFound):
+            awaited, unseen = (producer.send_nowait(LOST, queue=NOWHERE, timeout_ms=50) for _ in range(2))
+            with pytest.raises(SendFailed):
                 await awaited
             with pytest.raises(SendsFailed) as failed:
                 await producer.flush()
             assert failed.value.exceptions == (unseen.error,)
             await producer.flush()
         with pytest.raises(SkylarkError, match="closed"):
-            producer.send_nowait(Message("unknown-topic"))
+            producer.send_nowait(LOST, queue=NOWHERE, timeout_ms=50)
         with pytest.raises(SendsFailed):
             async with aio.Producer(cluster.nameserver) as producer:
-                producer.send_nowait(Message("unknown-topic"))
+                producer.send_nowait(LOST, queue=NOWHERE, timeout_ms=50)
         with pytest.raises(ZeroDivisionError):
             async with aio.Producer(cluster.nameserver) as producer:
-                producer.send_nowait(Message("unknown-topic"))
+                producer.send_nowait(LOST, queue=NOWHERE, timeout_ms=50)
                 raise ZeroDivisionError
 
     asyncio.run(use())
