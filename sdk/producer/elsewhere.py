@@ -29,8 +29,8 @@ class TicketsElsewhere(Generic[T]):
     def __init__(self, client: OpenClient[Producer], kind: type[T], wait_with: str) -> None:
         self.client = client
         self._kind = kind
-        self._producer = producer = client.client
-        self._backlog = producer.backlog
+        self._producer: Producer = client.client
+        self._backlog = self._producer.backlog
         self._backlog.wait_with = wait_with
         self._inbox: Inbox[tuple[T, Choice]] = Inbox(client.token.run_sync_soon, self._take)
 

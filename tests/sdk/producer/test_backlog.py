@@ -178,7 +178,7 @@ async def test_flushes_end_in_their_order(autojump_clock: MockClock) -> None:
 
 @pytest.mark.parametrize("act", [1, 2, REFUSING, LOSING])
 async def test_a_closed_lane_ends_its_tickets(autojump_clock: MockClock, act: int) -> None:
-    """Those that rest, wait for a try or a connection, and those that nobody has taken in yet."""
+    """Those that wait for a broker that rests, for a connection, or for their next try."""
     async with a_lane("a", retries=9) as sender:
         model = Model(sender)
         sender.cluster.acts["a:1"] = act
@@ -186,6 +186,7 @@ async def test_a_closed_lane_ends_its_tickets(autojump_clock: MockClock, act: in
             model.send(1, 60, watch=True)
             await trio.sleep(0.005)
         model.send(1, 60, watch=False)
+        await trio.sleep(0.005)
         assert not any(ticket.done() for ticket in model.tickets)
     model.check()
     assert all(str(ticket.error) == "the client was closed" for ticket in model.tickets)
