@@ -22,12 +22,17 @@ class Ticket(PendingSend):
     """One send, until its end and after it: ``await ticket`` returns the `SendResult` or raises the error of the send.
 
     Any number of tasks of the producer's loop may await it, also after its end, when that returns at once. Cancelling
-    them does not end the send. ``message`` is the message; ``error`` is set when it was not stored.
+    them does not end the send. ``error`` is set when it was not stored.
     """
 
     __slots__ = ("crossing",)
 
     crossing: Crossing
+
+    @property
+    def message(self) -> Message:
+        """The message: an equal one, as the producer does not keep the one that it was given."""
+        return self.given()
 
     def done(self) -> bool:
         """Whether the message is stored, or the send has failed."""

@@ -20,10 +20,15 @@ from sdk.producer.result import SendResult
 class Ticket(PendingSend):
     """One send, until its end and after it: `result` waits for the `SendResult`, or raises the error of the send.
 
-    Any thread may ask, and more than once. ``message`` is the message; ``error`` is set when it was not stored.
+    Any thread may ask, and more than once. ``error`` is set when it was not stored.
     """
 
     __slots__ = ()
+
+    @property
+    def message(self) -> Message:
+        """The message: an equal one, as the producer does not keep the one that it was given."""
+        return self.given()
 
     def done(self) -> bool:
         """Whether the message is stored, or the send has failed."""

@@ -32,7 +32,7 @@ class TicketsElsewhere(Generic[T]):
         self._producer: Producer = client.client
         self._backlog = self._producer.backlog
         self._backlog.wait_with = wait_with
-        self._inbox: Inbox[tuple[T, Choice]] = Inbox(client.token.run_sync_soon, self._take)
+        self._inbox: Inbox[T | tuple[T, Message, Choice]] = Inbox(client.token.run_sync_soon, self._take)
 
     def send(
         self,
@@ -47,15 +47,20 @@ class TicketsElsewhere(Generic[T]):
         if not self._producer.is_open:
             raise closed()
         with self._backlog.lock:
-            ticket = self._producer.make_ticket(self._kind, message, choice, timeout_ms, deliver_at, delay, watch)
+            producer = self._producer
+            ticket, sent = producer.make_ticket(self._kind, message, choice, timeout_ms, deliver_at, delay, watch)
             try:
-                self._inbox.put((ticket, choice))
+                self._inbox.put(ticket if producer.goes_straight(ticket, sent, choice) else (ticket, sent, choice))
             except trio.RunFinishedError:
                 self._backlog.end([ticket])
                 raise closed() from None
         return ticket
 
-    def _take(self, tickets: deque[tuple[T, Choice]]) -> None:
-        place = self._producer.place_ticket
+    def _take(self, tickets: deque[T | tuple[T, Message, Choice]]) -> None:
+        producer = self._producer
         while tickets:
-            place(*tickets.popleft())
+            ticket = tickets.popleft()
+            if isinstance(ticket, tuple):
+                producer.place_ticket(*ticket)
+            else:
+                producer.put_ticket(ticket)

@@ -24,9 +24,9 @@ class _Entry:
 
     __slots__ = ("choice", "message", "since", "ticket")
 
-    def __init__(self, ticket: PendingSend, choice: Choice) -> None:
+    def __init__(self, ticket: PendingSend, message: Message, choice: Choice) -> None:
         self.ticket = ticket
-        self.message = _message_of(ticket)
+        self.message = message
         self.choice = choice
         self.since = trio.current_time()
 
@@ -47,16 +47,15 @@ class Lines:
         #: By topic; empty most of the time. An Event is set when those before it are gone.
         self.waiting: dict[str, deque[_Entry | trio.Event]] = {}
 
-    def place(self, ticket: PendingSend, choice: Choice) -> None:
-        """Put the ticket into its lane, or into a line. Raises SkylarkError when the client was closed."""
+    def place(self, ticket: PendingSend, message: Message, choice: Choice) -> None:
+        """Put the ticket of ``message`` into its lane, or a line. Raises SkylarkError when the client was closed."""
         if self._is_closed:
             raise _closed()
-        message = _message_of(ticket)
         keeps_order = choice.keeps_order(message)
         if message.topic not in self.waiting or not keeps_order:
             must_wait = self._packing.waits(message, is_ordered=keeps_order)
             if must_wait and not keeps_order:
-                self._nursery().start_soon(self._pack, _Entry(ticket, choice))
+                self._nursery().start_soon(self._pack, _Entry(ticket, message, choice))
                 return
             if not must_wait and (lane := self._known_lane(ticket, message, choice)) is not None:
                 ticket.pack(self._packing.pack(message))
@@ -64,7 +63,7 @@ class Lines:
                 return
             if ticket.has_ended:
                 return
-        entry = _Entry(ticket, choice)
+        entry = _Entry(ticket, message, choice)
         line = self.waiting.get(message.topic)
         if line is None:
             line = deque[_Entry | trio.Event]()
@@ -143,12 +142,6 @@ class Lines:
             raise
         finally:
             del self.waiting[topic]
-
-
-def _message_of(ticket: PendingSend) -> Message:
-    """Its message: only sends of many at once have none."""
-    assert ticket.message is not None
-    return ticket.message
 
 
 def _fail_all(line: deque[_Entry | trio.Event], error: SkylarkError) -> None:

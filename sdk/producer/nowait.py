@@ -12,12 +12,12 @@ import trio
 
 from mqcommon.arguments import check_milliseconds, wrong_type
 from mqcommon.errors import SkylarkError
-from mqcommon.message.message import Message
+from mqcommon.message.message import Message, own_properties
 from mqcommon.message.own_key import OwnKeyMessage
 from mqcommon.message.properties import DELAY, LIGHT_QUEUES, SHARDING_KEY
 from mqcommon.message.queue import MessageQueue
 from sdk.producer.backlog import Backlog
-from sdk.producer.bulk import check_body, make_message_rows
+from sdk.producer.bulk import bare_row, check_body, with_keys
 from sdk.producer.lane import Lane
 from sdk.producer.lanes import ANY_QUEUE, Choice, Selector, choice_of
 from sdk.producer.lines import Lines
@@ -59,9 +59,9 @@ class SendNowait:
         """Queue one message and return its ticket, which says later what became of it. See `send` for the arguments.
 
         ``on_delivery`` is called with the ticket at the end, once; it must not block, and what it raises is logged. The
-        error of a ``selector`` is that of the ticket. Do not change the message before the end. Raises BufferFull when
-        ``buffer_count`` messages or ``buffer_bytes`` wait: then call `room`. An error that nobody sees, by
-        waiting for the ticket, with its ``result`` or with ``on_delivery``, is raised by `flush`.
+        error of a ``selector`` is that of the ticket. Raises BufferFull when ``buffer_count`` messages or ``buffer_bytes``
+        wait: then call `room`. An error that nobody sees, by waiting for the ticket, with its ``result`` or with
+        ``on_delivery``, is raised by `flush`.
         """
         backlog, client = self._backlog, self._client
         if client.forks != FORKS.count:
@@ -79,8 +79,9 @@ class SendNowait:
             and (lane := self._open_lanes.get(message.topic)) is not None
         ):
             watch = None if on_delivery is None else watch_for(on_delivery)
+            row = message.flag, body, b"" if properties is None else own_properties(message)
             backlog.take(size)
-            ticket = new_ticket(Ticket, message, self._timeout_s, watch, backlog.span, size, None)
+            ticket = new_ticket(Ticket, message.topic, row, self._timeout_s, watch, backlog.span, size)
             try:
                 lane.put(ticket)
             except SkylarkError:
@@ -89,9 +90,9 @@ class SendNowait:
             return ticket
         choice = choice_of(queue, selector, deliver_at, delay)
         watch = None if on_delivery is None else watch_for(on_delivery)
-        ticket = self.make_ticket(Ticket, message, choice, timeout_ms, deliver_at, delay, watch)
+        ticket, message = self.make_ticket(Ticket, message, choice, timeout_ms, deliver_at, delay, watch)
         try:
-            self._lines.place(ticket, choice)
+            self._lines.place(ticket, message, choice)
         except Exception:
             backlog.end([ticket])
             raise
@@ -135,8 +136,8 @@ class SendNowait:
         deliver_at: datetime | None,
         delay: timedelta | None,
         watch: Watch | None,
-    ) -> T:
-        """Check the arguments, count the send in and make its ticket, for `place_ticket`. In any thread."""
+    ) -> tuple[T, Message]:
+        """Check the arguments and count the send in: its ticket, and the message to send. In any thread."""
         if not isinstance(message, Message):
             raise wrong_type("message", "a Message", message)
         if timeout_ms is not None:
@@ -145,30 +146,38 @@ class SendNowait:
             choice.check(message)
         sent = timed(message, deliver_at, delay) if choice.is_timed else message
         check_body("message.body", sent.body, self._max_message_bytes)
-        size, timeout_s = len(sent.body), self._timeout_s if timeout_ms is None else timeout_ms / 1000
+        row, size = bare_row(sent), len(sent.body)
+        timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
         self._backlog.take(size)
-        rows = make_message_rows([sent], [message.encoded_key]) if isinstance(message, OwnKeyMessage) else None
-        ticket = new_ticket(kind, sent, timeout_s, watch, self._backlog.span, size, rows)
+        ticket = new_ticket(kind, sent.topic, row, timeout_s, watch, self._backlog.span, size)
+        if isinstance(message, OwnKeyMessage):
+            ticket.rows = with_keys([row], [message.encoded_key])
         properties = sent.properties or ()
         ticket.alone = choice.is_timed or DELAY in properties or LIGHT_QUEUES in properties
-        return ticket
+        return ticket, sent
 
-    def place_ticket(self, ticket: PendingSend, choice: Choice) -> None:
+    def place_ticket(self, ticket: PendingSend, message: Message, choice: Choice) -> None:
         """In the loop: let the ticket go its way. It ends in any case."""
-        message = ticket.message
         try:
             self._client.check_open()
-            if (
-                choice is ANY_QUEUE
-                and message is not None
-                and not (ticket.alone or message.sharding_key)
-                and ticket.size <= self._plain_bytes
-                and (lane := self._open_lanes.get(message.topic)) is not None
-            ):
-                lane.put(ticket)
-            else:
-                self._lines.place(ticket, choice)
+            self._lines.place(ticket, message, choice)
         except Exception as error:
+            ticket.fail(error)
+
+    def goes_straight(self, ticket: PendingSend, message: Message, choice: Choice) -> bool:
+        """Whether the ticket may be given to `put_ticket`, which is faster, instead of `place_ticket`. In any thread."""
+        return (
+            choice is ANY_QUEUE
+            and message.properties is None
+            and ticket.size <= self._plain_bytes
+            and ticket.topic in self._open_lanes
+        )
+
+    def put_ticket(self, ticket: PendingSend) -> None:
+        """In the loop: put the ticket into the lane of its topic, or end it."""
+        try:
+            self._open_lanes[ticket.topic].put(ticket)
+        except SkylarkError as error:
             ticket.fail(error)
 
     # --- used by the end of the producer

@@ -11,10 +11,11 @@ from trio.lowlevel import reschedule
 from mqcommon.backoff import Backoff
 from mqcommon.errors import SendFailed, SkylarkError
 from mqcommon.message.message import Message
+from mqcommon.message.properties import decode_properties
 from remoting.net.client import RemotingClient
 from sdk.producer.backlog import Backlog, Span
 from sdk.producer.brokers import Brokers
-from sdk.producer.bulk import make_message_rows
+from sdk.producer.bulk import bare_row, with_keys
 from sdk.producer.packing import PackedMessage
 from sdk.producer.result import SendResult, StoredBatch
 from sdk.producer.wire import Row
@@ -60,10 +61,17 @@ class PendingSend:
     for or not.
     """
 
-    __slots__ = ("alone", "batch", "deadline", "error", "failed", "message", "number", "rows", "size", "span", "task")
+    __slots__ = (
+        *("alone", "batch", "deadline", "error", "failed", "number", "packed", "row", "rows", "size", "span", "task"),
+        "topic",
+    )
 
     def __init__(self, message: Message | None, rows: list[Row] | None, timeout_s: float, task: Any) -> None:
-        self.message = message
+        # What is sent of a single message, without a unique key. The message itself is not kept: many objects that live
+        # for long cost the garbage collector more than sending them.
+        self.row = None if message is None else bare_row(message)
+        self.packed = message if type(message) is PackedMessage else None
+        # Of a bulk send, of a message with a key of its own, and of one that was tried: with unique keys.
         self.rows = rows
         # In seconds from now; the lane turns it into a point in time when it takes the send in.
         self.deadline = timeout_s
@@ -79,16 +87,17 @@ class PendingSend:
         # Of a ticket: what it counts for in the producer's backlog.
         self.span: Span | None = None
         self.size = 0
+        self.topic = ""
 
     @property
     def sys_flag(self) -> int:
         """How the body is compressed; a compressed message is alone in its request."""
-        return self.message.sys_flag if type(self.message) is PackedMessage else 0
+        return 0 if self.packed is None else self.packed.sys_flag
 
     @property
     def plain_bytes(self) -> int | None:
         """How long a compressed body was."""
-        return self.message.plain_bytes if type(self.message) is PackedMessage else None
+        return None if self.packed is None else self.packed.plain_bytes
 
     @property
     def is_wanted(self) -> bool:
@@ -101,9 +110,9 @@ class PendingSend:
         return self.batch is not None or self.error is not None
 
     def pack(self, packed: Message) -> None:
-        """Send ``packed`` instead of the message, if that is another one."""
-        if packed is not self.message:
-            self.message = packed
+        """Send ``packed``, if the message was compressed."""
+        if isinstance(packed, PackedMessage):
+            self.row, self.packed = bare_row(packed), packed
             self.alone = True
             self.rows = self.rows and [(flag, packed.body, properties) for flag, _, properties in self.rows]
 
@@ -124,7 +133,6 @@ class PendingSend:
     def _fail_ticket(self, backlog: Backlog, error: Exception) -> None:
         if self.has_ended:
             return
-        show_plain(self)
         self.error = error
         watch, self.task = self.task, None
         if watch is None or (watch.on_delivery is None and not watch.wakes):
@@ -146,7 +154,7 @@ class PendingSend:
         """Return the result or raise the error in the sender."""
         if self.error is not None:
             raise self.error
-        return self.batch if self.message is None or self.batch is None else self._result(self.batch)
+        return self.batch if self.row is None or self.batch is None else self._result(self.batch)
 
     def _result(self, batch: StoredBatch) -> SendResult:
         return SendResult(batch, self.number, 1 if self.failed is None else self.failed.count + 1)
@@ -157,6 +165,16 @@ class PendingSend:
         return trio.lowlevel.Abort.SUCCEEDED
 
     # --- of a ticket; any thread may call these
+
+    def given(self) -> Message:
+        """A message like the one that was given, or with a time of delivery."""
+        if self.packed is not None:
+            return self.packed.plain
+        assert self.row is not None
+        flag, body, properties = self.row
+        message = Message(self.topic, body, flag=flag)
+        message.properties = decode_properties(properties.decode()) or None
+        return message
 
     def outcome(self) -> SendResult:
         """The result; raises the error, which has been seen then, or RuntimeError while there is none."""
@@ -187,35 +205,20 @@ class PendingSend:
                 self.task.wakes.remove(wake)
 
 
-def new_ticket(
-    kind: type[T],
-    message: Message,
-    timeout_s: float,
-    watch: Watch | None,
-    span: Span,
-    size: int,
-    rows: list[Row] | None,
-) -> T:
+def new_ticket(kind: type[T], topic: str, row: Row, timeout_s: float, watch: Watch | None, span: Span, size: int) -> T:
     """A ticket of class ``kind``. Calling a constructor would take twice as long."""
     ticket = object.__new__(kind)
-    ticket.message = message
-    ticket.rows = rows
+    ticket.topic = topic
+    ticket.row = row
+    ticket.packed = ticket.rows = None
     ticket.deadline = timeout_s
     ticket.task = watch
     ticket.alone = False
-    ticket.failed = None
-    ticket.batch = None
-    ticket.error = None
+    ticket.failed = ticket.batch = ticket.error = None
     ticket.number = 0
     ticket.span = span
     ticket.size = size
     return ticket
-
-
-def show_plain(send: PendingSend) -> None:
-    """Let the message of a send that ends be what it was before it was compressed."""
-    if type(send.message) is PackedMessage:
-        send.message = send.message.plain
 
 
 def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
@@ -229,7 +232,7 @@ def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
         send = pending[0]
         if send.alone:
             break
-        free_bytes -= len(send.message.body)  # type: ignore[union-attr]  # only bulk sends have none, and are alone
+        free_bytes -= len(send.row[1])  # type: ignore[index]  # only bulk sends have none, and are alone
         if free_bytes < 0:
             break
         sends.append(pending.popleft())
@@ -238,12 +241,10 @@ def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
 
 def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
     """Tell the senders, each its result. Of single messages: as `PendingSend.finish`, without a call for each."""
-    if sends[0].message is None:
+    if sends[0].row is None:
         sends[0].batch = batch
         sends[0].finish()
         return
-    if len(sends) == 1:
-        show_plain(sends[0])
     watched: list[tuple[Watch, PendingSend]] = []
     for number, send in enumerate(sends):
         send.number = number
@@ -268,10 +269,10 @@ def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
 
 def rows_of(sends: list[PendingSend], new_keys: Callable[[int], list[bytes]]) -> list[Row]:
     """The rows of the sends. A retried message keeps its unique key: see `keep_rows`."""
-    if sends[0].message is None:
+    if sends[0].row is None:
         return sends[0].rows or []
-    fresh = [send.message for send in sends if send.rows is None and send.message is not None]
-    made = make_message_rows(fresh, new_keys(len(fresh)))
+    fresh = [send.row for send in sends if send.rows is None and send.row is not None]
+    made = with_keys(fresh, new_keys(len(fresh)))
     if len(fresh) == len(sends):
         return made
     rest = iter(made)
@@ -280,7 +281,7 @@ def rows_of(sends: list[PendingSend], new_keys: Callable[[int], list[bytes]]) ->
 
 def keep_rows(sends: list[PendingSend], rows: list[Row]) -> None:
     """Keep the rows for the next try, so that a message is retried with the same unique key."""
-    if sends[0].message is not None:
+    if sends[0].row is not None:
         for send, row in zip(sends, rows, strict=True):
             send.rows = [row]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import trio
 
+from mqcommon.message.message import Message
 from sdk.producer.pending import PendingSend
 from sdk.producer.result import SendResult
 
@@ -14,10 +15,15 @@ class Ticket(PendingSend):
     """One send, until its end and after it: ``await ticket`` returns the `SendResult` or raises the error of the send.
 
     Any number of tasks may await it, also after its end, when that returns at once. Cancelling them does not end the
-    send. ``message`` is the message; ``error`` is set when it was not stored.
+    send. ``error`` is set when it was not stored.
     """
 
     __slots__ = ()
+
+    @property
+    def message(self) -> Message:
+        """The message: an equal one, as the producer does not keep the one that it was given."""
+        return self.given()
 
     def done(self) -> bool:
         """Whether the message is stored, or the send has failed."""
