@@ -94,12 +94,14 @@ def check_body(name: str, body: bytes, max_bytes: int) -> None:
         raise InvalidArgument(f"{name} has {len(body)} bytes, at most {max_bytes} are allowed")
 
 
-def make_message_rows(messages: Sequence[Message], keys: list[bytes]) -> list[Row]:
-    """Rows of messages, each with its unique key as its last property."""
-    return [
-        (m.flag, m.body, key if m.properties is None else own_properties(m) + key)
-        for m, key in zip(messages, keys, strict=True)
-    ]
+def bare_row(message: Message) -> Row:
+    """The row of a message without its unique key."""
+    return message.flag, message.body, b"" if message.properties is None else own_properties(message)
+
+
+def with_keys(rows: Sequence[Row], keys: list[bytes]) -> list[Row]:
+    """The rows, each with its unique key as its last property."""
+    return [(flag, body, properties + key) for (flag, body, properties), key in zip(rows, keys, strict=True)]
 
 
 def make_rows(chunk: Sequence[bytes | Message], keys: list[bytes]) -> list[Row]:

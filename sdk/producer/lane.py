@@ -9,6 +9,7 @@ error is raised in the sender of the message that caused it; the lane's task goe
 """
 
 from collections import deque
+from collections.abc import Sequence
 from math import inf
 
 import trio
@@ -97,6 +98,18 @@ class Lane:
             self._awake = True
             self._wake.set()
 
+    def put(self, ticket: PendingSend) -> None:
+        """Queue a ticket. It is never sent at once: its sender may have more of them, and does not wait meanwhile.
+
+        Raises SkylarkError when the lane is closed: nobody would look for it.
+        """
+        if self._is_closed:
+            raise SkylarkError("the client was closed")
+        self._incoming.append(ticket)
+        if not self._awake:
+            self._awake = True
+            self._wake.set()
+
     def wake(self) -> None:
         """Look at the queued sends again: a broker may have become usable."""
         self._wake.set()
@@ -157,7 +170,7 @@ class Lane:
         for send in waiting:
             if send.deadline <= now:
                 send.fail(send.late(self._topic, self._targets.last_error))
-            elif send.task is not None:
+            elif send.is_wanted:
                 self.pending.append(send)
                 self._soonest = min(self._soonest, max(send.deadline, now + EXPIRE_INTERVAL_S))
 
@@ -186,6 +199,10 @@ class Lane:
         except Exception as error:
             self._release(addr)
             self._broken(sends, error)
+        except trio.Cancelled:
+            # The lane is closing, and its task fails what is queued.
+            self._put_back(sends)
+            raise
         else:
             self._submit(addr, queue, sends)
             self._owner.remoting.flush(addr)
@@ -325,10 +342,10 @@ class Lane:
             failed.add(addr, error, outcome)
             if send.deadline <= now or not failed.may_go_on(outcome, owner.retries, elsewhere=elsewhere):
                 send.fail(not_stored(self._topic, error))
-            elif send.task is not None:
+            elif send.is_wanted:
                 owner.retried += 1
                 again.append(send)
-        if not again or elsewhere or rests:
+        if not again or elsewhere or rests or self._is_closed:
             self._put_back(again)
         else:
             self._targets.paused = self._queue is not None
@@ -339,12 +356,14 @@ class Lane:
         """All brokers were tried: retry after a pause. A lane of one queue is paused meanwhile, to keep the order."""
         first = sends[0].failed
         pause_s = self._owner.backoff.pause_s(1 if first is None else first.count)
-        await trio.sleep_until(min(trio.current_time() + pause_s, *(send.deadline for send in sends)))
-        for send in sends:
-            if send.failed is not None:
-                send.failed.avoid = (addr,)
-        self._put_back(sends)
-        self._targets.paused = False
+        try:
+            await trio.sleep_until(min(trio.current_time() + pause_s, *(send.deadline for send in sends)))
+        finally:
+            for send in sends:
+                if send.failed is not None:
+                    send.failed.avoid = (addr,)
+            self._put_back(sends)
+            self._targets.paused = False
 
     def _put_back(self, sends: list[PendingSend]) -> None:
         """Put the sends first in the queue, in their old order. In a closed lane all queued sends fail."""
