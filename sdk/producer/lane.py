@@ -9,6 +9,7 @@ error is raised in the sender of the message that caused it; the lane's task goe
 """
 
 from collections import deque
+from collections.abc import Sequence
 from math import inf
 
 import trio
@@ -283,7 +284,13 @@ class Lane:
             raise
 
     def _answered(
-        self, addr: str, queue: MessageQueue, sends: list[PendingSend], rows: list[Row], answer: Command, took_ms: float
+        self,
+        addr: str,
+        queue: MessageQueue,
+        sends: list[PendingSend],
+        rows: Sequence[Row],
+        answer: Command,
+        took_ms: float,
     ) -> None:
         status = STATUS_OF.get(answer.code)
         if status is None:

@@ -27,7 +27,9 @@ class StoredBatch(Sequence["SendResult"]):
 
     __slots__ = ("queue", "rows", "status", "tries", "where")
 
-    def __init__(self, where: Stored, status: SendStatus, queue: MessageQueue, rows: list[Row], tries: int = 1) -> None:
+    def __init__(
+        self, where: Stored, status: SendStatus, queue: MessageQueue, rows: Sequence[Row], tries: int = 1
+    ) -> None:
         self.where = where
         self.status = status
         self.queue = queue

@@ -1,6 +1,7 @@
 """Encodes send requests and decodes their answers."""
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mqcommon.errors import ProtocolError
@@ -22,7 +23,9 @@ def unique_key(row: Row) -> str:
     return properties[properties.rindex(b"UNIQ_KEY\x01") + 9 : -1].decode()
 
 
-def send_request(group: str, queue: MessageQueue, rows: list[Row], born_timestamp: int, sys_flag: int = 0) -> Command:
+def send_request(
+    group: str, queue: MessageQueue, rows: Sequence[Row], born_timestamp: int, sys_flag: int = 0
+) -> Command:
     """The request to store (flag, body, encoded properties) rows in one queue, as a batch if there are several."""
     flag, body, properties = rows[0]
     batch = len(rows) > 1
