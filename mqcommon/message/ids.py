@@ -12,6 +12,7 @@ from ipaddress import ip_address
 
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
+_KEY_ENDS = tuple([b"%02X\x02" % number for number in range(256)])
 
 
 def encode_host(ip: str, port: int) -> bytes:
@@ -69,10 +70,18 @@ class UniqueKeys:
         """``count`` new keys, as encoded properties: ``UNIQ_KEY \\x01 key \\x02``. At most 65,536 a millisecond."""
         if now_ms >= self._month_end_ms or now_ms < self._base_ms:
             self._start_month(now_ms)
-        first = self._counter + 1
-        self._counter = (self._counter + count) & 0xFFFF
+        number, self._counter = self._counter + 1, (self._counter + count) & 0xFFFF
         head = f"UNIQ_KEY\x01{self._prefix}{now_ms - self._base_ms:08X}".encode()
-        return [b"%s%04X\x02" % (head, number & 0xFFFF) for number in range(first, first + count)]
+        keys: list[bytes] = []
+        while count > 0:
+            # Up to 256 keys differ in their ends only. Formatting each of them would take five times as long.
+            low = number & 0xFF
+            ends = _KEY_ENDS[low : low + count]
+            start = b"%s%02X" % (head, number >> 8 & 0xFF)
+            keys += [start + end for end in ends]
+            number += len(ends)
+            count -= len(ends)
+        return keys
 
     def _start_month(self, now_ms: int) -> None:
         start = datetime.fromtimestamp(now_ms / 1000, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
