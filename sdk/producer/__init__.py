@@ -1,7 +1,7 @@
 """Sending messages.
 
 producer.py  Producer: what users call
-lane.py      the queue of sends to one topic (or queue): those that wait become one request; lanes.py: which lane to take
+lane.py      the queue of sends to one topic (or queue): what waits is one request; lanes.py: which lane to take
 targets.py   which broker and queue get the next request of a lane
 nowait.py    sends without waiting: ticket.py, backlog.py, lines.py, elsewhere.py
 pending.py   one waiting send; alarm.py: a call at the earliest of several times

@@ -12,12 +12,12 @@ import trio
 
 from mqcommon.arguments import check_milliseconds, wrong_type
 from mqcommon.errors import SkylarkError
-from mqcommon.message.message import Message, own_properties
+from mqcommon.message.message import Message
 from mqcommon.message.own_key import OwnKeyMessage
 from mqcommon.message.properties import DELAY, LIGHT_QUEUES, SHARDING_KEY
 from mqcommon.message.queue import MessageQueue
 from sdk.producer.backlog import Backlog
-from sdk.producer.bulk import bare_row, check_body, with_keys
+from sdk.producer.bulk import check_body
 from sdk.producer.lane import Lane
 from sdk.producer.lanes import ANY_QUEUE, Choice, Selector, choice_of
 from sdk.producer.lines import Lines
@@ -59,9 +59,9 @@ class SendNowait:
         """Queue one message and return its ticket, which says later what became of it. See `send` for the arguments.
 
         ``on_delivery`` is called with the ticket at the end, once; it must not block, and what it raises is logged. The
-        error of a ``selector`` is that of the ticket. Raises BufferFull when ``buffer_count`` messages or ``buffer_bytes``
-        wait: then call `room`. An error that nobody sees, by waiting for the ticket, with its ``result`` or with
-        ``on_delivery``, is raised by `flush`.
+        error of a ``selector`` is that of the ticket. Raises BufferFull when ``buffer_count`` messages or
+        ``buffer_bytes`` wait: then call `room`. An error that nobody sees, by waiting for the ticket, with its
+        ``result`` or with ``on_delivery``, is raised by `flush`.
         """
         backlog, client = self._backlog, self._client
         if client.forks != FORKS.count:
@@ -79,9 +79,8 @@ class SendNowait:
             and (lane := self._open_lanes.get(message.topic)) is not None
         ):
             watch = None if on_delivery is None else watch_for(on_delivery)
-            row = message.flag, body, b"" if properties is None else own_properties(message)
             backlog.take(size)
-            ticket = new_ticket(Ticket, message.topic, row, self._timeout_s, watch, backlog.span, size)
+            ticket = new_ticket(Ticket, message, body, self._timeout_s, watch, backlog.span, size)
             try:
                 lane.put(ticket)
             except SkylarkError:
@@ -146,12 +145,11 @@ class SendNowait:
             choice.check(message)
         sent = timed(message, deliver_at, delay) if choice.is_timed else message
         check_body("message.body", sent.body, self._max_message_bytes)
-        row, size = bare_row(sent), len(sent.body)
-        timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
+        size, timeout_s = len(sent.body), self._timeout_s if timeout_ms is None else timeout_ms / 1000
         self._backlog.take(size)
-        ticket = new_ticket(kind, sent.topic, row, timeout_s, watch, self._backlog.span, size)
+        ticket = new_ticket(kind, sent, sent.body, timeout_s, watch, self._backlog.span, size)
         if isinstance(message, OwnKeyMessage):
-            ticket.rows = with_keys([row], [message.encoded_key])
+            ticket.set_key(message.encoded_key)
         properties = sent.properties or ()
         ticket.alone = choice.is_timed or DELAY in properties or LIGHT_QUEUES in properties
         return ticket, sent
@@ -165,7 +163,7 @@ class SendNowait:
             ticket.fail(error)
 
     def goes_straight(self, ticket: PendingSend, message: Message, choice: Choice) -> bool:
-        """Whether the ticket may be given to `put_ticket`, which is faster, instead of `place_ticket`. In any thread."""
+        """Whether `put_ticket`, which is faster than `place_ticket`, may be called with it. In any thread."""
         return (
             choice is ANY_QUEUE
             and message.properties is None

@@ -10,12 +10,12 @@ from trio.lowlevel import reschedule
 
 from mqcommon.backoff import Backoff
 from mqcommon.errors import SendFailed, SkylarkError
-from mqcommon.message.message import Message
+from mqcommon.message.message import Message, own_properties
 from mqcommon.message.properties import decode_properties
 from remoting.net.client import RemotingClient
 from sdk.producer.backlog import Backlog, Span
 from sdk.producer.brokers import Brokers
-from sdk.producer.bulk import bare_row, with_keys
+from sdk.producer.bulk import Columns
 from sdk.producer.packing import PackedMessage
 from sdk.producer.result import SendResult, StoredBatch
 from sdk.producer.wire import Row
@@ -62,14 +62,17 @@ class PendingSend:
     """
 
     __slots__ = (
-        *("alone", "batch", "deadline", "error", "failed", "number", "packed", "row", "rows", "size", "span", "task"),
-        "topic",
+        *("alone", "batch", "body", "deadline", "error", "failed", "flag", "number", "packed", "properties", "rows"),
+        *("size", "span", "task", "topic"),
     )
 
     def __init__(self, message: Message | None, rows: Sequence[Row] | None, timeout_s: float, task: Any) -> None:
-        # What is sent of a single message, without a unique key. The message itself is not kept: many objects that live
-        # for long cost the garbage collector more than sending them.
-        self.row = None if message is None else bare_row(message)
+        # What is sent of a single message; a bulk send has no body. The message itself is not kept: many objects that
+        # live for long cost more time of the garbage collector than it takes to send them.
+        self.flag, self.properties = 0, b""
+        self.body: bytes | None = None
+        if message is not None:
+            self.take(message)
         self.packed = message if type(message) is PackedMessage else None
         # Of a bulk send, of a message with a key of its own, and of one that was tried: with unique keys.
         self.rows = rows
@@ -109,12 +112,22 @@ class PendingSend:
         """Whether it is stored, or has failed."""
         return self.batch is not None or self.error is not None
 
+    def take(self, message: Message) -> None:
+        """Send this message."""
+        self.flag, self.body = message.flag, message.body
+        if message.properties is not None:
+            self.properties = own_properties(message)
+
     def pack(self, packed: Message) -> None:
         """Send ``packed``, if the message was compressed."""
         if isinstance(packed, PackedMessage):
-            self.row, self.packed = bare_row(packed), packed
+            self.body, self.packed = packed.body, packed
             self.alone = True
             self.rows = self.rows and [(flag, packed.body, properties) for flag, _, properties in self.rows]
+
+    def set_key(self, key: bytes) -> None:
+        """Send the message with this unique key, an encoded property."""
+        self.rows = [(self.flag, self.body or b"", self.properties + key)]
 
     def finish(self) -> None:
         """Wake the sender, unless it was cancelled; ``batch`` or ``error`` is set."""
@@ -154,7 +167,7 @@ class PendingSend:
         """Return the result or raise the error in the sender."""
         if self.error is not None:
             raise self.error
-        return self.batch if self.row is None or self.batch is None else self._result(self.batch)
+        return self.batch if self.body is None or self.batch is None else self._result(self.batch)
 
     def _result(self, batch: StoredBatch) -> SendResult:
         return SendResult(batch, self.number, 1 if self.failed is None else self.failed.count + 1)
@@ -170,10 +183,8 @@ class PendingSend:
         """A message like the one that was given, or with a time of delivery."""
         if self.packed is not None:
             return self.packed.plain
-        assert self.row is not None
-        flag, body, properties = self.row
-        message = Message(self.topic, body, flag=flag)
-        message.properties = decode_properties(properties.decode()) or None
+        message = Message(self.topic, self.body or b"", flag=self.flag)
+        message.properties = decode_properties(self.properties.decode()) or None
         return message
 
     def outcome(self) -> SendResult:
@@ -205,11 +216,15 @@ class PendingSend:
                 self.task.wakes.remove(wake)
 
 
-def new_ticket(kind: type[T], topic: str, row: Row, timeout_s: float, watch: Watch | None, span: Span, size: int) -> T:
+def new_ticket(
+    kind: type[T], message: Message, body: bytes, timeout_s: float, watch: Watch | None, span: Span, size: int
+) -> T:
     """A ticket of class ``kind``. Calling a constructor would take twice as long."""
     ticket = object.__new__(kind)
-    ticket.topic = topic
-    ticket.row = row
+    ticket.topic = message.topic
+    ticket.flag = message.flag
+    ticket.body = body
+    ticket.properties = b"" if message.properties is None else own_properties(message)
     ticket.packed = ticket.rows = None
     ticket.deadline = timeout_s
     ticket.task = watch
@@ -232,7 +247,7 @@ def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
         send = pending[0]
         if send.alone:
             break
-        free_bytes -= len(send.row[1])  # type: ignore[index]  # only bulk sends have none, and are alone
+        free_bytes -= len(send.body)  # type: ignore[arg-type]  # only bulk sends have none, and are alone
         if free_bytes < 0:
             break
         sends.append(pending.popleft())
@@ -241,7 +256,7 @@ def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
 
 def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
     """Tell the senders, each its result. Of single messages: as `PendingSend.finish`, without a call for each."""
-    if sends[0].row is None:
+    if sends[0].body is None:
         sends[0].batch = batch
         sends[0].finish()
         return
@@ -269,19 +284,28 @@ def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
 
 def rows_of(sends: list[PendingSend], new_keys: Callable[[int], list[bytes]]) -> Sequence[Row]:
     """The rows of the sends. A retried message keeps its unique key: see `keep_rows`."""
-    if sends[0].row is None:
+    if sends[0].body is None:
         return sends[0].rows or []
-    fresh = [send.row for send in sends if send.rows is None and send.row is not None]
-    made = with_keys(fresh, new_keys(len(fresh)))
+    fresh = [send for send in sends if send.rows is None]
+    made = fresh_rows(fresh, new_keys(len(fresh)))
     if len(fresh) == len(sends):
         return made
     rest = iter(made)
     return [send.rows[0] if send.rows else next(rest) for send in sends]
 
 
+def fresh_rows(sends: list[PendingSend], keys: list[bytes]) -> Sequence[Row]:
+    """The rows of single messages that have no unique keys yet."""
+    return Columns(
+        [send.flag for send in sends],
+        [send.body for send in sends],  # type: ignore[misc]  # only bulk sends have none
+        [send.properties + key for send, key in zip(sends, keys, strict=True)],
+    )
+
+
 def keep_rows(sends: list[PendingSend], rows: Sequence[Row]) -> None:
     """Keep the rows for the next try, so that a message is retried with the same unique key."""
-    if sends[0].row is not None:
+    if sends[0].body is not None:
         for send, row in zip(sends, rows, strict=True):
             send.rows = [row]
 

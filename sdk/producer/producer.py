@@ -32,7 +32,7 @@ from sdk.producer.arrow import ArrowSending, ArrowSends, Cut
 from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT, Backlog
 from sdk.producer.batches import send_batches
 from sdk.producer.brokers import Brokers
-from sdk.producer.bulk import bare_row, check, cut, with_keys
+from sdk.producer.bulk import check, cut
 from sdk.producer.checking import Checking
 from sdk.producer.lanes import Choice, Lanes, Selector, choice_of
 from sdk.producer.lines import Lines
@@ -223,7 +223,7 @@ class Producer(RequestReply, ArrowSending, SendNowait):
         task = trio.lowlevel.current_task()
         send = PendingSend(packed, None, timeout_s, task)
         if own_key is not None:
-            send.rows = with_keys([bare_row(packed)], [own_key])
+            send.set_key(own_key)
         # A delayed message, one for light queues, and a compressed one cannot be in a batch.
         if is_timed or packed is not message:
             send.alone = True

@@ -13,7 +13,6 @@ from mqcommon.errors import BufferFull, SkylarkError
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from sdk.producer.backlog import Backlog
-from sdk.producer.bulk import bare_row
 from sdk.producer.pending import PendingSend, Watch, new_ticket
 from sdk.producer.ticket import Ticket
 from sdk.runtime import SendsFailed
@@ -45,7 +44,7 @@ class Model:
             return
         message = Message("t", (b"%d." % len(self.tickets)).ljust(size, b"x")[: max(size, 8)])
         told = Watch(lambda ticket: self.told.update([id(ticket)])) if watch else None
-        ticket = new_ticket(Ticket, "t", bare_row(message), timeout_s, told, self.backlog.span, size)
+        ticket = new_ticket(Ticket, message, message.body, timeout_s, told, self.backlog.span, size)
         self.tickets.append(ticket)
         if watch:
             self.watched.append(ticket)
@@ -193,7 +192,7 @@ async def test_a_closed_lane_ends_its_tickets(autojump_clock: MockClock, act: in
     lost = model.backlog.take_lost()
     assert lost is not None and len(lost.exceptions) == 1
     with pytest.raises(SkylarkError, match="closed"):
-        sender.lane.put(new_ticket(Ticket, "t", (0, b"", b""), 1, None, model.backlog.span, 0))
+        sender.lane.put(new_ticket(Ticket, Message("t"), b"", 1, None, model.backlog.span, 0))
 
 
 def test_what_has_no_outcome_at_the_end_is_lost_too() -> None:
