@@ -192,9 +192,9 @@ class Producer(Facade[AsyncProducer]):
         """Queue one message and return its ticket, which says later what became of it. See `send` for the arguments.
 
         ``on_delivery`` is called with the ticket at the end, once; it must not block, and what it raises is logged. The
-        error of a ``selector`` is that of the ticket. Do not change the message before the end. Raises BufferFull when
-        ``buffer_count`` messages or ``buffer_bytes`` wait: then call `room`. An error that nobody sees, by
-        waiting for the ticket, with its ``result`` or with ``on_delivery``, is raised by `flush`.
+        error of a ``selector`` is that of the ticket. Raises BufferFull when ``buffer_count`` messages or
+        ``buffer_bytes`` wait: then call `room`. An error that nobody sees, by waiting for the ticket, with its
+        ``result`` or with ``on_delivery``, is raised by `flush`.
         """
         return self._tickets.send_nowait(
             message,
