@@ -6,8 +6,10 @@ Neighbours: records.py (positions of records), decode.py (record batches).
 """
 
 import struct
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mqcommon.arrow.decode import CONTENT_BYTES, TooMuchContent, unpacked
 from mqcommon.arrow.records import Ints, Mask, Records, overlapping
@@ -43,15 +45,15 @@ def unwrapped(records: Records) -> tuple[Records, Ints]:
     counts[batches] = [len(each) for each in found]
     which = np.repeat(np.arange(len(records)), counts)
     messages = _changed(records, {
-        name: value[which] for name, value in vars(records).items() if isinstance(value, np.ndarray)
+        name: _repeated(value, counts) for name, value in vars(records).items() if isinstance(value, np.ndarray)
     })  # fmt: skip
     heads, numbers = messages.heads, np.arange(len(which)) - (np.cumsum(counts) - counts)[which]
     heads["queue_offset"] = heads["queue_offset"] + numbers
-    _place(messages, whole[which], np.concatenate(found), given, which)
+    _place(messages, slice(None) if whole.all() else whole[which], np.concatenate(found), given, which)
     return messages, which
 
 
-def _place(messages: Records, inner: Mask, starts: Ints, given: Records, which: Ints) -> None:
+def _place(messages: Records, inner: Mask | slice, starts: Ints, given: Records, which: Ints) -> None:
     """Put the fields of the messages that begin at ``starts`` into the rows ``inner``."""
 
     def refuse(bad: Mask, reason: str) -> None:
@@ -131,6 +133,14 @@ def _inflated(records: Records, packed: Ints) -> Records:
         "properties_at": records.properties_at + shift,
     }  # fmt: skip
     return _changed(records, {**moved, "data": b"".join(parts)})
+
+
+def _repeated(rows: NDArray[Any], counts: Ints) -> NDArray[Any]:
+    """Each row as often as ``counts`` says."""
+    if rows.dtype.names is None:
+        return rows.repeat(counts)
+    # Row by row, not field by field.
+    return rows.view(f"V{rows.dtype.itemsize}").repeat(counts).view(rows.dtype)
 
 
 def _changed(records: Records, values: dict[str, object]) -> Records:

@@ -153,9 +153,8 @@ class Properties:
 
 def _bounds(array: pa.Array) -> Ints:
     """Where each value begins in the data of a binary or text array, and where the last one ends."""
-    kind: type[Any] = (
-        np.int64 if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type) else np.int32
-    )
+    is_large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    kind: type[Any] = np.int64 if is_large else np.int32
     if not len(array):
         return np.zeros(1, kind)
     bounds: Ints = np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array) + 1]

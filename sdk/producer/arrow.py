@@ -3,8 +3,8 @@
 Neighbours: mqcommon/arrow (checks and encodes columns), batches.py (sends what is encoded).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -22,21 +22,17 @@ if TYPE_CHECKING:
 
 #: Makes batches of rows for a number of queues.
 Cut = Callable[[int], Iterator[Sequence[Row]]]
-
-
-class BatchSender(Protocol):
-    """The producer as tables see it."""
-
-    def key_block(self, count: int) -> tuple[bytes, int]: ...
-
-    async def send_batches(self, topic: str, queue: MessageQueue | None, cut_for: Cut) -> BulkResult: ...
+SendBatches = Callable[[str, MessageQueue | None, Cut], Awaitable[BulkResult]]
 
 
 class ArrowSends:
-    """The tables of one producer."""
+    """The tables of one producer; ``key_block`` makes unique keys, see `UniqueKeys.block`."""
 
-    def __init__(self, sender: BatchSender, max_message_bytes: int) -> None:
-        self._sender = sender
+    def __init__(
+        self, send_batches: SendBatches, key_block: Callable[[int], tuple[bytes, int]], max_message_bytes: int
+    ) -> None:
+        self._send_batches = send_batches
+        self._key_block = key_block
         self._max_message_bytes = max_message_bytes
 
     async def send(
@@ -49,7 +45,7 @@ class ArrowSends:
         given = Given(data, columns, self._max_message_bytes)
         for _ in given.parts():
             await trio.lowlevel.checkpoint()
-        return await self._sender.send_batches(topic, queue, lambda queues: self._cut(given, queues))
+        return await self._send_batches(topic, queue, lambda queues: self._cut(given, queues))
 
     def _cut(self, given: "Given", queues: int) -> Iterator[EncodedRows]:
         """Batches for lanes. Many messages are divided evenly among ``queues``, as those of `bulk.cut` are."""
@@ -57,7 +53,7 @@ class ArrowSends:
 
         most = min(max(-(-given.rows // max(queues, 1)), MIN_BATCH_COUNT), MAX_BATCH_COUNT)
         for part in given.parts():
-            head, number = self._sender.key_block(len(part.bodies))
+            head, number = self._key_block(len(part.bodies))
             data, ends = encode(part, head, number)
             done = begin = 0
             while done < len(ends):

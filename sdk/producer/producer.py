@@ -127,7 +127,7 @@ class Producer(RequestReply, ArrowSending):
         self.checking: Checking | None = None
         self.brokers = Brokers(self._client, self._wake_lanes)
         self._asking = Asking(self, self._client, max_message_bytes)
-        self._tables = ArrowSends(self, max_message_bytes)
+        self._tables = ArrowSends(self._send_batches, self._key_block, max_message_bytes)
         # The number of retries of all sends so far.
         self.retried = 0
         self.traces = traces_of(self._client, group, trace, trace_topic)
@@ -226,7 +226,7 @@ class Producer(RequestReply, ArrowSending):
                 check(topic, messages[start : start + CHECKED_AT_ONCE], self._max_message_bytes, start)
                 await trio.lowlevel.checkpoint()
         most, keys, clock = self._max_message_bytes, self._unique_keys, self._clock
-        return await self.send_batches(topic, None, lambda queues: cut(topic, messages, queues, most, keys, clock))
+        return await self._send_batches(topic, None, lambda queues: cut(topic, messages, queues, most, keys, clock))
 
     @checked
     async def send_oneway(self, message: Message) -> None:
@@ -306,21 +306,19 @@ class Producer(RequestReply, ArrowSending):
     def route_of(self, topic: str) -> TopicRoute | None:
         return self._routes.get(topic)
 
-    # --- used by bulk sends
+    # --- internals
 
-    def key_block(self, count: int) -> tuple[bytes, int]:
-        """See `UniqueKeys.block`."""
+    def _key_block(self, count: int) -> tuple[bytes, int]:
+        """See `UniqueKeys.block`; the producer has other keys when it is open."""
         return self._unique_keys.block(self._clock.now_ms(), count)
 
-    async def send_batches(self, topic: str, queue: MessageQueue | None, cut_for: Cut) -> BulkResult:
+    async def _send_batches(self, topic: str, queue: MessageQueue | None, cut_for: Cut) -> BulkResult:
         """Send the batches that ``cut_for`` makes for so many queues, to the topic's queues in turn or to ``queue``."""
         self._client.check_open()
         lane = self._lanes.get(topic) if queue is None else None
         lane = lane or await self._lane(Message(topic), queue, None, self._timeout_s)
         route = self.route_of(self._names.topic(topic))
         return await send_batches(lane, cut_for(len(route.writable) if route else 1), route, self._timeout_s)
-
-    # --- internals
 
     def _oneway_target(self, route: TopicRoute, sharding_key: str | None) -> tuple[str, MessageQueue] | None:
         """The address and queue for one message; None while that queue has no master."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES
 from mqcommon.arrow.records import Ints
-from spark_connector.store.files import ReadOnlyFiles, chain
+from spark_connector.store.files import BATCH_QUEUES, ReadOnlyFiles, chain
 from spark_connector.store.queue import ENTRIES, Entries, QueueFiles, blank_entries
 
 _NAMES = ("physical", "size", "tags_code", "stored_ms", "base", "messages", "compacted", "reserved")
@@ -21,6 +21,8 @@ _BATCHES = np.dtype([(name, f">{code}") for name, code in zip(_NAMES, BATCH_ENTR
 
 class BatchQueueFiles:
     """The files in ``directory``; ``problem`` says why they cannot be the whole queue."""
+
+    folder = BATCH_QUEUES
 
     def __init__(self, files: ReadOnlyFiles, directory: str) -> None:
         self._files = files
@@ -82,3 +84,4 @@ class BatchQueueFiles:
 
 
 AnyQueueFiles = QueueFiles | BatchQueueFiles
+KINDS: tuple[type[AnyQueueFiles], ...] = QueueFiles, BatchQueueFiles

@@ -30,8 +30,8 @@ from mqcommon.names import LMQ_PREFIX, MASTER_ID, is_system_topic
 from sdk.consumer.expression import Sql
 from spark_connector.offsets import OffsetRange
 from spark_connector.reading.planning import QueueDirectory
-from spark_connector.store.batch_queue import AnyQueueFiles, BatchQueueFiles
-from spark_connector.store.files import BATCH_QUEUES, QUEUES, ReadOnlyFiles
+from spark_connector.store.batch_queue import KINDS, AnyQueueFiles, BatchQueueFiles
+from spark_connector.store.files import QUEUES, ReadOnlyFiles
 from spark_connector.store.queue import ENTRIES, QueueFiles, StorePart
 from spark_connector.store.scan import Place, Scanned, Tail, scan
 
@@ -92,7 +92,7 @@ class StoreQueue:
         first = max(start, self.tail_start)
         at = (first - self.tail_start) * ENTRY_BYTES
         tail = self.tail[at : (wanted.end - self.tail_start) * ENTRY_BYTES] if first < wanted.end else b""
-        return StorePart(wanted, log_start, first, tail, start, self._is_batch)
+        return StorePart(wanted, log_start, first, tail, start, self._is_batch, self._files.folder)
 
 
 class StoreDirectory(QueueDirectory):
@@ -203,9 +203,8 @@ class StoreDirectory(QueueDirectory):
         }
 
     def _open_queues(self) -> None:
-        kinds: tuple[tuple[str, type[AnyQueueFiles]], ...] = (QUEUES, QueueFiles), (BATCH_QUEUES, BatchQueueFiles)
-        for folder, kind in kinds:
-            root = f"{self._directory}/{folder}"
+        for kind in KINDS:
+            root = f"{self._directory}/{kind.folder}"
             for topic in self._files.listdir(root):
                 for name in self._files.listdir(f"{root}/{topic}"):
                     if name.isdigit():

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from broker.store.log.segment import NAME_DIGITS
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from spark_connector.offsets import OffsetRange
-from spark_connector.store.files import ReadOnlyFiles, chain
+from spark_connector.store.files import QUEUES, ReadOnlyFiles, chain
 
 # One row is one entry of a queue, as entry.py has it.
 ENTRIES = np.dtype(
@@ -22,6 +22,7 @@ class StorePart(NamedTuple):
     """What one task reads. Entries from offset ``tail_start`` on are in ``tail`` and not in the queue's files.
 
     The first one is at ``start``: in a batch queue (``is_batch``) before ``wanted``, if that begins within a batch.
+    ``folder`` has the files, which a batch queue may lack, or have of a time when it was a plain one.
     """
 
     wanted: OffsetRange
@@ -30,6 +31,7 @@ class StorePart(NamedTuple):
     tail: bytes
     start: int
     is_batch: bool
+    folder: str
 
 
 def blank_entries(count: int) -> Entries:
@@ -39,6 +41,8 @@ def blank_entries(count: int) -> Entries:
 
 class QueueFiles:
     """The files in ``directory``; ``problem`` says why they cannot be the whole queue."""
+
+    folder = QUEUES
 
     def __init__(self, files: ReadOnlyFiles, directory: str) -> None:
         self._files = files

@@ -20,9 +20,9 @@ from mqcommon.message.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
 from spark_connector.decoding.styles import decode
 from spark_connector.offsets import LostRange
 from spark_connector.options.read import ReadOptions
-from spark_connector.store.batch_queue import AnyQueueFiles, BatchQueueFiles
-from spark_connector.store.files import BATCH_QUEUES, QUEUES, LogBytes, ReadOnlyFiles
-from spark_connector.store.queue import ENTRIES, Entries, QueueFiles, StorePart
+from spark_connector.store.batch_queue import KINDS
+from spark_connector.store.files import LogBytes, ReadOnlyFiles
+from spark_connector.store.queue import ENTRIES, Entries, StorePart
 
 OnLost = Callable[[LostRange], None]
 
@@ -40,12 +40,8 @@ class StoreRows:
         self._options = options
         self._on_lost = on_lost
         self._log = LogBytes(files, directory)
-        place = f"{topic}/{queue_id}"
-        self._queue: AnyQueueFiles = (
-            BatchQueueFiles(files, f"{directory}/{BATCH_QUEUES}/{place}")
-            if part.is_batch
-            else QueueFiles(files, f"{directory}/{QUEUES}/{place}")
-        )
+        (kind,) = [each for each in KINDS if each.folder == part.folder]
+        self._queue = kind(files, f"{directory}/{part.folder}/{topic}/{queue_id}")
         # Where the batches of a batch queue begin.
         self._firsts: Ints = np.zeros(0, dtype=np.int64)
 

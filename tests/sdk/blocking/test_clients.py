@@ -135,6 +135,9 @@ INSIDE = {
 }
 
 
+OF_BASES = ("sdk.admin.", "sdk.producer.", "sdk.consumer.")
+
+
 @pytest.mark.parametrize("name", blocking.__all__)
 def test_both_sorts_have_the_same_methods(name: str) -> None:
     """Same names, same parameters with the same defaults."""
@@ -144,7 +147,7 @@ def test_both_sorts_have_the_same_methods(name: str) -> None:
             key: [(each.name, each.kind, each.default) for each in inspect.signature(value).parameters.values()]
             for base in (
                 cls,
-                *[each for each in cls.__bases__ if each.__module__.startswith(("sdk.admin.", "sdk.producer."))],
+                *[each for each in cls.__bases__ if each.__module__.startswith(OF_BASES)],
             )
             for key, value in vars(base).items()
             if inspect.isfunction(value) and (not key.startswith("_") or key == "__init__")

@@ -1,19 +1,24 @@
 """Batch queues in a store directory, as RocketMQ's brokers write them: one row for each message."""
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, NOT_COMPACTED
 from mqcommon.message.flags import INNER_BATCH
 from mqcommon.message.layout import BLANK_MAGIC, HEAD_V4, SIZE_MAGIC
 from mqcommon.message.message import decode_messages
 from spark_connector.offsets import DataLost
+from tests.broker.store.support import put, put_inner
 from tests.mqcommon.arrow.test_decode import plain
-from tests.spark_connector.stores import Rows, read, reader
+from tests.spark_connector.stores import Rows, copied, opened, options_of, read, reader, served
 from tests.support.inner import inner_batch, rows_of
 
 LOG_BYTES = 4096
@@ -24,8 +29,11 @@ TOTAL = sum(max(count, 1) for count in COUNTS)
 PLACE = HEAD_V4.places("sys_flag")[-1]
 
 
-def made(directory: Path, *, queued: int = len(COUNTS), clean: bool = True) -> list[bytes]:
-    """A store with queue c/1, of which the first ``queued`` records have entries; the records."""
+def made(directory: Path, *, queued: int = len(COUNTS), clean: bool = True, mark: int = INNER_BATCH) -> list[bytes]:
+    """A store with queue c/1, of which the first ``queued`` records have entries; the records.
+
+    ``mark``: the sysFlag of single messages, by which Skylark's brokers tell that they are in a batch queue.
+    """
     log, entries, stored, offset = bytearray(), bytearray(), [], 0
     for number, count in enumerate(COUNTS):
         rows = rows_of(max(count, 1), offset, tag="odd" if number % 2 else "even")
@@ -39,7 +47,7 @@ def made(directory: Path, *, queued: int = len(COUNTS), clean: bool = True) -> l
                 break
             log += SIZE_MAGIC.pack(left, BLANK_MAGIC) + bytes(left - SIZE_MAGIC.size)
         if count == 0:
-            raw = raw[:PLACE] + bytes([INNER_BATCH]) + raw[PLACE + 1 :]
+            raw = raw[:PLACE] + bytes([mark]) + raw[PLACE + 1 :]
         if number < queued:
             entries += BATCH_ENTRY.pack(
                 len(log), len(raw), 0, FIRST_MS + 1000 * number, offset, len(rows), NOT_COMPACTED, 0
@@ -93,9 +101,10 @@ def test_a_store_that_was_closed(store: tuple[Path, Rows]) -> None:
     assert found_in(directory, subExpression="odd") == [row for row in expected if row["tags"] == "odd"]
 
 
+@pytest.mark.parametrize("mark", [0, INNER_BATCH])
 @pytest.mark.parametrize("queued", [0, 1, 4, 9, len(COUNTS)])
-def test_what_no_queue_has_is_read_from_the_log(tmp_path: Path, queued: int) -> None:
-    expected = in_rows(made(tmp_path / "store", queued=queued, clean=False))
+def test_what_no_queue_has_is_read_from_the_log(tmp_path: Path, queued: int, mark: int) -> None:
+    expected = in_rows(made(tmp_path / "store", queued=queued, clean=False, mark=mark))
     assert found_in(tmp_path / "store") == expected
     assert found_in(tmp_path / "store", minPartitions="11", maxRecordsPerBatch="3") == expected
     shutil.rmtree(tmp_path / "store" / "batchconsumequeue")
@@ -159,3 +168,31 @@ def test_old_files_of_the_log_are_gone(store: tuple[Path, Rows]) -> None:
     first.unlink()
     kept = [row for row in expected if int(row["offsetMsgId"][16:], 16) >= int(second.name)]
     assert found_in(directory) == kept and 0 < len(kept) < TOTAL
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32), st.booleans(), st.booleans())
+def test_a_store_of_ours_is_read_as_its_broker_serves_it(seed: int, killed: bool, without_queues: bool) -> None:
+    """Batches, single messages and a plain queue, with checkpoints in between."""
+    random, sent = Random(seed), 0
+    with tempfile.TemporaryDirectory() as made_at:
+        home = Path(made_at)
+        with opened(options_of(home / "store")) as store:
+            store.queues.use_kinds(lambda topic: topic == "c")
+            for number in range(random.randrange(1, 30)):
+                count = random.choice([1, 1, 2, 5, 40])
+                if count == 1:
+                    put(store, random.choice("ac"), 0, b"%d" % number, b"TAGS\x01odd\x02")
+                else:
+                    put_inner(store, "c", random.randrange(2), rows_of(count, number * 100))
+                sent += count
+                if random.random() < 0.1:
+                    store.checkpoint(with_ends=random.random() < 0.5)
+            copy = copied(home / "store", home) if killed else home / "store"
+        expected = served(copy, home)
+        assert len(expected) == sent
+        if without_queues:
+            for folder in ("consumequeue", "batchconsumequeue"):
+                shutil.rmtree(copy / folder, ignore_errors=True)
+        assert read(copy) == expected
+        assert read(copy, minPartitions="7", maxRecordsPerBatch="9") == expected
