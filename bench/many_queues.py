@@ -33,14 +33,19 @@ from scripts.ports import free_port
 STOP_TIMEOUT_S = 120
 
 
-def make_store(directory: str, topics: int, queues: int) -> tuple[float, float]:
-    """Messages per second: each the first of its queue; and as many messages to one queue."""
+def make_topics(directory: str, topics: int, queues: int) -> None:
+    """The metadata of a store with these topics."""
     metadata = Metadata(OsFiles(), f"{directory}/config", SystemClock(), BrokerOptions(store_path_root_dir=directory))
     metadata.open()
     for number in range(topics):
         metadata.topics.put(TopicConfig(f"topic-{number}", queues, queues, PERM_READ_WRITE))
     metadata.journal.sync()
     metadata.journal.close()
+
+
+def make_store(directory: str, topics: int, queues: int) -> tuple[float, float]:
+    """Messages per second: each the first of its queue; and as many messages to one queue."""
+    make_topics(directory, topics, queues)
     store = open_store(directory)
     rates = []
     for spread in (queues, 1):

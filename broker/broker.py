@@ -200,6 +200,7 @@ def store_options(options: BrokerOptions) -> StoreOptions:
         directory=options.store_path_root_dir,
         commitlog_segment_bytes=options.mapped_file_size_commit_log,
         consumequeue_segment_bytes=options.queue_file_bytes,
+        batchqueue_segment_bytes=options.batch_queue_file_bytes,
         index_slots=options.max_hash_slot_num,
         index_capacity=options.max_index_num,
         index_enabled=options.message_index_enable,

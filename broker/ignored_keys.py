@@ -59,7 +59,7 @@ _KEYS = """
     loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode
     logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval logicQueueSwapMapInterval
     logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable
-    mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
+    maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
     maxConsumeQueueScan maxDelayTime maxErrorRateOfBloomFilter maxFilterMessageSize
     maxMsgsNumBatch maxOffsetMapSize maxReconnectIntervalTimeSeconds
     maxRecoveryCommitlogFiles maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength

@@ -17,7 +17,7 @@ from broker.ignored_keys import IGNORED_KEYS
 from broker.metrics_options import BrokerMetricsOptions
 from broker.missing_features import CONFIG_VERSION, STORE_TYPE, refuse_missing
 from broker.option_checks import check_texts
-from broker.store.queue.entry import ENTRY_BYTES
+from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
 from mqcommon.errors import ConfigError
 from mqcommon.logs.options import LogOptions
@@ -126,6 +126,12 @@ class BrokerOptions(
     mapped_file_size_commit_log: int = option(1024 * MIB, "size of a commit log file", unit="bytes", minimum=4 * KIB)
     mapped_file_size_consume_queue: int = option(
         300_000 * ENTRY_BYTES, "size of a queue file; 20 bytes a message", unit="bytes", minimum=ENTRY_BYTES
+    )
+    mapper_file_size_batch_consume_queue: int = option(
+        300_000 * BATCH_ENTRY_BYTES,
+        "size of a queue file of topics with queue.type=BatchCQ; 46 bytes a batch",
+        unit="bytes",
+        minimum=BATCH_ENTRY_BYTES,
     )
     message_index_enable: bool = option(True, "keep an index of message keys")
     max_hash_slot_num: int = option(5_000_000, "hash slots of an index file", minimum=1)
@@ -385,3 +391,8 @@ class BrokerOptions(
     def queue_file_bytes(self) -> int:
         """``mappedFileSizeConsumeQueue`` in whole entries."""
         return -(-self.mapped_file_size_consume_queue // ENTRY_BYTES) * ENTRY_BYTES
+
+    @property
+    def batch_queue_file_bytes(self) -> int:
+        """``mapperFileSizeBatchConsumeQueue`` in whole entries."""
+        return -(-self.mapper_file_size_batch_consume_queue // BATCH_ENTRY_BYTES) * BATCH_ENTRY_BYTES

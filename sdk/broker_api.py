@@ -29,6 +29,7 @@ from remoting.protocol.headers.pull import (
     PULL_COMMIT_OFFSET,
     PULL_SUBSCRIPTION,
     PULL_SUSPEND,
+    PULL_UNWRAPS,
     PullMessageRequestHeader,
 )
 from remoting.protocol.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
@@ -75,7 +76,7 @@ async def pull(
     commit_offset: int | None = None,
 ) -> PullAnswer:
     """Stored bytes from ``offset`` on. With ``wait_ms`` the broker waits that long for a message if there is none."""
-    flags = PULL_SUBSCRIPTION | (PULL_SUSPEND if wait_ms > 0 else 0)
+    flags = PULL_SUBSCRIPTION | PULL_UNWRAPS | (PULL_SUSPEND if wait_ms > 0 else 0)
     if commit_offset is not None:
         flags |= PULL_COMMIT_OFFSET
     header = PullMessageRequestHeader(
@@ -158,7 +159,7 @@ async def query_messages(
 
 
 async def view_message(broker: Endpoint, physical_offset: int) -> MessageExt:
-    """The message stored at ``physical_offset``; BrokerError when there is none."""
+    """The message stored at ``physical_offset``, of an inner batch the first; BrokerError when there is none."""
     answer = await call(broker, query.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(physical_offset))
     messages = decode_messages(answer.body())
     if not messages:

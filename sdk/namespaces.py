@@ -11,6 +11,7 @@ from typing import Annotated
 from mqcommon.arguments import check_text, shown
 from mqcommon.errors import InvalidArgument
 from mqcommon.message.columns import record_starts
+from mqcommon.message.inner import may_hold_batches, unwrapped
 from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, is_light, is_system_topic
@@ -118,8 +119,14 @@ class Names:
         """The queues as users know them."""
         return tuple([self.plain_queue(mq) for mq in queues]) if self.namespace else queues
 
-    def messages(self, data: bytes, broker_name: str) -> list[MessageExt]:
-        """The messages of a pull's body, with plain topics."""
+    def messages(self, data: bytes, broker_name: str, first_offset: int = 0) -> list[MessageExt]:
+        """The messages of a pull's body, with plain topics; of inner batches only those from ``first_offset`` on."""
         if not self.namespace:
-            return decode_messages(data, broker_name)
-        return [NamedMessage(data, at, broker_name, self.namespace) for at in record_starts(data)]
+            return decode_messages(data, broker_name, first_offset)
+        starts = record_starts(data)
+        if may_hold_batches(data, starts):
+            named = unwrapped(
+                data, starts, lambda at: NamedMessage(data, at, broker_name, self.namespace), first_offset
+            )
+            return [*named]
+        return [NamedMessage(data, at, broker_name, self.namespace) for at in starts]

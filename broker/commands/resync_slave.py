@@ -18,7 +18,7 @@ from mqcommon.errors import StoreLocked, UserError
 from mqcommon.files import FileSystem, OsFiles
 
 # The log goes near the end: a store that has only its log starts, and rebuilds the rest.
-PARTS = ("index", "consumequeue", QUEUE_ENDS, "checkpoint", INTENT, "commitlog", ABORT)
+PARTS = ("index", "consumequeue", "batchconsumequeue", QUEUE_ENDS, "checkpoint", INTENT, "commitlog", ABORT)
 
 
 @click.command("resyncSlave")

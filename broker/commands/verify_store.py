@@ -17,7 +17,7 @@ from broker.options import BrokerOptions
 from broker.store.check.repair import Repair
 from broker.store.check.verify import Verification, VerifyReport
 from broker.store.log.log_files import LogFiles
-from broker.store.queue.entry import ENTRY_BYTES
+from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock
 from mqcommon.errors import StoreError, StoreLocked, UserError
@@ -98,19 +98,25 @@ def with_sizes_found(fs: FileSystem, options: StoreOptions) -> StoreOptions:
     """
     log = LogFiles(fs, f"{options.directory}/commitlog")
     log.close()
-    root = f"{options.directory}/consumequeue"
+    queues = _file_bytes(fs, f"{options.directory}/consumequeue", ENTRY_BYTES)
+    batch_queues = _file_bytes(fs, f"{options.directory}/batchconsumequeue", BATCH_ENTRY_BYTES)
+    return replace(
+        options,
+        commitlog_segment_bytes=log.file_bytes or options.commitlog_segment_bytes,
+        consumequeue_segment_bytes=queues or options.consumequeue_segment_bytes,
+        batchqueue_segment_bytes=batch_queues or options.batchqueue_segment_bytes,
+    )
+
+
+def _file_bytes(fs: FileSystem, root: str, entry_bytes: int) -> int:
+    """The size of the queue files in ``root``; 0 if there are none."""
     sizes = [
         fs.size(f"{root}/{topic}/{queue}/{name}")
         for topic in fs.listdir(root)
         for queue in fs.listdir(f"{root}/{topic}")
         for name in fs.listdir(f"{root}/{topic}/{queue}")
     ]
-    return replace(
-        options,
-        commitlog_segment_bytes=log.file_bytes or options.commitlog_segment_bytes,
-        consumequeue_segment_bytes=max((size for size in sizes if size % ENTRY_BYTES == 0), default=0)
-        or options.consumequeue_segment_bytes,
-    )
+    return max((size for size in sizes if size % entry_bytes == 0), default=0)
 
 
 def _look(fs: FileSystem, options: StoreOptions, progress: Callable[[int, int], None]) -> VerifyReport:

@@ -60,6 +60,7 @@ class HeldPull:
     group: SubscriptionGroupConfig
     max_count: int
     max_bytes: int
+    unwraps: bool = False
     tick: int = 0
     is_held: bool = False
     is_due: bool = False
@@ -246,8 +247,8 @@ class HeldPulls:
         waiting.seen = end
         if not waiting.by_tags:
             return found
-        if seen > end:
-            # The queue was created again, or cut.
+        if seen > end or queue.is_batch:
+            # The queue was created again, or cut; or its entries do not tell the tags of all messages.
             return found + waiting.tagged()
         matching: Pulls = {}
         while seen < end:

@@ -43,6 +43,7 @@ from remoting.protocol.headers.pull import (
     PULL_COMMIT_OFFSET,
     PULL_SUBSCRIPTION,
     PULL_SUSPEND,
+    PULL_UNWRAPS,
     PullMessageRequestHeader,
 )
 from remoting.protocol.requests.pulls import PULL_MESSAGE
@@ -51,6 +52,8 @@ from remoting.protocol.requests.pulls import PULL_MESSAGE
 SKYLARK_MAX_COUNT = 16_384
 SKYLARK_MAX_BYTES = 4 * 1024 * 1024
 STOP_TIMEOUT_S = 2.0
+# V5_0_0, the first version of RocketMQ's client that takes inner batches apart.
+JAVA_5_0_0 = 413
 
 _CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -143,19 +146,22 @@ class PullHandlers(Part):
         elif header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0 and self._role.now.takes_commits:
             self._offsets.commit(group.group_name, topic, queue_id, header.commit_offset)
         suspend_ms = header.suspend_timeout_millis if header.sys_flag & PULL_SUSPEND else 0
+        unwraps = _unwraps(request, header.sys_flag)
 
         def attempt(waited_for_disk: bool) -> Command | None:
             count, size = (
                 self._disk_limits(request, max_count, max_bytes) if waited_for_disk else (max_count, max_bytes)
             )
             queue = self._store.queues.find(topic, queue_id)
-            result = read_queue(self._store.log, queue, offset, count, size, wanted, self._store.confirmed)
+            result = read_queue(
+                self._store.log, queue, offset, count, size, wanted, self._store.confirmed, unwraps=unwraps
+            )
             code, suggested = self._judge(result, queue, offset, group)
             if code == ResponseCode.PULL_NOT_FOUND and suspend_ms > 0:
                 deadline = trio.current_time() + self._wait_ms(suspend_ms) / 1000
                 pull = HeldPull(
                     channel, (topic, queue_id), deadline, offset, wanted, self._retry_held, request, group,
-                    max_count, max_bytes,
+                    max_count, max_bytes, unwraps=unwraps,
                 )  # fmt: skip
                 if self._hold(pull, queue):
                     return None
@@ -271,8 +277,9 @@ class PullHandlers(Part):
         (topic, queue_id), group, request = pull.queue, pull.group, pull.request
         queue = self._store.queues.find(topic, queue_id)
         result = read_queue(
-            self._store.log, queue, pull.offset, pull.max_count, pull.max_bytes, pull.wanted, self._store.confirmed
-        )
+            self._store.log, queue, pull.offset, pull.max_count, pull.max_bytes, pull.wanted, self._store.confirmed,
+            unwraps=pull.unwraps,
+        )  # fmt: skip
         if not last and result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset >= result.max_offset:
             # Nothing for this consumer up to here: these messages need not be checked again.
             pull.offset = result.next_offset
@@ -334,6 +341,13 @@ class PullHandlers(Part):
             },
             result.records,
         )
+
+
+def _unwraps(request: Command, sys_flag: int) -> bool:
+    """Whether the client takes inner batches apart. All others get records of their messages."""
+    if sys_flag & PULL_UNWRAPS:
+        return True
+    return request.language == "JAVA" and request.version >= JAVA_5_0_0
 
 
 def _code(result: GetResult, offset: int) -> int:

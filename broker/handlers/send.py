@@ -19,13 +19,14 @@ from broker.observe.put_times import PutTimes
 from broker.options import BrokerOptions
 from broker.part import Part
 from broker.store.put_result import BatchPutResult, PutResult
+from broker.store.queue.inner import shared_tag, uniform_rows
 from broker.writing.durability import Durability, skips_waiting
 from broker.writing.refusals import bad_fields, illegal, no_space
 from broker.writing.stored_properties import Row
 from broker.writing.writer import BatchFields, Writer
 from mqcommon.addresses import split_address
 from mqcommon.errors import DiskFull, ProtocolError, RequestRefused
-from mqcommon.message.batch import MAX_MESSAGES, decode_batch, encode_offsets
+from mqcommon.message.batch import MAX_MESSAGES, decode_batch, encode_batch, encode_offsets
 from mqcommon.message.compression import decompressed
 from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, TRANSACTION_PREPARED
 from mqcommon.message.ids import encode_host, offset_msg_id
@@ -163,11 +164,16 @@ class SendHandlers(Part):
         if sys_flag & COMPRESSED:
             fields = fields._replace(sys_flag=sys_flag & ~(COMPRESSED | COMPRESSION_MASK))
 
+        is_kept = self._writer.keeps_batches(fields.topic, fields.queue_id)
+
         def put(rows: list[Row]) -> BatchPutResult:
+            # Asked again, as the topic may have been made anew between the parts of a large batch.
+            if self._writer.keeps_batches(fields.topic, fields.queue_id):
+                return self._writer.put_inner(fields, encode_batch(rows), len(rows), properties, shared_tag(rows))
             return self._writer.put_batch(fields, rows, properties)
 
         def answer(stored: BatchPutResult) -> Command | None:
-            response = self._batch_answer(request, fields.queue_id, stored)
+            response = self._batch_answer(request, fields.queue_id, stored, properties if is_kept else b"")
             if self._durability.waits:
                 return self._when_safe(channel, request, response, stored, properties)
             return response
@@ -179,6 +185,8 @@ class SendHandlers(Part):
                 if len(batch) > UNPACKED_AT_ONCE:
                     raise HandOver(self._stepper.slow(lambda *_: self._unpack_in_steps(unpack, put, answer)))
                 batch = unpack()
+            if is_kept and 0 < (count := uniform_rows(batch)) <= MAX_MESSAGES:
+                return answer(self._writer.put_inner(fields, batch, count, properties))
             rows, end = decode_batch(batch, 0, BATCH_AT_ONCE)
         except ProtocolError as error:
             raise illegal(str(error)) from None
@@ -233,7 +241,8 @@ class SendHandlers(Part):
         self._turned()
         return response
 
-    def _batch_answer(self, request: Command, queue_id: int, stored: BatchPutResult) -> Command:
+    def _batch_answer(self, request: Command, queue_id: int, stored: BatchPutResult, kept: bytes) -> Command:
+        """``kept``: the properties of a batch that is stored as one record. A Java client wants its unique key back."""
         offsets = stored.physical_offsets
         ext: dict[str, Any] = {"queueId": queue_id, "TRACE_ON": self._trace_on, "MSG_REGION": self._region}
         body = b""
@@ -241,6 +250,9 @@ class SendHandlers(Part):
             # A Skylark client makes the ids from the offsets when it needs them.
             ext["msgId"] = offset_msg_id(self._store_host, offsets[0])
             body = encode_offsets(offsets)
+        elif kept and (unique_key := find_property(kept, b"UNIQ_KEY")):
+            ext["batchUniqId"] = unique_key.decode()
+            ext["msgId"] = f"{self._host_hex}{offsets[0]:016X}"
         else:
             ext["msgId"] = ",".join([f"{self._host_hex}{offset:016X}" for offset in offsets])
         ext["queueOffset"] = stored.queue_offset

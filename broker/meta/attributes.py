@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 
+#: The queue type of a topic whose batches are stored as one record each.
+BATCH_QUEUES = "BatchCQ"
+
 # The attribute values that this broker supports (None: any value).
 TOPIC_ATTRIBUTES: Mapping[str, frozenset[str] | None] = {
-    "queue.type": frozenset({"SimpleCQ"}),
+    "queue.type": frozenset({"SimpleCQ", BATCH_QUEUES}),
     "cleanup.policy": frozenset({"DELETE"}),
     "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
     "max.message.size": None,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from operator import attrgetter
 
+from broker.meta.attributes import BATCH_QUEUES
 from broker.meta.changes import RecentChanges
 from broker.meta.journal import Journal
 from broker.meta.table import JournalledTable, TableFormat
@@ -52,6 +53,11 @@ class Topics(JournalledTable[TopicConfig]):
     def _get_or_light(self, name: str) -> TopicConfig | None:
         config = self._table.get(name)
         return TopicConfig(name, 1, 1, PERM_READ_WRITE) if config is None and is_light(name) else config
+
+    def has_batch_queues(self, name: str) -> bool:
+        """Whether the topic stores each batch as one record."""
+        config = self._table.get(name)
+        return config is not None and config.attributes.get("queue.type") == BATCH_QUEUES
 
     def mirror(self, table: Mapping[str, TopicConfig], version: DataVersion) -> Iterator[None]:
         """Make this table and its version equal to the master's, see `mirror_rows`."""

@@ -17,7 +17,7 @@ from broker.store.queue.rebuild import is_queued
 from broker.store.store import MAX_ENTRIES_WAITING, QUEUES, MessageStore
 from mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
 from mqcommon.message.columns import MIN_RUN
-from mqcommon.message.flags import HOSTS_V6
+from mqcommon.message.flags import HOSTS_V6, INNER_BATCH, WRAPPED
 from mqcommon.message.layout import (
     BLANK_BYTES,
     BLANK_MAGIC,
@@ -199,7 +199,7 @@ class Replica:
                         data[at : at + size], start + at
                     )
                 else:
-                    if done >= self._next_try and is_queued(sys_flag):
+                    if done >= self._next_try and is_queued(sys_flag) and not sys_flag & INNER_BATCH:
                         run = self._runs.read(data, at, size, body_bytes, start + at, limit - done)
                         if run is not None and self._queue_run(run, start + at):
                             at += run.records * size
@@ -218,24 +218,26 @@ class Replica:
                     if crc32(data[at + _BODY_AT : tail_at]) & CRC_MASK != crc:
                         raise self._damaged(start + at, size)
                 if physical != start + at or queue_id < 0 or queue_offset < 0:
-                    place = f"message {queue_offset} of queue {queue_id} at {physical}"
-                    raise self._corrupt(start + at, f"the record says it is {place}")
+                    raise self._misplaced(start + at, queue_id, queue_offset, physical)
                 if is_queued(sys_flag):
-                    queue = queues.get(topic, queue_id)
+                    if sys_flag & INNER_BATCH and self._must_change(topic, queue_id, guarded):
+                        break
+                    queue = queues.of_record(topic, queue_id, sys_flag, queue_offset)
                     light = light_places(properties)
-                    if light or queue_offset != queue.next_offset:
-                        self._move_all(queue, queue_offset, light, physical, guarded)
-                        if self.wants_guard:
-                            break
-                    waits = queue.is_delayed
-                    code = codes.of_waiting(topic, properties, stored_ms) if waits else codes.of(properties)
-                    queue.append(physical, size, code)
+                    moves = light or queue_offset != queue.next_offset
+                    if moves and not self._moved(queue, queue_offset, light, physical, guarded):
+                        break
+                    if sys_flag & WRAPPED == WRAPPED:
+                        self._add_batch(queue, data[at : at + size])
+                    else:
+                        waits = queue.is_delayed
+                        code = codes.of_waiting(topic, properties, stored_ms) if waits else codes.of(properties)
+                        queue.append(physical, size, code, stored_ms, 1)
+                        if light:
+                            self._add_light(light, physical, size, code)
                     self._written(queue)
-                    if light:
-                        self._add_light(light, physical, size, code)
                 latest = stored_ms if stored_ms > latest else latest
-                at += size
-                done += 1
+                at, done = at + size, done + 1
         finally:
             # Also after an error: the log's end must include each record that a queue has.
             self.log.end = start + at
@@ -249,23 +251,34 @@ class Replica:
         if topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
             return False  # the entries of its queues hold a time for each message
         queues = [(self._queues.get(topic, one.queue_id), one) for one in run.queues]
-        if any(queue.next_offset != one.first for queue, one in queues):
+        if any(queue.next_offset != one.first or queue.is_batch for queue, one in queues):
             return False
         for queue, one in queues:
             queue.append_many(one.entries)
             self._written(queue)
         return True
 
-    def _move_all(
+    def _must_change(self, topic: str, queue_id: int, guarded: bool) -> bool:
+        """Whether a plain queue must be made again as a batch queue, and may not be now. Sets ``wants_guard`` then."""
+        queue = self._queues.find(topic, queue_id)
+        self.wants_guard = queue is not None and not queue.is_batch and queue.next_offset > 0 and not guarded
+        return self.wants_guard
+
+    def _add_batch(self, queue: ConsumeQueue, raw: bytes) -> None:
+        record = decode_record(raw, check_crc=False)
+        queue.put_record(record, self._tag_codes.of_record(record))
+
+    def _moved(
         self, queue: ConsumeQueue, offset: int, light: list[tuple[str, int]], physical: int, guarded: bool
-    ) -> None:
-        """Let the queues of a record go on at its offsets, or set ``wants_guard``."""
+    ) -> bool:
+        """Let the queues of a record go on at its offsets, or set ``wants_guard`` and return False."""
         places = [(queue, offset), *((self._queues.get(name, 0), at) for name, at in light)]
         # A queue that never had an entry has no files.
         self.wants_guard = not guarded and any(one.next_offset not in (0, at) for one, at in places)
         for one, at in places if not self.wants_guard else ():
             if at != one.next_offset:
                 self._move(one, at, physical)
+        return not self.wants_guard
 
     def _add_light(self, light: list[tuple[str, int]], physical: int, size: int, code: int) -> None:
         for name, _ in light:
@@ -315,7 +328,7 @@ class Replica:
         if offset == 0:
             self._queues.clear(queue)
             queue.continue_at(0)
-        elif gap > 0 and not queue.is_empty and gap > (physical - self.log.start) // MIN_RECORD:
+        elif gap > 0 and not queue.is_empty and gap > (physical - self.log.start) // queue.least_bytes:
             raise self._corrupt(
                 physical,
                 f"the record says it is message {offset} of {queue.topic}/{queue.queue_id},"
@@ -323,6 +336,10 @@ class Replica:
             )
         else:
             queue.move_to(offset)
+
+    def _misplaced(self, at: int, queue_id: int, offset: int, physical: int) -> StoreCorrupt:
+        place = f"message {offset} of queue {queue_id} at {physical}"
+        return self._corrupt(at, f"the record says it is {place}")
 
     def _damaged(self, physical: int, size: int) -> StoreCorrupt:
         return self._corrupt(

@@ -5,6 +5,7 @@ store.py             the store's public interface: open, put, close
 put_result.py        what a put returns
 reads.py             its reads, for consumers and for the broker itself
 reader.py query.py   reads of a queue; messages by key and by time
+expanded.py          inner batches as single records
 visible.py           up to where consumers may read while not all is confirmed
 filter.py            which messages of a queue a read wants
 durable.py checkpoint.py   flushes and checkpoints: how far everything is on disk

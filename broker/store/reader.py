@@ -1,7 +1,7 @@
 """Reads of one queue: tag filter by hash, limits, RocketMQ's statuses.
 
 Messages that are adjacent in the commit log are copied in one piece. Blank entries, which point to no message, are
-skipped.
+skipped. A batch queue is read batch by batch; who cannot take batches apart gets records of their messages.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,16 +9,22 @@ from dataclasses import dataclass
 from enum import Enum
 from mmap import mmap
 
+from broker.store.expanded import expanded
 from broker.store.filter import ALL, Filter, Matches
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.residency import NotResident, Span, bytes_got
 from broker.store.matching import MAX_PROPERTIES_BYTES, Entry, matching
+from broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE
+from broker.store.queue.inner import MIXED_TAGS
+from broker.store.runs import Range, long_runs
 from broker.store.visible import VisiblePart, visible_end
 
 # The most entries that one read looks at to find matches.
 MAX_SCAN = 16_000
+# Reads of so many messages look for long runs of them first.
+MANY = 256
 # The most pieces of the log that one read joins: some milliseconds.
 MAX_RANGES = 2_048
 # Messages less than this apart are read from disk in one go, with the bytes between them: a disk reads this much in the
@@ -34,8 +40,6 @@ THREAD_BYTES = 128 * 1024
 
 # A queue, or as much of it as consumers see.
 Part = ConsumeQueue | VisiblePart
-# Physical offsets: of the first byte, and one past the last.
-Range = tuple[int, int]
 
 
 class GetStatus(Enum):
@@ -71,11 +75,14 @@ def read_queue(
     max_bytes: int,
     wanted: Filter = ALL,
     confirmed: Callable[[], int] | None = None,
+    *,
+    unwraps: bool = False,
 ) -> GetResult:
     """Messages of ``queue`` from ``offset`` on: at most ``max_count`` and ``max_bytes``, but always at least one.
 
     None stands for a queue that never had a message; it reads as an empty one. With ``confirmed`` messages that end
     after that offset of the log are hidden, as if they had not come yet; who is at one of them waits.
+    ``unwraps``: the reader takes inner batches apart. It may get more than ``max_count`` messages in one.
     """
     if queue is None:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
@@ -93,6 +100,8 @@ def read_queue(
         return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
     if offset > high:
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+    if isinstance(queue, BatchConsumeQueue):
+        return _read_batches(log, queue, part, offset, max_count, max_bytes, wanted, unwraps)
     if wanted.matches is not None:
         return _read_matching(log, part, offset, max_count, max_bytes, wanted, wanted.matches)
     ranges, count, scanned, size = _choose(log, part, offset, max_count, max_bytes, wanted)
@@ -166,6 +175,84 @@ def _read_matching(
     return GetResult(status, offset + scanned, low, high, b"".join(parts), len(parts))
 
 
+def _read_batches(
+    log: CommitLog,
+    queue: BatchConsumeQueue,
+    part: Part,
+    offset: int,
+    max_count: int,
+    max_bytes: int,
+    wanted: Filter,
+    unwraps: bool,
+) -> GetResult:
+    """As `read_queue`. The part of a batch from ``offset`` on is expanded for all readers."""
+    low, high = part.min_offset, part.next_offset
+    batches, reached = _choose_batches(queue, high, offset, max_count, max_bytes, wanted)
+    if not batches:
+        return GetResult(GetStatus.NO_MATCHED_MESSAGE, reached, low, high)
+    if batches[0].physical < log.start:
+        return _removed(log, part)
+    got, (ranges, size) = bytes_got(), _ranges(batches, log.chain.segment_bytes)
+    if got is None or log.is_recent(ranges[0][0]) or (size < THREAD_BYTES and _is_resident(log, ranges)):
+        data = _copied(log, ranges)
+    else:
+        pieces, near = _pieces(ranges, log.chain.segment_bytes)
+        if near < size:
+            batches, reached = _choose_batches(queue, high, offset, max_count, near, wanted)
+            ranges, size = _ranges(batches, log.chain.segment_bytes)
+        data = _records(log, ranges, pieces, size, got)
+    keeps = unwraps and wanted.matches is None
+    if keeps and offset <= batches[0].base:
+        count = sum([batch.messages for batch in batches])
+        return GetResult(GetStatus.FOUND, reached, low, high, data, count)
+    parts: list[bytes] = []
+    count, left, at = 0, max_bytes, 0
+    for batch in batches:
+        raw = data[at : at + batch.size]
+        at += batch.size
+        if keeps and offset <= batch.base:
+            parts.append(raw)
+            count, left = count + batch.messages, left - batch.size
+            continue
+        for number, record in expanded(raw, offset, wanted):
+            if parts and (count >= max_count or left < len(record)):
+                return GetResult(GetStatus.FOUND, number, low, high, b"".join(parts), count)
+            parts.append(record)
+            count, left = count + 1, left - len(record)
+    status = GetStatus.FOUND if parts else GetStatus.NO_MATCHED_MESSAGE
+    return GetResult(status, reached, low, high, b"".join(parts), count)
+
+
+def _choose_batches(
+    queue: BatchConsumeQueue, end: int, offset: int, max_count: int, max_bytes: int, wanted: Filter
+) -> tuple[list[BatchAt], int]:
+    """(the batches to read, the offset up to which all were looked at)."""
+    chosen: list[BatchAt] = []
+    reached, count, left, codes = offset, 0, max_bytes, wanted.tag_codes
+    for looked, batch in enumerate(queue.batches(offset)):
+        if batch.base >= end or looked == MAX_SCAN:
+            return chosen, end if batch.base >= end else reached
+        if codes is None or batch.tags_code in codes or batch.tags_code == MIXED_TAGS:
+            if chosen and (count >= max_count or left < batch.size or len(chosen) == MAX_RANGES):
+                break
+            chosen.append(batch)
+            count, left = count + batch.end - max(batch.base, offset), left - batch.size
+        reached = batch.end
+    return chosen, reached
+
+
+def _ranges(batches: list[BatchAt], segment_bytes: int) -> tuple[list[Range], int]:
+    """(where the records of the batches lie, the bytes in all)."""
+    ranges: list[Range] = []
+    for batch in batches:
+        start, end = batch.physical, batch.physical + batch.size
+        if ranges and ranges[-1][1] == start and start % segment_bytes:
+            ranges[-1] = ranges[-1][0], end
+        else:
+            ranges.append((start, end))
+    return ranges, sum([batch.size for batch in batches])
+
+
 def _together(entries: list[Entry], first: int, segment_bytes: int, most: int | None) -> tuple[list[Entry], int]:
     """(the first entries, whose messages lie in one file and within ``most`` bytes from ``first`` on; their end)."""
     limit, end = (first // segment_bytes + 1) * segment_bytes, first
@@ -184,11 +271,16 @@ def _choose(
     log: CommitLog, queue: Part, offset: int, max_count: int, max_bytes: int, wanted: Filter
 ) -> tuple[list[Range], int, int, int]:
     """(ranges of the log, number of messages in them, number of entries looked at, bytes in the ranges)."""
-    ranges: list[Range] = []
+    segment_bytes, tag_codes = log.chain.segment_bytes, wanted.tag_codes
+    if tag_codes is None and max_count >= MANY:
+        found = long_runs(queue, offset, max_count, max_bytes, MAX_RANGES, segment_bytes)
+        if found is not None:
+            ranges, count, size = found
+            return ranges, count, count, size
+    ranges = []
     count = scanned = 0
     left = max_bytes
     start = end = -1
-    segment_bytes, tag_codes = log.chain.segment_bytes, wanted.tag_codes
     for physical, size, tags_code in queue.entries(offset, MAX_SCAN if tag_codes else max_count):
         if size == BLANK_SIZE or (tag_codes is not None and tags_code not in tag_codes):
             scanned += 1

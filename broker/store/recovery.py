@@ -194,8 +194,9 @@ class Recovery:
                 continue
             whole = queue.load()
             self._searched.append(queue)
-            reached = high if ends else None
-            is_sound = partial(self._is_sound, queue, scan_from, reached) if last_stop is LastStop.POWER_LOSS else None
+            # A batch queue drops after a kill, too, what the scan makes again.
+            drops = last_stop is LastStop.POWER_LOSS or (queue.is_batch and last_stop is LastStop.KILLED)
+            is_sound = partial(self._is_sound, queue, scan_from, high if ends else None) if drops else None
             if queue.find_ends(log.start, (low, high), is_sound):
                 self._queues.touch(queue)
             if not queue.chain.segments:
@@ -245,8 +246,7 @@ class Recovery:
         """
         killed = last_stop is LastStop.KILLED
         ends = [queue.last_entry()[1:] for queue in self._searched if killed or queue not in self._broken]
-        within = [(physical, physical + size) for physical, size in ends if size and physical < self._log.end]
-        return max([self._resumed_to, *within])
+        return max([self._resumed_to, *((at, at + size) for at, size in ends if size and at < self._log.end)])
 
     # --- the scan
 
@@ -269,8 +269,10 @@ class Recovery:
     def _redo(self, record: Record) -> None:
         """Add a record of the log to its queue. The queue counts as broken if it lacks messages before this one."""
         self.last_timestamp = max(self.last_timestamp, record.store_timestamp)
-        queue = self._queues.get(record.topic, record.queue_id)
-        if queue in self._broken or not is_queued(record.sys_flag):
+        if not is_queued(record.sys_flag):
+            return
+        queue = self._queues.of_record(record.topic, record.queue_id, record.sys_flag, record.queue_offset)
+        if queue in self._broken:
             return
         gap = record.queue_offset - queue.next_offset
         if queue not in self._newest:
@@ -288,7 +290,7 @@ class Recovery:
             else:
                 self._judge_other(queue, record)
             return
-        queue.put_at(record.queue_offset, record.physical_offset, record.size, self._tag_codes.of_record(record))
+        queue.put_record(record, self._tag_codes.of_record(record))
 
     def _judge_other(self, queue: ConsumeQueue, record: Record) -> None:
         """The queue has another message at this offset. StoreCorrupt unless a deletion of the topic explains it."""
@@ -316,8 +318,7 @@ class Recovery:
 
     def _check_last(self, physical: int) -> None:
         """StoreCorrupt if the last record is damaged. It is the only record that a start after a clean stop reads."""
-        raw = self._log.record_at(physical)
-        record, reason = sound_record(raw or b"", physical)
+        record, reason = sound_record(self._log.record_at(physical) or b"", physical)
         if record is None:
             where = self._log.chain.at(physical)
             assert where is not None
@@ -352,8 +353,7 @@ class Recovery:
 
     def _note_last_time(self, furthest: int, known_end: int) -> None:
         """Store times go on from the log's last record; if no queue has it, from checkpoint and scan."""
-        raw = self._log.record_at(furthest)
-        record, _ = sound_record(raw or b"", furthest, check_crc=False)
+        record, _ = sound_record(self._log.record_at(furthest) or b"", furthest, check_crc=False)
         if record is not None:
             last_of_log = known_end == self._log.end
             self.last_timestamp = max(0 if last_of_log else self.last_timestamp, record.store_timestamp)
@@ -374,12 +374,12 @@ class Recovery:
             unfinished = tuple((queue.topic, queue.queue_id) for queue in self._broken)
             self._note_ends(replace(ends or QueueEnds(log.start), unfinished=unfinished))
         progress = self._progress("queues rebuilt from", log.start)
-        rebuild_queues(log, self._queues, self._broken, self._tag_codes, progress)
-        for queue in self._broken:
+        rebuilt = rebuild_queues(log, self._queues, self._broken, self._tag_codes, progress)
+        for queue in rebuilt:
             known = ends.next_offset(queue.topic, queue.queue_id) if ends else 0
             if queue.is_empty and queue.next_offset < known:
                 queue.continue_at(known)
-        report.rebuilt = tuple(f"{queue.topic}/{queue.queue_id}" for queue in self._broken)
+        report.rebuilt = tuple(f"{queue.topic}/{queue.queue_id}" for queue in rebuilt)
 
     def _progress(self, what: str, start: int) -> Callable[[int], None]:
         def at(offset: int) -> None:

@@ -23,7 +23,7 @@ from broker.store.queue.batch_records import make_batch_records
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from broker.store.queue.ends import read_queue_ends, write_queue_ends
-from broker.store.queue.entry import ENTRY_BYTES
+from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from broker.store.queue.queues import Queues
 from broker.store.queue.tags import TagCodes
 from broker.store.reads import Reads
@@ -31,6 +31,7 @@ from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, RequestRefused, StoreLocked
 from mqcommon.files import FileSystem
+from mqcommon.message.flags import WRAPPED
 from mqcommon.message.layout import MAX_PROPERTIES
 from mqcommon.message.record import BatchHead, encode_record
 
@@ -56,6 +57,7 @@ class StoreOptions:
     index_capacity: int = 20_000_000
     index_enabled: bool = True
     delay_levels: DelayLevels = DEFAULT
+    batchqueue_segment_bytes: int = 300_000 * BATCH_ENTRY_BYTES
 
 
 class MessageStore(DurableStore, Reads):
@@ -67,9 +69,12 @@ class MessageStore(DurableStore, Reads):
             fs,
             directory,
             CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes),
-            Queues(fs, f"{directory}/consumequeue", options.consumequeue_segment_bytes, store_host),
+            Queues(
+                fs, f"{directory}/consumequeue", options.consumequeue_segment_bytes, store_host,
+                f"{directory}/batchconsumequeue", options.batchqueue_segment_bytes,
+            ),
             Index(fs, f"{directory}/index", options.index_slots, options.index_capacity, enabled=options.index_enabled),
-        )
+        )  # fmt: skip
         self._options = options
         self._clock = clock
         self._host = store_host
@@ -215,7 +220,7 @@ class MessageStore(DurableStore, Reads):
                 body,
                 properties,
                 flag,
-                sys_flag,
+                sys_flag | queue.sys_flag,
                 born_timestamp,
                 born_host,
                 now,
@@ -226,7 +231,7 @@ class MessageStore(DurableStore, Reads):
         )
         codes = self.tag_codes
         code = codes.of_waiting(topic, properties, now) if queue.is_delayed else codes.of(properties)
-        queue.append(physical, size, code)
+        queue.append(physical, size, code, now, 1)
         self._written(queue, 1, size)
         return PutResult(physical, queue_offset, physical + size, now)
 
@@ -249,6 +254,7 @@ class MessageStore(DurableStore, Reads):
         if self._refusals:
             raise DiskFull(self.refusal)
         queue = self.queues.get(topic, queue_id)
+        assert not queue.is_batch, "its batches go to put_inner"
         overhead = queue.record_overhead + len(born_host) + len(suffix)
         lengths = [len(properties) for _, _, properties in messages]
         sizes = [overhead + len(body) + length for (_, body, _), length in zip(messages, lengths, strict=True)]
@@ -268,6 +274,45 @@ class MessageStore(DurableStore, Reads):
         queue.append_many(made.entries)
         self._written(queue, len(messages), total)
         return BatchPutResult(made.physical_offsets, queue_offset, start + total, now)
+
+    def put_inner(
+        self,
+        topic: str,
+        queue_id: int,
+        batch: bytes,
+        messages: int,
+        properties: bytes,
+        *,
+        sys_flag: int = 0,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int = 0,
+    ) -> BatchPutResult:
+        """Append ``batch``, the body of a batch send with so many messages, to a batch queue as one record.
+
+        ``properties``: of the batch, with INNER_NUM, and with TAGS if all messages have that tag.
+        """
+        if self._refusals:
+            raise DiskFull(self.refusal)
+        queue = self.queues.get(topic, queue_id)
+        assert queue.is_batch, "plain queues have no entries for batches"
+        queue_offset = queue.next_offset
+        properties += b"INNER_BASE\x01%d\x02" % queue_offset
+        size = queue.record_overhead + len(born_host) + len(batch) + len(properties)
+        log = self.log
+        if size > log.max_record_bytes or len(properties) > MAX_PROPERTIES:
+            raise self._too_large(size, len(properties))
+        physical = log.reserve(size)
+        now = self._now()
+        sys_flag |= WRAPPED
+        record = encode_record(
+            queue.magic, queue.topic_tail, queue_id, queue_offset, physical, batch, properties, 0, sys_flag,
+            born_timestamp, born_host, now, self._host, reconsume_times, 0,
+        )  # fmt: skip
+        log.write(physical, record)
+        queue.append(physical, size, self.tag_codes.of_batch(properties, batch, sys_flag), now, messages)
+        self._written(queue, messages, size)
+        return BatchPutResult([physical] * messages, queue_offset, physical + size, now)
 
     def follow_time(self, timestamp: int) -> None:
         """Later messages get store times at or after ``timestamp``, which is that of a message from a master."""

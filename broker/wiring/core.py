@@ -109,6 +109,7 @@ def make_core(
     elected: Elected | None = None,
 ) -> Core:
     """Make the shared objects of a broker in its present role. ``elected``: in Controller mode."""
+    store.queues.use_kinds(metadata.topics.has_batch_queues)
     ip, port = split_address(identity.addr)
     store_host = encode_host(ip, port)
     stats = BrokerStats(clock) if options.metrics_exporter_type == "DISABLE" else SizedStats(clock)

@@ -7,7 +7,7 @@ that is.
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from broker.observe.stats import BrokerStats
 from broker.store.put_result import BatchPutResult, PutResult
@@ -17,9 +17,11 @@ from broker.writing.light import LightQueues
 from broker.writing.refusals import bad_fields, illegal, no_space, unsupported
 from broker.writing.stored_properties import Row, StoredProperties
 from mqcommon.errors import DiskFull, RequestRefused
-from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK
+from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, WRAPPED
+from mqcommon.message.properties import replace_properties
 
-_NOT_HOSTS = ~(BORN_HOST_V6 | STORE_HOST_V6)
+# Without the bits of sysFlag that the broker sets itself.
+_NOT_OURS = ~(BORN_HOST_V6 | STORE_HOST_V6 | WRAPPED)
 
 
 @dataclass(slots=True)
@@ -138,7 +140,7 @@ class Writer:
                 body,
                 stamped,
                 flag=flag,
-                sys_flag=sys_flag & _NOT_HOSTS | self._v6_flag | (BORN_HOST_V6 if len(born_host) > 8 else 0),
+                sys_flag=sys_flag & _NOT_OURS | self._v6_flag | (BORN_HOST_V6 if len(born_host) > 8 else 0),
                 born_timestamp=born_timestamp,
                 born_host=born_host,
                 reconsume_times=reconsume_times,
@@ -181,7 +183,7 @@ class Writer:
                 message.body,
                 properties,
                 flag=message.flag,
-                sys_flag=message.sys_flag & _NOT_HOSTS | self._v6_flag | (BORN_HOST_V6 if len(born_host) > 8 else 0),
+                sys_flag=message.sys_flag & _NOT_OURS | self._v6_flag | (BORN_HOST_V6 if len(born_host) > 8 else 0),
                 born_timestamp=message.born_timestamp,
                 born_host=born_host,
                 reconsume_times=message.reconsume_times,
@@ -229,6 +231,32 @@ class Writer:
 
     def put_batch(self, fields: BatchFields, rows: list[Row], properties: bytes = b"") -> BatchPutResult:
         """Store the `stamped` rows in one queue, all or none. ``properties`` are those of the batch as a whole."""
+        return self._put_many(fields, len(rows), properties, self._store.put_batch, rows, suffix=self._suffix)
+
+    def keeps_batches(self, topic: str, queue_id: int) -> bool:
+        """Whether batches for this queue go to `put_inner`."""
+        return self._store.queues.keeps_batches(topic, queue_id)
+
+    def put_inner(
+        self, fields: BatchFields, batch: bytes, messages: int, properties: bytes = b"", tag: bytes | None = None
+    ) -> BatchPutResult:
+        """Store the body of a batch send, with so many `stamped` messages, in a batch queue as one record.
+
+        ``tag``: the tag of all its messages; None if they have none, or different ones.
+        """
+        own = {b"TAGS": tag, b"INNER_NUM": b"%d" % messages, b"INNER_BASE": None}
+        stored = self._completed(replace_properties(properties, own))
+        return self._put_many(fields, messages, properties, self._store.put_inner, batch, messages, stored)
+
+    def _put_many(
+        self,
+        fields: BatchFields,
+        messages: int,
+        properties: bytes,
+        put_all: Callable[..., BatchPutResult],
+        *what: Any,
+        **more: Any,
+    ) -> BatchPutResult:
         if self._is_guarded:
             self.admit(properties)
         has = properties.find
@@ -238,12 +266,12 @@ class Writer:
             self._times.begin()
         born_host = fields.born_host
         try:
-            put = self._store.put_batch(
+            put = put_all(
                 fields.topic,
                 fields.queue_id,
-                rows,
-                suffix=self._suffix,
-                sys_flag=fields.sys_flag & _NOT_HOSTS | self._v6_flag | (BORN_HOST_V6 if len(born_host) > 8 else 0),
+                *what,
+                **more,
+                sys_flag=fields.sys_flag & _NOT_OURS | self._v6_flag | (BORN_HOST_V6 if len(born_host) > 8 else 0),
                 born_timestamp=fields.born_timestamp,
                 born_host=born_host,
                 reconsume_times=fields.reconsume_times,
@@ -253,7 +281,7 @@ class Writer:
             raise no_space(error) from None
         except struct.error as error:
             raise _number_too_large(error) from None
-        self._stats.put(fields.topic, len(rows), put.end - put.physical_offsets[0])
+        self._stats.put(fields.topic, messages, put.end - put.physical_offsets[0])
         return put
 
 

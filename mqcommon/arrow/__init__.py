@@ -3,6 +3,7 @@
 schema.py           the columns of a message
 decode.py           the record batch of one buffer of stored records
 records.py          where the fields of each record are
+inner.py            inner batches: one row for each of their messages
 property_pairs.py   where the properties are, with the names that are asked for
 columns.py          Arrow arrays of such positions
 messages.py         the record batch of message objects

@@ -2,7 +2,8 @@
 
 `decode` returns the same as a plain loop over `decode_record`, but is hundreds of nanoseconds per row faster; it makes
 only the columns of the schema. No record is ever skipped: invalid bytes raise `DamagedRecord`.
-Neighbours: records.py (positions), columns.py and property_pairs.py (arrays), schema.py (which columns there are).
+Neighbours: records.py (positions), inner.py (whole batches), columns.py and property_pairs.py (arrays), schema.py
+(which columns there are).
 """
 
 import zlib
@@ -20,13 +21,12 @@ from mqcommon.arrow.schema import PROPERTIES
 from mqcommon.errors import ProtocolError
 from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.compression import MissingPackage, decompressed
-from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
+from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6, WRAPPED
 from mqcommon.message.layout import CRC_MASK
 from mqcommon.message.properties import KEYS, TAGS, UNIQ_KEY
 
 # Compressed bodies of one record batch may hold so much: Arrow cannot have 2 GiB in one column.
 CONTENT_BYTES = 256 * 1024 * 1024
-INNER_BATCH = 0x80  # sysFlag: the body holds many messages (queues of type BatchCQ)
 
 
 class TooMuchContent(Exception):
@@ -37,9 +37,10 @@ def decode(
     records: Records, broker_name: str, schema: pa.Schema, kind: "Callable[[Records, str], Columns] | None" = None
 ) -> pa.RecordBatch:
     """One row per record, with the columns of ``schema``, which ``kind`` makes. Raises `TooMuchContent`."""
-    if (records.sys_flags & INNER_BATCH).any():
-        row = int(((records.sys_flags & INNER_BATCH) != 0).argmax())
-        raise DamagedRecord(row, int(records.starts[row]), "holds a whole batch (BatchCQ), which cannot be read yet")
+    whole = records.sys_flags & WRAPPED == WRAPPED
+    if whole.any():
+        row = int(whole.argmax())
+        raise DamagedRecord(row, int(records.starts[row]), "holds a whole batch (BatchCQ): see inner.py")
     columns = (kind or Columns)(records, broker_name)
     return pa.RecordBatch.from_arrays([columns.make(field) for field in schema], schema=schema)
 
@@ -73,6 +74,16 @@ def check_bodies(records: Records) -> None:
     if bad.any():
         row = int(bad.argmax())
         raise DamagedRecord(row, int(records.starts[row]), "the body does not match its CRC")
+
+
+def unpacked(records: Records, row: int, body: bytes) -> bytes:
+    """What the compressed ``body`` of a record holds. Raises `DamagedRecord`."""
+    try:
+        return decompressed(body, int(records.sys_flags[row]))
+    except MissingPackage:
+        raise  # the record is sound
+    except ProtocolError as error:
+        raise DamagedRecord(row, int(records.starts[row]), str(error)) from None
 
 
 class Columns:
@@ -167,12 +178,7 @@ class Columns:
         return pa.concat_arrays([make(short, 8), make(long, 20)]).take(numbers(place))
 
     def _unpacked(self, row: int, body: bytes) -> bytes:
-        try:
-            return decompressed(body, int(self._records.sys_flags[row]))
-        except MissingPackage:
-            raise  # the record is sound
-        except ProtocolError as error:
-            raise DamagedRecord(row, int(self._records.starts[row]), str(error)) from None
+        return unpacked(self._records, row, body)
 
 
 _NUMBERS: Mapping[str, str] = MappingProxyType(

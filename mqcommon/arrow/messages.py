@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from mqcommon.arrow.columns import patched
 from mqcommon.arrow.decode import Columns, decode
 from mqcommon.arrow.records import Records
 from mqcommon.message.message import MessageExt, records_of
+from mqcommon.message.record import Record, encode_record, topic_field
 
 
 class _OfMessages(Columns):
@@ -24,9 +26,22 @@ class _OfMessages(Columns):
         return self._messages[row].body
 
 
+def _encoded(record: Record) -> bytes:
+    """The record as it would be stored by itself."""
+    return encode_record(
+        *topic_field(record.topic), record.queue_id, record.queue_offset, record.physical_offset, record.body,
+        record.properties, record.flag, record.sys_flag, record.born_timestamp, record.born_host,
+        record.store_timestamp, record.store_host, record.reconsume_times, record.prepared_transaction_offset,
+    )  # fmt: skip
+
+
 def record_batch(messages: Sequence[MessageExt], schema: pa.Schema) -> pa.RecordBatch:
     """A row for each of ``messages``, which are of one queue. Raises `TooMuchContent`."""
     data, starts, changed = records_of(messages)
+    if any([messages[row].is_inner for row in changed]):
+        # Their records are of whole batches.
+        plain = [_encoded(message.record) for message in messages]
+        data, starts, changed = b"".join(plain), [0, *accumulate(map(len, plain[:-1]))], []
     records = Records(data, np.array(starts, dtype=np.int64))
     batch = decode(records, messages[0].broker_name, schema, partial(_OfMessages, messages))
     if not changed:

@@ -27,15 +27,17 @@ def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
     parts: list[bytes] = []
     pack_head = _HEAD.pack
     pack_length = _LENGTH.pack
+    head = length = b""
+    # Of ``head`` and ``length``: most messages of a batch are of one size.
+    of_flag = of_body = of_properties = -1
     for flag, body, properties in messages:
         body_length = len(body)
         properties_length = len(properties)
-        parts += (
-            pack_head(OVERHEAD + body_length + properties_length, 0, 0, flag, body_length),
-            body,
-            pack_length(properties_length),
-            properties,
-        )
+        if body_length != of_body or properties_length != of_properties or flag != of_flag:
+            head = pack_head(OVERHEAD + body_length + properties_length, 0, 0, flag, body_length)
+            length = pack_length(properties_length)
+            of_flag, of_body, of_properties = flag, body_length, properties_length
+        parts += head, body, length, properties
     return b"".join(parts)
 
 

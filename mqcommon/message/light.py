@@ -11,6 +11,7 @@ from typing import Any
 
 from mqcommon.arguments import check_text, shown, wrong_type
 from mqcommon.errors import InvalidArgument, RequestRefused
+from mqcommon.message.flags import INNER_BATCH
 from mqcommon.message.message import Message
 from mqcommon.message.properties import LIGHT_OFFSETS, LIGHT_QUEUES, find_property
 from mqcommon.message.record import Record
@@ -77,7 +78,9 @@ def in_each_queue(on_record: Callable[[Record], None]) -> Callable[[Record], Non
     def each(record: Record) -> None:
         on_record(record)
         for topic, offset in light_places(record.properties):
-            on_record(record._replace(topic=topic, queue_id=0, queue_offset=offset))
+            # Light queues are plain, also if the queue of the topic is a batch queue.
+            sys_flag = record.sys_flag & ~INNER_BATCH
+            on_record(record._replace(topic=topic, queue_id=0, queue_offset=offset, sys_flag=sys_flag))
 
     return each
 

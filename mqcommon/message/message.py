@@ -10,8 +10,9 @@ from mqcommon.arguments import INT_MAX, INT_MIN, check_bytes, check_int, check_t
 from mqcommon.errors import InvalidArgument, ProtocolError
 from mqcommon.message.columns import record_starts
 from mqcommon.message.compression import decompressed
-from mqcommon.message.flags import COMPRESSED, HOSTS_V6
+from mqcommon.message.flags import COMPRESSED, HOSTS_V6, WRAPPED
 from mqcommon.message.ids import decode_host, offset_msg_id
+from mqcommon.message.inner import may_hold_batches, unwrapped
 from mqcommon.message.layout import CRC_MASK, HEAD_V4
 from mqcommon.message.properties import (
     DELAY,
@@ -224,6 +225,11 @@ class MessageExt:
         return content
 
     @property
+    def is_inner(self) -> bool:
+        """Whether it is stored in an inner batch, so that its place in the log is that of the whole batch."""
+        return self._data[self._at + _SYS_FLAG_END] & WRAPPED == WRAPPED
+
+    @property
     def is_compressed(self) -> bool:
         """Whether the stored body is compressed."""
         return bool(self._data[self._at + _SYS_FLAG_END] & COMPRESSED)
@@ -290,7 +296,9 @@ class MessageExt:
 
     @property
     def queue_offset(self) -> int:
-        return int(_QUEUE_OFFSET.unpack_from(self._data, self._at)[0])
+        record = self._record
+        # Of a message in an inner batch the record is known, and the bytes have the offset of the batch.
+        return int(_QUEUE_OFFSET.unpack_from(self._data, self._at)[0]) if record is None else record.queue_offset
 
     @property
     def physical_offset(self) -> int:
@@ -373,6 +381,12 @@ def records_of(messages: Sequence[MessageExt]) -> tuple[bytes, list[int], list[i
     return b"".join(records), [0, *accumulate(map(len, records[:-1]))], changed
 
 
-def decode_messages(data: bytes, broker_name: str = "") -> list[MessageExt]:
-    """The messages of a pull's body. Raises ProtocolError when it does not consist of whole records."""
-    return [MessageExt(data, at, broker_name) for at in record_starts(data)]
+def decode_messages(data: bytes, broker_name: str = "", first_offset: int = 0) -> list[MessageExt]:
+    """The messages of a pull's body. Raises ProtocolError when it does not consist of whole records.
+
+    Of inner batches only those from ``first_offset`` on.
+    """
+    starts = record_starts(data)
+    if may_hold_batches(data, starts):
+        return unwrapped(data, starts, lambda at: MessageExt(data, at, broker_name), first_offset)
+    return [MessageExt(data, at, broker_name) for at in starts]

@@ -26,6 +26,8 @@ ARRIVE_TIME = "ARRIVE_TIME"
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 MIN_OFFSET = "MIN_OFFSET"
 MAX_OFFSET = "MAX_OFFSET"
+# How many messages an inner batch has: see mqcommon/message/inner.py.
+INNER_NUM = "INNER_NUM"
 # The light queues of a message, and its offsets in them: see mqcommon/message/light.py.
 LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
 LIGHT_OFFSETS = "INNER_MULTI_QUEUE_OFFSET"

@@ -268,7 +268,7 @@ class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin, AccountAdmin, ControllerAdmin)
         return [message for message in found if message.msg_id == key]
 
     async def view_message(self, offset_msg_id: str) -> MessageExt:
-        """The message with this offset message id, which contains the broker's address."""
+        """The message with this offset message id, which contains the broker's address; of an inner batch the first."""
         try:
             host, port, offset = parse_offset_msg_id(offset_msg_id)
         except ValueError as error:

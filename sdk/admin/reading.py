@@ -92,10 +92,12 @@ async def read_queue(
         result = await consumer.pull(
             queue, at, max_count=min(_PULL_COUNT, end - at, left), max_bytes=_PULL_BYTES, expression=expression
         )
-        found = [message for message in result.messages if at <= message.queue_offset < end]
+        # A queue of type BatchCQ gives whole batches, which may be more than was asked for.
+        every = [message for message in result.messages if at <= message.queue_offset < end]
+        found = every[:left]
         take(result, found)
         left -= len(found)
         if result.next_offset <= at or result.status.name == "OFFSET_ILLEGAL":
             return status_name(result), at
-        at = result.next_offset
+        at = result.next_offset if len(found) == len(every) else found[-1].queue_offset + 1
     return "NO_NEW_MSG", at

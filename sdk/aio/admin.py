@@ -194,7 +194,7 @@ class Admin(Facade[TrioAdmin]):
         return await self._loop.call(lambda admin: admin.query_by_unique_key(topic, key, strict=strict))
 
     async def view_message(self, offset_msg_id: str) -> MessageExt:
-        """The message with this offset message id, which contains the broker's address."""
+        """The message with this offset message id, which contains the broker's address; of an inner batch the first."""
         return await self._loop.call(lambda admin: admin.view_message(offset_msg_id))
 
     async def consume_message_directly(

@@ -194,7 +194,7 @@ class Admin(Facade[AsyncAdmin]):
         return self._loop.call(lambda admin: admin.query_by_unique_key(topic, key, strict=strict))
 
     def view_message(self, offset_msg_id: str) -> MessageExt:
-        """The message with this offset message id, which contains the broker's address."""
+        """The message with this offset message id, which contains the broker's address; of an inner batch the first."""
         return self._loop.call(lambda admin: admin.view_message(offset_msg_id))
 
     def consume_message_directly(self, group: str, client_id: str, message: MessageExt) -> ConsumeMessageDirectlyResult:

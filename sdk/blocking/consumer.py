@@ -127,8 +127,8 @@ class PullConsumer(Facade[AsyncPullConsumer]):
         """Messages from ``offset`` on, at most ``max_count`` and ``max_bytes`` (but at least one).
 
         ``expression`` chooses tags, ``"*"`` or ``"A || B"``, or is an `Sql`. With ``wait_ms`` the broker waits that
-        long for a message when there is none yet. The broker may return less than asked for. Whatever the status, the
-        next pull should be at ``next_offset``.
+        long for a message when there is none yet. The broker may return less than asked for, and more of queues that
+        store whole batches (BatchCQ). Whatever the status, the next pull should be at ``next_offset``.
         """
         return self._loop.call(
             lambda consumer: consumer.pull(
@@ -146,7 +146,10 @@ class PullConsumer(Facade[AsyncPullConsumer]):
         expression: Expression = SUB_ALL,
         wait_ms: NotNegative = 0,
     ) -> PullBytes:
-        """Like `pull`, but returns the stored records as bytes. The caller filters by tag when it decodes them."""
+        """Like `pull`, but returns the stored records as bytes. The caller filters by tag when it decodes them.
+
+        Of queues that store whole batches (BatchCQ) the first may have messages before ``offset``.
+        """
         return self._loop.call(
             lambda consumer: consumer.pull_bytes(
                 mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms

@@ -63,7 +63,8 @@ class SimpleConsumer(Facade[AsyncSimpleConsumer]):
         """Up to ``most`` messages (at most 32); none when there is none within ``wait_ms``.
 
         They come from one broker and topic; the next call begins at another one. While a broker is down the others are
-        read. A call that is cancelled may leave messages hidden until their time is over.
+        read. A call that is cancelled may leave messages hidden until their time is over. A broker that hands out whole
+        batches (RocketMQ's, of topics with queues of type BatchCQ) may exceed ``most``.
         """
         return self._loop.call(lambda consumer: consumer.receive(most, wait_ms))
 
@@ -71,7 +72,8 @@ class SimpleConsumer(Facade[AsyncSimpleConsumer]):
         """Acknowledge messages: they are not delivered to the group again.
 
         When this returns, that is as safe as a sent message is when its `send` returns. One that is acknowledged too
-        late is delivered again nevertheless. Calls of several tasks share requests.
+        late is delivered again nevertheless. Calls of several tasks share requests. A batch that the broker handed out
+        as a whole is acknowledged with the last of its messages.
         """
         self._loop.call(lambda consumer: consumer.ack(messages))
 

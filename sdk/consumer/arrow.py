@@ -104,10 +104,10 @@ def _decoded(records: "Records", wanted: Wanted, offset: int, tags: frozenset[st
     from mqcommon.arrow.columns import numbers
     from mqcommon.arrow.decode import TooMuchContent, check_order, decode, has_tag
 
+    records, next_offset = _without_batches(records)
     offsets = check_order(records)
     end = LONG_MAX if wanted.end is None else wanted.end
     low, high = offsets.searchsorted([offset, end]).tolist()
-    next_offset: int | None = None
     while True:
         some = records.part(low, high)
         try:
@@ -120,6 +120,22 @@ def _decoded(records: "Records", wanted: Wanted, offset: int, tags: frozenset[st
     if tags and not (passed := has_tag(some, tags)).all():
         batch = batch.take(numbers(passed.nonzero()[0]))
     return Decoded(with_plain_topics(batch, names), next_offset)
+
+
+def _without_batches(records: "Records") -> tuple["Records", int | None]:
+    """The messages of inner batches in place of these; and where the others begin, if the batches hold too much."""
+    from mqcommon.arrow.decode import TooMuchContent
+    from mqcommon.arrow.inner import holds_batches, unwrapped
+
+    next_offset: int | None = None
+    while holds_batches(records):
+        try:
+            return unwrapped(records)[0], next_offset
+        except TooMuchContent:
+            half = len(records) // 2
+            next_offset = int(records.column("queue_offset")[half])
+            records = records.part(0, half)
+    return records, next_offset
 
 
 def with_plain_topics(batch: RecordBatch, names: Names) -> RecordBatch:

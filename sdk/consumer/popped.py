@@ -2,13 +2,16 @@
 
 The messages of one check point share a `Lease`, so that a batch has little cost per message, and their acknowledgements
 are bits of one number.
+Brokers of RocketMQ hand out an inner batch (mqcommon/message/inner.py) as one message: it is hidden, acknowledged and
+delivered again as a whole. So it is acknowledged when the last of its messages is.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from mqcommon.errors import ProtocolError
 from mqcommon.message.columns import record_starts
+from mqcommon.message.inner import may_hold_batches, unwrapped
 from mqcommon.message.message import MessageExt
 from remoting.protocol.bodies.pop import BatchAck
 from remoting.protocol.headers.pop import ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
@@ -61,11 +64,13 @@ class Lease(NamedTuple):
 class ReceivedMessage(MessageExt):
     """A message that stays hidden from the group's other consumers until it is acknowledged, or its time is over."""
 
-    __slots__ = ("_namespace", "lease")
+    # ``whole``: the inner batch that it is in.
+    __slots__ = ("_namespace", "lease", "whole")
 
     def __init__(self, data: bytes, at: int, broker_name: str, lease: Lease, namespace: str) -> None:
         super().__init__(data, at, broker_name)
         self.lease = lease
+        self.whole: Whole | None = None
         self._namespace = namespace
 
     @property
@@ -75,12 +80,37 @@ class ReceivedMessage(MessageExt):
     @property
     def receipt_handle(self) -> str:
         """The handle as RocketMQ's clients write it. It changes with the invisible time."""
-        return str(self.lease.handle(self.queue_offset))
+        return str(self.lease.handle(self.leased_offset))
+
+    @property
+    def leased_offset(self) -> int:
+        """The offset by which its broker knows it: of a message in an inner batch, that of the batch."""
+        return self.queue_offset if self.whole is None else self.whole.messages[0].queue_offset
+
+    def renew(self, lease: Lease) -> None:
+        """Note its new lease, which is that of its whole inner batch."""
+        for message in (self,) if self.whole is None else self.whole.messages:
+            message.lease = lease
 
     @property
     def delivery_attempt(self) -> int:
         """1 at the first delivery, 2 when it has come back once."""
         return self.reconsume_times + 1
+
+
+class Whole:
+    """The ``messages`` of one inner batch. ``_left`` are offsets of those that are not acknowledged."""
+
+    __slots__ = ("_left", "messages")
+
+    def __init__(self, messages: Sequence[ReceivedMessage]) -> None:
+        self.messages = messages
+        self._left = {message.queue_offset for message in messages}
+
+    def finish(self, offset: int) -> bool:
+        """Acknowledge one; whether all are now, also when that is told again."""
+        self._left.discard(offset)
+        return not self._left
 
 
 def received(
@@ -98,15 +128,33 @@ def received(
         }  # fmt: skip
         if len(common) == 1 and (NORMAL, next(iter(common))[1]) in common:
             (lease,) = common.values()
-            return [ReceivedMessage(data, at, broker_name, lease, namespace) for at in record_starts(data)]
-        found = []
-        for at in record_starts(data):
+            return _each(data, lambda at: ReceivedMessage(data, at, broker_name, lease, namespace))
+
+        def with_its_lease(at: int) -> ReceivedMessage:
             message = MessageExt(data, at, broker_name)
             own = message.properties.get(_HANDLE)
             lease = _own(own, topic, group) if own else common[NORMAL, message.queue_id]
-            found.append(ReceivedMessage(data, at, broker_name, lease, namespace))
+            return ReceivedMessage(data, at, broker_name, lease, namespace)
+
+        return _each(data, with_its_lease)
     except (ValueError, KeyError) as error:
         raise ProtocolError(f"the answer to a pop cannot be read: {error!r}") from None
+
+
+def _each(data: bytes, make: Callable[[int], ReceivedMessage]) -> list[ReceivedMessage]:
+    """The messages of the records in ``data``, which ``make`` makes; those of inner batches know their batch."""
+    starts = record_starts(data)
+    if not may_hold_batches(data, starts):
+        return [make(at) for at in starts]
+    found = unwrapped(data, starts, make)
+    batches: dict[int, list[ReceivedMessage]] = {}
+    for message in found:
+        if message.is_inner:
+            batches.setdefault(message.physical_offset, []).append(message)
+    for messages in batches.values():
+        whole = Whole(messages)
+        for message in messages:
+            message.whole = whole
     return found
 
 
@@ -124,12 +172,17 @@ def bits_by_lease(messages: Iterable[ReceivedMessage]) -> dict[Lease, int]:
     found: dict[Lease, int] = {}
     lease, bits = None, 0
     for message in messages:
+        offset = message.queue_offset
+        if message.whole is not None:
+            if not message.whole.finish(offset):
+                continue
+            offset = message.leased_offset
         own = message.lease
         if own is not lease:
             if lease is not None:
                 found[lease] = bits
             lease, bits = own, found.get(own, 0)
-        bits |= 1 << (message.queue_offset - own.start_offset)
+        bits |= 1 << (offset - own.start_offset)
     if lease is not None:
         found[lease] = bits
     return found

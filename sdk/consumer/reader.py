@@ -60,7 +60,7 @@ class Reader:
         answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
         status = _STATUS[answer.code]
         data = as_in_light_queue(answer.data, mq.topic) if is_light(mq.topic) else answer.data
-        messages = self._client.names.messages(data, mq.broker_name)
+        messages = self._client.names.messages(data, mq.broker_name, offset)
         if tags and messages:
             # The broker compares only hashes of tags, and two tags may have the same hash.
             messages = [message for message in messages if message.tags in tags]

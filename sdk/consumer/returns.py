@@ -2,6 +2,7 @@
 
 The broker that stores the message is asked first (36). When it cannot, the message is sent to the retry topic of the
 group on any broker, as RocketMQ's clients do. When that fails too, the caller keeps the message.
+36 names a record of the log, so a message of an inner batch goes the second way at once.
 """
 
 import logging
@@ -46,6 +47,17 @@ class Returns:
 
     async def send_back(self, mq: MessageQueue, message: MessageExt, delay_level: int) -> bool:
         """Whether a broker has taken the message, which was read from ``mq``, for a later delivery."""
+        if not message.is_inner and await self._ask_back(mq, message, delay_level):
+            return True
+        try:
+            await self._resend(message, delay_level)
+        except SkylarkError as error:
+            logger.warning("%s cannot be sent to the retry topic, keeping it: %s", message.msg_id, error)
+            return False
+        return True
+
+    async def _ask_back(self, mq: MessageQueue, message: MessageExt, delay_level: int) -> bool:
+        """Whether the broker that stores the message has taken it back."""
         try:
             await self._replicas.ask_master(
                 mq,
@@ -56,12 +68,6 @@ class Returns:
             )  # fmt: skip
         except SkylarkError as error:
             logger.warning("%s cannot be sent back, sending it to the retry topic: %s", message.msg_id, error)
-        else:
-            return True
-        try:
-            await self._resend(message, delay_level)
-        except SkylarkError as error:
-            logger.warning("%s cannot be sent to the retry topic, keeping it: %s", message.msg_id, error)
             return False
         return True
 

@@ -139,7 +139,8 @@ class SimpleConsumer:
         """Up to ``most`` messages (at most 32); none when there is none within ``wait_ms``.
 
         They come from one broker and topic; the next call begins at another one. While a broker is down the others are
-        read. A call that is cancelled may leave messages hidden until their time is over.
+        read. A call that is cancelled may leave messages hidden until their time is over. A broker that hands out whole
+        batches (RocketMQ's, of topics with queues of type BatchCQ) may exceed ``most``.
         """
         deadline = trio.current_time() + wait_ms / 1000
 
@@ -159,7 +160,8 @@ class SimpleConsumer:
         """Acknowledge messages: they are not delivered to the group again.
 
         When this returns, that is as safe as a sent message is when its `send` returns. One that is acknowledged too
-        late is delivered again nevertheless. Calls of several tasks share requests.
+        late is delivered again nevertheless. Calls of several tasks share requests. A batch that the broker handed out
+        as a whole is acknowledged with the last of its messages.
         """
         nursery = self._client.nursery
         listed = _checked(messages)
@@ -168,7 +170,8 @@ class SimpleConsumer:
             lease = message.lease
             places.setdefault(_Place(lease.topic, lease.broker_name), []).append(message)
         for place, those in places.items():
-            await self._lane(place).ack(bits_by_lease(those), nursery)
+            if bits := bits_by_lease(those):
+                await self._lane(place).ack(bits, nursery)
 
     async def change_invisible_time(self, message: ReceivedMessage, invisible_ms: InvisibleMs) -> None:
         """Let the message be delivered again ``invisible_ms`` from now, unless it is acknowledged: 0 gives it back.
@@ -176,11 +179,11 @@ class SimpleConsumer:
         BrokerError when its time was over already.
         """
         (message,) = _checked(message)
-        lease, offset = message.lease, message.queue_offset
+        lease, offset = message.lease, message.leased_offset
         place = _Place(lease.topic, lease.broker_name)
-        message.lease = await self._ask(
+        message.renew(await self._ask(
             place, lambda at: pop_api.change_invisible_time(at, lease, offset, invisible_ms)
-        )
+        ))  # fmt: skip
 
     # --- internals
 

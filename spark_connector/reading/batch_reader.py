@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqcommon.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag
+from mqcommon.arrow.inner import holds_batches, unwrapped
 from mqcommon.arrow.records import Records
 from mqcommon.memory import keep_freed_memory
 from mqcommon.message.columns import DamagedRecord
@@ -106,18 +107,42 @@ def decode_buffer(
     buffer: Buffer, wanted: OffsetRange, schema: pa.Schema, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
     """The rows of ``buffer`` that are in ``wanted``, in batches of about equal size."""
-    rows_before = 0
     try:
         records = Records(buffer.data)
-        low, high = np.searchsorted(check_order(records), [wanted.start, wanted.end])
+    except DamagedRecord as error:
+        raise _cannot_decode(error, buffer.offset + error.row, buffer, wanted) from error
+    waiting = [(0, len(records))]
+    while waiting:
+        low, high = waiting.pop()
+        some = records.part(low, high)
+        try:
+            yield from _rows(some, buffer, wanted, schema, options)
+        except TooMuchContent:
+            middle = (low + high) // 2
+            waiting += [(middle, high), (low, middle)]
+
+
+def _rows(
+    records: Records, buffer: Buffer, wanted: OffsetRange, schema: pa.Schema, options: ReadOptions
+) -> Iterator[pa.RecordBatch]:
+    """The rows of these records. Raises TooMuchContent before there is one, if whole batches hold too much."""
+    messages, rows_before, check_crc = records, 0, options.check_crc
+    try:
+        if holds_batches(records):
+            check_order(records)
+            if check_crc:
+                check_bodies(records)
+            messages, _ = unwrapped(records)
+            check_crc = False
+        low, high = np.searchsorted(check_order(messages), [wanted.start, wanted.end])
         rows = int(high - low)
         count = -(-rows // options.max_records_per_batch)
         cuts = [int(low) + rows * part // count for part in range(count + 1)]
         waiting = list(pairwise(cuts))[::-1]
         while waiting:
             rows_before, upto = waiting.pop()
-            some = records.part(rows_before, upto)
-            if options.check_crc:
+            some = messages.part(rows_before, upto)
+            if check_crc:
                 check_bodies(some)
             try:
                 batch = decode(some, wanted.queue.broker_name, schema)
@@ -129,12 +154,16 @@ def decode_buffer(
                 batch = batch.filter(pa.array(passed))
             yield batch
     except DamagedRecord as error:
-        topic, broker, queue = wanted.queue
-        offset = buffer.offset + rows_before + error.row
-        raise ReadFailed(
-            f"topic {topic}, broker {broker}, queue {queue}: the message at offset {offset}"
-            f" (byte {error.at} of {len(buffer.data)} pulled) cannot be decoded: {error.reason}"
-        ) from error
+        offset = int(messages.column("queue_offset")[rows_before + error.row])
+        raise _cannot_decode(error, offset, buffer, wanted) from error
+
+
+def _cannot_decode(error: DamagedRecord, offset: int, buffer: Buffer, wanted: OffsetRange) -> ReadFailed:
+    topic, broker, queue = wanted.queue
+    return ReadFailed(
+        f"topic {topic}, broker {broker}, queue {queue}: the message at offset {offset}"
+        f" (byte {error.at} of {len(buffer.data)} pulled) cannot be decoded: {error.reason}"
+    )
 
 
 def open_consumer(options: ReadOptions) -> AbstractContextManager[Consumer]:

@@ -4,6 +4,6 @@ reader.py      what Spark calls
 directory.py   the directory as a source of queues, for planning
 scan.py        what the log has after the last entries of its queues; runs.py: many sound records at once
 rows.py        the messages of a part, for tasks
-queue.py       the files of one consume queue
+queue.py       the files of one consume queue; batch_queue.py: of one whose entries stand for batches
 files.py       opens files
 """

@@ -21,6 +21,7 @@ from broker.store.query import first_at_least
 from broker.store.queue.ends import read_queue_ends
 from broker.store.queue.entry import BLANK_SIZE, ENTRY_BYTES
 from broker.store.recovery import ROCKETMQ_MARGIN_MS, LastStop, why_torn
+from mqcommon.arrow.records import Ints
 from mqcommon.errors import StoreCorrupt, UserError
 from mqcommon.message.layout import BLANK_BYTES
 from mqcommon.message.queue import MessageQueue
@@ -29,7 +30,8 @@ from mqcommon.names import LMQ_PREFIX, MASTER_ID, is_system_topic
 from sdk.consumer.expression import Sql
 from spark_connector.offsets import OffsetRange
 from spark_connector.reading.planning import QueueDirectory
-from spark_connector.store.files import BATCH_QUEUES, QUEUES, ReadOnlyFiles
+from spark_connector.store.batch_queue import KINDS, AnyQueueFiles, BatchQueueFiles
+from spark_connector.store.files import QUEUES, ReadOnlyFiles
 from spark_connector.store.queue import ENTRIES, QueueFiles, StorePart
 from spark_connector.store.scan import Place, Scanned, Tail, scan
 
@@ -53,8 +55,9 @@ class Nothing(NamedTuple):
 class StoreQueue:
     """The entries of one queue: those of its files, then those that only the log tells."""
 
-    def __init__(self, files: QueueFiles, bounds: tuple[int, int], tail: Tail | None) -> None:
+    def __init__(self, files: AnyQueueFiles, bounds: tuple[int, int], tail: Tail | None) -> None:
         self._files = files
+        self._is_batch = isinstance(files, BatchQueueFiles) or (tail is not None and tail.is_batch)
         self.low, self.high = bounds
         self.tail_start, self.tail = self.high, b""
         if tail is not None:
@@ -62,8 +65,21 @@ class StoreQueue:
             self.low = min(self.low, tail.first) if self.low < self.high else tail.first
             self.tail_start, self.high, self.tail = tail.first, tail.end, bytes(tail.entries)
 
+    @cached_property
+    def _tail_firsts(self) -> Ints:
+        """The offsets in the tail at which a batch begins."""
+        return np.flatnonzero(np.frombuffer(self.tail, ENTRIES)["size"] != BLANK_SIZE) + self.tail_start
+
+    def _first_of(self, offset: int) -> int:
+        """The offset at which the batch begins that has ``offset``."""
+        if offset < self.tail_start:
+            return self._files.first_of(offset)
+        at = int(np.searchsorted(self._tail_firsts, offset, side="right")) - 1 if self._is_batch else -1
+        return int(self._tail_firsts[at]) if at >= 0 else offset
+
     def entry(self, offset: int) -> tuple[int, int]:
-        """(physical offset, size) of a message."""
+        """(physical offset, size) of the record that has a message."""
+        offset = self._first_of(offset)
         if offset < self.tail_start:
             found = self._files.entries(offset, offset + 1)[0]
         else:
@@ -72,10 +88,11 @@ class StoreQueue:
 
     def part(self, wanted: OffsetRange, log_start: int) -> StorePart:
         """What a task needs to read ``wanted``."""
-        first = max(wanted.start, self.tail_start)
+        start = self._first_of(wanted.start)
+        first = max(start, self.tail_start)
         at = (first - self.tail_start) * ENTRY_BYTES
         tail = self.tail[at : (wanted.end - self.tail_start) * ENTRY_BYTES] if first < wanted.end else b""
-        return StorePart(wanted, log_start, first, tail)
+        return StorePart(wanted, log_start, first, tail, start, self._is_batch, self._files.folder)
 
 
 class StoreDirectory(QueueDirectory):
@@ -90,7 +107,7 @@ class StoreDirectory(QueueDirectory):
         self._last_stop = read_abort(files, directory)
         self._log = LogFiles(files, f"{directory}/commitlog")
         self.log_start = self._log.files[0].base if self._log.files else 0
-        self._opened: dict[Place, QueueFiles] = {}
+        self._opened: dict[Place, AnyQueueFiles] = {}
 
     # --- what reading/planning.py asks
 
@@ -154,8 +171,6 @@ class StoreDirectory(QueueDirectory):
 
     def _no_topic(self, topic: str) -> str:
         where = f"{self._directory} has no messages of topic {topic}"
-        if self._files.exists(f"{self._directory}/{BATCH_QUEUES}/{topic}"):
-            return f"{where} that can be read: its queues are of RocketMQ's type BatchCQ; read it from its broker"
         own = [name for name in self.topics() if not is_system_topic(name)]
         if not own:
             return f"{where}, nor of any other"
@@ -188,11 +203,12 @@ class StoreDirectory(QueueDirectory):
         }
 
     def _open_queues(self) -> None:
-        root = f"{self._directory}/{QUEUES}"
-        for topic in self._files.listdir(root):
-            for name in self._files.listdir(f"{root}/{topic}"):
-                if name.isdigit():
-                    self._opened[topic, int(name)] = QueueFiles(self._files, f"{root}/{topic}/{name}")
+        for kind in KINDS:
+            root = f"{self._directory}/{kind.folder}"
+            for topic in self._files.listdir(root):
+                for name in self._files.listdir(f"{root}/{topic}"):
+                    if name.isdigit():
+                        self._opened[topic, int(name)] = kind(self._files, f"{root}/{topic}/{name}")
 
     def _scan_start(self) -> int:
         """Where the log is read from: all before it is in the queues."""
@@ -222,11 +238,11 @@ class StoreDirectory(QueueDirectory):
         """
         start = self._scan_start()
         bounds = {place: files.bounds(self.log_start, start) for place, files in self._opened.items()}
+        firsts = {place: self._opened[place].first_of(high - 1) for place, (low, high) in bounds.items() if low < high}
         last = [
             (int(entry["physical"]), int(entry["size"]))
-            for place, (low, high) in bounds.items()
-            if low < high
-            for entry in self._opened[place].entries(high - 1, high)
+            for place, first in firsts.items()
+            for entry in self._opened[place].entries(first, first + 1)
         ]
         physical, size = max(last, default=(0, 0))
         state_is_ours = self._state.log_offset is not None

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from broker.store.log.segment import NAME_DIGITS
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from spark_connector.offsets import OffsetRange
-from spark_connector.store.files import ReadOnlyFiles, chain
+from spark_connector.store.files import QUEUES, ReadOnlyFiles, chain
 
 # One row is one entry of a queue, as entry.py has it.
 ENTRIES = np.dtype(
@@ -19,16 +19,30 @@ Entries = NDArray[np.void]
 
 
 class StorePart(NamedTuple):
-    """What one task reads. Entries from offset ``tail_start`` on are in ``tail`` and not in the queue's files."""
+    """What one task reads. Entries from offset ``tail_start`` on are in ``tail`` and not in the queue's files.
+
+    The first one is at ``start``: in a batch queue (``is_batch``) before ``wanted``, if that begins within a batch.
+    ``folder`` has the files, which a batch queue may lack, or have of a time when it was a plain one.
+    """
 
     wanted: OffsetRange
     log_start: int
     tail_start: int
     tail: bytes
+    start: int
+    is_batch: bool
+    folder: str
+
+
+def blank_entries(count: int) -> Entries:
+    """So many blank entries."""
+    return np.frombuffer(BLANK * max(count, 0), dtype=ENTRIES).copy()
 
 
 class QueueFiles:
     """The files in ``directory``; ``problem`` says why they cannot be the whole queue."""
+
+    folder = QUEUES
 
     def __init__(self, files: ReadOnlyFiles, directory: str) -> None:
         self._files = files
@@ -67,6 +81,10 @@ class QueueFiles:
                     self.problem = f"{path} has entries that were never written"
                 return first + last
         return self._paths[0][0] if self._paths else 0
+
+    def first_of(self, offset: int) -> int:
+        """Each message has an entry of its own."""
+        return offset
 
     def known_end(self) -> int:
         """Where the last message of the files ends in the log; 0 without one."""

@@ -12,15 +12,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from broker.store.queue.entry import BLANK_SIZE
-from mqcommon.arrow.decode import TooMuchContent, check_bodies, has_tag
+from mqcommon.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag
+from mqcommon.arrow.inner import holds_batches, unwrapped
 from mqcommon.arrow.records import Ints, Mask, Records, heads_at, physical_offsets
 from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
 from spark_connector.decoding.styles import decode
 from spark_connector.offsets import LostRange
 from spark_connector.options.read import ReadOptions
-from spark_connector.store.files import QUEUES, LogBytes, ReadOnlyFiles
-from spark_connector.store.queue import ENTRIES, Entries, QueueFiles, StorePart
+from spark_connector.store.batch_queue import KINDS
+from spark_connector.store.files import LogBytes, ReadOnlyFiles
+from spark_connector.store.queue import ENTRIES, Entries, StorePart
 
 OnLost = Callable[[LostRange], None]
 
@@ -38,25 +40,31 @@ class StoreRows:
         self._options = options
         self._on_lost = on_lost
         self._log = LogBytes(files, directory)
-        self._queue = QueueFiles(files, f"{directory}/{QUEUES}/{topic}/{queue_id}")
+        (kind,) = [each for each in KINDS if each.folder == part.folder]
+        self._queue = kind(files, f"{directory}/{part.folder}/{topic}/{queue_id}")
+        # Where the batches of a batch queue begin.
+        self._firsts: Ints = np.zeros(0, dtype=np.int64)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, in batches of at most `maxRecordsPerBatch`."""
-        _, start, end = self._part.wanted
+        start, end = self._part.start, self._part.wanted.end
         entries, step = self._entries(), self._options.max_records_per_batch
+        if self._part.is_batch:
+            self._firsts = np.flatnonzero(entries["size"] != BLANK_SIZE) + start
         for low in range(0, end - start, step):
             some = entries[low : low + step]
             yield from self._decoded(some, np.arange(start + low, start + low + len(some)))
 
     def _entries(self) -> Entries:
         """The entries of all wanted messages."""
-        _, start, end = self._part.wanted
-        tail = np.frombuffer(self._part.tail, ENTRIES)
-        return np.concatenate([self._queue.entries(start, min(end, self._part.tail_start)), tail])
+        part = self._part
+        tail = np.frombuffer(part.tail, ENTRIES)
+        return np.concatenate([self._queue.entries(part.start, min(part.wanted.end, part.tail_start)), tail])
 
     def _decoded(self, entries: Entries, offsets: Ints) -> Iterator[pa.RecordBatch]:
         """The rows of these entries, each file of the log for itself."""
-        is_message = entries["size"] != BLANK_SIZE  # a blank is a hole that was found before
+        # A blank is a hole that was found before, or a message within a batch.
+        is_message = entries["size"] != BLANK_SIZE
         if not is_message.all():
             entries, offsets = entries[is_message], offsets[is_message]
         physical, sizes = entries["physical"].astype(np.int64), entries["size"].astype(np.int64)
@@ -90,7 +98,7 @@ class StoreRows:
             if not len(at):
                 continue
             try:
-                yield self._batch(view, at, heads)
+                yield from self._batches(view, at, heads)
             except TooMuchContent:
                 half = len(at) // 2
                 waiting += [(at[half:], offsets[half:], heads[half:]), (at[:half], offsets[:half], heads[:half])]
@@ -111,13 +119,29 @@ class StoreRows:
         )
         return right
 
-    def _batch(self, view: memoryview, at: Ints, heads: NDArray[Any]) -> pa.RecordBatch:
+    def _batches(self, view: memoryview, at: Ints, heads: NDArray[Any]) -> list[pa.RecordBatch]:
+        """The rows of these records, all of them or an error."""
         records = Records(view, at, heads)
         if self._options.check_crc:
             check_bodies(records)
-        queue, tags = self._part.wanted.queue, self._options.tags
-        batch = decode(records, queue.broker_name, self._schema)
-        if tags and not (passed := has_tag(records, tags)).all():
+        if not self._part.is_batch:
+            return [self._decode(records)]
+        messages, rows = unwrapped(records) if holds_batches(records) else (records, np.arange(len(records)))
+        wanted, step, low = self._part.wanted, self._options.max_records_per_batch, 0
+        found: list[pa.RecordBatch] = []
+        try:
+            low, end = map(int, np.searchsorted(check_order(messages), [wanted.start, wanted.end]))
+            while low < end:
+                found.append(self._decode(messages.part(low, min(low + step, end))))
+                low += step
+        except DamagedRecord as error:
+            raise DamagedRecord(int(rows[low + error.row]), error.at, error.reason) from None
+        return found
+
+    def _decode(self, messages: Records) -> pa.RecordBatch:
+        batch = decode(messages, self._part.wanted.queue.broker_name, self._schema)
+        tags = self._options.tags
+        if tags and not (passed := has_tag(messages, tags)).all():
             batch = batch.filter(pa.array(passed))
         return batch
 
@@ -125,10 +149,13 @@ class StoreRows:
         """Report these messages, in ranges of consecutive ones."""
         if not len(offsets):
             return
-        edges = np.flatnonzero(np.diff(offsets) != 1) + 1
-        for run, places in zip(np.split(offsets, edges), np.split(physical, edges), strict=True):
-            where = int(places[0])
+        ends, wanted = offsets + 1, self._part.wanted
+        if self._part.is_batch:
+            ends = np.append(self._firsts, wanted.end)[np.searchsorted(self._firsts, offsets, side="right")]
+        edges = np.flatnonzero(offsets[1:] != ends[:-1]) + 1
+        for run, over, places in zip(*(np.split(each, edges) for each in (offsets, ends, physical)), strict=True):
+            low, high, where = max(int(run[0]), wanted.start), min(int(over[-1]), wanted.end), int(places[0])
             why = f"damaged at byte {where} of the log: {reason}"
             if where < self._part.log_start:
                 why = f"deleted: the log starts at {self._part.log_start}"
-            self._on_lost(LostRange(self._part.wanted.queue, int(run[0]), int(run[-1]) + 1, why))
+            self._on_lost(LostRange(wanted.queue, low, high, why))

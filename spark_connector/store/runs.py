@@ -1,7 +1,7 @@
 """Many sound records of the log at once, for the scan of its end: a hundred thousand a second would be slow otherwise.
 
-`run_at` is stricter than sound.py: of bytes that need more than its checks (a light queue, a NUL among the properties,
-damage) it takes nothing, and the caller reads these records one by one.
+`run_at` is stricter than sound.py: of bytes that need more than its checks (a light queue, an inner batch, a NUL among
+the properties, damage) it takes nothing, and the caller reads these records one by one.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from mqcommon.arrow.columns import gather, is_text
 from mqcommon.arrow.decode import check_bodies
 from mqcommon.arrow.records import Ints, Mask, Records, physical_offsets
 from mqcommon.message.columns import MIN_RUN, DamagedRecord
-from mqcommon.message.flags import TRANSACTION_MASK
+from mqcommon.message.flags import INNER_BATCH, TRANSACTION_MASK
 from mqcommon.message.layout import BLANK_BYTES, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
 from mqcommon.message.light import MARK
 
@@ -54,6 +54,7 @@ def run_at(data: bytes, physical: int) -> Run | None:
     properties = gather(records.data, records.properties_at, records.properties_lengths, pa.binary())
     if (
         (physical_offsets(records.heads) != places).any()
+        or (records.sys_flags & INNER_BATCH).any()
         or (offsets < 0).any()
         or not is_text(names)
         or _holds_nul(properties)

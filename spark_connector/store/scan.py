@@ -16,7 +16,9 @@ from broker.store.queue.entry import ENTRY, ENTRY_BYTES
 from broker.store.queue.rebuild import is_queued
 from broker.store.recovery import LOOK_BEYOND_BYTES
 from mqcommon.arrow.records import Ints
-from mqcommon.errors import StoreCorrupt
+from mqcommon.errors import ProtocolError, StoreCorrupt
+from mqcommon.message.flags import INNER_BATCH
+from mqcommon.message.inner import inner_count
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC
 from mqcommon.message.light import in_each_queue
 from mqcommon.message.record import Record
@@ -34,6 +36,8 @@ class Tail:
 
     first: int
     entries: bytearray = field(default_factory=bytearray)
+    #: Whether its records may be whole batches: the messages of one have one entry, and blanks after it.
+    is_batch: bool = False
 
     @property
     def end(self) -> int:
@@ -42,6 +46,9 @@ class Tail:
     def put(self, record: Record) -> None:
         """Add a record that comes later in the log than all before. Where offsets go back, the topic was made again."""
         self._put(record.queue_offset, record.physical_offset, record.size, f"{record.topic}/{record.queue_id}")
+        if record.sys_flag & INNER_BATCH:
+            self.is_batch = True
+            self.entries += BLANK * (_messages_in(record) - 1)
 
     def put_run(self, offsets: Ints, physical: Ints, sizes: Ints, name: str) -> None:
         """As `put` of each record."""
@@ -77,6 +84,14 @@ class Scanned:
     torn: str = ""
     #: Bytes that are no records, with sound records behind them: (path, first byte, reason).
     holes: list[tuple[str, int, str]] = field(default_factory=list)
+
+
+def _messages_in(record: Record) -> int:
+    """A record that does not say how many messages it has counts as one."""
+    try:
+        return inner_count(record)
+    except ProtocolError:
+        return 1
 
 
 def scan(log: LogFiles, start: int, keep_from: int, always: set[Place], torn: IsTorn) -> Scanned:

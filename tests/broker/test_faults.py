@@ -104,11 +104,11 @@ async def test_a_held_pull_that_fails_costs_neither_the_sender_nor_the_other_pul
                 await trio.lowlevel.checkpoint()
             calls: list[int] = []
 
-            def failing_once(*args: Any) -> Any:
+            def failing_once(*args: Any, **more: Any) -> Any:
                 calls.append(1)
                 if len(calls) == 1:
                     raise KeyError("on purpose")
-                return read_queue(*args)
+                return read_queue(*args, **more)
 
             monkeypatch.setattr("broker.handlers.pull.read_queue", failing_once)
             assert (await client.invoke(addr, send_request("T", b"2"))).code == 0

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from random import Random
 
+import pytest
 import trio
 
 from mqcommon.errors import RemotingError, RouteNotFound
@@ -100,16 +101,19 @@ class Rounds:
             await self._metadata.check(admin, self.broker.addr)
 
 
-async def test_what_was_acknowledged_survives_kill_9_at_any_moment(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize(("queue_type", "count"), [("SimpleCQ", ROUNDS), ("BatchCQ", ROUNDS // 3)])
+async def test_what_was_acknowledged_survives_kill_9_at_any_moment(
+    tmp_path: Path, seed: int, queue_type: str, count: int
+) -> None:
     options = (*SMALL, "--flush-consumer-offset-interval", "10")
     async with running(tmp_path, options=options) as cluster:
-        await make_topic(cluster, TopicConfig(TOPIC, QUEUES, QUEUES))
+        await make_topic(cluster, TopicConfig(TOPIC, QUEUES, QUEUES, attributes={"queue.type": queue_type}))
         rounds = Rounds(cluster, Random(seed))
-        for number in range(ROUNDS):
+        for number in range(count):
             load = await rounds.until_killed(number)
             await rounds.restart()
             await rounds.check(load)
         found = await stored(cluster.nameserver, TOPIC)
         assert found == rounds.read
         check_order_and_uniqueness(found)
-        sys.stdout.write(f"{ROUNDS} rounds, {rounds.acked} acknowledged messages, all there\n")
+        sys.stdout.write(f"{count} rounds, {rounds.acked} acknowledged messages, all there\n")

@@ -25,6 +25,7 @@ from mqcommon.errors import ConfigError, ProtocolError, RequestRefused, UserErro
 from mqcommon.message.batch import decode_batch, decode_offsets
 from mqcommon.message.columns import record_starts
 from mqcommon.message.ids import parse_offset_msg_id
+from mqcommon.message.inner import inner_records
 from mqcommon.message.message import decode_messages
 from mqcommon.message.properties import decode_properties
 from mqcommon.message.recall import RecallHandle
@@ -45,6 +46,7 @@ from sdk.traces.records import decode_records
 from tests import golden
 from tests.remoting.protocol.described import BY_CODE, ENTRIES
 from tests.remoting.protocol.golden import recorded
+from tests.support.inner import inner_batch, rows_of
 
 ROOT = Path(__file__).parents[2]
 WIRE = ("java_json", "java_rocketmq", "java_5.3.3", "admin_5.3.3", "broker_namesrv", "cpp")
@@ -154,13 +156,15 @@ def _read_messages(data: bytes) -> None:
     _attempt(lambda: record_starts(data), ProtocolError)
     _attempt(lambda: [str(one) for one in decode_messages(data)], ProtocolError)
     _attempt(lambda: decode_batch(data), ProtocolError)
+    _attempt(lambda: inner_records(decode_record(data, check_crc=False)), ProtocolError)
     _attempt(lambda: decode_offsets(data), ProtocolError)
 
 
 def _messages() -> list[bytes]:
     pulled = [one.command.body for one in recorded(*WIRE) if one.request_code in (11, 12, 33) and not one.is_request]
     batches = [one.command.body for one in recorded(*WIRE) if one.request_code == 320 and one.is_request]
-    return [body for body in (*pulled, *batches) if body]
+    inner = [inner_batch(rows_of(3), compression=each) for each in (None, "zlib")]
+    return [body for body in (*pulled, *batches, *inner) if body]
 
 
 # --- texts

@@ -21,7 +21,7 @@ from sdk.endpoint import Endpoint
 
 QUEUE = {"topic": "T", "queueId": 3}
 PULL = {
-    "consumerGroup": "g", **QUEUE, "queueOffset": 7, "maxMsgNums": 32, "sysFlag": 4, "commitOffset": 0,
+    "consumerGroup": "g", **QUEUE, "queueOffset": 7, "maxMsgNums": 32, "sysFlag": 260, "commitOffset": 0,
     "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0, "expressionType": "TAG", "maxMsgBytes": 99,
 }  # fmt: skip
 TOPIC = {
@@ -41,7 +41,7 @@ MESSAGES: list[tuple[Ask, int, dict[str, Any] | None]] = [
             at, "g", "T", 3, 7, max_count=32, max_bytes=99, expression="a || b", wait_ms=500, commit_offset=3
         ),
         11,
-        {**PULL, "sysFlag": 7, "commitOffset": 3, "suspendTimeoutMillis": 500, "subscription": "a || b"},
+        {**PULL, "sysFlag": 263, "commitOffset": 3, "suspendTimeoutMillis": 500, "subscription": "a || b"},
     ),
     (lambda at: broker_api.max_offset(at, "T", 3), 30, {**QUEUE, "committed": True}),
     (lambda at: broker_api.min_offset(at, "T", 3), 31, QUEUE),

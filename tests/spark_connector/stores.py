@@ -43,7 +43,9 @@ def in_order(rows: Rows) -> Rows:
 
 
 def options_of(directory: Path, log_bytes: int = LOG_BYTES, queue_bytes: int = QUEUE_BYTES) -> StoreOptions:
-    return StoreOptions(str(directory), log_bytes, queue_bytes, 50, 60)
+    return StoreOptions(
+        str(directory), log_bytes, queue_bytes, batchqueue_segment_bytes=46 * 4, index_slots=50, index_capacity=60
+    )
 
 
 @contextmanager

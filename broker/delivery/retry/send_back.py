@@ -25,6 +25,9 @@ from broker.writing.durability import Durability
 from broker.writing.refusals import no_space
 from broker.writing.writer import Writer
 from mqcommon.errors import DiskFull, ProtocolError, RequestRefused
+from mqcommon.message.flags import WRAPPED
+from mqcommon.message.inner import inner_records
+from mqcommon.message.properties import find_property
 from mqcommon.message.record import Record, decode_record
 from mqcommon.names import PERM_WRITE, dlq_topic, retry_topic
 from remoting.net.channel import Channel
@@ -86,6 +89,8 @@ class SendBack(Part):
         if group.retry_queue_nums <= 0:
             return request.respond()  # the group wants no second delivery
         record = self._find(header.offset)
+        if record.sys_flag & WRAPPED == WRAPPED:
+            record = _in_batch(record, header.origin_msg_id)
         # Otherwise a consumer could have any message copied to its own group.
         self._may_consume(channel, request, record.topic)
         self._writer.admit(b"")
@@ -147,6 +152,20 @@ class SendBack(Part):
         except DiskFull as error:
             raise no_space(error) from None
         return writable(config, name)
+
+
+def _in_batch(batch: Record, msg_id: str | None) -> Record:
+    """The message of an inner batch that has this unique key: all of them have the same place in the log."""
+    key = (msg_id or "").encode()
+    try:
+        found = [each for each in inner_records(batch) if key and find_property(each.properties, b"UNIQ_KEY") == key]
+    except ProtocolError as error:
+        logger.error("a message of the batch at offset %d was given back: %s", batch.physical_offset, error)
+        found = []
+    if len(found) != 1:
+        text = f"the record at {batch.physical_offset} holds a batch, without one message {msg_id}: send a copy of it"
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, text)
+    return found[0]
 
 
 def known_group(groups: Groups, name: str) -> SubscriptionGroupConfig:

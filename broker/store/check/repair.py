@@ -98,19 +98,20 @@ class Repair:
 
     def _forget_queues(self, *, everything: bool) -> None:
         """Remove the files of wrong queues, and note their ends, so that the next start rebuilds them."""
-        root = f"{self._directory}/consumequeue"
+        roots = f"{self._directory}/consumequeue", f"{self._directory}/batchconsumequeue"
         wrong = {damage.file for damage in self._report.damages if damage.part is Part.QUEUE}
         ends = read_queue_ends(self._fs, self._directory) or QueueEnds(log_start=self._report.log_start)
         queues = {topic: dict(by_id) for topic, by_id in ends.queues.items()}
         for topic, by_id in self._report.queue_ends.items():
             for queue_id, end in by_id.items():
-                directory = f"{root}/{topic}/{queue_id}"
-                if end < 0 or not (everything or any(path.startswith(directory) for path in wrong)):
+                directories = tuple(f"{root}/{topic}/{queue_id}" for root in roots)
+                if end < 0 or not (everything or any(path.startswith(directories) for path in wrong)):
                     continue
                 if everything and ends.queues and queue_id not in ends.queues.get(topic, {}):
                     continue  # its topic was deleted
                 queues.setdefault(topic, {})[queue_id] = (0, max(end, ends.next_offset(topic, queue_id)))
-                self._remove_all(directory, "removed, the queue is rebuilt")
+                for directory in directories:
+                    self._remove_all(directory, "removed, the queue is rebuilt")
         write_queue_ends(self._fs, self._directory, QueueEnds(ends.log_start, queues, ends.index_files))
 
     def _remove_all(self, directory: str, why: str) -> None:

@@ -77,7 +77,7 @@ class Verification:
         self._known_end = self._state.log_offset or 0
         self._last_stop = read_abort(fs, directory)
         self._log = LogFiles(fs, f"{directory}/commitlog")
-        self._queues = QueueCheck(fs, f"{directory}/consumequeue", self._log)
+        self._queues = QueueCheck(fs, f"{directory}/consumequeue", f"{directory}/batchconsumequeue", self._log)
         self._compare = in_each_queue(self._queues.compare)
         self._index = IndexCheck(fs, f"{directory}/index", slots, capacity)
 

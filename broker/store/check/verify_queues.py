@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from broker.store.check.verify_batches import BatchFiles
 from broker.store.log.log_files import LogFiles
 from broker.store.log.segment import NAME_DIGITS
 from broker.store.queue.ends import QueueEnds
@@ -9,6 +10,7 @@ from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.queue.rebuild import is_queued
 from broker.store.queue.tags import TagCodes
 from mqcommon.files import FileSystem, MappedFile
+from mqcommon.message.flags import INNER_BATCH
 from mqcommon.message.record import Record
 from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
@@ -67,14 +69,15 @@ class _Queue:
 
 
 class QueueCheck:
-    """`compare` each record in the order of the log, then `finish`."""
+    """`compare` each record in the order of the log, then `finish`. ``batch_directory``: that of batch queues."""
 
-    def __init__(self, fs: FileSystem, directory: str, log: LogFiles) -> None:
+    def __init__(self, fs: FileSystem, directory: str, batch_directory: str, log: LogFiles) -> None:
         self._fs = fs
         self._directory = directory
+        self._batch_directory = batch_directory
         self._log = log
         self._tag_codes = TagCodes()
-        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._queues: dict[tuple[str, int], _Queue | BatchFiles] = {}
         self._mapped: list[_Queue] = []
 
     @property
@@ -92,7 +95,12 @@ class QueueCheck:
         """Check that the queue has ``record`` at its offset."""
         if not is_queued(record.sys_flag):
             return
-        queue = self._queues.get((record.topic, record.queue_id)) or self._add(record.topic, record.queue_id)
+        queue = self._queues.get((record.topic, record.queue_id))
+        if queue is None:
+            queue = self._add(record.topic, record.queue_id, batch=record.sys_flag & INNER_BATCH != 0)
+        if isinstance(queue, BatchFiles):
+            queue.compare(record, self._tag_codes.of_record(record))
+            return
         offset = record.queue_offset
         if offset == 0:
             # Earlier differences were of a topic that was deleted and made again.
@@ -111,12 +119,16 @@ class QueueCheck:
 
     def finish(self, log_end: int, ends: QueueEnds | None) -> Iterator[tuple[str, int, str]]:
         """(path, offset in it, what is wrong) of each queue that differs from the log."""
-        for topic in self._fs.listdir(self._directory):
-            for name in self._fs.listdir(f"{self._directory}/{topic}"):
-                if name.isdigit() and (topic, int(name)) not in self._queues:
-                    self._add(topic, int(name)).next_offset = -1
+        for directory in (self._directory, self._batch_directory):
+            for topic in self._fs.listdir(directory):
+                for name in self._fs.listdir(f"{directory}/{topic}"):
+                    if name.isdigit() and (topic, int(name)) not in self._queues:
+                        self._add(topic, int(name)).next_offset = -1
         for (topic, queue_id), queue in self._queues.items():
             known = ends is None or queue_id in ends.queues.get(topic, {})
+            if isinstance(queue, BatchFiles):
+                yield from queue.finish(log_end, is_known=known)
+                continue
             if not queue.sizes and queue.next_offset >= 0:
                 if known:
                     yield queue.directory, 0, f"no file, but the log has messages up to {queue.next_offset - 1}"
@@ -134,10 +146,14 @@ class QueueCheck:
                     yield path, at, f"message {queue.next_offset} is not in the log"
             queue.close()
 
-    def _add(self, topic: str, queue_id: int) -> _Queue:
+    def _add(self, topic: str, queue_id: int, *, batch: bool = False) -> _Queue | BatchFiles:
+        """``batch``: whether it is a batch queue, if no files tell."""
+        log_start = self._log.files[0].base if self._log.files else 0
+        of_batches = BatchFiles(self._fs, f"{self._batch_directory}/{topic}/{queue_id}", log_start)
         queue = _Queue(self._fs, f"{self._directory}/{topic}/{queue_id}", self._note_map)
-        self._queues[topic, queue_id] = queue
-        return queue
+        is_batch = bool(of_batches.sizes) or (batch and not queue.sizes)
+        self._queues[topic, queue_id] = of_batches if is_batch else queue
+        return self._queues[topic, queue_id]
 
     def _note_map(self, queue: _Queue) -> None:
         if len(self._mapped) >= MAX_MAPPED:

@@ -88,7 +88,8 @@ class Cut:
         for queue, search in searches:
             end = search.find_end(self._start)
             if end < queue.next_offset:
-                cuts.append(QueueCut(queue.topic, queue.queue_id, queue.min_offset, end, queue.next_offset))
+                ends = queue.min_offset, end, queue.next_offset
+                cuts.append(QueueCut(queue.topic, queue.queue_id, *ends, *search.cut_places))
         first_ms = self._survey.first_ms
         timestamp = self._store.last_timestamp if first_ms is None else first_ms
         self._intent = Intent(self._start, self._end, timestamp, cuts)
@@ -115,7 +116,7 @@ class Cut:
             for segment in self._segments:
                 segment.close()
             self._store.log.chain.cut_ended()
-            cut_queues(self._fs, self._store.queues.directory, intent.queues)
+            cut_queues(self._fs, self._store.queues, intent.queues)
             for file in self._index_files:
                 self._fs.remove(file.file.path)
                 file.close()

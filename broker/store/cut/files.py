@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from broker.store.cut.intent import QueueCut
 from broker.store.log.segment import NAME_DIGITS
-from broker.store.queue.entry import ENTRY_BYTES
+from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
+from broker.store.queue.queues import Queues
 from mqcommon.files import FileSystem, MappedFile
 
 _ZEROS = memoryview(bytes(1024 * 1024))
@@ -27,12 +28,15 @@ def cut_log(fs: FileSystem, directory: str, start: int, end: int) -> None:
         _sync([file])
 
 
-def cut_queues(fs: FileSystem, directory: str, cuts: Sequence[QueueCut]) -> None:
-    """Remove the entries from the queues' files, durably. ``directory`` is that of all queues."""
+def cut_queues(fs: FileSystem, queues: Queues, cuts: Sequence[QueueCut]) -> None:
+    """Remove the entries from the queues' files, durably. Of ``queues`` only the directories are used."""
     files: list[MappedFile] = []
     for cut in cuts:
+        directory, start, end = queues.directory, cut.next_offset * ENTRY_BYTES, cut.before * ENTRY_BYTES
+        if cut.first_place >= 0:
+            directory = queues.batch_directory
+            start, end = cut.first_place * BATCH_ENTRY_BYTES, cut.end_place * BATCH_ENTRY_BYTES
         of_queue = f"{directory}/{cut.topic}/{cut.queue_id}"
-        start, end = cut.next_offset * ENTRY_BYTES, cut.before * ENTRY_BYTES
         names = _file_names(fs, of_queue)
         removed = [name for name in names[1:] if int(name) >= start]
         for name in reversed(removed):

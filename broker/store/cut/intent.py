@@ -1,6 +1,7 @@
 """The file ``unfinishedCut``: a cut has begun, and must be ended before the store is used again.
 
-crc 4 | CBOR [version, start, end, timestamp, [[topic, queueId, low, next offset, next offset before the cut]]]
+crc 4 | CBOR [version, start, end, timestamp, [[topic, queueId, low, next offset, next offset before the cut,
+              first place cut, end of the places]]]
 
 Invariant: until this file is on disk, nothing of the store is changed; once it is, everything that follows can be done
 again from it, any number of times, with the same result. Nothing is appended to the log before the file is gone. So a
@@ -25,13 +26,18 @@ _CRC = struct.Struct(">I")
 
 
 class QueueCut(NamedTuple):
-    """The queue goes from ``low`` to ``next_offset``; it ended at ``before``."""
+    """The queue goes from ``low`` to ``next_offset``; it ended at ``before``.
+
+    Of a batch queue the entries at the places ``first_place`` to ``end_place`` are cut; -1 stands for a plain queue.
+    """
 
     topic: str
     queue_id: int
     low: int
     next_offset: int
     before: int
+    first_place: int = -1
+    end_place: int = -1
 
 
 class Intent(NamedTuple):

@@ -23,7 +23,7 @@ def resume_cut(
     # A kill may have come before the name was on disk; a power loss could then still undo the intent, but not the cut.
     fs.fsync_dir(directory)
     cut_log(fs, log.chain.directory, intent.start, intent.end)
-    cut_queues(fs, queues.directory, intent.queues)
+    cut_queues(fs, queues, intent.queues)
     for file in index.retire_after(intent.start):
         fs.remove(file.file.path)
         file.close()

@@ -6,6 +6,7 @@ Neighbours: saved.py (writes the same bytes to a file), cut.py.
 from collections.abc import Callable, Iterator
 
 from broker.store.log.sound import sound_record
+from broker.store.queue.inner import messages_in
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, HEAD_V4, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
 from mqcommon.message.light import in_each_queue
 from mqcommon.message.record import Record
@@ -93,7 +94,7 @@ class Survey:
         return at
 
     def _count(self, record: Record) -> None:
-        self.messages += 1
+        self.messages += messages_in(record)
         if self.first_ms is None:
             self.first_ms = record.store_timestamp
         in_each_queue(lambda each: self.queues.add((each.topic, each.queue_id)))(record)

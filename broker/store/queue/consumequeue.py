@@ -18,9 +18,11 @@ from collections.abc import Callable, Iterator
 from broker.store.log.residency import check_resident
 from broker.store.log.segment import NAME_DIGITS, OnMap, SegmentChain
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
-from broker.store.queue.start_search import StartSearch, first_in_log, two_entries
+from broker.store.queue.start_search import StartSearch, entries_back, first_in_log, two_entries
 from broker.store.queue.write import QueueWrite
 from mqcommon.files import FileSystem
+from mqcommon.message.layout import MIN_RECORD
+from mqcommon.message.record import Record
 from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
 # A read of entries that are on disk only brings in this many bytes around them: some 13,000 entries.
@@ -53,6 +55,11 @@ class ConsumeQueue:
         "topic",
         "topic_tail",
     )
+    # What differs in batch_queue.py: bits of sysFlag that its records have, and the fewest bytes of a message.
+    is_batch = False
+    sys_flag = 0
+    entry_bytes = ENTRY_BYTES
+    least_bytes = MIN_RECORD
 
     def __init__(
         self,
@@ -190,8 +197,8 @@ class ConsumeQueue:
     def is_empty(self) -> bool:
         return self.min_offset == self.next_offset
 
-    def append(self, physical_offset: int, size: int, tags_code: int) -> None:
-        """Add the next message."""
+    def append(self, physical_offset: int, size: int, tags_code: int, stored_ms: int = 0, messages: int = 1) -> None:
+        """Add the next message. Only batch queues note the last two."""
         self._tail += _pack(physical_offset, size, tags_code)
         self.next_offset += 1
 
@@ -202,14 +209,14 @@ class ConsumeQueue:
 
     def unwritten(self) -> QueueWrite:
         """A copy of the tail, for a thread to write; call `written` after that."""
-        return QueueWrite(self.directory, self._segment_bytes, self._stored * ENTRY_BYTES, bytes(self._tail))
+        return QueueWrite(self.directory, self._segment_bytes, self._stored * self.entry_bytes, bytes(self._tail))
 
     def written(self, write: QueueWrite) -> None:
         """Drop from the tail what ``write`` has put into the files."""
         start, size = write.at, len(write.data)
         self.chain.cover(start, start + size)
         del self._tail[:size]
-        self._stored += size // ENTRY_BYTES
+        self._stored += size // self.entry_bytes
 
     def take_back(self, offset: int) -> None:
         """Move the entries from ``offset`` on out of the files and into the tail; for recovery.
@@ -227,15 +234,14 @@ class ConsumeQueue:
             self._tail[:0] = b"".join(parts)
             self._stored = offset
 
-    def put_at(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
-        """Set an entry, for recovery. If the queue had another one at this offset, it now ends after the new one."""
-        if queue_offset != self.next_offset:
-            if self.min_offset <= queue_offset < self.next_offset:
-                physical, known_size, _ = self.entry(queue_offset)
-                if (physical, known_size) == (physical_offset, size):
-                    return
-            self.move_to(queue_offset)
-        self.append(physical_offset, size, tags_code)
+    def put_record(self, record: Record, tags_code: int) -> None:
+        """Set its entry, for recovery. If the queue had another one at this offset, it now ends after the new one."""
+        offset, physical, size = record.queue_offset, record.physical_offset, record.size
+        if offset != self.next_offset:
+            if self.min_offset <= offset < self.next_offset and self.entry(offset)[:2] == (physical, size):
+                return
+            self.move_to(offset)
+        self.append(physical, size, tags_code)
 
     def entry(self, offset: int) -> tuple[int, int, int]:
         """(physical offset, size, tags code) of message ``offset``, which must exist."""
@@ -249,12 +255,16 @@ class ConsumeQueue:
 
     def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
         """Up to ``count`` entries from ``offset`` on; fewer at the end of a file."""
+        return ENTRY.iter_unpack(self.raw_entries(offset, count))
+
+    def raw_entries(self, offset: int, count: int) -> bytes:
+        """As `entries`, as they are in the file."""
         if offset >= self._stored:
             at = (offset - self._stored) * ENTRY_BYTES
-            return ENTRY.iter_unpack(self._tail[at : at + count * ENTRY_BYTES])
+            return bytes(self._tail[at : at + count * ENTRY_BYTES])
         segment = self.chain.at(offset * ENTRY_BYTES)
         if segment is None:
-            return iter(())
+            return b""
         at = offset * ENTRY_BYTES - segment.base
         here = min(count, self._stored - offset, (segment.size - at) // ENTRY_BYTES)
         file, size = segment.file, here * ENTRY_BYTES
@@ -262,7 +272,7 @@ class ConsumeQueue:
         data = file.view[at : at + size]
         if here < count and offset + here == self._stored:
             data += self._tail[: (count - here) * ENTRY_BYTES]
-        return ENTRY.iter_unpack(data)
+        return data
 
     def start_search(self) -> StartSearch:
         """A search of the files, for a thread, for the first message that the log still has; it has all of the tail."""
@@ -338,8 +348,9 @@ class ConsumeQueue:
 
     def _read_file(self, offset: int) -> bytes:
         """The bytes of an entry in a file, read without mapping the file."""
-        segment = self.chain.at(offset * ENTRY_BYTES)
-        return b"" if segment is None else segment.read_part(offset * ENTRY_BYTES, ENTRY_BYTES)
+        at, size = offset * self.entry_bytes, self.entry_bytes
+        segment = self.chain.at(at)
+        return b"" if segment is None else segment.read_part(at, size)
 
     def _read_entry(self, offset: int) -> bytes:
         at = (offset - self._stored) * ENTRY_BYTES
@@ -371,22 +382,11 @@ class ConsumeQueue:
         return low
 
     def _last_sound(self, first: int, end: int, is_sound: IsSound) -> int:
-        for physical, size, _ in self._entries_back(first, end):
+        for physical, size, _ in entries_back(self.chain, first, end):
             if size > 0 and (size == BLANK_SIZE or is_sound(end - 1, physical, size)):
                 break
             end -= 1
         return end
-
-    def _entries_back(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """The entries before ``end``, newest first. Reads few at first, then more at a time."""
-        many = 1
-        while end > first:
-            segment = self.chain.at((end - 1) * ENTRY_BYTES)
-            assert segment is not None
-            start = max(end - many, first, segment.base // ENTRY_BYTES)
-            raw = segment.read_part(start * ENTRY_BYTES, (end - start) * ENTRY_BYTES)
-            yield from reversed(list(ENTRY.iter_unpack(raw)))
-            end, many = start, min(many * 4, 4096)
 
     def _find_start(self, log_start: int, known: int) -> None:
         """Set `min_offset` to the first entry that points into the log; ``known`` is at or before it."""

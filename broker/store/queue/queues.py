@@ -1,13 +1,20 @@
-"""All consume queues of a store, by topic and number, and which of them the next checkpoint must write."""
+"""All consume queues of a store, by topic and number, and which of them the next checkpoint must write.
+
+A queue is plain or a batch queue (batch_queue.py), in one of two directories. Its topic says which when it is made;
+from then on its files and records tell. A queue of the wrong kind would be slower, and not wrong.
+"""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from broker.store.log.segment import Segment
 from broker.store.log.sound import is_storable
+from broker.store.queue.batch_queue import BatchConsumeQueue
 from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.entry import BLANK_SIZE
 from mqcommon.errors import RequestRefused
 from mqcommon.files import FileSystem
+from mqcommon.message.flags import INNER_BATCH
 from mqcommon.message.layout import FIXED_BYTES
 from mqcommon.message.record import topic_field
 
@@ -17,12 +24,27 @@ _ILLEGAL = 13
 
 
 class Queues:
-    """Queues are made when their first messages come; ``store_host`` is that of the records."""
+    """Queues are made when their first messages come; ``store_host`` is that of the records.
 
-    def __init__(self, fs: FileSystem, directory: str, segment_bytes: int, store_host: bytes) -> None:
+    ``batch_directory`` and ``batch_segment_bytes`` are those of batch queues.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        segment_bytes: int,
+        store_host: bytes,
+        batch_directory: str,
+        batch_segment_bytes: int,
+    ) -> None:
         self._fs = fs
         self.directory = directory
+        self.batch_directory = batch_directory
         self._segment_bytes = segment_bytes
+        self._batch_segment_bytes = batch_segment_bytes
+        # Whether the queues of a topic are batch queues, see `use_kinds`.
+        self._is_batch: Callable[[str], bool] = lambda topic: False
         self._head_bytes = FIXED_BYTES + len(store_host)
         # Directories of queues that were removed since the last checkpoint, and those of them whose files are still
         # there.
@@ -44,10 +66,31 @@ class Queues:
 
     def load(self) -> Iterator[ConsumeQueue]:
         """The queues that have a directory, one after another; the caller loads each."""
-        for topic in self._fs.listdir(self.directory):
-            for name in self._fs.listdir(f"{self.directory}/{topic}"):
+        for topic, queue_id in self._named_in(self.batch_directory):
+            # A removed queue leaves its directory.
+            if self._fs.listdir(f"{self.batch_directory}/{topic}/{queue_id}"):
+                yield self._add(topic, queue_id, batch=True)
+        for topic, queue_id in self._named_in(self.directory):
+            if self.find(topic, queue_id) is None:
+                yield self._add(topic, queue_id, batch=False)
+                continue
+            # The topic was deleted and made again as one with batch queues, and a power loss brought old files back.
+            self._empty(f"{self.directory}/{topic}/{queue_id}")
+            self.remove_files()
+
+    def _named_in(self, directory: str) -> Iterator[tuple[str, int]]:
+        for topic in self._fs.listdir(directory):
+            for name in self._fs.listdir(f"{directory}/{topic}"):
                 if name.isdigit():
-                    yield self._add(topic, int(name))
+                    yield topic, int(name)
+
+    def use_kinds(self, is_batch: Callable[[str], bool]) -> None:
+        """Make the queues of topics for which ``is_batch`` says so batch queues, if they have no message yet."""
+        self._is_batch = is_batch
+        unused = [queue for queue in self if not queue.next_offset and is_batch(queue.topic) != queue.is_batch]
+        for queue in unused:
+            queue.dirty = False
+            del self._by_topic[queue.topic][queue.queue_id]
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, to add messages to; it is made if it does not exist. Reads use `find`.
@@ -57,16 +100,43 @@ class Queues:
         try:
             return self._by_topic[topic][queue_id]
         except KeyError:
-            if not is_storable(topic, queue_id):
-                raise RequestRefused(
-                    _ILLEGAL, f"no message can be stored in queue {queue_id} of a topic named {topic!r}"
-                ) from None
-            return self._add(topic, queue_id)
+            return self._add_storable(topic, queue_id, batch=self._is_batch(topic))
+
+    def of_record(self, topic: str, queue_id: int, sys_flag: int, offset: int) -> ConsumeQueue:
+        """The queue of a stored record. A record of a batch queue makes it one.
+
+        A plain queue is replaced then, and its files are removed, as in `clear`. Its messages are kept if ``offset`` is
+        its next one: RocketMQ does not mark the single messages of batch queues. Else its topic was made again.
+        """
+        if not sys_flag & INNER_BATCH:
+            return self.get(topic, queue_id)
+        plain = self.find(topic, queue_id)
+        if plain is None or plain.is_batch:
+            return plain or self._add_storable(topic, queue_id, batch=True)
+        kept: list[tuple[int, int, int]] = []
+        low = plain.min_offset
+        while plain.next_offset == offset > low + len(kept):
+            kept += plain.entries(low + len(kept), offset)
+        plain.dirty = False
+        self.clear(plain)
+        queue = self._add_storable(topic, queue_id, batch=True)
+        for number, (physical, size, tags_code) in enumerate(kept, low):
+            if size != BLANK_SIZE:
+                queue.move_to(number)
+                queue.append(physical, size, tags_code)
+        if kept:
+            self.touch(queue)
+        return queue
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue; None if it never had a message."""
         queues = self._by_topic.get(topic)
         return None if queues is None else queues.get(queue_id)
+
+    def keeps_batches(self, topic: str, queue_id: int) -> bool:
+        """Whether the queue is a batch queue, or will be one when its first message comes."""
+        queue = self.find(topic, queue_id)
+        return self._is_batch(topic) if queue is None else queue.is_batch
 
     def topics(self) -> list[str]:
         """All topics that have queues."""
@@ -88,9 +158,12 @@ class Queues:
 
     def _forget(self, queue: ConsumeQueue) -> None:
         queue.forget()
-        if self._fs.is_dir(queue.directory):
-            self._emptied.append(queue.directory)
-            self._unremoved.append(queue.directory)
+        self._empty(queue.directory)
+
+    def _empty(self, directory: str) -> None:
+        if self._fs.is_dir(directory):
+            self._emptied.append(directory)
+            self._unremoved.append(directory)
 
     @property
     def must_remove_files(self) -> bool:
@@ -152,7 +225,14 @@ class Queues:
         for queue in self:
             queue.close()
 
-    def _add(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def _add_storable(self, topic: str, queue_id: int, *, batch: bool) -> ConsumeQueue:
+        if not is_storable(topic, queue_id):
+            raise RequestRefused(
+                _ILLEGAL, f"no message can be stored in queue {queue_id} of a topic named {topic!r}"
+            ) from None
+        return self._add(topic, queue_id, batch=batch)
+
+    def _add(self, topic: str, queue_id: int, *, batch: bool) -> ConsumeQueue:
         others = self._by_topic.get(topic)
         if others:
             # All queues of a topic share these objects, to save memory.
@@ -162,9 +242,10 @@ class Queues:
             others = self._by_topic[topic] = {}
             magic, tail = topic_field(topic)
             overhead = self._head_bytes + len(tail)
-        queue = ConsumeQueue(
-            self._fs, self.directory, topic, queue_id, self._segment_bytes, magic, tail, overhead, self._note_map
-        )
+        kind: type[ConsumeQueue] = BatchConsumeQueue if batch else ConsumeQueue
+        directory = self.batch_directory if batch else self.directory
+        segment_bytes = self._batch_segment_bytes if batch else self._segment_bytes
+        queue = kind(self._fs, directory, topic, queue_id, segment_bytes, magic, tail, overhead, self._note_map)
         others[queue_id] = queue
         return queue
 

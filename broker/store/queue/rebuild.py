@@ -15,11 +15,11 @@ from collections.abc import Iterable
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.scan import OnProgress, OnRecord, scan_log
 from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.inner import messages_in
 from broker.store.queue.queues import Queues
 from broker.store.queue.tags import TagCodes
 from mqcommon.errors import StoreCorrupt
-from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
-from mqcommon.message.layout import MIN_RECORD
+from mqcommon.message.flags import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from mqcommon.message.light import in_each_queue
 from mqcommon.message.record import Record
 
@@ -38,7 +38,7 @@ def find_incomplete(log: CommitLog, queues: Queues, on_progress: OnProgress) -> 
             place, offset = (record.topic, record.queue_id), record.queue_offset
             # A topic that was deleted and made again starts at 0.
             first = found[place][0] if place in found and offset else offset
-            found[place] = first, offset + 1
+            found[place] = first, offset + messages_in(record)
 
     _scan_all(log, in_each_queue(note), on_progress)
     return [
@@ -50,9 +50,14 @@ def find_incomplete(log: CommitLog, queues: Queues, on_progress: OnProgress) -> 
 
 def rebuild_queues(
     log: CommitLog, queues: Queues, broken: Iterable[ConsumeQueue], tag_codes: TagCodes, on_progress: OnProgress
-) -> None:
-    """Rebuild the ``broken`` queues. StoreCorrupt if the log is not sound up to its end."""
-    wanted = {(queue.topic, queue.queue_id): queue for queue in broken}
+) -> list[ConsumeQueue]:
+    """Rebuild the ``broken`` queues and return them. StoreCorrupt if the log is not sound up to its end.
+
+    A queue whose kind was not known is made again as what its records say.
+    """
+    places = dict.fromkeys([(queue.topic, queue.queue_id) for queue in broken])
+    # The scan may have made a queue again, as one of the other kind.
+    wanted = {place: queues.get(*place) for place in places}
     for queue in wanted.values():
         queues.clear(queue)
         queue.continue_at(0)
@@ -61,9 +66,12 @@ def rebuild_queues(
         queue = wanted.get((record.topic, record.queue_id))
         if queue is None or not is_queued(record.sys_flag):
             return
+        if record.sys_flag & INNER_BATCH and not queue.is_batch:
+            queue = queues.of_record(record.topic, record.queue_id, record.sys_flag, record.queue_offset)
+            wanted[record.topic, record.queue_id] = queue
         offset, low, high = record.queue_offset, queue.min_offset, queue.next_offset
         # The most messages that the log before this record can have held.
-        most_lost = (record.physical_offset - log.start) // MIN_RECORD
+        most_lost = (record.physical_offset - log.start) // queue.least_bytes
         if 0 < offset < high or (low < high < offset - most_lost):
             raise StoreCorrupt(
                 log.chain.directory,
@@ -71,10 +79,11 @@ def rebuild_queues(
                 f"the record says it is message {offset} of {queue.topic}/{queue.queue_id}, where {high} is expected."
                 " To examine the store, run: broker verifyStore",
             )
-        queue.put_at(offset, record.physical_offset, record.size, tag_codes.of_record(record))
+        queue.put_record(record, tag_codes.of_record(record))
         queues.touch(queue)
 
     _scan_all(log, in_each_queue(put), on_progress)
+    return list(wanted.values())
 
 
 def _scan_all(log: CommitLog, on_record: OnRecord, on_progress: OnProgress) -> None:

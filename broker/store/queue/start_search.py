@@ -1,6 +1,6 @@
 """Finds where a queue starts and ends after files of the log were removed, in a thread, by reading its files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from broker.store.log.segment import SegmentChain
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
@@ -11,6 +11,8 @@ class StartSearch:
     """A copy of all that the search needs: messages ``low`` to ``high`` are in the files of ``chain``."""
 
     __slots__ = ("_fs", "_high", "_low", "_segment_bytes", "_segments")
+    #: The places of the entries that a cut removes from a batch queue, see `BatchStartSearch`.
+    cut_places = (-1, -1)
 
     def __init__(self, fs: FileSystem, chain: SegmentChain, low: int, high: int) -> None:
         self._fs = fs
@@ -72,3 +74,15 @@ def two_entries(fs: FileSystem, path: str, file_bytes: int, at: int) -> bytes:
         return b"" if fs.size(path) != file_bytes else fs.read_part(path, at, 2 * ENTRY_BYTES)
     except FileNotFoundError:
         return b""
+
+
+def entries_back(chain: SegmentChain, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """The entries before ``end``, newest first. Reads few at first, then more at a time."""
+    many = 1
+    while end > first:
+        segment = chain.at((end - 1) * ENTRY_BYTES)
+        assert segment is not None
+        start = max(end - many, first, segment.base // ENTRY_BYTES)
+        raw = segment.read_part(start * ENTRY_BYTES, (end - start) * ENTRY_BYTES)
+        yield from reversed(list(ENTRY.iter_unpack(raw)))
+        end, many = start, min(many * 4, 4096)

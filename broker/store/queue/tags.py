@@ -5,7 +5,9 @@ need not read the messages that wait. RocketMQ's queues of timed messages have h
 """
 
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
+from broker.store.queue.inner import MIXED_TAGS
 from mqcommon.bounded_cache import BoundedCache
+from mqcommon.message.flags import COMPRESSED, WRAPPED
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.properties import find_property
 from mqcommon.message.record import Record
@@ -33,7 +35,15 @@ class TagCodes:
             return self.of_delayed(record.properties, record.store_timestamp)
         if record.topic == TIMER_TOPIC:
             return self.of_timed(record.properties)
+        if record.sys_flag & WRAPPED == WRAPPED:
+            return self.of_batch(record.properties, record.body, record.sys_flag)
         return self.of(record.properties)
+
+    def of_batch(self, properties: bytes, body: bytes, sys_flag: int) -> int:
+        """The code for an inner batch: that of the tag in its properties, which all its messages have then."""
+        if find_property(properties, TAGS):
+            return self.of(properties)
+        return MIXED_TAGS if sys_flag & COMPRESSED or body.find(TAGS + b"\x01") >= 0 else 0
 
     def of_waiting(self, topic: str, properties: bytes, stored_ms: int) -> int:
         """The code of a message in a topic whose messages wait."""

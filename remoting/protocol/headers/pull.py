@@ -12,6 +12,7 @@ PULL_SUSPEND: Final = 0x2  # hold the request until there is a message
 PULL_SUBSCRIPTION: Final = 0x4  # subscription is in the request
 PULL_CLASS_FILTER: Final = 0x8
 PULL_LITE: Final = 0x10
+PULL_UNWRAPS: Final = 0x100  # the client takes inner batches apart; only Skylark's says so, RocketMQ has no such bit
 
 
 @dataclass(slots=True)

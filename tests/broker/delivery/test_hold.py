@@ -22,6 +22,7 @@ class Queue:
     """A queue whose messages are tag codes; it counts how many entries were read."""
 
     topic = "T"
+    is_batch = False
 
     def __init__(self, queue_id: int = 0) -> None:
         self.queue_id = queue_id

@@ -303,7 +303,7 @@ def test_the_look_of_the_files_survives_a_compaction() -> None:
         ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":{"T":{}}}', "static topics"),
         ("lmqConsumerOffset.json", '{"offsetTable":{"%LMQ%a@g":1}}', "light message queues"),
         ("subscriptionGroup.json", '{"forbiddenTable":{"g":{"T":1}}}', "has no effect"),
-        ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"queue.type":"BatchCQ"}}}}', "topic T: queue.type=Ba"),
+        ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"queue.type":"RocksCQ"}}}}', "topic T: queue.type=Ro"),
         ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"lite.x":"1"}}}}', "topic T: lite.x=1 is kept"),
     ],
 )

@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.replication.replica import Replica
+from broker.store.queue.inner import shared_tag
 from broker.store.store import QUEUES, MessageStore
 from broker.writing.light import LightQueues
 from mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
 from mqcommon.message.flags import COMPRESSED
 from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
 from mqcommon.names import SCHEDULE_TOPIC
-from tests.broker.store.support import BORN_HOST, SMALL, bodies, new_store, open_store, put, put_batch
+from tests.broker.store.support import BORN_HOST, SMALL, bodies, new_store, open_store, put, put_batch, put_inner
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
@@ -26,6 +27,8 @@ def master(random: Random, count: int = 120) -> MessageStore:
     """A store with all kinds of messages."""
     clock = ManualClock()
     store = open_store(MemoryFiles(), clock)
+    with_batches = {"Q"}
+    store.queues.use_kinds(with_batches.__contains__)
     for number in range(count):
         clock.advance(random.randrange(3))
         topic = random.choice(["A", "B", LONG_TOPIC])
@@ -44,7 +47,9 @@ def master(random: Random, count: int = 120) -> MessageStore:
             store.delete_topic(random.choice([topic, "%LMQ%a"]))
         elif kind < 0.35:
             put_light(store, topic, random)
-        elif kind < 0.37:
+        elif kind < 0.42:
+            put_in_batch_queues(store, random, with_batches)
+        elif kind < 0.44:
             # delayed messages, alike but for the time when they are due
             for _ in range(random.randrange(1, 20)):
                 clock.advance(random.randrange(3))
@@ -65,6 +70,24 @@ def burst(store: MessageStore, topic: str, random: Random) -> None:
         if random.random() < 0.03:
             body, mine = random.choice([(b"TAGS\x01x"[:size], mine), (body + b"longer", mine), (body, b"KEYS\x01TAGS")])
         put(store, topic, number % 3 if random.random() < 0.9 else 0, body, mine)
+
+
+def put_in_batch_queues(store: MessageStore, random: Random, with_batches: set[str]) -> None:
+    """Batches and single messages; topic R is now and then made again with queues of the other kind."""
+    if random.random() < 0.1:
+        store.delete_topic("R")
+        with_batches ^= {"R"}
+    for _ in range(random.randrange(1, 12)):
+        topic, queue_id = random.choice("QR"), random.randrange(2)
+        rows = [
+            (0, b"%d" % each + bytes(random.randrange(60)), random.choice([b"", b"TAGS\x01one\x02"]))
+            for each in range(random.choice([1, 1, 3, 20]))
+        ]
+        if len(rows) == 1 or not store.queues.keeps_batches(topic, queue_id):
+            for _, body, properties in rows:
+                put(store, topic, queue_id, body, properties)
+        else:
+            put_inner(store, topic, queue_id, rows, shared_tag(rows))
 
 
 def put_light(store: MessageStore, topic: str, random: Random) -> None:

@@ -48,7 +48,10 @@ class StoreModel:
         self._ends_are_lost = False
 
     def put(self, sent: Sent) -> None:
-        assert not self.log or sent.physical_offset >= self.log[-1].end, f"{sent} is not behind {self.log[-1]}"
+        last = self.log[-1] if self.log else None
+        # The messages of an inner batch have one record.
+        is_with_last = last is not None and (sent.physical_offset, sent.end) == (last.physical_offset, last.end)
+        assert last is None or is_with_last or sent.physical_offset >= last.end, f"{sent} is not behind {last}"
         self.log.append(sent)
         for each in (sent, *sent.also):
             assert each.queue_offset == self.next_offsets.get(each.queue, 0), f"{each} has another queue offset"
@@ -84,14 +87,20 @@ class StoreModel:
 
     def reopened(self, store: MessageStore) -> None:
         """A half-deleted topic is taken as it was found, if no message in it is made up; the rest must be there."""
-        known = {(each.physical_offset, each.queue): each for sent in self.log for each in (sent, *sent.also)}
+        known = {
+            (each.physical_offset, each.queue, each.queue_offset): each
+            for sent in self.log
+            for each in (sent, *sent.also)
+        }
         self.deleting |= self._haunted
         self.half_deleted |= bool(self.deleting)
         for topic in self.deleting:
             self.delete(topic)
             for queue_id in sorted(queue.queue_id for queue in store.queues if queue.topic == topic):
                 queue = topic, queue_id
-                self.queues[queue] = [known[record.physical_offset, queue] for record in read_all(store, *queue)]
+                self.queues[queue] = [
+                    known[record.physical_offset, queue, record.queue_offset] for record in read_all(store, *queue)
+                ]
                 self.next_offsets[topic, queue_id] = store.max_offset(topic, queue_id)
         self.deleting.clear()
         if self._ends_are_lost:

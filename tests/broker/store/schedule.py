@@ -16,16 +16,21 @@ from broker.store.removal import Removal
 from broker.writing.light import LightQueues
 from mqcommon.errors import DiskFull, StoreError
 from tests.broker.store.model import Queue, Sent, StoreModel
-from tests.broker.store.support import BORN_HOST, SMALL, new_store
+from tests.broker.store.support import BORN_HOST, SMALL, new_store, put_inner
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 STEPS = 40
-TOPICS = ("t", "u", "topic-" + "v" * 130)
+TOPICS = ("t", "u", "topic-" + "v" * 130, "inner")
+BATCH_TOPIC = "inner"
 LIGHT = ("%LMQ%a", "%LMQ%b", "%LMQ%c")
 ROOM = 1 << 40
 NEVER = 1 << 40
 ENDS = f"{SMALL.directory}/{FILE_NAME}"
+
+
+def is_batch(topic: str) -> bool:
+    return topic == BATCH_TOPIC
 
 
 class Death(Exception):
@@ -46,10 +51,12 @@ class Schedule:
         self._number = 0
         self.store = new_store(self.fs, self._clock)
         self.store.open()
+        self.store.queues.use_kinds(is_batch)
         work = [
             self._put,
             self._put_light,
             self._batch,
+            self._put_inner,
             self._make_file,
             self._build_index,
             self._flush,
@@ -116,8 +123,19 @@ class Schedule:
             )
             self.model.put(Sent(queue, result.queue_offset, body, keys[:1], result.physical_offset, result.end, also))
 
+    def _put_inner(self) -> None:
+        queue = BATCH_TOPIC, self.random.choice((0, 0, 1))
+        many = self.random.choice((1, 2, 5, 12, 30))
+        rows = [(0, self._new_message()[0][:60], b"") for _ in range(many)]
+        with suppress(DiskFull):
+            result = put_inner(self.store, *queue, rows)
+            for number, (_, body, _) in enumerate(rows, result.queue_offset):
+                self.model.put(Sent(queue, number, body, (), result.physical_offsets[0], result.end))
+
     def _batch(self) -> None:
         queue = self._any_queue()
+        if self.store.queues.keeps_batches(*queue):
+            return
         messages = [self._new_message() for _ in range(self.random.choice((1, 2, 5, 12)))]
         rows = [(0, body[:60], f"UNIQ_KEY\x01{keys[0]}\x02".encode()) for body, keys in messages]
         with suppress(DiskFull):
@@ -271,6 +289,7 @@ class Schedule:
             self._put,
             self._put_light,
             self._batch,
+            self._put_inner,
             self._make_file,
             self._flush,
             self._checkpoint,
@@ -324,6 +343,7 @@ class Schedule:
             self._make_room()
             self.store = new_store(self.fs, self._clock)
             self.store.open()
+        self.store.queues.use_kinds(is_batch)
 
     # --- calls to the disk
 
@@ -337,7 +357,8 @@ class Schedule:
     @contextmanager
     def _work_beside(self, *more: Callable[[], object]) -> Iterator[None]:
         """Puts go on while another thread syncs; and ``more``."""
-        self._beside = [self._put, self._put, self._put_light, self._batch, self._make_file, self._build_index, *more]
+        puts = [self._put, self._put, self._put_light, self._batch, self._put_inner]
+        self._beside = [*puts, self._make_file, self._build_index, *more]
         try:
             yield
         finally:

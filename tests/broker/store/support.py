@@ -1,7 +1,9 @@
 """A small store for tests: files of a few KiB, so that rolls come often."""
 
+from broker.store.put_result import BatchPutResult
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.files import FileSystem
+from mqcommon.message.batch import encode_batch
 from mqcommon.message.columns import record_starts
 from mqcommon.message.ids import encode_host
 from mqcommon.message.light import in_each_queue
@@ -14,6 +16,7 @@ SMALL = StoreOptions(
     directory="/store",
     commitlog_segment_bytes=4096,
     consumequeue_segment_bytes=20 * 16,
+    batchqueue_segment_bytes=46 * 4,
     index_slots=50,
     index_capacity=60,
 )
@@ -41,6 +44,15 @@ def put_batch(store: MessageStore, topic: str, queue_id: int, bodies: list[bytes
     """The queue offset of the first one."""
     rows = [(0, body, b"") for body in bodies]
     return store.put_batch(topic, queue_id, rows, born_timestamp=1, born_host=BORN_HOST).queue_offset
+
+
+def put_inner(
+    store: MessageStore, topic: str, queue_id: int, rows: list[tuple[int, bytes, bytes]], tag: bytes | None = None
+) -> BatchPutResult:
+    """Stores (flag, body, properties) rows as one record of a batch queue."""
+    properties = b"INNER_NUM\x01%d\x02" % len(rows) + (b"TAGS\x01%s\x02" % tag if tag else b"")
+    batch = encode_batch(rows)
+    return store.put_inner(topic, queue_id, batch, len(rows), properties, born_timestamp=1, born_host=BORN_HOST)
 
 
 def as_in_queue(record: Record, topic: str, queue_id: int) -> Record:

@@ -11,7 +11,7 @@ from broker.store.store import MessageStore, StoreOptions
 from mqcommon.files import OsFiles
 from mqcommon.message.ids import encode_host
 from mqcommon.message.javahash import java_hash
-from mqcommon.message.record import decode_record, encode_record, topic_field
+from mqcommon.message.record import Record, decode_record, encode_record, topic_field
 from tests.broker.store.support import open_store
 from tests.support.clock import ManualClock
 from tests.support.golden_store import VERSIONS, unpack
@@ -140,7 +140,7 @@ def test_a_queue_that_begins_late_has_blanks_before_it() -> None:
     fs = MemoryFiles()
     store = new_store(fs, V4)
     queue = store.queues.get("t", 0)
-    queue.put_at(18, 4096, 100, 7)
+    queue.put_record(Record(100, 0, 0, 0, 0, 18, 4096, 0, 0, b"", 0, b"", 0, 0, b"", "t", b""), 7)
     store.queues.touch(queue)
     store.checkpoint()
     data = fs.read("/store/consumequeue/t/0/00000000000000000320")

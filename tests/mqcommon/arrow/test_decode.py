@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mqcommon.arrow.decode import INNER_BATCH, check_bodies, check_order, decode
+from mqcommon.arrow.decode import check_bodies, check_order, decode
 from mqcommon.arrow.records import Records
 from mqcommon.arrow.schema import COLUMNS, schema_of
 from mqcommon.errors import ProtocolError
 from mqcommon.message.columns import DamagedRecord
-from mqcommon.message.flags import COMPRESSED
+from mqcommon.message.flags import COMPRESSED, WRAPPED
 from mqcommon.message.message import MessageExt, decode_messages
 from tests.mqcommon.arrow.records import BUFFERS, Stored
 
@@ -172,9 +172,9 @@ def test_a_damaged_compressed_body_names_the_record() -> None:
         decoded(bytes(flagged))
 
 
-def test_an_inner_batch_is_refused_not_shown_as_one_message() -> None:
+def test_an_inner_batch_that_was_not_unwrapped_is_not_shown_as_one_message() -> None:
     inner = bytearray(Stored().encode())
-    inner[39] |= INNER_BATCH
+    inner[39] |= WRAPPED
     with pytest.raises(DamagedRecord, match="BatchCQ"):
         decoded(bytes(inner))
 

@@ -14,6 +14,7 @@ from mqcommon.arrow.schema import COLUMNS, USUAL, schema_of
 from mqcommon.errors import InvalidArgument
 from mqcommon.message.message import decode_messages
 from tests.mqcommon.arrow.records import BUFFERS, Stored
+from tests.support.inner import inner_batch, rows_of
 
 ALL = schema_of(tuple(COLUMNS))
 
@@ -43,6 +44,17 @@ def test_what_messages_say_now() -> None:
         {"reconsumeTimes": 0, "topic": "other", "body": b"hello"},
         {"reconsumeTimes": 3, "topic": "bench", "body": b"hello"},
     ]
+
+
+def test_messages_of_inner_batches() -> None:
+    data = inner_batch(rows_of(3), 4, topic="bench") + Stored(queue_offset=7, body=b"plain").encode()
+    messages = decode_messages(data, "b")
+    messages[1].show_topic("other")
+    found = record_batch(messages[1:], schema_of(["topic", "queueOffset", "body", "msgId", "sysFlag"])).to_pylist()
+    assert [(row["topic"], row["queueOffset"], row["body"], row["sysFlag"]) for row in found] == [
+        ("other", 5, b"1", 0), ("bench", 6, b"2", 0), ("bench", 7, b"plain", 0),
+    ]  # fmt: skip
+    assert [row["msgId"] for row in found] == [message.msg_id for message in messages[1:]]
 
 
 def test_a_body_that_was_decompressed_is_not_again() -> None:

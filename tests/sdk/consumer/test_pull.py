@@ -58,7 +58,7 @@ async def test_a_pull_says_what_it_wants() -> None:
         (request,) = broker.asked(11)
         asked = {name: str(value) for name, value in (request.ext or {}).items() if name != "skylark"}
         assert asked == {
-            "consumerGroup": "g", "topic": "t", "queueId": "0", "queueOffset": "0", "maxMsgNums": "7", "sysFlag": "4",
+            "consumerGroup": "g", "topic": "t", "queueId": "0", "queueOffset": "0", "maxMsgNums": "7", "sysFlag": "260",
             "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "A || B", "subVersion": "0",
             "expressionType": "TAG", "maxMsgBytes": "1000", "bname": "broker-a",
         }  # fmt: skip
@@ -71,7 +71,7 @@ async def test_a_long_poll_asks_the_broker_to_wait() -> None:
         await consumer.pull(queue(), 0, wait_ms=20_000)
         (request,) = broker.asked(11)
         assert request.ext is not None
-        assert (request.ext["sysFlag"], request.ext["suspendTimeoutMillis"]) == ("6", "20000")
+        assert (request.ext["sysFlag"], request.ext["suspendTimeoutMillis"]) == ("262", "20000")
 
 
 async def test_nothing_new_and_offsets_that_do_not_exist() -> None:

@@ -360,12 +360,6 @@ def test_a_file_that_cannot_be_opened(
         read(directory)
 
 
-def test_queues_of_type_batch_cq(directory: Path) -> None:
-    (directory / "batchconsumequeue" / "c").mkdir(parents=True)
-    with pytest.raises(UserError, match="BatchCQ; read it from its broker"):
-        read(directory, topic="c")
-
-
 def test_which_reader(directory: Path) -> None:
     source = RocketMQDataSource({"storePath": str(directory), "topic": "a"})
     assert type(source.reader(SCHEMA)) is StoreReader

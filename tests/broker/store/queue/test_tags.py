@@ -50,7 +50,9 @@ def test_a_java_brokers_delay_queues_are_made_anew_and_are_no_damage() -> None:
         store.put(SCHEDULE_TOPIC, level - 1, b"body", properties, born_timestamp=1, born_host=BORN_HOST)
     # Such a broker notes times, after levels that its conf may name.
     for queue in store.queues:
-        queue.put_at(0, *queue.entry(0)[:2], STORED_MS + 77)
+        raw = store.record_at(queue.entry(0)[0])
+        assert raw is not None
+        queue.put_record(decode_record(raw), STORED_MS + 77)
     store.close()
     lines: list[str] = []
     assert verify(fs, SMALL, repair=False, say=lines.append), lines
