@@ -23,7 +23,7 @@ from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import FLAG_RESPONSE, Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
-from sdk import Admin, Producer, PullConsumer, SendResult
+from sdk import Admin, BufferFull, Producer, PullConsumer, SendResult
 
 TOPIC = "bench"
 QUEUES = 4
@@ -189,6 +189,27 @@ async def awaited(at: Cluster, body: bytes, count: int, tasks: int, *, batching:
         return count / (time.perf_counter() - started)
 
 
+async def nowait(at: Cluster, body: bytes, count: int) -> float:
+    """Messages a second by `Producer.send_nowait`, until each ticket has its result."""
+    async with Producer(at.nameserver) as producer:
+        await producer.send(Message(TOPIC, body))
+        tickets = []
+        started = time.perf_counter()
+        for _ in range(count):
+            while True:
+                try:
+                    tickets.append(producer.send_nowait(Message(TOPIC, body)))
+                    break
+                except BufferFull:
+                    await producer.room()
+        await producer.flush()
+        elapsed = time.perf_counter() - started
+    places = {(result.queue.queue_id, result.queue_offset) for result in [ticket.result() for ticket in tickets]}
+    if len(places) != count:
+        raise SystemExit(f"{len(places)} of {count} messages were acknowledged")
+    return count / elapsed
+
+
 async def send_many(at: Cluster, body: bytes, count: int) -> float:
     """Messages a second by `Producer.send_many`."""
     bodies = [body] * count
@@ -292,6 +313,12 @@ def send_rows(n: int, rounds: int) -> Iterator[Row]:
                 partial(run, pipeline, echo, frames, tasks, b'"code":310'),
             )
             yield row(f"send 128 B, adaptive batches, {tasks} awaiting", "msg/s", *figures, 2 * n)
+        figures = in_turn(
+            rounds,
+            partial(run, nowait, at, body, 4 * n),
+            partial(run, pipeline, echo, frames, 1000, b'"code":310'),
+        )
+        yield row("send_nowait, 128 B", "msg/s", *figures, 4 * n)
         figures = in_turn(
             rounds,
             lambda: run(one_by_one, at, body, 2_000),

@@ -20,6 +20,7 @@ SkylarkError
 ├── RouteNotFound             no NameServer knows the topic
 ├── ReplicationRefused        a slave cannot follow its master until an administrator acts
 ├── SendFailed                a message could not be stored anywhere before the deadline
+├── BufferFull                too many sends wait for their results already; a BufferError, too
 ├── ReplyTimeout              a request was sent, and no reply came in time
 ├── RaftError                 a Raft group does not do what it was asked for; mqcommon/raft/errors.py has its kinds
 └── StoreError
@@ -212,6 +213,10 @@ class ReplicationRefused(SkylarkError):
 
 class SendFailed(SkylarkError):
     """A message could not be stored; ``__cause__`` is the last error."""
+
+
+class BufferFull(SkylarkError, BufferError):
+    """`Producer.send_nowait` has no room for the message and did nothing with it; `Producer.room` waits for room."""
 
 
 class ReplyTimeout(SkylarkError):

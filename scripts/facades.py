@@ -33,6 +33,8 @@ class Source:
     #: Methods that are called in two halves, so that a call that is cancelled or interrupted between the threads loses
     #: nothing: name -> (what waits, what takes without waiting). The first argument is of what waits.
     halves: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    #: Methods that do not wait for the loop: name -> (attribute that has the method here, class of that).
+    direct: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def homes(self) -> tuple[str, ...]:
@@ -95,7 +97,12 @@ SOURCES = {
         "Producer",
         "producer",
         attributes={"retried": ("int", "The number of retries of all sends so far.")},
-        bases=(("sdk.producer.requests", "RequestReply"), ("sdk.producer.arrow", "ArrowSending")),
+        bases=(
+            ("sdk.producer.requests", "RequestReply"),
+            ("sdk.producer.arrow", "ArrowSending"),
+            ("sdk.producer.nowait", "SendNowait"),
+        ),
+        direct={"send_nowait": ("_tickets", "Tickets")},
     ),
     "transactional.py": Source("sdk.producer.transactional", "TransactionProducer", "producer"),
 }
@@ -129,6 +136,8 @@ BLOCKING = Flavour(
         "ConsumerStream": "sdk.blocking.messages",
         "Self": "typing",
         "StreamMessage": "sdk.blocking.messages",
+        "Ticket": "sdk.blocking.tickets",
+        "Tickets": "sdk.blocking.tickets",
         "batches_of": "sdk.blocking.facade",
         "elsewhere": "sdk.blocking.handlers",
         "messages_of": "sdk.blocking.facade",
@@ -138,8 +147,9 @@ BLOCKING = Flavour(
     notes={
         "Client": "It has one thread, which runs the event loop of all of them.",
         "Producer": "Each `send` waits for its answer, so one thread sends one message per round trip: use "
-        "`send_many`, or several threads, whose sends are batched. `send_many` consumes its argument in the client's "
-        "thread.",
+        "`send_nowait`, `send_many`, or several threads, whose sends are batched. `send_many` consumes its argument, "
+        "and `on_delivery` and `selector` are called, in the client's thread, which they must not block. `close` does "
+        "what is said here about leaving ``with``.",
         "TransactionProducer": "The checker is a plain function, which may block: it runs in a thread, for one "
         "message at a time. Transactions in several threads are sent together.",
         "PushConsumer": "Handlers are plain functions, which may block: they run in ``concurrency`` threads. A handler "
@@ -172,6 +182,8 @@ AIO = Flavour(
         "RecordBatch": "sdk.arrow",
         "Self": "typing",
         "StreamMessage": "sdk.aio.messages",
+        "Ticket": "sdk.aio.tickets",
+        "Tickets": "sdk.aio.tickets",
         "batches_of": "sdk.aio.stream",
         "elsewhere": "sdk.aio.handlers",
         "messages_of": "sdk.aio.stream",
@@ -184,7 +196,8 @@ AIO = Flavour(
         "the loop that opens the producer, for one message at a time.",
         "PushConsumer": "Handlers are coroutine functions, or plain ones that do not block; they run in the loop that "
         "opens the consumer. A ``strategy`` that is a function is called in the client's thread.",
-        "Producer": "`selector` is called, and the argument of `send_many` consumed, in the client's thread.",
+        "Producer": "`selector` is called, and the argument of `send_many` consumed, in the client's thread; "
+        "`on_delivery` is called in the loop that opens the producer.",
     },
 )
 PATHS = {
@@ -265,6 +278,8 @@ def _constructor(flavour: Flavour, source: Source, cls: ast.ClassDef) -> str:
     text += f"        super().__init__({', '.join([loop, *(f'{name}_elsewhere' for name in handlers)])})\n"
     if any(function.name == "__anext__" for function in _functions(cls)):
         text += "        self._stream = ConsumerStream(self._loop)\n"
+    for name, kind in dict(source.direct.values()).items():
+        text += f"        self.{name} = {kind}(self._loop)\n"
     return text + ("        self.group = group\n" if "group=group" in others else "")
 
 
@@ -298,6 +313,8 @@ def _method(flavour: Flavour, source: Source, method: ast.FunctionDef | ast.Asyn
     else:
         if method.name in source.halves:
             return _halves(flavour, source, method)
+        if method.name in source.direct:
+            return _direct(source, method, returns, arguments)
         is_async = isinstance(method, ast.AsyncFunctionDef)
         call = "call" if is_async else "call_sync"
         body = f"self._loop.{call}(lambda {variable}: {variable}.{method.name}({arguments}))"
@@ -305,6 +322,13 @@ def _method(flavour: Flavour, source: Source, method: ast.FunctionDef | ast.Asyn
             keyword, body = "async def", f"await {body}"
         body = body if returns == "None" else f"return {body}"
     signature = f"    {keyword} {method.name}({ast.unparse(method.args)}) -> {returns}:\n"
+    return f'{signature}        """{_docstring(method)}"""\n        {body}\n'
+
+
+def _direct(source: Source, method: ast.FunctionDef | ast.AsyncFunctionDef, returns: str, arguments: str) -> str:
+    """A method that does not wait for the loop."""
+    body = f"return self.{source.direct[method.name][0]}.{method.name}({arguments})"
+    signature = f"    def {method.name}({ast.unparse(method.args)}) -> {returns}:\n"
     return f'{signature}        """{_docstring(method)}"""\n        {body}\n'
 
 

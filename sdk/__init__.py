@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mqcommon.errors import (
         BrokerError,
+        BufferFull,
         InvalidArgument,
         RemotingError,
         ReplyTimeout,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from sdk.credentials import read_credentials
     from sdk.producer.producer import Producer
     from sdk.producer.result import BulkResult, SendResult, SendStatus
+    from sdk.producer.ticket import Ticket
     from sdk.producer.transaction import Transaction, TransactionState
     from sdk.producer.transactional import TransactionProducer
     from sdk.shared import Client
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Admin",
     "BrokerError",
+    "BufferFull",
     "BulkResult",
     "Client",
     "ConsumeFrom",
@@ -88,6 +91,7 @@ __all__ = [
     "Sql",
     "StreamMessage",
     "SubscriptionGroupConfig",
+    "Ticket",
     "Tls",
     "TopicConfig",
     "Transaction",
@@ -99,7 +103,7 @@ __all__ = [
 
 _HOMES = {
     "mqcommon.errors": (
-        *("BrokerError", "InvalidArgument", "RemotingError", "ReplyTimeout", "RouteNotFound"),
+        *("BrokerError", "BufferFull", "InvalidArgument", "RemotingError", "ReplyTimeout", "RouteNotFound"),
         *("SendFailed", "SkylarkError", "UserError"),
     ),
     "mqcommon.message.light": ("LightMessage",),
@@ -121,6 +125,7 @@ _HOMES = {
     "sdk.credentials": ("read_credentials",),
     "sdk.producer.producer": ("Producer",),
     "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
+    "sdk.producer.ticket": ("Ticket",),
     "sdk.producer.transaction": ("Transaction", "TransactionState"),
     "sdk.producer.transactional": ("TransactionProducer",),
     "sdk.shared": ("Client",),

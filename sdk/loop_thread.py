@@ -13,7 +13,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import SkylarkError
-from sdk.runtime import Home
+from sdk.runtime import Home, SendsFailed
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -72,6 +72,14 @@ class OpenClient(Generic[C]):
             assert self._failure is not None
             raise closed() if isinstance(self._failure, trio.Cancelled) else self._failure
 
+    @property
+    def client(self) -> C:
+        """The client, for what needs no loop. RuntimeError unless it was opened, in this process."""
+        self.home.check()
+        if self._client is None:
+            raise not_open()
+        return self._client
+
     def call(self, work: Callable[[C], Awaitable[T]]) -> T:
         """Run ``work`` with the client in the loop, and return its result or raise its error."""
         token = self.token
@@ -112,10 +120,20 @@ class OpenClient(Generic[C]):
             self.soon(lambda: work(client))
 
     def close(self) -> None:
-        """Close the client and wait until it is closed. Does nothing in a child process."""
+        """Close the client and wait until it is closed. Does nothing in a child process.
+
+        Raises SendsFailed when sends are lost.
+        """
         self.begin_close(_nothing)
         if self.home.is_here and self._token is not None:
             self._wait_for_end()
+            self.raise_lost()
+
+    def raise_lost(self) -> None:
+        """Raise the errors of lost sends, which the end of a producer has found; once."""
+        if isinstance(lost := self._failure, SendsFailed):
+            self._failure = None
+            raise lost
 
     def begin_close(self, ended: Callable[[], object]) -> None:
         """Begin to close the client; ``ended`` is called in the loop when it has ended, unless it has already."""

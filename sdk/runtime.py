@@ -79,3 +79,14 @@ def survived(what: str) -> Iterator[None]:
         yield
     except Exception:
         logger.exception("%s failed; the client goes on", what)
+
+
+class SendsFailed(ExceptionGroup[Exception]):
+    """The errors of `Producer.send_nowait` that nobody has seen, from `Producer.flush` or the end of the producer."""
+
+
+def raise_or_log(lost: SendsFailed, error: BaseException | None) -> None:
+    """At the end of a client: raise what is lost; log it when its block has raised ``error``, which goes on."""
+    if error is None:
+        raise lost
+    logger.error("at the end of a producer: %s: %s", lost, "; ".join(map(str, lost.exceptions[:3])))

@@ -14,6 +14,8 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, settings
 
+from remoting.net import client
+
 # A busy machine makes examples slowly, and that is no fault of the test.
 ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", ANY_MACHINE, max_examples=60, derandomize=True)
@@ -30,6 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     chosen = "nightly" if config.getoption("--run-nightly") else "ci"
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", chosen))
+    # A machine under load stops a process for seconds at times, and a server in a test's own process with it.
+    client.CONNECT_TIMEOUT_MS = 30_000
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A background job of a shell ignores Ctrl-C, and so would the commands that are interrupted here.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -232,7 +232,7 @@ class Replica:
                     else:
                         waits = queue.is_delayed
                         code = codes.of_waiting(topic, properties, stored_ms) if waits else codes.of(properties)
-                        queue.append(physical, size, code, stored_ms)
+                        queue.append(physical, size, code, stored_ms, 1)
                         if light:
                             self._add_light(light, physical, size, code)
                     self._written(queue)

@@ -18,10 +18,13 @@ from broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE
 from broker.store.queue.inner import MIXED_TAGS
+from broker.store.runs import Range, long_runs
 from broker.store.visible import VisiblePart, visible_end
 
 # The most entries that one read looks at to find matches.
 MAX_SCAN = 16_000
+# Reads of so many messages look for long runs of them first.
+MANY = 256
 # The most pieces of the log that one read joins: some milliseconds.
 MAX_RANGES = 2_048
 # Messages less than this apart are read from disk in one go, with the bytes between them: a disk reads this much in the
@@ -37,8 +40,6 @@ THREAD_BYTES = 128 * 1024
 
 # A queue, or as much of it as consumers see.
 Part = ConsumeQueue | VisiblePart
-# Physical offsets: of the first byte, and one past the last.
-Range = tuple[int, int]
 
 
 class GetStatus(Enum):
@@ -270,11 +271,16 @@ def _choose(
     log: CommitLog, queue: Part, offset: int, max_count: int, max_bytes: int, wanted: Filter
 ) -> tuple[list[Range], int, int, int]:
     """(ranges of the log, number of messages in them, number of entries looked at, bytes in the ranges)."""
-    ranges: list[Range] = []
+    segment_bytes, tag_codes = log.chain.segment_bytes, wanted.tag_codes
+    if tag_codes is None and max_count >= MANY:
+        found = long_runs(queue, offset, max_count, max_bytes, MAX_RANGES, segment_bytes)
+        if found is not None:
+            ranges, count, size = found
+            return ranges, count, count, size
+    ranges = []
     count = scanned = 0
     left = max_bytes
     start = end = -1
-    segment_bytes, tag_codes = log.chain.segment_bytes, wanted.tag_codes
     for physical, size, tags_code in queue.entries(offset, MAX_SCAN if tag_codes else max_count):
         if size == BLANK_SIZE or (tag_codes is not None and tags_code not in tag_codes):
             scanned += 1

@@ -231,7 +231,7 @@ class MessageStore(DurableStore, Reads):
         )
         codes = self.tag_codes
         code = codes.of_waiting(topic, properties, now) if queue.is_delayed else codes.of(properties)
-        queue.append(physical, size, code, now)
+        queue.append(physical, size, code, now, 1)
         self._written(queue, 1, size)
         return PutResult(physical, queue_offset, physical + size, now)
 

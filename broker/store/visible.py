@@ -47,6 +47,10 @@ class VisiblePart:
         """As those of the queue, up to where this part ends."""
         return self._queue.entries(offset, min(count, self.next_offset - offset))
 
+    def raw_entries(self, offset: int, count: int) -> bytes:
+        """As `entries`, as they are in the file."""
+        return self._queue.raw_entries(offset, min(count, self.next_offset - offset))
+
 
 def visible_end(log: CommitLog, queue: ConsumeQueue, confirmed: int) -> int:
     """The offset after the last message of ``queue`` that ends at or before ``confirmed`` in the log."""

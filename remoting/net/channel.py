@@ -138,15 +138,18 @@ class Channel:
         command.opaque = self.take_opaque()
         self.queue(encode(command, self.max_frame_bytes))
 
-    def queue(self, frame: bytes) -> None:
-        """Queue whole frames; the channel is closed when the peer does not read and the outbox is full."""
+    def queue(self, frame: bytes, *, wake: bool = True) -> None:
+        """Queue whole frames; the channel is closed when the peer does not read and the outbox is full.
+
+        Without ``wake`` the caller calls `flush_now` next, so that the writer has nothing to do.
+        """
         if self.closed_reason is not None:
             return
         self._outbox.append(frame)
         self._outbox_bytes += len(frame)
         if self._outbox_bytes > self._max_outbox_bytes:
             self.close(f"peer does not read: {self._outbox_bytes} bytes wait for it", "answer_bytes")
-        elif not self._in_turn:
+        elif wake and not self._in_turn:
             self._wake.set()
 
     def take_opaque(self) -> int:
@@ -176,8 +179,13 @@ class Channel:
             self._partial_since = now
         return self._partial_since
 
+    @enable_ki_protection
     def flush_now(self) -> bool:
-        """Send what the transport takes without waiting; whether nothing is left. The rest leaves as the peer reads."""
+        """Send what the transport takes without waiting; whether nothing is left. The rest leaves as the peer reads.
+
+        When the connection is broken, the writer closes the channel: callers of this function are in the middle of
+        something, where the callbacks of other requests have no place.
+        """
         if self._sending:
             # The task that is sending will take this, too.
             return False
@@ -187,9 +195,10 @@ class Channel:
         try:
             # Awaiting `send_all` instead would cost a turn of the loop.
             taken = self._try_send(pieces)
-        except trio.BrokenResourceError as error:
-            self.close(str(error))
-            return True
+        except trio.BrokenResourceError:
+            self._outbox = pieces
+            self._wake.set()
+            return False
         self._outbox_bytes -= taken
         for number, piece in enumerate(pieces):
             if taken < len(piece):
@@ -233,8 +242,8 @@ class Channel:
 
     # --- requests to the peer
 
-    def submit(self, command: Command, timeout_ms: float, answered: Answered) -> None:
-        """Queue a request; ``answered`` is called once, with the answer or with a RemotingError.
+    def submit(self, command: Command, timeout_ms: float, answered: Answered, *, wake: bool = True) -> None:
+        """Queue a request; ``answered`` is called once, with the answer or with a RemotingError. ``wake``: see `queue`.
 
         Raises ConnectionLost when the channel is closed, TooManyRequests at the limit, FrameTooLarge.
         """
@@ -245,7 +254,7 @@ class Channel:
         opaque = command.opaque = self.take_opaque()
         frame = encode(command, self.max_frame_bytes)
         self._pending[opaque] = (trio.current_time() + timeout_ms / 1000, timeout_ms, command.code, answered)
-        self.queue(frame)
+        self.queue(frame, wake=wake)
 
     async def invoke(self, command: Command, timeout_ms: float) -> Command:
         """Send a request and wait for its answer, whatever its code."""
@@ -266,7 +275,11 @@ class Channel:
             self._pending.pop(command.opaque, None)
             return trio.lowlevel.Abort.SUCCEEDED
 
-        self.submit(command, timeout_ms, answered)
+        # Sent from this task, which saves a turn of the loop. Requests that others queued leave with the writer.
+        at_once = not self._outbox
+        self.submit(command, timeout_ms, answered, wake=not at_once)
+        if at_once:
+            self.flush_now()
         result: Command = await trio.lowlevel.wait_task_rescheduled(abort)
         return result
 

@@ -129,7 +129,7 @@ class RemotingClient:
         channel.push(command)
 
     def submit(self, addr: str, command: Command, timeout_ms: float, answered: Answered) -> None:
-        """Queue a prepared request on the open connection to ``addr``; see `Channel.submit`.
+        """Queue a prepared request on the open connection to ``addr``, for `flush` to send; see `Channel.submit`.
 
         Raises ConnectFailed when there is no open connection: `channel` opens one.
         """
@@ -142,7 +142,7 @@ class RemotingClient:
             answered = self._noting_offer(peer, channel, answered)
         if self._credentials is not None:
             sign(command, self._credentials)
-        channel.submit(command, timeout_ms, answered)
+        channel.submit(command, timeout_ms, answered, wake=False)
 
     def flush(self, addr: str) -> None:
         """Send at once what waits for ``addr``, as far as its connection takes it."""

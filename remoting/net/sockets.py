@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mqcommon.files import MappedFile
 
 A = TypeVar("A")
-R = TypeVar("R")
+R = TypeVar("R", bytes, int)
 
 
 class OpenSockets:
@@ -69,7 +69,7 @@ _OPEN_SOCKETS: "trio.lowlevel.RunVar[OpenSockets | None]" = trio.lowlevel.RunVar
 class SocketTransport(Transport):
     """Reads and writes the descriptor directly, which saves several calls per turn compared to trio's sockets."""
 
-    __slots__ = ("_fd", "_stream")
+    __slots__ = ("_fd", "_is_drained", "_stream")
 
     def __init__(self, stream: trio.SocketStream) -> None:
         """Raises OSError when the peer is gone already."""
@@ -78,34 +78,40 @@ class SocketTransport(Transport):
         self._stream = stream
         # -1 after `aclose`, as the number may then belong to another file.
         self._fd = stream.socket.fileno()
+        # The last read got less than it asked for, so another one before the socket is readable would get nothing.
+        self._is_drained = False
         if (opened := _OPEN_SOCKETS.get()) is not None:
             opened.add(stream.socket, listens=False)
 
     # Plain functions that return `_read`'s coroutine: an ``async def`` would add another one around it.
 
     def receive(self, max_bytes: int) -> Coroutine[Any, Any, bytes]:
-        return self._read(os.read, max_bytes)
+        return self._read(os.read, max_bytes, max_bytes)
 
     def receive_into(self, buffer: memoryview) -> Coroutine[Any, Any, int]:
-        return self._read(os.readv, [buffer])
+        return self._read(os.readv, [buffer], len(buffer))
 
-    async def _read(self, read: Callable[[int, A], R], wanted: A) -> R:
+    async def _read(self, read: Callable[[int, A], R], wanted: A, max_bytes: int) -> R:
         """``read(fd, wanted)`` when the socket has something; a checkpoint in any case."""
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
-            try:
-                found = read(self._fd, wanted)
-            except BlockingIOError:
-                pass
-            else:
-                await trio.lowlevel.cancel_shielded_checkpoint()
-                return found
+            if not self._is_drained:
+                try:
+                    found = read(self._fd, wanted)
+                except BlockingIOError:
+                    pass
+                else:
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+                    self._is_drained = (found if isinstance(found, int) else len(found)) < max_bytes
+                    return found
             while True:
                 await trio.lowlevel.wait_readable(self._fd)
                 try:
-                    return read(self._fd, wanted)
+                    found = read(self._fd, wanted)
                 except BlockingIOError:
-                    pass
+                    continue
+                self._is_drained = (found if isinstance(found, int) else len(found)) < max_bytes
+                return found
         except OSError as error:
             raise _failure(error) from None
 

@@ -8,7 +8,7 @@ The methods are those of the trio classes. Each object has one background thread
 
 crossing.py  work that crosses between the loops; portal.py: a client in its thread, called from asyncio
 facade.py    the base class of the asyncio classes; stream.py: batches of messages
-handlers.py  handlers of PushConsumer; messages.py: iterating over one
+handlers.py  handlers of PushConsumer; messages.py: iterating over one; tickets.py: sends without waiting
 admin.py, client.py, consumer.py, producer.py, push.py, simple.py, transactional.py: generated from the trio classes
 by scripts/facades.py
 """
@@ -23,9 +23,19 @@ if TYPE_CHECKING:
     from sdk.aio.producer import Producer
     from sdk.aio.push import PushConsumer
     from sdk.aio.simple import SimpleConsumer
+    from sdk.aio.tickets import Ticket
     from sdk.aio.transactional import TransactionProducer
 
-__all__ = ["Admin", "Client", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer", "TransactionProducer"]
+__all__ = [
+    "Admin",
+    "Client",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "SimpleConsumer",
+    "Ticket",
+    "TransactionProducer",
+]
 
 _HOMES = {
     "Admin": "admin",
@@ -34,6 +44,7 @@ _HOMES = {
     "PullConsumer": "consumer",
     "PushConsumer": "push",
     "SimpleConsumer": "simple",
+    "Ticket": "tickets",
     "TransactionProducer": "transactional",
 }
 

@@ -7,6 +7,7 @@ from typing import Generic, Self, TypeVar, cast
 
 from sdk.aio.handlers import AsyncioHandlers
 from sdk.aio.portal import Portal
+from sdk.runtime import SendsFailed, raise_or_log
 from sdk.shared import Client
 
 C = TypeVar("C")
@@ -35,6 +36,8 @@ class Facade(Generic[C]):
     ) -> None:
         try:
             await self._loop.close()
+        except SendsFailed as lost:
+            raise_or_log(lost, error)
         finally:
             await self._close_handlers()
 

@@ -71,7 +71,7 @@ class Portal(Generic[C]):
             crossing = self._host.crossing
         self._open, self._crossing = opening, crossing
         opened = loop.create_future()
-        opening.begin(lambda: crossing.to_asyncio(partial(_set, opened)))
+        opening.begin(lambda: crossing.to_asyncio(partial(set_future, opened)))
         try:
             await asyncio.shield(opened)
         except asyncio.CancelledError:
@@ -84,12 +84,15 @@ class Portal(Generic[C]):
         opening.check_opened()
 
     async def close(self) -> None:
-        """Close the client and wait until it is closed. Does nothing in a child process, and when it was closed."""
+        """Close the client and wait until it is closed. Does nothing in a child process, and when it was closed.
+
+        Raises SendsFailed when sends are lost.
+        """
         client, crossing = self._open, self._crossing
         if client is None or crossing is None or not client.home.is_here or not client.was_opened:
             return
         ended = crossing.loop.create_future()
-        client.begin_close(lambda: crossing.to_asyncio(partial(_set, ended)))
+        client.begin_close(lambda: crossing.to_asyncio(partial(set_future, ended)))
         if not client.has_ended:
             try:
                 await asyncio.shield(ended)
@@ -99,6 +102,7 @@ class Portal(Generic[C]):
                 client.join()
                 raise
         client.join()
+        client.raise_lost()
 
     def opened(self) -> OpenClient[C]:
         """The client. RuntimeError unless it is open in this process and this event loop."""
@@ -185,6 +189,7 @@ class Portal(Generic[C]):
         return result.result()
 
 
-def _set(future: "asyncio.Future[None]") -> None:
+def set_future(future: "asyncio.Future[None]") -> None:
+    """Wake those that wait for it; it may have been cancelled."""
     if not future.done():
         future.set_result(None)

@@ -7,7 +7,7 @@ The methods are those of the async classes, and may be called from any thread. E
 with an event loop, or shares that of a `Client`.
 
 loop.py      event loop threads and the clients in them; facade.py: the base class of the blocking classes
-handlers.py  handlers of PushConsumer; messages.py: iterating over one
+handlers.py  handlers of PushConsumer; messages.py: iterating over one; tickets.py: sends without waiting
 admin.py, client.py, consumer.py, producer.py, push.py, simple.py, transactional.py: generated from the async classes
 by scripts/facades.py
 """
@@ -22,9 +22,19 @@ if TYPE_CHECKING:
     from sdk.blocking.producer import Producer
     from sdk.blocking.push import PushConsumer
     from sdk.blocking.simple import SimpleConsumer
+    from sdk.blocking.tickets import Ticket
     from sdk.blocking.transactional import TransactionProducer
 
-__all__ = ["Admin", "Client", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer", "TransactionProducer"]
+__all__ = [
+    "Admin",
+    "Client",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "SimpleConsumer",
+    "Ticket",
+    "TransactionProducer",
+]
 
 _HOMES = {
     "Admin": "admin",
@@ -33,6 +43,7 @@ _HOMES = {
     "PullConsumer": "consumer",
     "PushConsumer": "push",
     "SimpleConsumer": "simple",
+    "Ticket": "tickets",
     "TransactionProducer": "transactional",
 }
 

@@ -10,6 +10,7 @@ from sdk.blocking.handlers import ThreadHandlers
 from sdk.blocking.loop import ClientLoop
 from sdk.consumer.stream import QueueStream
 from sdk.loop_thread import OpenClient
+from sdk.runtime import SendsFailed, raise_or_log
 from sdk.shared import Client
 
 B = TypeVar("B")
@@ -30,12 +31,17 @@ class Facade(Generic[C]):
         return self
 
     def close(self) -> None:
-        """Leave the group, and close the connections unless they are shared; ``with`` calls it."""
+        """Leave the group, and close the connections unless they are shared; ``with`` calls it.
+
+        Of a Producer: see what it says about leaving the block; SendsFailed is an ExceptionGroup.
+        """
         for handler in self._handlers:
             handler.check_close()
-        self._loop.close()
-        for handler in self._handlers:
-            handler.join()
+        try:
+            self._loop.close()
+        finally:
+            for handler in self._handlers:
+                handler.join()
 
     def __enter__(self) -> Self:
         return self.open()
@@ -43,7 +49,10 @@ class Facade(Generic[C]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except SendsFailed as lost:
+            raise_or_log(lost, error)
 
 
 def loop_of(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, cast
+from typing import Any, cast, overload
 
 from mqcommon.arguments import check_bytes, wrong_type
 from mqcommon.clock import Clock
@@ -94,12 +94,35 @@ def check_body(name: str, body: bytes, max_bytes: int) -> None:
         raise InvalidArgument(f"{name} has {len(body)} bytes, at most {max_bytes} are allowed")
 
 
-def make_message_rows(messages: Sequence[Message], keys: list[bytes]) -> list[Row]:
-    """Rows of messages, each with its unique key as its last property."""
-    return [
-        (m.flag, m.body, key if m.properties is None else own_properties(m) + key)
-        for m, key in zip(messages, keys, strict=True)
-    ]
+class Columns(Sequence[Row]):
+    """Rows that are made when they are looked at.
+
+    A tuple for each message in flight would keep the garbage collector busy, and the encoder needs none.
+    """
+
+    __slots__ = ("_bodies", "_flags", "_properties")
+
+    def __init__(self, flags: list[int], bodies: list[bytes], properties: list[bytes]) -> None:
+        self._flags = flags
+        self._bodies = bodies
+        self._properties = properties
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def __iter__(self) -> Iterator[Row]:
+        return zip(self._flags, self._bodies, self._properties, strict=True)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        if isinstance(index, slice):
+            return Columns(self._flags[index], self._bodies[index], self._properties[index])
+        return self._flags[index], self._bodies[index], self._properties[index]
 
 
 def make_rows(chunk: Sequence[bytes | Message], keys: list[bytes]) -> list[Row]:

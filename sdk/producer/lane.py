@@ -1,14 +1,15 @@
 """Sends to one topic or queue. Those that arrive while requests are in flight become one batch, with no added delay.
 
 A lane belongs to a topic (any queue may be used) or to one queue (order is kept: one request in flight). Its task runs
-after all ready tasks have queued their sends, and then sends a batch to each broker with a free slot.
+after all ready tasks have queued their sends, and then sends a batch to each broker with a free slot. A send that comes
+alone does not wait for that task: see `Lane.add`.
 A failed request is retried, at another broker if possible, until the deadlines of its sends. sdk/retry.py says which
 failures are worth a retry, faults.py which brokers rest meanwhile. A bad message in a batch fails alone. An unexpected
 error is raised in the sender of the message that caused it; the lane's task goes on.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from math import inf
 
 import trio
@@ -19,7 +20,6 @@ from mqcommon.errors import (
     ConnectFailed,
     ConnectionLost,
     RemotingError,
-    RouteNotFound,
     SendFailed,
     SkylarkError,
     WrongBroker,
@@ -32,6 +32,7 @@ from sdk.producer.alarm import Alarm
 from sdk.producer.pending import LaneOwner, PendingSend, finish_all, keep_rows, not_stored, rows_of, take_batch
 from sdk.producer.pick import Turns
 from sdk.producer.result import STATUS_OF, SendStatus, StoredBatch
+from sdk.producer.targets import Targets
 from sdk.producer.wire import Row, send_request, stored
 from sdk.retry import FailedTries, Outcome, outcome_of
 
@@ -63,33 +64,48 @@ class Lane:
         self._topic, self._plain_topic = topic, plain_topic
         self._queue = queue
         self._batching = batching
-        self._slots = SLOTS_PER_BROKER if queue is None and batching else 1 if queue is not None else 1_000_000
-        self._turns = turns
-        self._in_flight: dict[str, int] = {}
+        slots = SLOTS_PER_BROKER if queue is None and batching else 1 if queue is not None else 1_000_000
+        self._alarm = Alarm(nursery, self.wake)
+        self._targets = Targets(owner, topic, queue, turns, self._alarm, slots, many_a_turn=not batching)
+        # Sends come one at a time: when the lane's task ran last, there was only one.
+        self._one_by_one = False
         # For a burst of sends (see `_take_in`): how many are left, and how many each queue gets.
         self._burst_left = 0
         self._burst_share = 0
-        # Without batching: where sends of one turn may go that have not failed.
-        self._open_at: Mapping[str, Sequence[MessageQueue]] = {}
         self._wake = Signal()
         self._awake = False
         self._incoming: list[PendingSend] = []
         # A lower bound for the deadlines of all queued sends.
         self._soonest = inf
-        self._alarm = Alarm(nursery, self.wake)
-        # While no broker is known: how often in a row the route was refreshed, and when it will be.
-        self._asked = 0
-        self._asks_at = 0.0
-        # The last failure in this lane, reported by sends that time out before their first try.
-        self._last_error: SkylarkError | None = None
-        # In a lane of one queue: failed sends wait for their retry, and later ones must not overtake them.
-        self._paused = False
         self._is_closed = False
         self.pending: deque[PendingSend] = deque()
 
+    @enable_ki_protection
     def add(self, send: PendingSend) -> None:
-        """Queue a send; the lane's task takes it in after all tasks that are ready now have run."""
+        """Send it at once if sends come one at a time and nothing is under way; that saves two turns of the loop.
+
+        Else the lane's task takes it in after all tasks that are ready now have run.
+        """
+        if self._one_by_one and not self._targets.requests and not self._incoming and not self.pending:
+            send.deadline += trio.current_time()
+            self._soonest = min(self._soonest, send.deadline)
+            self.pending.append(send)
+            if not self._sent_at_once():
+                self._wake.set()
+            return
         self._incoming.append(send)
+        if not self._awake:
+            self._awake = True
+            self._wake.set()
+
+    def put(self, ticket: PendingSend) -> None:
+        """Queue a ticket. It is never sent at once: its sender may have more of them, and does not wait meanwhile.
+
+        Raises SkylarkError when the lane is closed: nobody would look for it.
+        """
+        if self._is_closed:
+            raise SkylarkError("the client was closed")
+        self._incoming.append(ticket)
         if not self._awake:
             self._awake = True
             self._wake.set()
@@ -108,10 +124,10 @@ class Lane:
                 self._take_in()
                 used: dict[str, None] = {}
                 self._drop_late()
-                self._open_at = {}
+                self._targets.new_turn()
                 while self.pending:
                     try:
-                        target = self._target()
+                        target = self._targets.next(self.pending[0].failed)
                     except Exception as error:
                         self.pending.popleft().fail(error)
                         continue
@@ -135,7 +151,9 @@ class Lane:
             if send.deadline < soonest:
                 soonest = send.deadline
         self._soonest = soonest
-        if len(incoming) > MIN_SHARE and not self.pending and not any(self._in_flight.values()):
+        if incoming:
+            self._one_by_one = len(incoming) == 1
+        if len(incoming) > MIN_SHARE and not self.pending and not self._targets.requests:
             # A burst of sends while the lane is idle is divided among all queues, one request for each. While requests
             # are in flight, the fewest and largest ones that keep the brokers busy are those for the free slots.
             route = self._owner.route_of(self._topic)
@@ -151,58 +169,10 @@ class Lane:
         waiting, self.pending, self._soonest = self.pending, deque(), inf
         for send in waiting:
             if send.deadline <= now:
-                send.fail(send.late(self._topic, self._last_error))
-            elif send.task is not None:
+                send.fail(send.late(self._topic, self._targets.last_error))
+            elif send.is_wanted:
                 self.pending.append(send)
                 self._soonest = min(self._soonest, max(send.deadline, now + EXPIRE_INTERVAL_S))
-
-    def _target(self) -> tuple[str, MessageQueue] | None:
-        """The address and queue for the first queued send; None when every broker is busy or rests."""
-        owner = self._owner
-        faults, in_flight, slots = owner.brokers.faults, self._in_flight, self._slots
-        if self._open_at and self.pending[0].failed is None:
-            return self._turns.next(self._open_at)
-        route = owner.route_of(self._topic)
-        now = trio.current_time()
-        if self._queue is not None:
-            if (addr := None if route is None else route.master(self._queue.broker_name)) is None:
-                self._wait_for_route(now)
-                return None
-            self._asked = 0
-            is_free = not self._paused and in_flight.get(addr, 0) < slots and self._not_resting([addr], now)
-            return (addr, self._queue) if is_free else None
-        if route is None or not route.writable_at:
-            self._wait_for_route(now)
-            return None
-        self._asked = 0
-        rested = [addr for addr in route.writable_at if faults.usable(addr, now * 1000)]
-        usable = rested or self._not_resting(route.writable_at, now)
-        failed = self.pending[0].failed
-        avoid = () if failed is None else failed.avoid
-        # Better wait for a broker that has not failed this send than use a free slot of one that has.
-        best = [addr for addr in usable if addr not in avoid] or usable
-        open_at = {addr: route.writable_at[addr] for addr in best if in_flight.get(addr, 0) < slots}
-        self._open_at = {} if self._batching or avoid else open_at
-        return self._turns.next(open_at) if open_at else None
-
-    def _not_resting(self, addrs: Iterable[str], now: float) -> list[str]:
-        """The brokers that do not rest. When all rest, the lane's alarm is set to the end of the first rest."""
-        until_ms = {addr: self._owner.brokers.faults.rests_until(addr) for addr in addrs}
-        found = [addr for addr, when_ms in until_ms.items() if when_ms <= now * 1000]
-        if not found:
-            # Add 1 ms, so that rounding does not make the alarm ring too early.
-            self._alarm.at((min(until_ms.values()) + 1) / 1000)
-        return found
-
-    def _wait_for_route(self, now: float) -> None:
-        """No known broker can take the first send: refresh the route, with growing pauses."""
-        if now >= self._asks_at:
-            lack = "has no broker that accepts sends" if self._queue is None else f"lacks {self._queue.broker_name}"
-            self._last_error = RouteNotFound(self._topic, f"its route {lack} now; see mqadmin topicRoute")
-            self._asked += 1
-            self._asks_at = now + self._owner.backoff.pause_s(self._asked)
-            self._owner.brokers.want_route(self._topic)
-        self._alarm.at(self._asks_at)
 
     def _take(self, free_slots: int) -> list[PendingSend]:
         """The sends of the next request: a share of those that wait, so that client and broker work in parallel."""
@@ -211,10 +181,9 @@ class Lane:
         return take_batch(self.pending, most)
 
     def _start(self, addr: str, queue: MessageQueue) -> None:
-        in_flight = self._in_flight.get(addr, 0)
-        sends = self._take(self._slots - in_flight)
+        sends = self._take(self._targets.free_slots(addr))
         self._burst_left -= len(sends)
-        self._in_flight[addr] = in_flight + 1
+        self._targets.took(addr)
         if self._owner.remoting.connected(addr):
             self._submit(addr, queue, sends)
         else:
@@ -230,8 +199,37 @@ class Lane:
         except Exception as error:
             self._release(addr)
             self._broken(sends, error)
+        except trio.Cancelled:
+            # The lane is closing, and its task fails what is queued.
+            self._put_back(sends)
+            raise
         else:
             self._submit(addr, queue, sends)
+            self._owner.remoting.flush(addr)
+
+    def _sent_at_once(self) -> bool:
+        """Send the only queued send from its sender's task. False when the lane's task has to, or must fail it.
+
+        That cannot happen here, since the sender does not wait yet: an error occurs again in the lane's task.
+        """
+        targets, remoting, sends = self._targets, self._owner.remoting, [self.pending[0]]
+        targets.new_turn()
+        is_connected = False
+        try:
+            if (target := targets.next(None)) is None:
+                return False
+            addr, queue = target
+            if is_connected := remoting.connected(addr):
+                self._request(addr, queue, sends)
+        except Exception:
+            return False
+        self.pending.clear()
+        targets.took(addr)
+        if is_connected:
+            remoting.flush(addr)
+        else:
+            self._nursery.start_soon(self._connect_and_submit, addr, queue, sends)
+        return True
 
     def _try_ms(self, sends: list[PendingSend]) -> float:
         """The timeout of a try: an equal share of the remaining time for each try that may still get no answer."""
@@ -304,7 +302,7 @@ class Lane:
                 self._failed(addr, sends, BrokerError(answer.code, answer.remark, addr))
             return
         self._owner.brokers.stored(addr)
-        self._last_error = None
+        self._targets.last_error = None
         where = stored(answer, len(rows))
         if where.queue_id != queue.queue_id or queue.topic != self._plain_topic:
             queue = queue._replace(topic=self._plain_topic, queue_id=where.queue_id)
@@ -333,46 +331,39 @@ class Lane:
         if outcome is Outcome.REFUSED:
             self._broken(sends, not_stored(self._topic, error))
             return
-        self._last_error = error
+        self._targets.last_error = error
         rests = owner.brokers.failed(addr, error)
         owner.brokers.want_route(self._topic)
         now = trio.current_time()
-        elsewhere = self._has_other(addr, sends[0], now)
+        elsewhere = self._targets.has_other(addr, sends[0].failed, now)
         again = []
         for send in sends:
             failed = send.failed = send.failed or FailedTries()
             failed.add(addr, error, outcome)
             if send.deadline <= now or not failed.may_go_on(outcome, owner.retries, elsewhere=elsewhere):
                 send.fail(not_stored(self._topic, error))
-            elif send.task is not None:
+            elif send.is_wanted:
                 owner.retried += 1
                 again.append(send)
-        if not again or elsewhere or rests:
+        if not again or elsewhere or rests or self._is_closed:
             self._put_back(again)
         else:
-            self._paused = self._queue is not None
+            self._targets.paused = self._queue is not None
             self._nursery.start_soon(self._try_later, addr, again)
-
-    def _has_other(self, addr: str, send: PendingSend, now: float) -> bool:
-        """Whether another usable broker can take a send that failed at ``addr``."""
-        route = self._owner.route_of(self._topic)
-        if route is None or self._queue is not None:
-            return False
-        avoid = () if send.failed is None else send.failed.avoid
-        usable = self._owner.brokers.faults.usable
-        return any(at != addr and at not in avoid and usable(at, now * 1000) for at in route.writable_at)
 
     @enable_ki_protection
     async def _try_later(self, addr: str, sends: list[PendingSend]) -> None:
         """All brokers were tried: retry after a pause. A lane of one queue is paused meanwhile, to keep the order."""
         first = sends[0].failed
         pause_s = self._owner.backoff.pause_s(1 if first is None else first.count)
-        await trio.sleep_until(min(trio.current_time() + pause_s, *(send.deadline for send in sends)))
-        for send in sends:
-            if send.failed is not None:
-                send.failed.avoid = (addr,)
-        self._put_back(sends)
-        self._paused = False
+        try:
+            await trio.sleep_until(min(trio.current_time() + pause_s, *(send.deadline for send in sends)))
+        finally:
+            for send in sends:
+                if send.failed is not None:
+                    send.failed.avoid = (addr,)
+            self._put_back(sends)
+            self._targets.paused = False
 
     def _put_back(self, sends: list[PendingSend]) -> None:
         """Put the sends first in the queue, in their old order. In a closed lane all queued sends fail."""
@@ -385,5 +376,6 @@ class Lane:
 
     def _release(self, addr: str) -> None:
         """A request to ``addr`` has ended."""
-        self._in_flight[addr] -= 1
-        self._wake.set()
+        self._targets.released(addr)
+        if self.pending:
+            self._wake.set()

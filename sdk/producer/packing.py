@@ -29,14 +29,15 @@ _EVERY = -1
 
 
 class PackedMessage(Message):
-    """A message whose body is compressed; ``sys_flag`` says how, ``plain_bytes`` how long it was."""
+    """A message whose body is compressed; ``sys_flag`` says how, ``plain_bytes`` how long that of ``plain`` is."""
 
-    __slots__ = ("plain_bytes", "sys_flag")
+    __slots__ = ("plain", "plain_bytes", "sys_flag")
 
     def __init__(self, message: Message, body: bytes, sys_flag: int) -> None:
         super().__init__(message.topic, body, flag=message.flag)
         self.properties = message.properties
         self.sys_flag = sys_flag
+        self.plain = message
         self.plain_bytes = len(message.body)
 
 
@@ -77,25 +78,40 @@ class Packing:
         is over.
         """
         check_body("message.body", message.body, self._most_bytes)
-        is_large = self._over_bytes < len(message.body) > THREAD_BYTES
-        if not is_large and not (is_ordered and message.topic in self._lines):
-            return self._pack(message), timeout_s
+        if not self.waits(message, is_ordered=is_ordered):
+            return self.pack(message), timeout_s
         began = trio.current_time()
         with trio.move_on_after(timeout_s):
             if is_ordered:
-                packed = await self._pack_in_turn(message, is_large=is_large)
+                packed = await self._pack_in_turn(message)
             else:
-                packed = await off_loop(partial(self._pack, message))
+                packed = await off_loop(partial(self.pack, message))
             return packed, timeout_s - (trio.current_time() - began)
         raise SendFailed(f"message for {message.topic} was not sent: its body was not compressed in time")
 
-    async def _pack_in_turn(self, message: Message, *, is_large: bool) -> Message:
+    def waits(self, message: Message, *, is_ordered: bool) -> bool:
+        """Whether `packed` would wait, for a thread or for its turn. Else `pack` does the same."""
+        return self._is_large(message) or (is_ordered and message.topic in self._lines)
+
+    def pack(self, message: Message) -> Message:
+        """The message to send; see `packed`."""
+        body, sys_flag = message.body, self._sys_flag
+        if len(body) <= self._over_bytes:
+            return message
+        packed = compressed(body, sys_flag, self._level)
+        return message if len(packed) >= len(body) else PackedMessage(message, packed, sys_flag)
+
+    def _is_large(self, message: Message) -> bool:
+        return self._over_bytes < len(message.body) > THREAD_BYTES
+
+    async def _pack_in_turn(self, message: Message) -> Message:
         topic, turn = message.topic, trio.Event()
         line = self._lines.setdefault(topic, deque())
         line.append(turn)
         self._set_plain_bytes(_EVERY)
         try:
-            packed = await off_loop(partial(self._pack, message)) if is_large else self._pack(message)
+            is_large = self._is_large(message)
+            packed = await off_loop(partial(self.pack, message)) if is_large else self.pack(message)
             if line[0] is not turn:
                 await turn.wait()
             return packed
@@ -107,10 +123,3 @@ class Packing:
                 del self._lines[topic]
                 if not self._lines:
                     self._set_plain_bytes(self._plain_bytes)
-
-    def _pack(self, message: Message) -> Message:
-        body, sys_flag = message.body, self._sys_flag
-        if len(body) <= self._over_bytes:
-            return message
-        packed = compressed(body, sys_flag, self._level)
-        return message if len(packed) >= len(body) else PackedMessage(message, packed, sys_flag)

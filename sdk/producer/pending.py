@@ -1,18 +1,21 @@
 """A send that waits for its result, and the interface of a lane's producer."""
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import trio
 from trio.lowlevel import reschedule
 
 from mqcommon.backoff import Backoff
 from mqcommon.errors import SendFailed, SkylarkError
-from mqcommon.message.message import Message
+from mqcommon.message.message import Message, own_properties
+from mqcommon.message.properties import decode_properties
 from remoting.net.client import RemotingClient
+from sdk.producer.backlog import Backlog, Span
 from sdk.producer.brokers import Brokers
-from sdk.producer.bulk import make_message_rows
+from sdk.producer.bulk import Columns
 from sdk.producer.packing import PackedMessage
 from sdk.producer.result import SendResult, StoredBatch
 from sdk.producer.wire import Row
@@ -20,50 +23,138 @@ from sdk.retry import FailedTries
 from sdk.routes import TopicRoute
 from sdk.traces.traces import Traces
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T", bound="PendingSend")
 MAX_BATCH_BYTES = 512 * 1024
+
+
+class Watch:
+    """Who is told of the end of a ticket: those that wait for it, and the function that was given with the message."""
+
+    __slots__ = ("on_delivery", "wakes")
+
+    def __init__(self, on_delivery: Callable[[Any], object] | None = None) -> None:
+        self.on_delivery = on_delivery
+        self.wakes: list[Callable[[], object]] = []
+
+    def wake(self) -> None:
+        """Wake those that wait. Nothing that others wrote runs meanwhile: it could cancel them."""
+        for wake in tuple(self.wakes):
+            wake()
+
+
+def deliver(on_delivery: Callable[[Any], object], ticket: "PendingSend") -> None:
+    """Call ``on_delivery`` with the ticket. An exception in it is logged: no other send must notice it."""
+    try:
+        on_delivery(ticket)
+    except Exception:
+        how = "was stored" if ticket.error is None else f"failed: {ticket.error}"
+        logger.exception("on_delivery raised an exception for a message that %s", how)
 
 
 class PendingSend:
     """One send that waits for its result: of a message, or (with ``rows`` given) of a batch of a bulk send.
 
-    The task is woken with this object as its outcome: trio calls `unwrap`. That saves an object per send.
+    A task that waits is woken with this object as its outcome: trio calls `unwrap`. That saves an object per send.
+    A ticket of `Producer.send_nowait` (see `new_ticket`) has a ``span`` and no task: it ends once, whether it is waited
+    for or not.
     """
 
-    __slots__ = ("alone", "deadline", "error", "failed", "message", "result", "rows", "task")
+    __slots__ = (
+        *("alone", "batch", "body", "deadline", "error", "failed", "flag", "number", "packed", "properties", "rows"),
+        *("size", "span", "task", "topic"),
+    )
 
     def __init__(self, message: Message | None, rows: Sequence[Row] | None, timeout_s: float, task: Any) -> None:
-        self.message = message
+        # What is sent of a single message; a bulk send has no body. The message itself is not kept: many objects that
+        # live for long cost more time of the garbage collector than it takes to send them.
+        self.flag, self.properties = 0, b""
+        self.body: bytes | None = None
+        if message is not None:
+            self.take(message)
+        self.packed = message if type(message) is PackedMessage else None
+        # Of a bulk send, of a message with a key of its own, and of one that was tried: with unique keys.
         self.rows = rows
         # In seconds from now; the lane turns it into a point in time when it takes the send in.
         self.deadline = timeout_s
+        # The task that waits, until the end or until it is cancelled. Of a ticket: a `Watch`, or None.
         self.task = task
         self.alone = rows is not None
         # None until a try fails.
         self.failed: FailedTries | None = None
-        self.result: SendResult | StoredBatch | None = None
+        # With one of these the send has ended. Of a single message: its number in the batch.
+        self.batch: StoredBatch | None = None
         self.error: Exception | None = None
+        self.number = 0
+        # Of a ticket: what it counts for in the producer's backlog.
+        self.span: Span | None = None
+        self.size = 0
+        self.topic = ""
 
     @property
     def sys_flag(self) -> int:
         """How the body is compressed; a compressed message is alone in its request."""
-        return self.message.sys_flag if type(self.message) is PackedMessage else 0
+        return 0 if self.packed is None else self.packed.sys_flag
 
     @property
     def plain_bytes(self) -> int | None:
         """How long a compressed body was."""
-        return self.message.plain_bytes if type(self.message) is PackedMessage else None
+        return None if self.packed is None else self.packed.plain_bytes
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the sender was not cancelled."""
+        return self.task is not None or self.span is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is stored, or has failed."""
+        return self.batch is not None or self.error is not None
+
+    def take(self, message: Message) -> None:
+        """Send this message."""
+        self.flag, self.body = message.flag, message.body
+        if message.properties is not None:
+            self.properties = own_properties(message)
+
+    def pack(self, packed: Message) -> None:
+        """Send ``packed``, if the message was compressed."""
+        if isinstance(packed, PackedMessage):
+            self.body, self.packed = packed.body, packed
+            self.alone = True
+            self.rows = self.rows and [(flag, packed.body, properties) for flag, _, properties in self.rows]
+
+    def set_key(self, key: bytes) -> None:
+        """Send the message with this unique key, an encoded property."""
+        self.rows = [(self.flag, self.body or b"", self.properties + key)]
 
     def finish(self) -> None:
-        """Wake the sender, unless it was cancelled; ``result`` or ``error`` is set."""
+        """Wake the sender, unless it was cancelled; ``batch`` or ``error`` is set."""
         task, self.task = self.task, None
         if task is not None:
             reschedule(task, self)  # type: ignore[arg-type]  # trio only calls its unwrap()
 
     def fail(self, error: Exception) -> None:
-        """Wake the sender with an error, unless it has its result already."""
-        if self.task is not None:
+        """End with an error, unless it has its result already."""
+        if self.span is not None:
+            self._fail_ticket(self.span.backlog, error)
+        elif self.task is not None:
             self.error = error
             self.finish()
+
+    def _fail_ticket(self, backlog: Backlog, error: Exception) -> None:
+        if self.has_ended:
+            return
+        self.error = error
+        watch, self.task = self.task, None
+        if watch is None or (watch.on_delivery is None and not watch.wakes):
+            backlog.keep(self)
+        backlog.end([self])
+        if watch is not None:
+            watch.wake()
+            if watch.on_delivery is not None:
+                deliver(watch.on_delivery, self)
 
     def late(self, topic: str, last_error: SkylarkError | None) -> SendFailed:
         """The error when its time is over; ``last_error``: of another send, if this one was not tried."""
@@ -76,12 +167,73 @@ class PendingSend:
         """Return the result or raise the error in the sender."""
         if self.error is not None:
             raise self.error
-        return self.result
+        return self.batch if self.body is None or self.batch is None else self._result(self.batch)
+
+    def _result(self, batch: StoredBatch) -> SendResult:
+        return SendResult(batch, self.number, 1 if self.failed is None else self.failed.count + 1)
 
     def abort(self, _: Any) -> trio.lowlevel.Abort:
         """The sender was cancelled. A request that was sent already may still store the message."""
         self.task = None
         return trio.lowlevel.Abort.SUCCEEDED
+
+    # --- of a ticket; any thread may call these
+
+    def given(self) -> Message:
+        """A message like the one that was given, or with a time of delivery."""
+        if self.packed is not None:
+            return self.packed.plain
+        message = Message(self.topic, self.body or b"", flag=self.flag)
+        message.properties = decode_properties(self.properties.decode()) or None
+        return message
+
+    def outcome(self) -> SendResult:
+        """The result; raises the error, which has been seen then, or RuntimeError while there is none."""
+        if self.batch is not None:
+            return self._result(self.batch)
+        if self.error is None:
+            raise RuntimeError("this send has not ended: wait for its ticket, or ask `done` first")
+        if self.span is not None:
+            self.span.backlog.seen(self)
+        raise self.error
+
+    def watch(self, wake: Callable[[], object]) -> None:
+        """Call ``wake`` in the loop at the end. If it has ended after this call, it may have ended before.
+
+        No lock is needed against the loop: it makes the outcome known before it looks who waits.
+        """
+        assert self.span is not None
+        with self.span.backlog.lock:
+            if self.task is None:
+                self.task = Watch()
+            self.task.wakes.append(wake)
+
+    def unwatch(self, wake: Callable[[], object]) -> None:
+        """Do not call ``wake`` any more."""
+        assert self.span is not None
+        with self.span.backlog.lock:
+            if self.task is not None and wake in self.task.wakes:
+                self.task.wakes.remove(wake)
+
+
+def new_ticket(
+    kind: type[T], message: Message, body: bytes, timeout_s: float, watch: Watch | None, span: Span, size: int
+) -> T:
+    """A ticket of class ``kind``. Calling a constructor would take twice as long."""
+    ticket = object.__new__(kind)
+    ticket.topic = message.topic
+    ticket.flag = message.flag
+    ticket.body = body
+    ticket.properties = b"" if message.properties is None else own_properties(message)
+    ticket.packed = ticket.rows = None
+    ticket.deadline = timeout_s
+    ticket.task = watch
+    ticket.alone = False
+    ticket.failed = ticket.batch = ticket.error = None
+    ticket.number = 0
+    ticket.span = span
+    ticket.size = size
+    return ticket
 
 
 def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
@@ -95,7 +247,7 @@ def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
         send = pending[0]
         if send.alone:
             break
-        free_bytes -= len(send.message.body)  # type: ignore[union-attr]  # only bulk sends have none, and are alone
+        free_bytes -= len(send.body)  # type: ignore[arg-type]  # only bulk sends have none, and are alone
         if free_bytes < 0:
             break
         sends.append(pending.popleft())
@@ -103,34 +255,57 @@ def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
 
 
 def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
-    """Wake the senders, each with its result. Of single messages: as `PendingSend.finish`, without a call for each."""
-    if sends[0].message is None:
-        sends[0].result = batch
+    """Tell the senders, each its result. Of single messages: as `PendingSend.finish`, without a call for each."""
+    if sends[0].body is None:
+        sends[0].batch = batch
         sends[0].finish()
         return
+    watched: list[tuple[Watch, PendingSend]] = []
     for number, send in enumerate(sends):
-        failed, task = send.failed, send.task
-        send.result = SendResult(batch, number, 1 if failed is None else failed.count + 1)
+        send.number = number
+        # From now on other threads see that it has ended.
+        send.batch = batch
+        task = send.task
         if task is not None:
             send.task = None
-            reschedule(task, send)  # type: ignore[arg-type]  # all that trio does with it is unwrap()
+            if send.span is None:
+                reschedule(task, send)  # type: ignore[arg-type]  # all that trio does with it is unwrap()
+            else:
+                watched.append((task, send))
+    tickets = [send for send in sends if send.span is not None]
+    if tickets and (span := tickets[0].span) is not None:
+        span.backlog.end(tickets)
+    for watch, _ in watched:
+        watch.wake()
+    for watch, ticket in watched:
+        if watch.on_delivery is not None:
+            deliver(watch.on_delivery, ticket)
 
 
 def rows_of(sends: list[PendingSend], new_keys: Callable[[int], list[bytes]]) -> Sequence[Row]:
     """The rows of the sends. A retried message keeps its unique key: see `keep_rows`."""
-    if sends[0].message is None:
+    if sends[0].body is None:
         return sends[0].rows or []
-    fresh = [send.message for send in sends if send.rows is None and send.message is not None]
-    made = make_message_rows(fresh, new_keys(len(fresh)))
+    fresh = [send for send in sends if send.rows is None]
+    made = fresh_rows(fresh, new_keys(len(fresh)))
     if len(fresh) == len(sends):
         return made
     rest = iter(made)
     return [send.rows[0] if send.rows else next(rest) for send in sends]
 
 
+def fresh_rows(sends: list[PendingSend], keys: list[bytes]) -> Sequence[Row]:
+    """The rows of single messages that have no unique keys yet."""
+    return Columns(
+        [send.flag for send in sends],
+        [send.body for send in sends],  # type: ignore[misc]  # only bulk sends have none
+        [send.properties + key for send, key in zip(sends, keys, strict=True)],
+    )
+
+
 def keep_rows(sends: list[PendingSend], rows: Sequence[Row]) -> None:
     """Keep the rows for the next try, so that a message is retried with the same unique key."""
-    if sends[0].message is not None:
+    if sends[0].body is not None:
         for send, row in zip(sends, rows, strict=True):
             send.rows = [row]
 

@@ -1,7 +1,8 @@
 """`Producer`: sends messages, retries them on other brokers until a deadline, and avoids slow brokers."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
@@ -21,18 +22,21 @@ from mqcommon.message.properties import DELAY, LIGHT_QUEUES
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import GROUP_MAX_LENGTH, TRACE_TOPIC
 from remoting.net.client import RemotingClient
-from sdk.checked import TopicName, check_group_name, check_queue, check_topic_name, checked
+from sdk.checked import TopicName, check_group_name, check_topic_name, checked
 from sdk.credentials import GivenCredentials
 from sdk.given_tls import GivenTls
 from sdk.identity import local_ip
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import check_namespace
 from sdk.producer.arrow import ArrowSending, ArrowSends, Cut
+from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT, Backlog
 from sdk.producer.batches import send_batches
 from sdk.producer.brokers import Brokers
-from sdk.producer.bulk import check, cut, make_message_rows
+from sdk.producer.bulk import check, cut
 from sdk.producer.checking import Checking
-from sdk.producer.lane import Lane
+from sdk.producer.lanes import Choice, Lanes, Selector, choice_of
+from sdk.producer.lines import Lines
+from sdk.producer.nowait import SendNowait
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL, PackedMessage, Packing
 from sdk.producer.pending import PendingSend
 from sdk.producer.pick import Turns, queue_of_key
@@ -42,7 +46,7 @@ from sdk.producer.routing import SendRoutes, no_writable
 from sdk.producer.timed import recalling, timed, timed_lane
 from sdk.producer.wire import send_request
 from sdk.routes import TopicRoute
-from sdk.runtime import FORKS, survived
+from sdk.runtime import FORKS, Home, raise_or_log, survived
 from sdk.shared import Client, ClientHandle, sharing
 from sdk.traces.entries import Recalled
 from sdk.traces.sink import SinkWriter, Trace, TraceSink, check_trace
@@ -54,10 +58,8 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # How many messages are checked (in about 0.1 ms) before other tasks may run.
 CHECKED_AT_ONCE = 10_000
 
-Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
-
-class Producer(RequestReply, ArrowSending):
+class Producer(RequestReply, ArrowSending, SendNowait):
     """``async with Producer("127.0.0.1:9876") as producer: ...``
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Topics and the
@@ -70,6 +72,9 @@ class Producer(RequestReply, ArrowSending):
     raising SendFailed. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``;
     ``compression_level``, from 1 to 9, is not for LZ4.
     ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
+    `send_nowait` accepts messages until ``buffer_count`` of them or ``buffer_bytes`` of bodies wait. Leaving
+    ``async with`` waits for them, ``send_timeout_ms`` at most, and raises what `flush` would raise, or logs it when the
+    block has raised an exception.
     """
 
     def __init__(
@@ -91,6 +96,8 @@ class Producer(RequestReply, ArrowSending):
         compression: str | None = None,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
         compression_level: int = COMPRESSION_LEVEL,
+        buffer_count: int = BUFFER_COUNT,
+        buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         check_group_name("group", group)
         check_milliseconds("send_timeout_ms", send_timeout_ms)
@@ -107,14 +114,16 @@ class Producer(RequestReply, ArrowSending):
         self._routes = self._client.instance.routes
         self._sendable = SendRoutes(self._client)
         self._timeout_s = send_timeout_ms / 1000
-        self._batching = batching
         # Bodies of at most ``_plain_bytes`` are sent as they are.
         self._max_message_bytes = self._plain_bytes = max_message_bytes
         set_plain_bytes = partial(setattr, self, "_plain_bytes")
         self._packing = Packing(compression, compress_over_bytes, compression_level, max_message_bytes, set_plain_bytes)
         self._clock = clock or SystemClock()
-        self._lanes: dict[str | MessageQueue, Lane] = {}
         self._random = Random()
+        self._lanes = Lanes(self, self._client, self._sendable, self._random, batching=batching)
+        self._open_lanes = self._lanes.open
+        self._lines = Lines(self._lanes, self._packing, lambda: self._client.nursery)
+        self._backlog = Backlog(buffer_count, buffer_bytes)
         self._unique_keys = UniqueKeys("127.0.0.1", 0, 0)
         self._oneway_turns = Turns(self._random)
         self.group = group
@@ -125,7 +134,7 @@ class Producer(RequestReply, ArrowSending):
         # Of a producer of halves: what its messages have in common, and who answers brokers that ask about them.
         self.sys_flag, self.mark = 0, b""
         self.checking: Checking | None = None
-        self.brokers = Brokers(self._client, self._wake_lanes)
+        self.brokers = Brokers(self._client, self._lanes.wake)
         self._asking = Asking(self, self._client, max_message_bytes)
         self._tables = ArrowSends(self._send_batches, self._key_block, max_message_bytes)
         # The number of retries of all sends so far.
@@ -138,6 +147,7 @@ class Producer(RequestReply, ArrowSending):
         self.remoting: RemotingClient = self._client.instance.remoting
         # Made here and not in the constructor: processes that were forked in between must not share unique keys.
         self._random.seed()
+        self._backlog.home = Home()
         self._unique_keys = UniqueKeys(local_ip(), os.getpid(), self._random.getrandbits(32))
         self._client.join_producer(self.group, self.checking)
         if self.traces is not None:
@@ -147,10 +157,20 @@ class Producer(RequestReply, ArrowSending):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.traces is not None and self._client.forks == FORKS.count:
-            with survived("sending the last traces"):
-                await self.traces.close()
-        await self._client.__aexit__(kind, error, trace)
+        is_settled = False
+        try:
+            await self._settle()
+            if self.traces is not None and self._client.forks == FORKS.count:
+                with survived("sending the last traces"):
+                    await self.traces.close()
+            is_settled = True
+        finally:
+            await self._client.__aexit__(kind, error, trace)
+            lost = self._backlog.take_lost()
+            if lost is not None and not is_settled:
+                raise_or_log(lost, sys.exception())
+        if lost is not None:
+            raise_or_log(lost, error)
 
     # --- public methods
 
@@ -185,22 +205,25 @@ class Producer(RequestReply, ArrowSending):
         if is_timed:
             message, topic = timed(message, deliver_at, delay), timed_lane(topic)
         body, packed = message.body, message
-        if type(body) is not bytes or len(body) > self._plain_bytes:
+        if type(body) is not bytes or len(body) > self._plain_bytes or self._lines.waiting:
             is_ordered = queue is not None or selector is not None or message.sharding_key is not None
+            if is_ordered:
+                timeout_s = await self._lines.passed(message.topic, timeout_s)
             packed, timeout_s = await self._packing.packed(message, timeout_s, is_ordered=is_ordered)
-        lane = self._lanes.get(topic)
+        lane = self._open_lanes.get(topic)
         if lane is None or queue is not None or selector is not None or (message.properties and message.sharding_key):
-            _check_target(message, queue, selector)
+            choice = choice_of(queue, selector, deliver_at, delay)
+            choice.check(message)
             self._client.check_open()
             deadline = trio.current_time() + timeout_s
-            lane = await self._lane(message, queue, selector, timeout_s, is_timed=is_timed)
+            lane = await self._lanes.find(message, choice, timeout_s)
             timeout_s = deadline - trio.current_time()
         if self._client.forks != FORKS.count:
             self._client.check_open()
         task = trio.lowlevel.current_task()
         send = PendingSend(packed, None, timeout_s, task)
         if own_key is not None:
-            send.rows = make_message_rows([packed], [own_key])
+            send.set_key(own_key)
         # A delayed message, one for light queues, and a compressed one cannot be in a batch.
         if is_timed or packed is not message:
             send.alone = True
@@ -315,8 +338,8 @@ class Producer(RequestReply, ArrowSending):
     async def _send_batches(self, topic: str, queue: MessageQueue | None, cut_for: Cut) -> BulkResult:
         """Send the batches that ``cut_for`` makes for so many queues, to the topic's queues in turn or to ``queue``."""
         self._client.check_open()
-        lane = self._lanes.get(topic) if queue is None else None
-        lane = lane or await self._lane(Message(topic), queue, None, self._timeout_s)
+        lane = self._open_lanes.get(topic) if queue is None else None
+        lane = lane or await self._lanes.find(Message(topic), Choice(queue), self._timeout_s)
         route = self.route_of(self._names.topic(topic))
         return await send_batches(lane, cut_for(len(route.writable) if route else 1), route, self._timeout_s)
 
@@ -330,53 +353,6 @@ class Producer(RequestReply, ArrowSending):
 
     def _usable(self, addr: str) -> bool:
         return self.brokers.faults.usable(addr, trio.current_time() * 1000)
-
-    def _wake_lanes(self) -> None:
-        for lane in self._lanes.values():
-            lane.wake()
-
-    async def _lane(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        selector: Selector | None,
-        timeout_s: float,
-        *,
-        is_timed: bool = False,
-    ) -> Lane:
-        topic = self._names.topic(message.topic)
-        if queue is None and (selector is not None or message.sharding_key):
-            route = self.route_of(topic)
-            if route is None or not route.writable:
-                route = await self._sendable.in_time(lambda: self._sendable.writable(topic), topic, timeout_s)
-            if selector is not None:
-                queue = selector(self._names.plain_queues(route.writable), message)
-                check_queue("the result of selector", queue, message.topic)
-            else:
-                queue = queue_of_key(route.writable, message.sharding_key or "")
-        elif self.route_of(topic) is None:
-            await self._sendable.in_time(lambda: self._sendable.find(topic), topic, timeout_s)
-        queue = None if queue is None else self._names.queue(queue)
-        # `send` looks for the name in the message.
-        name = timed_lane(message.topic) if is_timed else message.topic
-        key: str | MessageQueue = name if queue is None else queue
-        lane = self._lanes.get(key)
-        if lane is None:
-            nursery, turns = self._client.nursery, Turns(self._random)
-            plain = self._names.plain(topic)
-            batching = self._batching and not (is_timed and queue is None)
-            lane = self._lanes[key] = Lane(self, nursery, topic, queue, batching, turns, plain)
-            nursery.start_soon(lane.run)
-        return lane
-
-
-def _check_target(message: Message, queue: MessageQueue | None, selector: Selector | None) -> None:
-    """Check the topic of ``message`` and the ``queue`` or ``selector`` for it."""
-    check_topic_name("message.topic", message.topic)
-    if queue is not None:
-        check_queue("queue", queue, message.topic)
-    elif selector is not None and not callable(selector):
-        raise wrong_type("selector", "a function", selector)
 
 
 def traces_of(client: ClientHandle, group: str, trace: bool | TraceSink, topic: str | None) -> Traces | None:

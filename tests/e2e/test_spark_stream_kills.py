@@ -15,10 +15,10 @@ from tests.e2e.spark_job import POLL_S, Job, bodies, count
 from tests.support.cluster import Cluster, make_topic, running
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.spark, pytest.mark.nightly]
+pytestmark = pytest.mark.spark
 
 SOURCE, TARGET = "source", "target"
-MESSAGES = 40_000
+MESSAGES_PER_KILL = 2_000
 TIMEOUT_S = 900
 
 
@@ -43,22 +43,29 @@ async def progress(cluster: Cluster, target: str) -> int:
     return sum(pq.read_metadata(file).num_rows for file in committed(Path(target)))
 
 
-@pytest.mark.parametrize("kills", [3, 20])
-@pytest.mark.parametrize("is_topic", [True, False], ids=["topic", "parquet"])
+@pytest.mark.parametrize(
+    ("kills", "is_topic"),
+    [
+        pytest.param(3, True, id="topic-3"),
+        pytest.param(20, True, id="topic-20", marks=pytest.mark.nightly),
+        pytest.param(3, False, id="parquet-3", marks=pytest.mark.nightly),
+        pytest.param(20, False, id="parquet-20", marks=pytest.mark.nightly),
+    ],
+)
 async def test_each_message_arrives_once_whatever_is_killed(
     kills: int, is_topic: bool, seed: int, tmp_path: Path
 ) -> None:
-    random = Random(seed)
+    random, messages = Random(seed), MESSAGES_PER_KILL * kills
     target = TARGET if is_topic else str(tmp_path / "files")
     async with running(tmp_path, options=()) as cluster:
         for topic in (SOURCE, TARGET):
             await make_topic(cluster, TopicConfig(topic, 4, 4))
         async with Producer(cluster.nameserver) as producer:
-            await producer.send_many(SOURCE, [b"%d" % number for number in range(MESSAGES)])
+            await producer.send_many(SOURCE, [b"%d" % number for number in range(messages)])
         job = Job(tmp_path, "spark_stream_job", cluster.nameserver, SOURCE, target, str(tmp_path / "checkpoint"))
         try:
             for number in range(kills):
-                wanted = MESSAGES * (number + 1) // (kills + 1) - random.randrange(1000)
+                wanted = messages * (number + 1) // (kills + 1) - random.randrange(1000)
 
                 async def has_some(wanted: int = wanted) -> bool:
                     await trio.sleep(random.uniform(0, POLL_S))
@@ -74,9 +81,9 @@ async def test_each_message_arrives_once_whatever_is_killed(
                     cluster.brokers[0].start()
                     await until(cluster.brokers[0].ready, "the broker is back")
             await until(lambda: job.ended_well, "the job ends", TIMEOUT_S)
-            if await progress(cluster, target) < MESSAGES:  # the broker was away when the last run began
+            if await progress(cluster, target) < messages:  # the broker was away when the last run began
                 job.kill_and_start()
                 await until(lambda: job.ended_well, "the job ends", TIMEOUT_S)
         finally:
             await trio.to_thread.run_sync(job.kill)
-        assert Counter(await written(cluster, target)) == Counter(b"%d" % number for number in range(MESSAGES))
+        assert Counter(await written(cluster, target)) == Counter(b"%d" % number for number in range(messages))

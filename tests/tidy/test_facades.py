@@ -161,6 +161,12 @@ def test_a_class_that_shares_no_client_has_a_loop_of_its_own() -> None:
     assert "from sdk.aio.portal import Portal" in made and "Client" not in made
 
 
+def test_a_method_that_need_not_cross_to_the_loop_is_that_of_a_part() -> None:
+    made = facade(AIO, Source("sdk.thing", "Thing", "thing", direct={"note": ("_notes", "Notes")}), [SOURCE])
+    assert "        self._notes = Notes(self._loop)\n" in made
+    assert "        return self._notes.note(what)\n" in made
+
+
 def test_a_method_without_a_docstring_is_refused() -> None:
     with pytest.raises(ValueError, match="ask needs a docstring"):
         facade(BLOCKING, THING, [SOURCE.replace('"""What it says."""', "")])

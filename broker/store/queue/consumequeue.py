@@ -255,12 +255,16 @@ class ConsumeQueue:
 
     def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
         """Up to ``count`` entries from ``offset`` on; fewer at the end of a file."""
+        return ENTRY.iter_unpack(self.raw_entries(offset, count))
+
+    def raw_entries(self, offset: int, count: int) -> bytes:
+        """As `entries`, as they are in the file."""
         if offset >= self._stored:
             at = (offset - self._stored) * ENTRY_BYTES
-            return ENTRY.iter_unpack(self._tail[at : at + count * ENTRY_BYTES])
+            return bytes(self._tail[at : at + count * ENTRY_BYTES])
         segment = self.chain.at(offset * ENTRY_BYTES)
         if segment is None:
-            return iter(())
+            return b""
         at = offset * ENTRY_BYTES - segment.base
         here = min(count, self._stored - offset, (segment.size - at) // ENTRY_BYTES)
         file, size = segment.file, here * ENTRY_BYTES
@@ -268,7 +272,7 @@ class ConsumeQueue:
         data = file.view[at : at + size]
         if here < count and offset + here == self._stored:
             data += self._tail[: (count - here) * ENTRY_BYTES]
-        return ENTRY.iter_unpack(data)
+        return data
 
     def start_search(self) -> StartSearch:
         """A search of the files, for a thread, for the first message that the log still has; it has all of the tail."""

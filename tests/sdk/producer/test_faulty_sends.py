@@ -181,8 +181,8 @@ def holds_bad(rows: Any) -> bool:
 async def test_an_unexpected_error_is_that_messages_alone(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     lane, pending = sdk.producer.lane, sdk.producer.pending
     if step == "rows":
-        making = once(pending.make_message_rows, lambda messages, keys: any(m.body == BAD for m in messages))
-        monkeypatch.setattr(pending, "make_message_rows", making)
+        making = once(pending.fresh_rows, lambda sends, keys: any(send.body == BAD for send in sends))
+        monkeypatch.setattr(pending, "fresh_rows", making)
     else:
         encoding = once(lane.send_request, lambda group, queue, rows, *_: holds_bad(rows))
         monkeypatch.setattr(lane, "send_request", encoding)

@@ -184,4 +184,4 @@ async def test_lanes_of_one_queue_keep_their_order(monkeypatch: pytest.MonkeyPat
                 nursery.start_soon(lambda: producer.send(Message("t", b"x"), queue=queue))
             await answer_all(wire, 300, Random(1))
         assert {where for where, _ in wire.sent} == {("broker-1", 2)}
-        assert isinstance(producer._lanes[queue], Lane)
+        assert isinstance(producer._open_lanes[queue], Lane)

@@ -1,0 +1,113 @@
+"""Which lane a message goes to: that of its topic, or of the queue that the caller or a sharding key chooses."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from random import Random
+from typing import NamedTuple
+
+import trio
+
+from mqcommon.arguments import wrong_type
+from mqcommon.message.message import Message
+from mqcommon.message.queue import MessageQueue
+from sdk.checked import check_queue, check_topic_name
+from sdk.producer.lane import Lane
+from sdk.producer.pending import LaneOwner
+from sdk.producer.pick import Turns, queue_of_key
+from sdk.producer.routing import SendRoutes
+from sdk.producer.timed import timed_lane
+from sdk.shared import ClientHandle
+
+Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+
+
+class Choice(NamedTuple):
+    """What the caller says about the queue of a message, and whether the message has a time of delivery."""
+
+    queue: MessageQueue | None = None
+    selector: Selector | None = None
+    is_timed: bool = False
+
+    def check(self, message: Message) -> None:
+        """Check the topic of ``message``, and the queue or selector for it."""
+        check_topic_name("message.topic", message.topic)
+        if self.queue is not None:
+            check_queue("queue", self.queue, message.topic)
+        elif self.selector is not None and not callable(self.selector):
+            raise wrong_type("selector", "a function", self.selector)
+
+    def keeps_order(self, message: Message) -> bool:
+        """Whether the message keeps its place among others: its queue is chosen."""
+        return self.queue is not None or self.selector is not None or message.sharding_key is not None
+
+
+ANY_QUEUE = Choice()
+
+
+def choice_of(
+    queue: MessageQueue | None, selector: Selector | None, deliver_at: datetime | None, delay: timedelta | None
+) -> Choice:
+    """The choice that these arguments of a send make; ANY_QUEUE itself when none is given."""
+    if queue is None and selector is None and deliver_at is None and delay is None:
+        return ANY_QUEUE
+    return Choice(queue, selector, deliver_at is not None or delay is not None)
+
+
+class Lanes:
+    """The lanes of ``owner``, which are made as they are needed and end with ``client``."""
+
+    def __init__(
+        self, owner: LaneOwner, client: ClientHandle, routes: SendRoutes, random: Random, *, batching: bool
+    ) -> None:
+        self._owner = owner
+        self._client = client
+        self._names = client.names
+        self._routes = routes
+        self._random = random
+        self._batching = batching
+        #: By topic (`timed_lane` of it for timed messages) or queue.
+        self.open: dict[str | MessageQueue, Lane] = {}
+
+    def wake(self) -> None:
+        """A broker may have become usable."""
+        for lane in self.open.values():
+            lane.wake()
+
+    def known(self, message: Message, choice: Choice) -> Lane | None:
+        """The lane for the message; None while there is no route, or none with a queue to choose."""
+        topic = self._names.topic(message.topic)
+        route = self._owner.route_of(topic)
+        if route is None:
+            return None
+        queue = choice.queue
+        if queue is None and (choice.selector is not None or message.sharding_key):
+            if not route.writable:
+                return None
+            if choice.selector is not None:
+                queue = choice.selector(self._names.plain_queues(route.writable), message)
+                check_queue("the result of selector", queue, message.topic)
+            else:
+                queue = queue_of_key(route.writable, message.sharding_key or "")
+        queue = None if queue is None else self._names.queue(queue)
+        # `Producer.send` looks for the name in the message.
+        name = timed_lane(message.topic) if choice.is_timed else message.topic
+        key: str | MessageQueue = name if queue is None else queue
+        lane = self.open.get(key)
+        if lane is None:
+            nursery, turns = self._client.nursery, Turns(self._random)
+            plain = self._names.plain(topic)
+            batching = self._batching and not (choice.is_timed and queue is None)
+            lane = self.open[key] = Lane(self._owner, nursery, topic, queue, batching, turns, plain)
+            nursery.start_soon(lane.run)
+        return lane
+
+    async def find(self, message: Message, choice: Choice, timeout_s: float) -> Lane:
+        """The lane for the message, when its route is known. Raises SendFailed when the time is over."""
+        deadline = trio.current_time() + timeout_s
+        topic = self._names.topic(message.topic)
+        chooses = choice.queue is None and (choice.selector is not None or message.sharding_key)
+        ask = partial(self._routes.writable if chooses else self._routes.find, topic)
+        while (lane := self.known(message, choice)) is None:
+            await self._routes.in_time(ask, topic, max(deadline - trio.current_time(), 0))
+        return lane
