@@ -26,9 +26,7 @@ FIRSTS, END = (0, 4, 5, 12), 20
 EVERY = list(range(END))
 
 
-def fill(
-    broker: FakeBroker, topic: str = "t", tags: tuple[str, ...] = ("",), compression: str | None = None
-) -> None:
+def fill(broker: FakeBroker, topic: str = "t", tags: tuple[str, ...] = ("",), compression: str | None = None) -> None:
     """Queue 0 of ``topic`` in batches; messages of ``tags`` in turn. Another queue has none."""
     stored = []
     for first, end in zip(FIRSTS, (*FIRSTS[1:], END), strict=True):
@@ -104,7 +102,9 @@ async def test_record_batches_have_a_row_for_each_message(most: int, monkeypatch
     monkeypatch.setattr(inner, "CONTENT_BYTES", most)
     async with consumer_of(tags=("Aa", "BB"), compression="zlib") as consumer:
         for expression, step in (("*", 1), ("Aa", 2)):
-            async with consumer.arrow(queue(), 2, 14, expression=expression, columns=["queueOffset", "msgId"]) as stream:
+            async with consumer.arrow(
+                queue(), 2, 14, expression=expression, columns=["queueOffset", "msgId"]
+            ) as stream:
                 found = [row for batch in [batch async for batch in stream] for row in batch.to_pylist()]
             assert found == [{"queueOffset": at, "msgId": f"K{at}"} for at in range(2, 14, step)]
 
