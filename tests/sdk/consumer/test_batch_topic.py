@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from mqcommon.message.message import Message, MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer, SimpleConsumer
+from sdk.admin.reading import read_queue
 from tests.sdk.consumer.push_cluster import PushCluster, known, push_cluster, until
 
 COUNT = 60
@@ -99,4 +102,8 @@ async def test_administrators_see_messages(cluster: PushCluster) -> None:
         (message, *_) = (await consumer.pull(mq, 27)).messages
         seen = await admin.view_message(message.offset_msg_id)
         assert (seen.body, seen.queue_offset) == (BODIES[25], 25)
+        taken: list[MessageExt] = []
+        session: Any = SimpleNamespace(progress=lambda text: None)
+        _, at = await read_queue(session, consumer, mq, 3, COUNT, lambda _, found: taken.extend(found), most=30)
+        assert ([message.body for message in taken], at) == (BODIES[3:33], 33)
         assert await consumer.search_offset(mq, message.store_timestamp + 1_000_000) == COUNT
