@@ -29,6 +29,7 @@ from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock
 from mqcommon.files import OsFiles
 from mqcommon.message.ids import UniqueKeys, encode_host
+from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
@@ -73,6 +74,8 @@ def make_large(directory: str, segments: int, queues: int) -> None:
     Path(directory, "commitlog").mkdir(parents=True)
     for number in range(segments - 1):
         with open(f"{directory}/commitlog/{number * GIB:020d}", "wb") as file:
+            # Nothing but the filler at the end of a file, so that a start that looks at all of a small log is content.
+            file.write(SIZE_MAGIC.pack(GIB, BLANK_MAGIC))
             file.truncate(GIB)
     checkpoint = Checkpoint(OsFiles(), f"{directory}/checkpoint")
     now_ms = int(time.time() * 1000)

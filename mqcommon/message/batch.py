@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from itertools import repeat
 
 from mqcommon.errors import ProtocolError
+from mqcommon.message.columns import MIN_RUN, alike
 
 _HEAD = struct.Struct(">iiiii")
 # totalSize, flag, bodyLength: the only fields that readers use.
@@ -45,6 +46,9 @@ def decode_batch(data: bytes, at: int = 0, most: int = MAX_MESSAGES) -> tuple[li
 
     Raises ProtocolError when ``data`` is not a batch body.
     """
+    found = _of_one_shape(data, at, most)
+    if found is not None:
+        return found
     rows: list[tuple[int, bytes, bytes]] = []
     add = rows.append
     unpack_head = _HEAD_READ.unpack_from
@@ -65,6 +69,30 @@ def decode_batch(data: bytes, at: int = 0, most: int = MAX_MESSAGES) -> tuple[li
     except struct.error:
         raise ProtocolError(f"the batch ends within message {len(rows)}") from None
     return rows, at
+
+
+def _of_one_shape(data: bytes, at: int, most: int) -> tuple[list[tuple[int, bytes, bytes]], int] | None:
+    """What `decode_batch` returns, when all messages from ``at`` on have the lengths of the first, else None.
+
+    The messages of a producer often have. This takes a fifth of the time.
+    """
+    rest = len(data) - at
+    if rest < MIN_RUN * OVERHEAD:
+        return None
+    size, _, body_length = _HEAD_READ.unpack_from(data, at)
+    properties_length = size - OVERHEAD - body_length
+    if min(size, body_length, properties_length) < 0 or size * MIN_RUN > rest or rest % size:
+        return None
+    body_end = BODY_AT + body_length
+    if _LENGTH.unpack_from(data, at + body_end) != (properties_length,):
+        return None
+    count = min(rest // size, most)
+    end = at + count * size
+    whole = data[at:end]
+    if alike(whole, size, count, (*range(4), *range(BODY_LENGTH_AT, BODY_AT), body_end, body_end + 1)) < count:
+        return None
+    shape = struct.Struct(f">{FLAG_AT}xi{BODY_AT - BODY_LENGTH_AT}x{body_length}s2x{properties_length}s")
+    return list(shape.iter_unpack(whole)), end
 
 
 def encode_offsets(offsets: list[int]) -> bytes:

@@ -11,9 +11,8 @@ import trio
 from mqcommon.message.queue import MessageQueue
 from sdk.arrow import ArrowData, check_arrow
 from sdk.checked import TopicName, check_queue, checked_methods
-from sdk.producer.bulk import MIN_BATCH_COUNT
+from sdk.producer.bulk import BATCH_BYTES, MIN_BATCH_COUNT
 from sdk.producer.lane import MAX_BATCH_COUNT
-from sdk.producer.pending import MAX_BATCH_BYTES
 from sdk.producer.result import BulkResult
 from sdk.producer.wire import EncodedRows, Row
 
@@ -57,7 +56,7 @@ class ArrowSends:
             data, ends = encode(part, head, number)
             done = begin = 0
             while done < len(ends):
-                fitting = int(ends.searchsorted(begin + MAX_BATCH_BYTES, side="right"))
+                fitting = int(ends.searchsorted(begin + BATCH_BYTES, side="right"))
                 upto = max(min(fitting, done + most), done + 1)
                 end = int(ends[upto - 1])
                 yield EncodedRows(bytes(data[begin:end]), upto - done, head, number + done)

@@ -60,6 +60,8 @@ _ELSEWHERE = MappingProxyType(
 )
 #: Columns with which a message cannot be in a batch with others.
 ALONE = (SHARDING_KEY, QUEUE_ID, DELAY_TIME_LEVEL, DELIVER_TIME)
+#: Columns that are sent as they are, when the topic is an option; others are made messages of.
+TOGETHER = frozenset({BODY, TOPIC, TAGS, KEYS, FLAG})
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,17 @@ The SDK is imported in tasks only: checking columns on the driver does not need 
 Neighbours: writer.py (caller), sending.py, once.py and topic_io.py (what sends).
 """
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Protocol, Self
 from uuid import uuid4
 
+import pyarrow as pa
+
+from mqcommon.errors import InvalidArgument
 from spark_connector.options.write import WriteOptions
+from spark_connector.writing import columns
+from spark_connector.writing.columns import Layout
 from spark_connector.writing.once import Limits, Once
 from spark_connector.writing.row_keys import RowKeys
 from spark_connector.writing.rows import Lot
@@ -50,6 +56,24 @@ class Plain:
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
+
+    def send_table(self, batches: Sequence[pa.RecordBatch], layout: Layout, topic: str) -> bool:
+        """Send the rows without making messages of them.
+
+        False, and nothing is sent, when they have columns that need messages, or one of them is refused: `lots_of`
+        says which and why.
+        """
+        positions = layout.positions
+        if not topic or not columns.TOGETHER.issuperset(positions):
+            return False
+        given = pa.Table.from_batches(batches)
+        table = pa.table({name: given.column(position) for name, position in positions.items()})
+        tags, keys, flag = [name if name in positions else None for name in (columns.TAGS, columns.KEYS, columns.FLAG)]
+        try:
+            self._producer.send_arrow(topic, table, body=columns.BODY, tags=tags, keys=keys, flag=flag)
+        except InvalidArgument:
+            return False
+        return True
 
     def send(self, lot: Lot) -> int:
         from spark_connector.writing.sending import send_all

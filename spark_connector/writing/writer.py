@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 _STREAM_WRITER: Any = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
 # Rows that are made an Arrow batch where PySpark does not pass Arrow batches.
 BATCH_ROWS = 10_000
+# What `Plain` sends as one table: all of it is acknowledged before more is sent.
+TOGETHER_ROWS = 64_000
+TOGETHER_BYTES = 32 * 1024 * 1024
 
 
 @dataclass
@@ -74,16 +77,37 @@ def send_batches(
 ) -> Written:
     """Send the rows of ``batches``, and count them in ``written``."""
     try:
-        for batch in batches:
-            for lot in lots_of(batch, layout, topic, written.rows):
-                written.sent += target.send(lot)
-            written.rows += batch.num_rows
+        for some in gathered(batches, TOGETHER_ROWS if isinstance(target, Plain) else 1):
+            if isinstance(target, Plain) and target.send_table(some, layout, topic):
+                rows = sum(batch.num_rows for batch in some)
+                written.sent += rows
+                written.rows += rows
+                continue
+            for batch in some:
+                for lot in lots_of(batch, layout, topic, written.rows):
+                    written.sent += target.send(lot)
+                written.rows += batch.num_rows
     except SkylarkError as error:
         raise WriteFailed(
             f"{error} (partition {written.partition}; the {written.sent} messages sent before stay in the topic, and"
             " some of the last rows may, too)"
         ) from error
     return written
+
+
+def gathered(batches: Iterable[pa.RecordBatch], least_rows: int) -> Iterator[list[pa.RecordBatch]]:
+    """The batches, so many together that they have ``least_rows`` or TOGETHER_BYTES; fewer at the end."""
+    some: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        some.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= least_rows or size >= TOGETHER_BYTES:
+            yield some
+            some, rows, size = [], 0, 0
+    if some:
+        yield some
 
 
 def arrow_batches(items: Iterator[pa.RecordBatch] | Iterator[Row], schema: StructType) -> Iterator[pa.RecordBatch]:

@@ -7,8 +7,48 @@ from hypothesis import strategies as st
 
 from mqcommon.errors import ProtocolError
 from mqcommon.message.batch import decode_batch, encode_batch
+from mqcommon.message.columns import MIN_RUN
 
 MESSAGES = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.binary(max_size=50), st.binary(max_size=20)), max_size=6)
+
+
+# Of one shape, as those of most producers are: they are decoded together.
+ALIKE = st.builds(
+    lambda flags, body, properties: [
+        (flag, bytes([number % 256]) * body, bytes([number % 7]) * properties) for number, flag in enumerate(flags)
+    ],
+    st.lists(st.integers(-(2**31), 2**31 - 1), min_size=MIN_RUN - 1, max_size=3 * MIN_RUN),
+    st.integers(0, 300),
+    st.integers(0, 300),
+)
+
+
+@given(ALIKE, st.integers(1, 4 * MIN_RUN), MESSAGES)
+def test_messages_of_one_shape(
+    messages: list[tuple[int, bytes, bytes]], most: int, others: list[tuple[int, bytes, bytes]]
+) -> None:
+    """From any place on, with any limit, and with others before or after them."""
+    before, data = encode_batch(others), encode_batch(messages)
+    some = messages[:most]
+    assert decode_batch(before + data, len(before), most) == (some, len(before) + len(encode_batch(some)))
+    assert decode_batch(data + before) == (messages + others, len(data + before))
+
+
+@given(ALIKE, st.data())
+def test_one_byte_more_or_less_among_messages_of_one_shape(
+    messages: list[tuple[int, bytes, bytes]], data: st.DataObject
+) -> None:
+    """Whatever is changed, what is decoded is what is there."""
+    raw = bytearray(encode_batch(messages))
+    raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    with suppress(ProtocolError):
+        rows, end = decode_batch(bytes(raw))
+        again = bytearray(encode_batch(rows))
+        at = 0
+        for _, body, properties in rows:
+            raw[at + 4 : at + 12] = bytes(8)  # magic and CRC are not read
+            at += 22 + len(body) + len(properties)
+        assert (again, end) == (raw, len(raw))
 
 
 @given(MESSAGES)

@@ -61,7 +61,7 @@ async def test_one_row_and_none() -> None:
 
 
 async def test_large_bodies_are_requests_of_their_own() -> None:
-    large = b"x" * 300_000
+    large = b"x" * 200_000
     async with two_brokers() as (names, a, b), Producer(names) as producer:
         assert len(await producer.send_arrow("t", pa.table({"body": [large, b"y", large, large]}))) == 4
         assert sorted(bodies(a, b)) == sorted([large, b"y", large, large])
