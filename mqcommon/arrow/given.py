@@ -58,9 +58,8 @@ class Given:
         self._max_body_bytes = max_body_bytes
         self.rows: int = table.num_rows
 
-    def parts(self) -> Iterator[Part]:
-        """All rows, checked. Raises InvalidArgument, which names row and column, for one that cannot be sent."""
-        start = 0
+    def parts(self, start: int = 0) -> Iterator[Part]:
+        """The rows from ``start`` on, checked; InvalidArgument names row and column of one that cannot be sent."""
         while start < self.rows:
             count = self._fitting(start)
             yield self._part(start, count)

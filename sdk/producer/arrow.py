@@ -3,7 +3,9 @@
 Neighbours: mqcommon/arrow (checks and encodes columns), batches.py (sends what is encoded).
 """
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import trio
@@ -17,7 +19,10 @@ from sdk.producer.result import BulkResult
 from sdk.producer.wire import EncodedRows, Row
 
 if TYPE_CHECKING:
-    from mqcommon.arrow.given import Given
+    from mqcommon.arrow.given import Part
+
+# Parts of a table that are kept from the check until they are sent; those after them are made again.
+KEPT_PARTS = 16
 
 #: Makes batches of rows for a number of queues.
 Cut = Callable[[int], Iterator[Sequence[Row]]]
@@ -42,16 +47,22 @@ class ArrowSends:
         from mqcommon.arrow.given import Given
 
         given = Given(data, columns, self._max_message_bytes)
-        for _ in given.parts():
+        kept: deque[Part] = deque()
+        kept_rows = 0
+        for part in given.parts():
+            if len(kept) < KEPT_PARTS:
+                kept.append(part)
+                kept_rows += len(part.bodies)
             await trio.lowlevel.checkpoint()
-        return await self._send_batches(topic, queue, lambda queues: self._cut(given, queues))
+        parts = chain(drained(kept), given.parts(kept_rows))
+        return await self._send_batches(topic, queue, lambda queues: self._cut(parts, given.rows, queues))
 
-    def _cut(self, given: "Given", queues: int) -> Iterator[EncodedRows]:
+    def _cut(self, parts: "Iterator[Part]", rows: int, queues: int) -> Iterator[EncodedRows]:
         """Batches for lanes. Many messages are divided evenly among ``queues``, as those of `bulk.cut` are."""
         from mqcommon.arrow.encode import encode
 
-        most = min(max(-(-given.rows // max(queues, 1)), MIN_BATCH_COUNT), MAX_BATCH_COUNT)
-        for part in given.parts():
+        most = min(max(-(-rows // max(queues, 1)), MIN_BATCH_COUNT), MAX_BATCH_COUNT)
+        for part in parts:
             head, number = self._key_block(len(part.bodies))
             data, ends = encode(part, head, number)
             done = begin = 0
@@ -61,6 +72,12 @@ class ArrowSends:
                 end = int(ends[upto - 1])
                 yield EncodedRows(bytes(data[begin:end]), upto - done, head, number + done)
                 done, begin = upto, end
+
+
+def drained(parts: "deque[Part]") -> "Iterator[Part]":
+    """The parts, which are not kept any longer."""
+    while parts:
+        yield parts.popleft()
 
 
 @checked_methods

@@ -69,10 +69,9 @@ class PendingSend:
     def __init__(self, message: Message | None, rows: Sequence[Row] | None, timeout_s: float, task: Any) -> None:
         # What is sent of a single message; a bulk send has no body. The message itself is not kept: many objects that
         # live for long cost more time of the garbage collector than it takes to send them.
-        self.flag, self.properties = 0, b""
-        self.body: bytes | None = None
-        if message is not None:
-            self.take(message)
+        self.flag = 0 if message is None else message.flag
+        self.body = None if message is None else message.body
+        self.properties = b"" if message is None or message.properties is None else own_properties(message)
         self.packed = message if type(message) is PackedMessage else None
         # Of a bulk send, of a message with a key of its own, and of one that was tried: with unique keys.
         self.rows = rows
@@ -111,12 +110,6 @@ class PendingSend:
     def has_ended(self) -> bool:
         """Whether it is stored, or has failed."""
         return self.batch is not None or self.error is not None
-
-    def take(self, message: Message) -> None:
-        """Send this message."""
-        self.flag, self.body = message.flag, message.body
-        if message.properties is not None:
-            self.properties = own_properties(message)
 
     def pack(self, packed: Message) -> None:
         """Send ``packed``, if the message was compressed."""
@@ -296,6 +289,9 @@ def rows_of(sends: list[PendingSend], new_keys: Callable[[int], list[bytes]]) ->
 
 def fresh_rows(sends: list[PendingSend], keys: list[bytes]) -> Sequence[Row]:
     """The rows of single messages that have no unique keys yet."""
+    if len(sends) == 1:
+        (send,) = sends
+        return [(send.flag, send.body or b"", send.properties + keys[0])]
     return Columns(
         [send.flag for send in sends],
         [send.body for send in sends],  # type: ignore[misc]  # only bulk sends have none
