@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.arguments import check_milliseconds, wrong_type
 from mqcommon.errors import SkylarkError
@@ -45,6 +46,7 @@ class SendNowait:
 
     # --- sends without waiting
 
+    @enable_ki_protection
     def send_nowait(
         self,
         message: Message,
