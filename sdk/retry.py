@@ -57,6 +57,9 @@ _REFUSED_HERE = frozenset(
 _ACCESS_REFUSED = "AclException"
 # Fewer brokers than minInSyncReplicas would have had the message, so nothing was stored. A slave may join soon.
 _TOO_FEW_IN_SYNC = "in-sync replicas not enough"
+# Brokers refuse a queue that the topic does not have there: the client's route is old, or was made for a topic that
+# nobody knew yet.
+_NO_SUCH_QUEUE = "queueId["
 # What brokers say, in lower case, to a client that is not who it says. That does not change by itself, nor elsewhere.
 _NOT_SIGNED_RIGHT = ("check signature failed", "no acl config", "username cannot be null")
 
@@ -79,6 +82,8 @@ def outcome_of(error: SkylarkError) -> Outcome:
         case BrokerError(code=ResponseCode.SYSTEM_ERROR, remark=remark):
             # Permissions may differ between brokers, and may be changed while they run.
             return Outcome.REFUSED_HERE if _ACCESS_REFUSED in remark else Outcome.UNKNOWN
+        case BrokerError(code=ResponseCode.INVALID_PARAMETER, remark=remark) if _NO_SUCH_QUEUE in remark:
+            return Outcome.REFUSED_HERE
         case BrokerError(code=code) if code in _REFUSED_HERE:
             return Outcome.REFUSED_HERE
         case RouteNotFound(is_passing=True):

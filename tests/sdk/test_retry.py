@@ -41,6 +41,8 @@ CODES = [code for name, code in vars(ResponseCode).items() if name.isupper()]
         (BrokerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "what?"), Outcome.REFUSED_HERE),
         (BrokerError(ResponseCode.NO_PERMISSION, "no"), Outcome.REFUSED_HERE),
         (BrokerError(ResponseCode.TOPIC_NOT_EXIST, "no"), Outcome.REFUSED_HERE),
+        (BrokerError(ResponseCode.INVALID_PARAMETER, "request queueId[3] is illegal, Topic"), Outcome.REFUSED_HERE),
+        (BrokerError(ResponseCode.INVALID_PARAMETER, "bad"), Outcome.REFUSED),
         (BrokerError(ResponseCode.MESSAGE_ILLEGAL, "no"), Outcome.REFUSED),
         (BrokerError(ResponseCode.SYSTEM_ERROR, f"{ACL}No default permission for topic-a"), Outcome.REFUSED_HERE),
         (BrokerError(ResponseCode.SYSTEM_ERROR, f"{ACL}Check signature failed for accessKey=a"), Outcome.REFUSED),

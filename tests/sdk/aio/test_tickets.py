@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -84,15 +85,23 @@ def test_errors_are_seen_once(cluster: Cluster) -> None:
 
 
 def test_a_cancelled_task_does_not_end_the_send(cluster: Cluster) -> None:
+    allowed = threading.Event()
+
+    def first_when_allowed(queues: Sequence[MessageQueue], _: Message) -> MessageQueue:
+        # It runs in the client's thread.
+        allowed.wait(60)
+        return queues[0]
+
     async def use() -> None:
         await queue_with(cluster, "cancelled")
         async with aio.Producer(cluster.nameserver) as producer:
-            ticket = producer.send_nowait(Message("cancelled", b"x"))
+            ticket = producer.send_nowait(Message("cancelled", b"x"), selector=first_when_allowed)
             waiting = asyncio.create_task(_result(ticket))
             await asyncio.sleep(0)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
+            allowed.set()
             assert (await ticket).queue_offset == 0
 
     asyncio.run(use())

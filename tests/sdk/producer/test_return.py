@@ -63,3 +63,22 @@ async def test_a_broker_that_left_in_good_order_is_used_again_when_it_is_back() 
         namesrv.add("t", a, b)
         with trio.fail_after(20):
             await send_until_stored_by(producer, "broker-b")
+
+
+async def test_a_topic_that_got_fewer_queues_is_sent_to_with_its_new_route() -> None:
+    namesrv, a = FakeNamesrv(), taking_sends("broker-a")
+    stored = storing(a)
+
+    def with_one_queue(request: Command) -> Command:
+        if (queue_id := int((request.ext or {})["e"])) > 0:
+            return request.respond(29, f"request queueId[{queue_id}] is illegal, TopicConfig Producer: 127.0.0.1")
+        return stored(request)
+
+    async with serving(namesrv), serving(a), Producer(namesrv.addr) as producer:
+        namesrv.add("t", a, queues=8)
+        await producer.send(Message("t", b"x"))
+        a.on(310, with_one_queue)
+        del namesrv.routes["t"]
+        namesrv.add("t", a, queues=1)
+        for _ in range(8):
+            assert (await producer.send(Message("t", b"x"))).queue.queue_id == 0
