@@ -377,5 +377,7 @@ class Lane:
     def _release(self, addr: str) -> None:
         """A request to ``addr`` has ended."""
         self._targets.released(addr)
-        if self.pending:
+        # The senders that this answer wakes send again in random order, and the lane's task runs among them: those before
+        # it leave now, and the others while these are on their way.
+        if self.pending or not self._one_by_one:
             self._wake.set()
