@@ -377,7 +377,7 @@ class Lane:
     def _release(self, addr: str) -> None:
         """A request to ``addr`` has ended."""
         self._targets.released(addr)
-        # The senders that this answer wakes send again in random order, and the lane's task runs among them: those before
-        # it leave now, and the others while these are on their way.
+        # The senders that this answer wakes send again in random order, and the lane's task runs among them: what comes
+        # before it leaves now, and the rest while that is on its way.
         if self.pending or not self._one_by_one:
             self._wake.set()
