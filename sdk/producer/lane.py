@@ -212,23 +212,28 @@ class Lane:
 
         That cannot happen here, since the sender does not wait yet: an error occurs again in the lane's task.
         """
-        targets, remoting, sends = self._targets, self._owner.remoting, [self.pending[0]]
+        targets, remoting = self._targets, self._owner.remoting
         targets.new_turn()
-        is_connected = False
         try:
-            if (target := targets.next(None)) is None:
-                return False
-            addr, queue = target
-            if is_connected := remoting.connected(addr):
-                self._request(addr, queue, sends)
+            target = targets.next(None)
         except Exception:
             return False
-        self.pending.clear()
+        if target is None:
+            return False
+        addr, queue = target
+        sends = [self.pending.popleft()]
+        # Before the request: if that overflows the connection's buffer, it has ended when this comes back.
         targets.took(addr)
-        if is_connected:
-            remoting.flush(addr)
-        else:
+        if not remoting.connected(addr):
             self._nursery.start_soon(self._connect_and_submit, addr, queue, sends)
+            return True
+        try:
+            self._request(addr, queue, sends)
+        except Exception:
+            targets.released(addr)
+            self.pending.extendleft(sends)
+            return False
+        remoting.flush(addr)
         return True
 
     def _try_ms(self, sends: list[PendingSend]) -> float:

@@ -9,6 +9,8 @@ from trio.testing import MockClock
 from mqcommon.errors import ConnectionLost, FrameTooLarge, SendFailed
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
+from remoting.net.channel import Answered
+from remoting.protocol.command import Command
 from sdk.producer.pending import PendingSend
 from tests.sdk.producer.lanes import LOSING, REFUSING, Sender, a_lane
 
@@ -100,3 +102,21 @@ async def test_a_cancelled_sender_leaves_the_lane_as_it_was(autojump_clock: Mock
         await sender.send(b"third")
         # Of two requests in flight any may be stored first.
         assert sorted(body for _, body in sender.cluster.stored) == [b"first", b"second", b"third"]
+
+
+async def test_a_request_that_fails_while_it_is_queued_is_sent_again(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when it is one too many for the buffer of its connection, which is closed then."""
+    async with a_lane("a") as sender:
+        await sender.send(b"first")
+        submit = sender.cluster.submit
+
+        def overflow(addr: str, command: Command, timeout_ms: float, answered: Answered) -> None:
+            monkeypatch.setattr(sender.cluster, "submit", submit)
+            answered(ConnectionLost(addr))
+
+        monkeypatch.setattr(sender.cluster, "submit", overflow)
+        with trio.fail_after(60):
+            await result_of(add(sender, b"second"))
+        assert [body for _, body in sender.cluster.stored] == [b"first", b"second"]
