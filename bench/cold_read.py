@@ -24,7 +24,7 @@ from statistics import median
 import trio
 
 from bench.harness import BROKER, Cluster, Row, cluster_at, row, show
-from bench.send_pull import TOPIC, make_topic
+from bench.traffic import TOPIC, make_topic
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from sdk import Producer, PullConsumer

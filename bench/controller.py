@@ -22,7 +22,7 @@ import trio
 from bench import controller_sets
 from bench.harness import BROKER, Cluster, Row, in_turn, row, show
 from bench.replication import broker_set, follow
-from bench.send_pull import TOPIC, awaited, make_topic, requests, run
+from bench.traffic import TOPIC, awaited, make_topic, requests, run
 from scripts.controller_set import ControllerSet, running, until
 from scripts.daemons import Daemon
 from sdk import Admin, Message, Producer, SendFailed

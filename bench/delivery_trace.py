@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import trio
 
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
-from bench.send_pull import TOPIC, make_topic
+from bench.traffic import TOPIC, make_topic
 from mqcommon.message.message import Message
 from sdk import JsonLinesSink, Producer
 from sdk.traces.sink import TraceSink

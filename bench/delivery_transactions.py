@@ -7,7 +7,7 @@ from functools import partial
 import trio
 
 from bench.harness import Cluster, cluster, in_turn, row, show
-from bench.send_pull import TOPIC, make_topic
+from bench.traffic import TOPIC, make_topic
 from sdk import Message, Producer, TransactionProducer
 
 

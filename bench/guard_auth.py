@@ -15,7 +15,7 @@ from functools import partial
 import trio
 
 from bench.harness import Row, cluster, in_turn, row, show
-from bench.send_pull import QUEUES, TOPIC, make_topic, pipeline
+from bench.traffic import QUEUES, TOPIC, make_topic, pipeline
 from remoting.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode

@@ -18,7 +18,7 @@ import trio
 
 from bench.guard_auth import frames
 from bench.harness import Row, cluster, in_turn, row, show
-from bench.send_pull import make_topic, pipeline
+from bench.traffic import make_topic, pipeline
 from broker.broker import Broker
 from broker.options import BrokerOptions
 from remoting.net.client import open_client

@@ -13,7 +13,7 @@ from functools import partial
 import trio
 
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
-from bench.send_pull import TOPIC, make_topic
+from bench.traffic import TOPIC, make_topic
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.signature import Credentials, sign

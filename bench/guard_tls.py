@@ -15,7 +15,7 @@ from pathlib import Path
 import trio
 
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
-from bench.send_pull import TOPIC, make_topic
+from bench.traffic import TOPIC, make_topic
 from mqcommon.message.message import Message
 from sdk import Producer, PullConsumer, Tls
 

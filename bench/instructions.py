@@ -21,7 +21,7 @@ from pathlib import Path
 import trio
 
 from bench.harness import Row, row, show
-from bench.send_pull import QUEUES, TOPIC, requests
+from bench.traffic import QUEUES, TOPIC, requests
 from remoting.net.client import open_client
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import FLAG_RESPONSE, Command
@@ -30,7 +30,7 @@ from scripts.ports import HOST, free_port, in_use
 
 WARM_UP = 2_000
 BODY = bytes(128)
-# The name in the requests of bench/send_pull.py.
+# The name in the requests of bench/traffic.py.
 BROKER = "bench"
 START_TIMEOUT_S = 120
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import trio
 
 from bench.harness import Cluster, Row, in_turn, row, show
-from bench.send_pull import TOPIC, awaited, make_topic, one_by_one, pipeline, requests, run, send_frames
+from bench.traffic import TOPIC, awaited, make_topic, one_by_one, pipeline, requests, run, send_frames
 from mqcommon.message.message import Message
 from scripts.daemons import Daemon, broker_daemon, namesrv_daemon, stop, wait_ready
 from scripts.ports import HOST, free_port

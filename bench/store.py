@@ -20,7 +20,7 @@ from functools import partial
 import trio
 
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
-from bench.send_pull import make_topic, requests
+from bench.traffic import make_topic, requests
 from broker.store.index.layout import SLOT_BYTES, SLOTS_AT, entries_at, index_file_bytes
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.store import MessageStore, StoreOptions
