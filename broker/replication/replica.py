@@ -1,8 +1,8 @@
 """The store of a slave: its log is a byte-for-byte copy of the master's, and its queues are built from its records.
 
-`append` takes bytes as they arrive, which may end within a record; ``raw_end`` is their end. `build` checks the CRCs of
-whole records, adds these to their queues in steps, and moves ``log.end`` past them. Invariant: the queues have exactly
-the messages before ``log.end``, and readers see nothing after it, so no reader gets a part of a record.
+`append` takes bytes that may end within a large record (whole_records.py); ``raw_end`` is their end. `build` checks the
+CRCs of whole records, adds these to their queues in steps, and moves ``log.end`` past them. Invariant: the queues have
+exactly the messages before ``log.end``, and readers see nothing after it, so no reader gets a part of a record.
 `finish` makes it an ordinary store again. After a crash, recovery cuts what follows the last whole record.
 Neighbours: commitlog.py, recovery.py (the same after a crash), replication/slave.py (owns this).
 """
@@ -10,6 +10,7 @@ Neighbours: commitlog.py, recovery.py (the same after a crash), replication/slav
 from zlib import crc32
 
 from broker.replication.replica_runs import ReplicaRuns, RunEntries
+from broker.replication.whole_records import MOST_HELD_BYTES, WholeRecords
 from broker.store.log.residency import Span, check_resident
 from broker.store.log.sound import is_storable
 from broker.store.queue.consumequeue import ConsumeQueue
@@ -94,6 +95,16 @@ class Replica:
         log.chain.extend(offset)
         log.open_at(offset, flushed=offset, clear=False)
         self._store.index.position = offset
+
+    def whole_records(self) -> WholeRecords:
+        """Takes the bytes that follow the log's last whole record, and those that are in the log already."""
+        log = self.log
+        segment = log.chain.at(log.end)
+        if not self.behind or segment is None:
+            return WholeRecords(log.chain.segment_bytes, log.raw_end)
+        if self.behind > MOST_HELD_BYTES or log.raw_end > segment.end:
+            return WholeRecords.unchecked()
+        return WholeRecords(log.chain.segment_bytes, log.end, log.copy(log.end, self.behind))
 
     @property
     def needs_file(self) -> bool:

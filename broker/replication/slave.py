@@ -21,6 +21,7 @@ from broker.replication.link import RESYNC
 from broker.replication.progress import SlaveProgress
 from broker.replication.replica import Replica
 from broker.replication.sides import SlaveSide
+from broker.replication.whole_records import WholeRecords
 from broker.store.log.residency import NotResident, resident_only, warm
 from mqcommon.addresses import split_address
 from mqcommon.backoff import Backoff
@@ -92,6 +93,7 @@ class Slave:
         # Held while queues are built, and while the log is cut.
         self._building = trio.Lock()
         self._sending = trio.Lock()
+        self._records = WholeRecords.unchecked()
         # HA address of the master whose log is being copied; "" when there is none.
         self.following = ""
         # Why copying stopped until an administrator acts; "" when it did not.
@@ -166,6 +168,7 @@ class Slave:
         replica = self._replica
         # One buffer for all reads: the kernel zeroes the pages of each new one.
         buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._records = replica.whole_records()
         while True:
             await self._send(session, transport)
             size = None
@@ -186,6 +189,7 @@ class Slave:
                 await self._build_rest()
                 async with self._building:
                     await session.cut()
+                self._records = replica.whole_records()
             session.settle()
             if session.ready and not self.following:
                 self.following, self.stopped = target.ha_addr, ""
@@ -203,9 +207,14 @@ class Slave:
 
     async def _append(self, offset: int, data: memoryview) -> None:
         replica = self._replica
-        if replica.is_empty and (replica.needs_file or replica.raw_end != offset):
-            async with self._guard:
-                await trio.to_thread.run_sync(replica.begin_at, offset)
+        if replica.is_empty and self._records.is_empty:
+            if replica.needs_file or replica.raw_end != offset:
+                async with self._guard:
+                    await trio.to_thread.run_sync(replica.begin_at, offset)
+            self._records = replica.whole_records()
+        data = self._records.take(data)
+        if not data:
+            return
         while data:
             if replica.needs_file:
                 # The list of files changes in the event loop only: the cleaner changes it, too.

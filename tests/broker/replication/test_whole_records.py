@@ -1,0 +1,84 @@
+"""Bytes of a log, cut where its records end."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.replication import whole_records
+from broker.replication.whole_records import WholeRecords
+from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
+
+FILE_BYTES = 1_000
+
+
+def record(size: int, magic: int = MAGIC_V1) -> bytes:
+    return SIZE_MAGIC.pack(size, magic) + bytes(size - SIZE_MAGIC.size)
+
+
+def log(random: Random, files: int) -> tuple[bytes, set[int]]:
+    """Files full of records, and where the records and the fillers after them end."""
+    data, ends = b"", {0}
+    for number in range(1, files + 1):
+        while True:
+            left = number * FILE_BYTES - len(data)
+            size = random.randrange(MIN_RECORD, 400)
+            if size + BLANK_BYTES > left:
+                break
+            data += record(size, random.choice([MAGIC_V1, MAGIC_V2]))
+            ends.add(len(data))
+        data += SIZE_MAGIC.pack(left, BLANK_MAGIC) + bytes(left - BLANK_BYTES) if left >= BLANK_BYTES else bytes(left)
+        ends.add(len(data))
+    return data, ends
+
+
+def taken(records: WholeRecords, data: bytes, sizes: list[int]) -> list[bytes]:
+    found, at, number = [], 0, 0
+    while at < len(data):
+        size = sizes[number % len(sizes)]
+        found.append(bytes(records.take(memoryview(data[at : at + size]))))
+        at += size
+        number += 1
+    return found
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 2**32), st.lists(st.integers(1, 700), min_size=1, max_size=9), st.data())
+def test_what_is_written_ends_with_a_record(seed: int, sizes: list[int], data: st.DataObject) -> None:
+    whole, ends = log(Random(seed), 3)
+    start = data.draw(st.sampled_from(sorted(ends)))
+    written = data.draw(st.integers(0, min(500, len(whole) - start)))
+    pieces = taken(WholeRecords(FILE_BYTES, start, whole[start : start + written]), whole[start + written :], sizes)
+    assert b"".join(pieces) == whole[start + written :]
+    at = start + written
+    fillers = [end for end in ends if end % FILE_BYTES == 0]
+    for piece in pieces:
+        at += len(piece)
+        # Bytes of a filler are written as they come: only its head has a meaning.
+        in_filler = any(max((e for e in ends if e < end), default=0) + BLANK_BYTES <= at <= end for end in fillers)
+        assert not piece or at in ends or in_filler
+
+
+def test_nothing_is_held_back_longer_than_its_record_lasts() -> None:
+    records = WholeRecords(FILE_BYTES, 0)
+    both = record(100) + record(200)
+    assert bytes(records.take(memoryview(both[:99]))) == b""
+    assert not records.is_empty
+    assert bytes(records.take(memoryview(both[99:101]))) == both[:100]
+    assert bytes(records.take(memoryview(both[101:]))) == both[100:]
+    assert records.is_empty
+
+
+def test_a_record_that_is_too_large_to_hold_is_written_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole_records, "MOST_HELD_BYTES", 300)
+    data = record(400) + record(200)
+    pieces = taken(WholeRecords(FILE_BYTES, 0), data, [150])
+    assert [len(piece) for piece in pieces] == [150, 150, 100, 200]
+
+
+def test_bytes_that_are_no_record_are_written_for_the_reader_to_refuse() -> None:
+    for bad in (record(MIN_RECORD - 1), record(100, 77), record(FILE_BYTES + 1)):
+        records = WholeRecords(FILE_BYTES, 0)
+        pieces = taken(records, record(100) + bad, [50])
+        assert b"".join(pieces) == record(100) + bad
