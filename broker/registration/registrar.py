@@ -36,8 +36,10 @@ logger = logging.getLogger(__name__)
 FIRST_RETRY_S = 0.1
 RETRY_S = 1.0
 PAUSE_S = 0.1
-# After a registration that took long, wait this many times as long before the next one.
+# After a registration that took long, the next one waits longer: this many times as long, up to `LONG_PAUSE_S`; from
+# there on as long as it took. A machine that stood still for seconds must not keep a new topic unknown for many more.
 PAUSE_FACTOR = 5
+LONG_PAUSE_S = 1.0
 # How often a slave asks while a NameServer does not know its master, unless answers take long.
 MASTERLESS_S = 1.0
 MASTERLESS_FACTOR = 20
@@ -183,7 +185,7 @@ class Registrar(Part):
             took = trio.current_time() - started
             period_s = self._period_s(took)
             # Never longer than the period: a NameServer forgets a broker that is silent for long.
-            await trio.sleep(min(max(PAUSE_S, PAUSE_FACTOR * took), max(PAUSE_S, period_s)))
+            await trio.sleep(min(pause_s(took), max(PAUSE_S, period_s)))
             with trio.move_on_after(period_s):
                 await state.wake.wait()
 
@@ -284,6 +286,11 @@ class Registrar(Part):
             logger.warning("not unregistered from NameServer %s: %s", state.addr, error)
         else:
             logger.info("unregistered from NameServer %s", state.addr)
+
+
+def pause_s(took_s: float) -> float:
+    """How long to wait after a registration that took so long."""
+    return max(PAUSE_S, min(PAUSE_FACTOR * took_s, LONG_PAUSE_S), took_s)
 
 
 def _is_refused(error: Exception) -> bool:

@@ -150,10 +150,16 @@ async def test_a_registration_that_took_long_makes_no_silence_longer_than_a_peri
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(BrokerOptions, "register_period_ms", 20)
-    monkeypatch.setattr(registrar_module, "PAUSE_FACTOR", 1e9)  # as if it had taken a million times as long
+    monkeypatch.setattr(registrar_module, "pause_s", lambda took_s: 1e6)  # as if it had taken so long
     namesrv = RecordingNamesrv()
     async with serving(namesrv) as addr, broker(addr):
         await until(lambda: namesrv.queries >= 2)
+
+
+@pytest.mark.parametrize(("took_s", "pause_s"), [(0.001, 0.02), (0.05, 0.25), (0.5, 1), (4, 4)])
+def test_after_a_long_registration_the_next_one_waits_and_not_for_ever(took_s: float, pause_s: float) -> None:
+    """A new topic must not be unknown for 20 seconds because the machine stood still for 4."""
+    assert registrar_module.pause_s(took_s) == pytest.approx(pause_s)
 
 
 async def test_force_register_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
