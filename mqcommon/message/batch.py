@@ -46,9 +46,10 @@ def decode_batch(data: bytes, at: int = 0, most: int = MAX_MESSAGES) -> tuple[li
 
     Raises ProtocolError when ``data`` is not a batch body.
     """
-    found = _of_one_shape(data, at, most)
+    found = one_shape(data, at, most)
     if found is not None:
-        return found
+        shape, end = found
+        return list(shape.iter_unpack(data[at:end])), end
     rows: list[tuple[int, bytes, bytes]] = []
     add = rows.append
     unpack_head = _HEAD_READ.unpack_from
@@ -71,10 +72,11 @@ def decode_batch(data: bytes, at: int = 0, most: int = MAX_MESSAGES) -> tuple[li
     return rows, at
 
 
-def _of_one_shape(data: bytes, at: int, most: int) -> tuple[list[tuple[int, bytes, bytes]], int] | None:
-    """What `decode_batch` returns, when all messages from ``at`` on have the lengths of the first, else None.
+def one_shape(data: bytes, at: int, most: int) -> tuple[struct.Struct, int] | None:
+    """(what unpacks flag, body and properties of each message, where at most ``most`` messages from ``at`` on end).
 
-    The messages of a producer often have. This takes a fifth of the time.
+    None unless all have the lengths of the first. The messages of a producer often have, and are told apart in a fifth
+    of the time.
     """
     rest = len(data) - at
     if rest < MIN_RUN * OVERHEAD:
@@ -92,7 +94,7 @@ def _of_one_shape(data: bytes, at: int, most: int) -> tuple[list[tuple[int, byte
     if alike(whole, size, count, (*range(4), *range(BODY_LENGTH_AT, BODY_AT), body_end, body_end + 1)) < count:
         return None
     shape = struct.Struct(f">{FLAG_AT}xi{BODY_AT - BODY_LENGTH_AT}x{body_length}s2x{properties_length}s")
-    return list(shape.iter_unpack(whole)), end
+    return shape, end
 
 
 def encode_offsets(offsets: list[int]) -> bytes:

@@ -8,10 +8,11 @@ Neighbours: message.py (message objects), mqcommon/arrow/inner.py (columns).
 """
 
 from collections.abc import Callable, Sequence
+from struct import Struct
 from typing import Protocol, TypeVar
 
 from mqcommon.errors import ProtocolError
-from mqcommon.message.batch import OVERHEAD, decode_batch
+from mqcommon.message.batch import OVERHEAD, decode_batch, one_shape
 from mqcommon.message.compression import decompressed
 from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, WRAPPED
 from mqcommon.message.layout import HEAD_V4
@@ -25,6 +26,8 @@ CONTENT_BYTES = 256 * 1024 * 1024
 #: Bits of sysFlag that are about the record, not about a message in it.
 OUTER_BITS = WRAPPED | COMPRESSED | COMPRESSION_MASK
 _COUNT = INNER_NUM.encode()
+# Flag, body, encoded properties.
+Row = tuple[int, bytes, bytes]
 # The byte of sysFlag that has both bits.
 _PLACE = HEAD_V4.places("sys_flag")[-1]
 
@@ -53,33 +56,65 @@ def said_count(properties: bytes) -> int:
     return count
 
 
+class InnerBatch:
+    """The messages of an inner batch, each of which is made a record when it is asked for.
+
+    Raises ProtocolError when the batch is damaged.
+    """
+
+    __slots__ = ("_body", "_count", "_outer", "_rows", "_shape")
+
+    def __init__(self, outer: Record) -> None:
+        count = self._count = inner_count(outer)
+        body = outer.body
+        if outer.sys_flag & COMPRESSED:
+            body = decompressed(body, outer.sys_flag)
+        self._outer, self._body = outer, body
+        # One of these tells the messages apart.
+        self._shape: Struct | None = None
+        self._rows: list[Row] = []
+        if (found := one_shape(body, 0, count + 1)) is not None:
+            self._shape, end = found
+            held = end // self._shape.size
+        else:
+            self._rows, end = decode_batch(body, 0, count + 1)
+            held = len(self._rows)
+        if held != count or end != len(body):
+            said = f"{held}" if end == len(body) else f"more than {count}"
+            raise ProtocolError(f"it holds {said} messages where its property {INNER_NUM} says {count}")
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def content_bytes(self) -> int:
+        """The bytes of its messages, decompressed."""
+        return len(self._body)
+
+    def record(self, number: int) -> Record:
+        """The message with this number, from 0 on, as a record of its own."""
+        shape, outer = self._shape, self._outer
+        row: Row = self._rows[number] if shape is None else shape.unpack_from(self._body, number * shape.size)
+        flag, body, properties = row
+        return Record(
+            OVERHEAD + len(body) + len(properties), outer.magic, 0, outer.queue_id, flag, outer.queue_offset + number,
+            outer.physical_offset, outer.sys_flag & ~OUTER_BITS, outer.born_timestamp, outer.born_host,
+            outer.store_timestamp, outer.store_host, outer.reconsume_times, outer.prepared_transaction_offset, body,
+            outer.topic, properties,
+        )  # fmt: skip
+
+
 def inner_records(record: Record) -> list[Record]:
     """The messages of an inner batch, each as a record of its own. Raises ProtocolError when it is damaged."""
-    count = inner_count(record)
-    body = record.body
-    if record.sys_flag & COMPRESSED:
-        body = decompressed(body, record.sys_flag)
-    rows, end = decode_batch(body, 0, count + 1)
-    if len(rows) != count or end != len(body):
-        held = f"{len(rows)}" if end == len(body) else f"more than {count}"
-        raise ProtocolError(f"it holds {held} messages where its property {INNER_NUM} says {count}")
-    sys_flag = record.sys_flag & ~OUTER_BITS
-    magic, queue_id, physical, topic = record.magic, record.queue_id, record.physical_offset, record.topic
-    # From born_timestamp to prepared_transaction_offset.
-    common = record[8:14]
-    return [
-        Record(
-            OVERHEAD + len(content) + len(properties), magic, 0, queue_id, flag, offset, physical, sys_flag,
-            *common, content, topic, properties,
-        )
-        for offset, (flag, content, properties) in enumerate(rows, record.queue_offset)
-    ]  # fmt: skip
+    batch = InnerBatch(record)
+    return [batch.record(number) for number in range(len(batch))]
 
 
 class Received(Protocol):
     """A `MessageExt`, which is made for the record that begins at some byte."""
 
-    _record: Record | None
+    _inner: InnerBatch
+    _row: int
 
 
 T = TypeVar("T", bound=Received)
@@ -92,22 +127,24 @@ def unwrapped(data: bytes, starts: Sequence[int], make: Callable[[int], T], firs
     left out: a pull from the middle of a batch brings the whole. Raises ProtocolError when a batch is damaged.
     """
     found: list[T] = []
+    add = found.append
     left = CONTENT_BYTES
     for at in starts:
         if data[at + _PLACE] & WRAPPED != WRAPPED:
-            found.append(make(at))
+            add(make(at))
             continue
-        batch = decode_record(data, at)
+        outer = decode_record(data, at)
         try:
-            records = inner_records(batch)
+            batch = InnerBatch(outer)
         except ProtocolError as error:
-            raise ProtocolError(f"the inner batch at queue offset {batch.queue_offset} is damaged: {error}") from None
-        if batch.sys_flag & COMPRESSED:
-            left -= sum([record.size for record in records])
+            raise ProtocolError(f"the inner batch at queue offset {outer.queue_offset} is damaged: {error}") from None
+        if outer.sys_flag & COMPRESSED:
+            left -= batch.content_bytes
             if left < 0:
                 raise ProtocolError(f"the inner batches of one answer hold more than {CONTENT_BYTES} bytes")
-        for record in records[max(first_offset - batch.queue_offset, 0) :]:
+        for row in range(max(first_offset - outer.queue_offset, 0), len(batch)):
             message = make(at)
-            message._record = record
-            found.append(message)
+            message._inner = batch
+            message._row = row
+            add(message)
     return found

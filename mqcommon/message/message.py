@@ -12,7 +12,7 @@ from mqcommon.message.columns import record_starts
 from mqcommon.message.compression import decompressed
 from mqcommon.message.flags import COMPRESSED, HOSTS_V6, WRAPPED
 from mqcommon.message.ids import decode_host, offset_msg_id
-from mqcommon.message.inner import may_hold_batches, unwrapped
+from mqcommon.message.inner import InnerBatch, may_hold_batches, unwrapped
 from mqcommon.message.layout import CRC_MASK, HEAD_V4
 from mqcommon.message.properties import (
     DELAY,
@@ -37,7 +37,7 @@ MAX_PROPERTIES_BYTES = 32_000
 _ARGUMENTS = {KEYS: "keys", TAGS: "tags", SHARDING_KEY: "sharding_key"}
 # The byte of sysFlag that has its low bits.
 _SYS_FLAG_END = HEAD_V4.places("sys_flag")[-1]
-_UNUSUAL = COMPRESSED | HOSTS_V6
+_UNUSUAL = COMPRESSED | HOSTS_V6 | WRAPPED
 
 
 class Message:
@@ -178,16 +178,19 @@ class MessageExt:
     Holding one message keeps its pull's buffer (at most a few MiB) alive.
     """
 
-    # ``_content``, a decompressed body or why there is none, is set only while it is kept: most messages have none.
-    __slots__ = ("_at", "_content", "_data", "_properties", "_record", "broker_name")
+    # ``_content`` is set only while a decompressed body, or why there is none, is kept; ``_inner`` in messages of inner
+    # batches: the record at ``_at`` is the batch's, and ``_row`` the number in it.
+    __slots__ = ("_at", "_content", "_data", "_inner", "_properties", "_record", "_row", "broker_name")
 
     _content: bytes | str
+    _inner: InnerBatch
 
     def __init__(self, data: bytes, at: int, broker_name: str) -> None:
         self._data = data
         self._at = at
         self._record: Record | None = None
         self._properties: dict[str, str] | None = None
+        self._row = 0
         self.broker_name = broker_name
 
     @property
@@ -195,7 +198,9 @@ class MessageExt:
         """All fields as stored. Raises ProtocolError when the record is damaged."""
         record = self._record
         if record is None:
-            record = self._record = decode_record(self._data, self._at)
+            batch: InnerBatch | None = getattr(self, "_inner", None)
+            record = decode_record(self._data, self._at) if batch is None else batch.record(self._row)
+            self._record = record
         return record
 
     @property
@@ -296,9 +301,8 @@ class MessageExt:
 
     @property
     def queue_offset(self) -> int:
-        record = self._record
-        # Of a message in an inner batch the record is known, and the bytes have the offset of the batch.
-        return int(_QUEUE_OFFSET.unpack_from(self._data, self._at)[0]) if record is None else record.queue_offset
+        # The bytes of an inner batch have the offset of its first message.
+        return int(_QUEUE_OFFSET.unpack_from(self._data, self._at)[0]) + self._row
 
     @property
     def physical_offset(self) -> int:
@@ -371,12 +375,16 @@ def packed_in(messages: Iterable[MessageExt]) -> list[MessageExt]:
 def records_of(messages: Sequence[MessageExt]) -> tuple[bytes, list[int], list[int]]:
     """The bytes with the records of ``messages``, where each begins, and the numbers of those that may say otherwise.
 
-    The latter may show another topic or count of failures than their records: see `show_topic` and `count_failure`.
+    The latter are in inner batches, or show another topic or count of failures: `show_topic`, `count_failure`.
     """
     changed = [number for number, message in enumerate(messages) if message._record is not None]
     data = messages[0]._data
-    if all([message._data is data for message in messages]):
-        return data, [message._at for message in messages], changed
+    in_one = all([message._data is data for message in messages])
+    starts = [message._at for message in messages]
+    if not in_one or may_hold_batches(data, starts):
+        changed = sorted({*changed, *[number for number, message in enumerate(messages) if message.is_inner]})
+    if in_one:
+        return data, starts, changed
     records = [message._data[message._at : message._at + message.store_size] for message in messages]
     return b"".join(records), [0, *accumulate(map(len, records[:-1]))], changed
 
