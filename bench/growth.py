@@ -5,8 +5,8 @@
 NAME is queues (1 to 50,000), log (1 to 100 GB in sparse files), connections (1 to 2,000, idle) or held (1 to 1,000
 pulls). Each point has a broker of its own. One connection sends and pulls one message at a time, to and from queues
 that are drawn at random: the figures are medians of the time until the answer, and processor time of the broker's loop
-per request. The limit is the first point's figure, so a ratio of 1 means flat. The last rows are the slopes: the last
-point's figure over that of the first. The picture shows the same.
+per request. The limit is the first point, measured in turns with each of the others, so a ratio of 1 means flat. The
+last rows are the slopes: the last point and the first one. The picture shows the figures over those of the first point.
 """
 
 import argparse
@@ -176,10 +176,13 @@ def held_pulls(addr: str, count: int) -> Iterator[None]:
     line.close()
 
 
-def at_size(kind: str, size: int, arguments: argparse.Namespace) -> Costs:
-    """The costs at one point: medians of all rounds."""
+Point = tuple[Cluster, Frames, Frames]
+
+
+@contextmanager
+def at_size(kind: str, size: int, arguments: argparse.Namespace) -> Iterator[Point]:
+    """One point: a cluster, and the sends and pulls to measure there."""
     queues, gib = size if kind == "queues" else QUEUES, size if kind == "log" else 1
-    sends, pulls = frames(queues, arguments.n, send), frames(queues, arguments.n, pull)
     with ExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory(dir=arguments.dir))
         made = stack.enter_context(broker_with(queues, gib, home))
@@ -187,8 +190,20 @@ def at_size(kind: str, size: int, arguments: argparse.Namespace) -> Costs:
             stack.enter_context(idle_connections(made.broker, size))
         if kind == "held":
             stack.enter_context(held_pulls(made.broker, size))
-        found = [measure(made, sends, pulls) for _ in range(arguments.rounds)]
+        yield made, frames(queues, arguments.n, send), frames(queues, arguments.n, pull)
+
+
+def medians(found: Sequence[Costs]) -> Costs:
     return Costs(*(median(each) for each in zip(*found, strict=True)))
+
+
+def beside(point: Point, first: Point, rounds: int) -> tuple[Costs, Costs]:
+    """The costs at both points, measured in turns."""
+    sides: tuple[list[Costs], list[Costs]] = ([], [])
+    for _ in range(rounds):
+        for side, each in zip(sides, (point, first), strict=True):
+            side.append(measure(*each))
+    return medians(sides[0]), medians(sides[1])
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
@@ -196,16 +211,18 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
     slopes: list[Row] = []
     for kind in arguments.only:
         sizes = SIZES[kind]
-        found: list[Costs] = []
-        for size in sizes:
-            found.append(at_size(kind, size, arguments))
-            for name, cost, first in zip(NAMES, found[-1], found[0], strict=True):
-                label = f"{size:,} {UNITS[kind]}: {name}"
-                yield row(label, "us", [cost], [first], arguments.n, smaller_is_better=True)
-        for name, cost, first in zip(NAMES, found[-1], found[0], strict=True):
-            slopes.append(row(f"{kind}: {name}, last over first", "us", [cost], [first], arguments.n))
-        series = dict(zip(NAMES, zip(*found, strict=True), strict=True))
-        panels.append(Panel(UNITS[kind], "us", sizes, series))
+        ratios: list[list[float]] = []
+        with at_size(kind, sizes[0], arguments) as first:
+            for size in sizes:
+                with at_size(kind, size, arguments) as point:
+                    costs, limits = beside(point, first, arguments.rounds)
+                ratios.append([cost / limit for cost, limit in zip(costs, limits, strict=True)])
+                for name, cost, limit in zip(NAMES, costs, limits, strict=True):
+                    label = f"{size:,} {UNITS[kind]}: {name}"
+                    yield row(label, "us", [cost], [limit], arguments.n, smaller_is_better=True)
+        for name, cost, limit in zip(NAMES, costs, limits, strict=True):
+            slopes.append(row(f"{kind}: {name}, last over first", "us", [cost], [limit], arguments.n))
+        panels.append(Panel(UNITS[kind], "over first", sizes, dict(zip(NAMES, zip(*ratios, strict=True), strict=True))))
     yield from slopes
     Path(arguments.out).write_text(picture(panels), encoding="utf-8")
 
