@@ -64,7 +64,7 @@ class Bench:
             for topic, queues in ((TOPIC, QUEUES), (LATENCY_TOPIC, QUEUES), (KILLED_TOPIC, KILLED_QUEUES)):
                 await admin.create_topic(self.broker, TopicConfig(topic, queues, queues))
                 with trio.fail_after(10):
-                    while not await _has_route(admin, topic):  # noqa: ASYNC110
+                    while not await _has_route(admin, topic):  # noqa: ASYNC110  polled
                         await trio.sleep(0.02)
         async with Producer(self.nameserver) as producer:
             await producer.send_many(TOPIC, [BODY] * self.messages)
@@ -82,7 +82,7 @@ class Bench:
             while not consumer.consumed:
                 await trio.lowlevel.checkpoint()
             began, first = time.perf_counter(), consumer.consumed
-            while consumer.consumed < self.messages:  # noqa: ASYNC110
+            while consumer.consumed < self.messages:  # noqa: ASYNC110  polled
                 await trio.sleep(0.001)
             return (consumer.consumed - first) / (time.perf_counter() - began)
 
@@ -139,11 +139,11 @@ async def rebalanced(nameserver: str) -> float:
         ]
 
         async def own(count: int) -> None:
-            while sum(mq.topic == KILLED_TOPIC for each in members for mq in each.queues) != count:  # noqa: ASYNC110
+            while sum(mq.topic == KILLED_TOPIC for each in members for mq in each.queues) != count:  # noqa: ASYNC110  polled
                 await trio.sleep(0.002)
 
         await own(KILLED_QUEUES)
-        process = subprocess.Popen([sys.executable, "-m", "bench.consume", "--victim", nameserver])  # noqa: ASYNC220
+        process = subprocess.Popen([sys.executable, "-m", "bench.consume", "--victim", nameserver])  # noqa: ASYNC220  short
         await own(KILLED_QUEUES - KILLED_QUEUES // MEMBERS)
         process.kill()
         began = time.perf_counter()

@@ -32,7 +32,7 @@ async def fill(nameserver: str, broker: str, messages: int) -> None:
     async with Admin(nameserver) as admin:
         await admin.create_topic(broker, TopicConfig(TOPIC, 1, 1))
         with trio.fail_after(10):
-            while not await _has_route(admin):  # noqa: ASYNC110
+            while not await _has_route(admin):  # noqa: ASYNC110  polled
                 await trio.sleep(0.02)
     async with Producer(nameserver) as producer:
         made = [

@@ -83,7 +83,7 @@ def fill(home: str, count: int) -> None:
 
 async def until_restored(made: Cluster, count: int) -> None:
     async with Admin(made.nameserver) as admin:
-        while int((await admin.broker_runtime_info(made.broker))["timerCongestNum"]) < count:  # noqa: ASYNC110
+        while int((await admin.broker_runtime_info(made.broker))["timerCongestNum"]) < count:  # noqa: ASYNC110  polled
             await trio.sleep(0.02)
 
 

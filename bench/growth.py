@@ -51,6 +51,8 @@ SUSPEND = 2
 WARM = 10
 
 Frames = Sequence[bytes]
+# A cluster, and the sends and pulls to measure there.
+Point = tuple[Cluster, Frames, Frames]
 
 
 class Line:
@@ -176,12 +178,9 @@ def held_pulls(addr: str, count: int) -> Iterator[None]:
     line.close()
 
 
-Point = tuple[Cluster, Frames, Frames]
-
-
 @contextmanager
 def at_size(kind: str, size: int, arguments: argparse.Namespace) -> Iterator[Point]:
-    """One point: a cluster, and the sends and pulls to measure there."""
+    """One point, while its cluster runs."""
     queues, gib = size if kind == "queues" else QUEUES, size if kind == "log" else 1
     with ExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory(dir=arguments.dir))
@@ -194,6 +193,7 @@ def at_size(kind: str, size: int, arguments: argparse.Namespace) -> Iterator[Poi
 
 
 def medians(found: Sequence[Costs]) -> Costs:
+    """Of all rounds at one point."""
     return Costs(*(median(each) for each in zip(*found, strict=True)))
 
 

@@ -7,7 +7,7 @@ Neighbours: records.py (positions), inner.py (whole batches), columns.py and pro
 """
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import cast
 
@@ -28,7 +28,7 @@ from mqcommon.message.properties import KEYS, TAGS, UNIQ_KEY
 
 # Compressed bodies of one record batch may hold so much: Arrow cannot have 2 GiB in one column.
 CONTENT_BYTES = 256 * 1024 * 1024
-# A view costs less than a copy from here on, in bytes.
+# From this size on, in bytes, a view of a body costs less than a copy.
 LARGE_BODY = 4_096
 
 
@@ -76,18 +76,19 @@ def check_bodies(records: Records) -> None:
         raise DamagedRecord(row, int(records.starts[row]), "the body does not match its CRC")
 
 
-def _bodies(records: Records) -> Sequence[bytes | memoryview]:
-    """The stored body of each record; at once, if all have one length and one distance."""
+def _bodies(records: Records) -> Iterable[bytes | memoryview]:
+    """The stored body of each record; all at once, if they are small, of one length and at one distance."""
     starts, lengths = records.body_at, records.body_lengths
-    if len(records) > 1 and (length := int(lengths[0])) and (lengths == length).all():
+    is_small = lengths.sum() < LARGE_BODY * len(records)
+    if is_small and len(records) > 1 and (length := int(lengths[0])) and (lengths == length).all():
         step = starts[1] - starts[0]
         if (np.diff(starts) == step).all():
             # Not "S": numpy would cut zeros at the end of a body.
             found = np.ndarray((len(records),), f"V{length}", records.data, starts[0], (step,)).tolist()
             return cast("list[bytes]", found)
     # Copies of small bodies cost less than views of them.
-    data = records.data if lengths.sum() < LARGE_BODY * len(records) else memoryview(records.data)
-    return [data[start:end] for start, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)]
+    data = records.data if is_small else memoryview(records.data)
+    return (data[start:end] for start, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
 
 
 def unpacked(records: Records, row: int, body: bytes) -> bytes:

@@ -251,7 +251,7 @@ class Ledger:
         at = max(start, self._record_near(end - TAIL_BYTES))
         while at + BLANK_BYTES <= end:
             place = at
-            size, half = yield from resident(lambda: self._committed_at(place))  # noqa: B023
+            size, half = yield from resident(lambda: self._committed_at(place))  # noqa: B023  called at once
             if not size:
                 return
             offset = None if half is None else self.open_offset(half)

@@ -3,9 +3,11 @@
 Sends, queues, recovery, slaves and verifyStore share this definition, so that a record that a send accepted stays
 valid. A record's properties may hold any byte.
 
-A record can be torn only where the log is not known to be on disk. Bytes that never got to disk are zeros, as files are
-zeroed before use: whole sectors after a power loss, everything from some byte on after a kill. Zeros in the head or in
-a length make the record unsound, zeros in the body fail its CRC, and no topic has any. Two cases are left:
+A record can be torn only where the log is not known to be on disk. Slaves, too, write whole records only
+(replication/whole_records.py), so no sector has a part of a record and zeros after it. Bytes that never got to disk are
+zeros, as files are zeroed before use: whole sectors after a power loss, everything from some byte on after a kill.
+Zeros in the head or in a length make the record unsound, zeros in the body fail its CRC, and no topic has any. Two
+cases are left:
 - The properties end in a zero, and nothing follows the record. Properties that Skylark stores end in ``\\x02`` (the
   callers of `put` ensure that), so the record is torn, or a Java broker's whose last value ends in a NUL.
 - A whole sector of the properties is zeros (power loss only). Properties with that many NULs in a row are `sealed` when
