@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -72,6 +73,25 @@ async def pushing(cluster: Cluster, group: str, topic: str, **more: Any) -> Asyn
     finally:
         if process.poll() is None:
             process.kill()
+
+
+def never_given_back(cluster: Cluster) -> set[str]:
+    """Ids of the messages that a push consumer failed on and did not give back, as the library's log tells.
+
+    It gives up a request at once when another of its threads holds the lock of its connections, and goes on as if the
+    broker had taken the message back.
+    """
+    (log,) = (Path(cluster.home) / "cpp").rglob("*_rocketmq-cpp.log.0")
+    ids: set[str] = set()
+    failed_id, gave_up = "", False
+    for line in log.read_text(errors="replace").splitlines():
+        if failed := re.search(r"consume fail.*msgId is:(\w+)", line):
+            failed_id, gave_up = failed[1], False
+        elif "get timed_mutex timeout" in line:
+            gave_up = True
+        elif gave_up and "sendMessageBack" in line:
+            ids.add(failed_id)
+    return ids
 
 
 async def stored(cluster: Cluster, topic: str) -> list[MessageExt]:
