@@ -81,10 +81,10 @@ def never_given_back(cluster: Cluster) -> set[str]:
     It gives up a request at once when another of its threads holds the lock of its connections, and goes on as if the
     broker had taken the message back.
     """
-    (log,) = (Path(cluster.home) / "cpp").rglob("*_rocketmq-cpp.log.0")
+    logs = (Path(cluster.home) / "cpp").rglob("*_rocketmq-cpp.log.0")
     ids: set[str] = set()
     failed_id, gave_up = "", False
-    for line in log.read_text(errors="replace").splitlines():
+    for line in (line for log in logs for line in log.read_text(errors="replace").splitlines()):
         if failed := re.search(r"consume fail.*msgId is:(\w+)", line):
             failed_id, gave_up = failed[1], False
         elif "get timed_mutex timeout" in line:
