@@ -89,7 +89,7 @@ def never_given_back(cluster: Cluster) -> set[str]:
             failed_id, gave_up = failed[1], False
         elif "get timed_mutex timeout" in line:
             gave_up = True
-        elif gave_up and "sendMessageBack" in line:
+        elif gave_up and "response is null" in line and "sendMessageBack" in line:
             ids.add(failed_id)
     return ids
 
