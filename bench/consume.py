@@ -21,11 +21,10 @@ from typing import Any
 import trio
 import trio.lowlevel
 
-from bench.harness import Row, cluster, in_turn, row, show
-from mqcommon.errors import RouteNotFound
+from bench.harness import Cluster, Row, cluster, in_turn, row, show
+from bench.traffic import make_topic
 from mqcommon.message.message import Message, MessageExt
-from remoting.protocol.bodies.topic import TopicConfig
-from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer
+from sdk import ConsumeFrom, Producer, PullConsumer, PushConsumer
 
 TOPIC = "bench"
 LATENCY_TOPIC = "latency"
@@ -50,9 +49,9 @@ async def handle(message: MessageExt) -> None:
 class Bench:
     """Runs against one cluster; each consumer is a new group."""
 
-    def __init__(self, nameserver: str, broker: str, messages: int) -> None:
-        self.nameserver = nameserver
-        self.broker = broker
+    def __init__(self, at: Cluster, messages: int) -> None:
+        self.nameserver = at.nameserver
+        self._at = at
         self.messages = messages
         # How many messages earlier measurements of latency have stored.
         self._timed = 0
@@ -60,12 +59,8 @@ class Bench:
 
     async def fill(self) -> None:
         """Store the messages."""
-        async with Admin(self.nameserver) as admin:
-            for topic, queues in ((TOPIC, QUEUES), (LATENCY_TOPIC, QUEUES), (KILLED_TOPIC, KILLED_QUEUES)):
-                await admin.create_topic(self.broker, TopicConfig(topic, queues, queues))
-                with trio.fail_after(10):
-                    while not await _has_route(admin, topic):  # noqa: ASYNC110  polled
-                        await trio.sleep(0.02)
+        for topic, queues in ((TOPIC, QUEUES), (LATENCY_TOPIC, QUEUES), (KILLED_TOPIC, KILLED_QUEUES)):
+            await make_topic(self._at, topic, queues)
         async with Producer(self.nameserver) as producer:
             await producer.send_many(TOPIC, [BODY] * self.messages)
 
@@ -152,18 +147,10 @@ async def rebalanced(nameserver: str) -> float:
         return time.perf_counter() - began
 
 
-async def _has_route(admin: Admin, topic: str) -> bool:
-    try:
-        await admin.topic_route(topic)
-    except RouteNotFound:
-        return False
-    return True
-
-
 def rows(messages: int, rounds: int) -> Iterator[Row]:
     """All figures."""
     with cluster() as at:
-        bench = Bench(at.nameserver, at.broker, messages)
+        bench = Bench(at, messages)
         trio.run(bench.fill)
         stream = partial(trio.run, bench.stream)
         for name, named in (

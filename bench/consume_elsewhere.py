@@ -16,10 +16,9 @@ from typing import Any
 
 import trio
 
-from bench.harness import Row, cluster, in_turn, row, show
-from mqcommon.errors import RouteNotFound
+from bench.harness import Cluster, Row, cluster, in_turn, row, show
+from bench.traffic import make_topic
 from mqcommon.message.message import MessageExt
-from remoting.protocol.bodies.topic import TopicConfig
 from sdk import ConsumeFrom, Message, Producer, PushConsumer, aio, blocking
 
 TOPIC = "bench"
@@ -72,16 +71,13 @@ class Counter:
 class Bench:
     """Runs against one cluster; each consumer is a new group."""
 
-    def __init__(self, nameserver: str, broker: str, messages: int) -> None:
-        self._nameserver = nameserver
+    def __init__(self, at: Cluster, messages: int) -> None:
+        self._nameserver = at.nameserver
         self._messages = messages
         self._groups = (f"group{number}" for number in count())
-        with blocking.Admin(nameserver) as admin:
-            for topic in (TOPIC, ANSWERS):
-                admin.create_topic(broker, TopicConfig(topic, QUEUES, QUEUES))
-                while not _has_route(admin, topic):
-                    time.sleep(0.02)
-        with blocking.Producer(nameserver) as producer:
+        for topic in (TOPIC, ANSWERS):
+            trio.run(make_topic, at, topic, QUEUES)
+        with blocking.Producer(at.nameserver) as producer:
             producer.send_many(TOPIC, [BODY] * messages)
 
     def _options(self, **handlers: Any) -> dict[str, Any]:
@@ -161,18 +157,10 @@ class Bench:
         return trio.run(run)
 
 
-def _has_route(admin: blocking.Admin, topic: str) -> bool:
-    try:
-        admin.topic_route(topic)
-    except RouteNotFound:
-        return False
-    return True
-
-
 def rows(messages: int, rounds: int) -> Iterator[Row]:
     """All figures."""
     with cluster() as at:
-        bench = Bench(at.nameserver, at.broker, messages)
+        bench = Bench(at, messages)
         for of_batches, name in ((True, "batch handler of 1,024"), (False, "handler of one message")):
             for where, run in (("sdk.aio", bench.in_asyncio), ("sdk.blocking", bench.in_threads)):
                 ours, limit = in_turn(rounds, partial(run, of_batches), partial(bench.in_trio, of_batches))

@@ -13,10 +13,9 @@ from statistics import median
 
 import trio
 
-from bench.harness import Row, cluster, row, show
-from mqcommon.errors import RouteNotFound
-from remoting.protocol.bodies.topic import TopicConfig
-from sdk import Admin, Client, ConsumeFrom, Producer, SimpleConsumer
+from bench.harness import Cluster, Row, cluster, row, show
+from bench.traffic import make_topic
+from sdk import Client, ConsumeFrom, Producer, SimpleConsumer
 
 TOPIC = "pop"
 BODY = b"x" * 128
@@ -26,18 +25,10 @@ BATCH = 32
 TARGET = 50_000.0
 
 
-async def fill(nameserver: str, broker: str, messages: int) -> None:
+async def fill(at: Cluster, messages: int) -> None:
     """Store the messages."""
-    async with Admin(nameserver) as admin:
-        await admin.create_topic(broker, TopicConfig(TOPIC, QUEUES, QUEUES))
-        with trio.fail_after(10):
-            while True:
-                try:
-                    await admin.topic_route(TOPIC)
-                    break
-                except RouteNotFound:
-                    await trio.sleep(0.02)
-    async with Producer(nameserver) as producer:
+    await make_topic(at, TOPIC, QUEUES)
+    async with Producer(at.nameserver) as producer:
         await producer.send_many(TOPIC, [BODY] * messages)
 
 
@@ -68,7 +59,7 @@ async def receive_all(nameserver: str, group: str, messages: int) -> float:
 def measure(messages: int, rounds: int) -> Iterator[Row]:
     """The figure of pops."""
     with cluster() as made:
-        trio.run(fill, made.nameserver, made.broker, messages)
+        trio.run(fill, made, messages)
         figures = [trio.run(receive_all, made.nameserver, f"group{number}", messages) for number in range(rounds + 1)]
     yield row("pop: received and acknowledged, batches of 32", "msg/s", [median(figures[1:])], [TARGET], rounds)
 

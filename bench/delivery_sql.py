@@ -15,11 +15,10 @@ from collections.abc import Iterator
 
 import trio
 
-from bench.harness import Row, cluster, row, show
-from mqcommon.errors import RouteNotFound
+from bench.harness import Cluster, Row, cluster, row, show
+from bench.traffic import make_topic
 from mqcommon.message.message import Message
-from remoting.protocol.bodies.topic import TopicConfig
-from sdk import Admin, Producer, PullConsumer, Sql
+from sdk import Producer, PullConsumer, Sql
 
 TOPIC = "bench"
 TARGET = 200_000.0
@@ -27,14 +26,10 @@ BODY = b"x" * 128
 WANTED = Sql("amount > 5 AND shop = 'north' AND number < 1")
 
 
-async def fill(nameserver: str, broker: str, messages: int) -> None:
+async def fill(at: Cluster, messages: int) -> None:
     """Store the messages. All of them pass the first two comparisons."""
-    async with Admin(nameserver) as admin:
-        await admin.create_topic(broker, TopicConfig(TOPIC, 1, 1))
-        with trio.fail_after(10):
-            while not await _has_route(admin):  # noqa: ASYNC110  polled
-                await trio.sleep(0.02)
-    async with Producer(nameserver) as producer:
+    await make_topic(at, TOPIC, queues=1)
+    async with Producer(at.nameserver) as producer:
         made = [
             Message(TOPIC, BODY, keys=f"key{number}", properties={
                 "amount": str(10 + number % 1_000), "shop": "north", "number": str(number % 1_000),
@@ -45,14 +40,6 @@ async def fill(nameserver: str, broker: str, messages: int) -> None:
             async with trio.open_nursery() as nursery:
                 for message in made:
                     nursery.start_soon(producer.send, message)
-
-
-async def _has_route(admin: Admin) -> bool:
-    try:
-        await admin.topic_route(TOPIC)
-    except RouteNotFound:
-        return False
-    return True
 
 
 async def examine(nameserver: str, pid: int) -> tuple[float, float]:
@@ -79,7 +66,7 @@ def _cpu_s(pid: int) -> float:
 def rows(messages: int, rounds: int) -> Iterator[Row]:
     """Both figures."""
     with cluster(options=("--enable-property-filter", "true")) as made:
-        trio.run(fill, made.nameserver, made.broker, messages)
+        trio.run(fill, made, messages)
         found = [trio.run(examine, made.nameserver, made.broker_pid) for _ in range(rounds + 1)][1:]
     yield row("SQL92 filter, 3 comparisons", "msg/s", [wall for wall, _ in found], [TARGET], rounds)
     yield row("the same, by the broker's CPU time", "msg/s", [cpu for _, cpu in found], [TARGET], rounds)

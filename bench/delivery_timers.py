@@ -15,13 +15,13 @@ from pathlib import Path
 import trio
 
 from bench.harness import BROKER, Cluster, cluster, cluster_at, row, show
+from bench.traffic import make_topic
 from broker.delivery.timer.history import CHECKPOINT_QUEUE, Checkpoint
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock
 from mqcommon.files import OsFiles
 from mqcommon.message.ids import UniqueKeys, encode_host
 from mqcommon.names import TIMER_TOPIC
-from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Admin, Message, Producer, PullConsumer
 
 TOPIC, QUEUES, SENDERS, ROUNDS = "timed", 8, 500, 3
@@ -103,13 +103,8 @@ async def speeds(made: Cluster, count: int) -> tuple[list[float], list[float], l
     timed: list[float] = []
     plain: list[float] = []
     batched: list[float] = []
-    async with (
-        Producer(made.nameserver, batching=False) as single,
-        Producer(made.nameserver) as many,
-        Admin(made.nameserver) as admin,
-    ):
-        await admin.create_topic(made.broker, TopicConfig(TOPIC, QUEUES, QUEUES))
-        await trio.sleep(1)
+    await make_topic(made, TOPIC, QUEUES)
+    async with Producer(made.nameserver, batching=False) as single, Producer(made.nameserver) as many:
         for number in range(ROUNDS + 1):
             later = datetime.now(UTC) + timedelta(hours=1)
             found = (

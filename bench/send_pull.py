@@ -12,6 +12,7 @@ import trio
 from bench.harness import Cluster, Row, cluster, echo_server, in_turn, row, show
 from bench.traffic import (
     FRAME,
+    QUEUES,
     TOPIC,
     awaited,
     echo_one_by_one,
@@ -107,7 +108,7 @@ def bulk_rows(n: int, rounds: int) -> Iterator[Row]:
         frames = [frame] * (count // per_frame)
         with echo_server() as echo, cluster() as at:
             trio.run(make_topic, at)
-            trio.run(partial(make_topic, at, BATCH_TOPIC, **{"queue.type": "BatchCQ"}))
+            trio.run(partial(make_topic, at, BATCH_TOPIC, QUEUES, **{"queue.type": "BatchCQ"}))
             limit = partial(echoed, echo, frames, per_frame)
             yield from topic_rows(at, TOPIC, "", size, count, rounds, limit)
             yield from topic_rows(at, BATCH_TOPIC, ", batch queues", size, count, rounds, limit)

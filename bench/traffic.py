@@ -27,10 +27,10 @@ QUEUES = 4
 FRAME = struct.Struct(">II")
 
 
-async def make_topic(at: Cluster, topic: str = TOPIC, **attributes: str) -> None:
+async def make_topic(at: Cluster, topic: str = TOPIC, queues: int = QUEUES, **attributes: str) -> None:
     """A topic, with a route that producers can use."""
     async with Admin(at.nameserver) as admin:
-        await admin.create_topic(at.broker, TopicConfig(topic, QUEUES, QUEUES, 6, attributes=attributes))
+        await admin.create_topic(at.broker, TopicConfig(topic, queues, queues, 6, attributes=attributes))
         with trio.fail_after(10):
             while True:
                 try:
