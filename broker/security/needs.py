@@ -11,6 +11,7 @@ Neighbours: users/ (ACL 2.0) and accounts/ (ACL 1.0) decide with it.
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from mqcommon.message.properties import LIGHT_QUEUES, find_property
 from mqcommon.names import RETRY_PREFIX, is_retry_topic
 from remoting.protocol.bodies.limited import BodyLimits
 from remoting.protocol.codes import RequestCode
@@ -112,12 +113,17 @@ def _get_cluster(request: Command) -> list[Need]:
     return [Need(CLUSTER, "", _GET)]
 
 
-def _send(field: str) -> Needs:
-    """A retry topic needs Sub of its group: a consumer gives a message back."""
+def _send(field: str, properties_field: str) -> Needs:
+    """A retry topic needs Sub of its group: a consumer gives a message back. Each light queue needs Pub of its own."""
 
     def needs(request: Command) -> list[Need]:
         name = _text(request.ext, field)
-        return [_topic(name, _SUB)] if is_retry_topic(name) else [Need(TOPIC, name, _PUB)]
+        found = [_topic(name, _SUB)] if is_retry_topic(name) else [Need(TOPIC, name, _PUB)]
+        properties = _text(request.ext, properties_field)
+        if LIGHT_QUEUES in properties:
+            names = find_property(properties.encode("utf-8", "replace"), LIGHT_QUEUES.encode()) or b""
+            found += [Need(TOPIC, each, _PUB) for each in dict.fromkeys(names.decode().split(",")) if each]
+        return found
 
     return needs
 
@@ -215,11 +221,11 @@ def _clone(request: Command) -> list[Need]:
 _R: Final = RequestCode
 _BY_CODE: Final[Mapping[int, Needs]] = {
     # --- clients
-    _R.SEND_MESSAGE: _send("topic"),
-    _R.SEND_MESSAGE_V2: _send("b"),
-    _R.SEND_BATCH_MESSAGE: _send("b"),
-    _R.SEND_REPLY_MESSAGE: _send("topic"),
-    _R.SEND_REPLY_MESSAGE_V2: _send("b"),
+    _R.SEND_MESSAGE: _send("topic", "properties"),
+    _R.SEND_MESSAGE_V2: _send("b", "i"),
+    _R.SEND_BATCH_MESSAGE: _send("b", "i"),
+    _R.SEND_REPLY_MESSAGE: _send("topic", "properties"),
+    _R.SEND_REPLY_MESSAGE_V2: _send("b", "i"),
     _R.RECALL_MESSAGE: _on_topic(_PUB),
     _R.END_TRANSACTION: _end_of_transaction,
     _R.CONSUMER_SEND_MSG_BACK: _on_group(_SUB, "group"),

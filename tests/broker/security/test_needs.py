@@ -59,6 +59,9 @@ def group(name: str, actions: tuple[str, ...]) -> Need:
     return Need("Group", name, actions)
 
 
+LIGHT = "a\x01b\x02INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b,%LMQ%a\x02"
+
+
 @pytest.mark.parametrize(
     ("code", "ext", "body", "needs"),
     [
@@ -66,6 +69,11 @@ def group(name: str, actions: tuple[str, ...]) -> Need:
         (R.SEND_MESSAGE_V2, {"b": "T", "topic": "other"}, None, [topic("T", PUB)]),
         (R.SEND_BATCH_MESSAGE, {"b": "T", "topic": "other"}, None, [topic("T", PUB)]),
         (R.SEND_MESSAGE_V2, {"b": 5}, None, [topic("5", PUB)]),
+        (R.SEND_MESSAGE, {"topic": "T", "properties": LIGHT}, None,
+         [topic("T", PUB), topic("%LMQ%a", PUB), topic("%LMQ%b", PUB)]),
+        (R.SEND_MESSAGE_V2, {"b": "T", "i": LIGHT}, None,
+         [topic("T", PUB), topic("%LMQ%a", PUB), topic("%LMQ%b", PUB)]),
+        (R.SEND_MESSAGE_V2, {"b": "T", "i": "a\x01INNER_MULTI_DISPATCH\x02"}, None, [topic("T", PUB)]),
         (R.SEND_MESSAGE_V2, None, None, [topic("", PUB)]),
         (R.SEND_MESSAGE_V2, {"a": "p", "b": "%RETRY%g"}, None, [group("g", SUB)]),
         (R.END_TRANSACTION, {"topic": "T"}, None, [topic("T", PUB)]),
