@@ -16,7 +16,10 @@ UNKNOWN_ID = -1
 
 @dataclass(frozen=True)
 class ControllerModeOptions:
-    """Part of `BrokerOptions`. Keys and defaults are RocketMQ's, but for controllerHeartBeatTimeoutMills (10,000)."""
+    """Part of `BrokerOptions`. Keys and defaults are RocketMQ's, but for two.
+
+    RocketMQ's controllerHeartBeatTimeoutMills is 10,000, and its allAckInSyncStateSet is false.
+    """
 
     # --- Controllers choose the master
     enable_controller_mode: bool = option(
@@ -34,7 +37,10 @@ class ControllerModeOptions:
         unit="ms", minimum=100,
     )  # fmt: skip
     all_ack_in_sync_state_set: bool = option(
-        False, "enableControllerMode: a message is acknowledged when all of the SyncStateSet have it", mutable=True
+        True,
+        "enableControllerMode: a message is acknowledged when all of the SyncStateSet have it; false, RocketMQ's"
+        " default: when inSyncReplicas have it, and it may be lost when another broker is elected",
+        mutable=True,
     )
     ha_max_time_slave_not_catchup: int = option(
         15_000, "enableControllerMode: a slave that lacked messages for this long leaves the SyncStateSet",
@@ -64,8 +70,6 @@ class ControllerModeOptions:
 def check_controller_mode(options: "BrokerOptions") -> None:
     """ConfigError when the options of Controller mode do not fit each other or the others."""
     if not options.enable_controller_mode:
-        if options.all_ack_in_sync_state_set:
-            raise ConfigError("allAckInSyncStateSet: Controllers keep the SyncStateSet; set enableControllerMode=true")
         if options.broker_id < 0:
             raise ConfigError("brokerId: -1 asks Controllers for one; set enableControllerMode=true, or give 0 or more")
         return
@@ -78,11 +82,6 @@ def check_controller_mode(options: "BrokerOptions") -> None:
         raise ConfigError(
             "enableSlaveActingMaster: Controllers elect another master at once, so no slave needs to act as it;"
             " leave it out"
-        )
-    if options.ha_shared_secret:
-        raise ConfigError(
-            "haSharedSecret: the link of a set with Controllers has no place for it; leave it out, and use TLS and a"
-            " network of your own"
         )
     least_ms = 3 * options.broker_heartbeat_interval
     if options.controller_heart_beat_timeout_mills < least_ms:

@@ -163,8 +163,8 @@ class BrokerOptions(
         minimum=1, mutable=True,
     )  # fmt: skip
     min_in_sync_replicas: int = option(
-        1, "SYNC_MASTER: sends are refused while fewer brokers, with the master, are in sync",
-        minimum=1, mutable=True,
+        0, "SYNC_MASTER, enableControllerMode: sends are refused while fewer brokers, with the master, are in sync; 0:"
+        " 1, but 2 in Controller mode in a set of three or more", minimum=0, mutable=True,
     )  # fmt: skip
     total_replicas: int = option(2, "brokers of the set, the master and its slaves", minimum=1)
     enable_auto_in_sync_replicas: bool = option(
@@ -183,7 +183,8 @@ class BrokerOptions(
     )
     ha_shared_secret: str = option(
         "",
-        "a secret that a master and its slaves must both have; empty: not checked",
+        "a secret that a master and its slaves must both have; empty: with ACL it is"
+        " innerClientAuthenticationCredentials, else nothing is checked",
         env="ROCKETMQ_HA_SHARED_SECRET",
         secret=True,
     )
@@ -191,6 +192,10 @@ class BrokerOptions(
         "auto", "serve slaves without a handshake, such as RocketMQ's; auto: if haSharedSecret is empty and ACL is off",
         choices=("auto", "true", "false"),
     )  # fmt: skip
+    ha_plain_peer_addresses: str = option(
+        "",
+        "hosts of RocketMQ's masters and slaves of this set, which cannot prove who they are; several separated by ;",
+    )
     ha_send_heartbeat_interval: int = option(
         5_000, "an idle link to a slave or master gets a heartbeat after this time", unit="ms", minimum=1
     )
@@ -317,8 +322,9 @@ class BrokerOptions(
             raise ConfigError(f"brokerId: {self.broker_id} is a slave's; set brokerRole=SLAVE, or leave brokerId out")
         if self.is_sync_master and not self.min_in_sync_replicas <= self.in_sync_replicas <= self.total_replicas:
             raise ConfigError(
-                f"inSyncReplicas: {self.in_sync_replicas} is not between minInSyncReplicas={self.min_in_sync_replicas}"
-                f" and totalReplicas={self.total_replicas}; set the three so that it is"
+                f"inSyncReplicas: {self.in_sync_replicas} is not between"
+                f" minInSyncReplicas={self.min_in_sync_replicas or 1} and totalReplicas={self.total_replicas};"
+                " set the three so that it is"
             )
         if self.listen_port == 65535 and not self.ha_listen_port and not self.is_slave:
             raise ConfigError("haListenPort: listenPort + 1 is not a port; set another one")
@@ -341,6 +347,12 @@ class BrokerOptions(
         if self.ha_allow_plain_peers != "auto":
             return self.ha_allow_plain_peers == "true"
         return not self.ha_shared_secret and not self.has_access_control
+
+    @property
+    def plain_hosts(self) -> frozenset[str]:
+        """``haPlainPeerAddresses`` as a set."""
+        hosts = (host.strip().strip("[]") for host in self.ha_plain_peer_addresses.replace(",", ";").split(";"))
+        return frozenset(host for host in hosts if host)
 
     @property
     def has_access_control(self) -> bool:

@@ -1,7 +1,7 @@
 """Where a slave's master is, and whether it is a Skylark broker: then the link begins with a hello.
 
 A RocketMQ master would misread a hello as offsets, so the slave first asks on the master's port for clients: only a
-Skylark broker accepts an offer of CBOR. With haSharedSecret that is not asked, since only Skylark masters are followed.
+Skylark broker accepts an offer of CBOR. With a secret that is not asked, since only Skylark masters are followed.
 Neighbours: known_master.py (what NameServers say), slave.py (connects).
 """
 
@@ -42,11 +42,18 @@ class Target(NamedTuple):
 
 
 class MasterFinder:
-    """Looks at the options, then at what NameServers report; call `changed` when that changes."""
+    """Looks at the options, then at what NameServers report; call `changed` when that changes.
 
-    def __init__(self, known: KnownMaster, options: BrokerOptions, open_client: OpenClient = open_client) -> None:
+    ``has_secret``: only masters that say hello are followed, unless haPlainPeerAddresses has their hosts.
+    """
+
+    def __init__(
+        self, known: KnownMaster, options: BrokerOptions, open_client: OpenClient = open_client, *,
+        has_secret: bool = False,
+    ) -> None:  # fmt: skip
         self._known = known
         self._options = options
+        self._has_secret = has_secret
         self._open_client = open_client
         self._changed = Signal()
         self._guesses = 0
@@ -65,7 +72,7 @@ class MasterFinder:
         if not ha_addr:
             assert known.address is not None
             ha_addr = known.address.ha_addr
-        if self._options.ha_shared_secret:
+        if self._has_secret and split_address(ha_addr)[0] not in self._options.plain_hosts:
             return Target(ha_addr, hello=True)
         if known.address is not None and known.address.ha_addr == ha_addr:
             return await self._ask(known.address.addr, ha_addr)

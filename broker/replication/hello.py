@@ -7,19 +7,23 @@
  slave   Claim      proof that it knows the secret, and what its log holds: ends, CRCs of some pieces of it
  master  Welcome    the offset where it goes on, or why it refuses
 
-Read as an offset, the magic is negative, which no RocketMQ peer sends. The proof is HMAC-SHA256 over both nonces and
-the slave's hello; it is empty without a secret. The frames after that are neither signed nor encrypted.
-Neighbours: frames.py (the frames after that), link.py (the order).
+Read as an offset or as a state, the magic is negative, which no RocketMQ peer sends. The proof is HMAC-SHA256 over both
+nonces and the slave's hello; it is empty without a secret. The frames after that are neither signed nor encrypted.
+Sets with and without a Controller begin with the same handshake. They differ in who judges the claim, and in the frames
+after the Welcome. With a Controller a claim has no CRCs, since epochs show where two logs differ.
+Neighbours: link.py and autoswitch/link.py (what follows the handshake).
 """
 
 import hashlib
 import hmac
 import struct
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
-from mqcommon.errors import ProtocolError
+from broker.replication.frames import PLAIN_CHUNK_BYTES
+from mqcommon.addresses import split_address
+from mqcommon.errors import ProtocolError, ReplicationRefused
 from remoting.protocol import strict_cbor
 
 MAGIC = b"\xffSKYLARK"
@@ -34,7 +38,45 @@ TAIL_BYTES = 4096
 _TAILS_AT = (0, 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30, 4 << 30)
 _MAX_TAILS = 16
 
+_REMEDY = (
+    "set the same haSharedSecret or innerClientAuthenticationCredentials on both, or list the address in"
+    " haPlainPeerAddresses"
+)
+
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LinkTerms:
+    """The settings of both ends of an HA connection: whom they trust, and how long they wait."""
+
+    cluster: str = ""
+    broker: str = ""
+    secret: bytes = b""
+    # Whether peers that send no hello are served, wherever they are.
+    allow_plain: bool = True
+    # Hosts of peers that are served without a hello.
+    plain_hosts: frozenset[str] = frozenset()
+    # Access control is on, and TLS does not ask for certificates: a hello without a secret proves nothing.
+    must_prove: bool = False
+    heartbeat_s: float = 5.0
+    timeout_s: float = 20.0
+    # How long a peer may take to identify itself.
+    hello_s: float = 20.0
+    # Most bytes of a frame to a peer that sent no hello.
+    plain_chunk_bytes: int = PLAIN_CHUNK_BYTES
+
+    def trusts_plain(self, addr: str) -> bool:
+        """Whether a peer at ``addr`` (host:port) needs no hello."""
+        return self.allow_plain or split_address(addr)[0] in self.plain_hosts
+
+    def check_plain_master(self, addr: str) -> None:
+        """ReplicationRefused when a slave must not follow a master at ``addr`` that takes no hello."""
+        if (self.must_prove or self.secret) and not self.trusts_plain(addr):
+            raise ReplicationRefused(
+                f"the master at {addr} is no Skylark broker, and cannot prove that it belongs to this set: list its"
+                " host in haPlainPeerAddresses if it does"
+            )
 
 
 class Tail(NamedTuple):
@@ -144,16 +186,118 @@ class HelloReader:
         return strict_cbor.loads(body, text_keys=True)
 
 
-def proof(secret: bytes, role: bytes, hello: Hello, master_nonce: bytes) -> bytes:
+class MasterHandshake:
+    """The master's side. `receive` until ``claim`` is set, then call `welcome`; or `refuse` at any time.
+
+    Whenever the peer is not a slave of this set, ProtocolError is raised or ``refusal`` is set.
+    """
+
+    def __init__(self, terms: LinkTerms, nonce: bytes) -> None:
+        self._terms = terms
+        self._nonce = nonce
+        self._reader = HelloReader()
+        self._output = b""
+        self.hello: Hello | None = None
+        # Set when the slave has proved that it knows the secret, until the claim is answered.
+        self.claim: Claim | None = None
+        # Why the slave is refused, "" if it is not. It is in the output: close the connection when that is sent.
+        self.refusal = ""
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes from the slave."""
+        if self.claim is not None or self.refusal:
+            raise ProtocolError("it sent more before its claim was answered")
+        body = self._reader.receive(data)
+        if body is None:
+            return
+        if self._reader.rest:
+            raise ProtocolError("it did not wait for an answer")
+        terms = self._terms
+        if self.hello is None:
+            self.hello = hello = decode(Hello, body)
+            if (hello.cluster, hello.broker) != (terms.cluster, terms.broker):
+                self.refuse(f"this is broker {terms.broker} of cluster {terms.cluster}")
+            elif terms.must_prove and not terms.secret:
+                self.refuse(f"the master has access control and no secret to know its slaves by: {_REMEDY}")
+            else:
+                self._output += encode(Challenge(VERSION, self._nonce, _proof(terms, b"master", hello, self._nonce)))
+            return
+        claim = decode(Claim, body)
+        if not hmac.compare_digest(claim.proof, _proof(terms, b"slave", self.hello, self._nonce)):
+            raise ProtocolError(
+                "it does not have the haSharedSecret or innerClientAuthenticationCredentials of this master"
+            )
+        self.claim = claim
+
+    def welcome(self, offset: int) -> None:
+        """Answer the claim: frames begin at ``offset``."""
+        self.claim = None
+        self._output += encode(Welcome(offset, ""))
+
+    def refuse(self, reason: str) -> None:
+        """Answer that there will be no frames."""
+        self.claim, self.refusal = None, reason
+        self._output += encode(Welcome(0, reason))
+
+    def take_output(self) -> bytes:
+        """The bytes to send."""
+        output, self._output = self._output, b""
+        return output
+
+
+class SlaveHandshake:
+    """The slave's side: send `take_output`, and `receive` until ``welcome`` is set.
+
+    ReplicationRefused when the master is not to be followed, or refuses this slave.
+    """
+
+    def __init__(self, terms: LinkTerms, hello: Hello, claim: Claim) -> None:
+        """``claim``: its proof is made here."""
+        if terms.must_prove and not terms.secret:
+            raise ReplicationRefused(f"this slave has access control and no secret to know its master by: {_REMEDY}")
+        self._terms = terms
+        self._hello = hello
+        self._claim = claim
+        self._reader = HelloReader()
+        self._is_challenged = False
+        self._output = encode(hello)
+        self.welcome: Welcome | None = None
+
+    def receive(self, data: bytes) -> bytes:
+        """Take bytes from the master; returns those that came after its Welcome."""
+        body = self._reader.receive(data)
+        if body is None:
+            return b""
+        if not self._is_challenged and not (isinstance(body, dict) and body.get("refusal")):
+            challenge = decode(Challenge, body)
+            made = _proof(self._terms, b"master", self._hello, challenge.nonce)
+            if not hmac.compare_digest(challenge.proof, made):
+                raise ReplicationRefused(
+                    "the master has another haSharedSecret, or without one other innerClientAuthenticationCredentials:"
+                    " set the same on both"
+                )
+            self._is_challenged = True
+            self._claim = replace(self._claim, proof=_proof(self._terms, b"slave", self._hello, challenge.nonce))
+            self._output += encode(self._claim)
+            return b""
+        welcome = decode(Welcome, body)
+        if welcome.refusal:
+            raise ReplicationRefused(welcome.refusal)
+        self.welcome = welcome
+        return self._reader.rest
+
+    def take_output(self) -> bytes:
+        """The bytes to send."""
+        output, self._output = self._output, b""
+        return output
+
+
+def _proof(terms: LinkTerms, role: bytes, hello: Hello, master_nonce: bytes) -> bytes:
     """Proof that ``role`` knows the secret, for this connection only; empty without a secret."""
-    if not secret:
+    if not terms.secret:
         return b""
     said = strict_cbor.dumps([role, asdict(hello), master_nonce])
-    return hmac.new(secret, said, hashlib.sha256).digest()
-
-
-def is_proof(given: bytes, secret: bytes, role: bytes, hello: Hello, master_nonce: bytes) -> bool:
-    return hmac.compare_digest(given, proof(secret, role, hello, master_nonce))
+    return hmac.new(terms.secret, said, hashlib.sha256).digest()
 
 
 def tail_places(start: int, end: int, file_bytes: int) -> list[tuple[int, int]]:

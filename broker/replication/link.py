@@ -7,13 +7,11 @@ Neighbours: frames.py and hello.py (the bytes), master.py and slave.py (the sock
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
 from broker.replication.frames import (
     CHUNK_BYTES,
-    PLAIN_CHUNK_BYTES,
     FrameReader,
     Piece,
     ReportReader,
@@ -22,41 +20,22 @@ from broker.replication.frames import (
 )
 from broker.replication.hello import (
     MAGIC,
-    VERSION,
-    Challenge,
     Claim,
     Hello,
-    HelloReader,
+    LinkTerms,
+    MasterHandshake,
+    SlaveHandshake,
     Tail,
-    Welcome,
-    decode,
-    encode,
-    is_proof,
-    proof,
 )
-from mqcommon.errors import ProtocolError, ReplicationRefused
+from mqcommon.errors import ProtocolError
 
 RESYNC = "to copy the master's log from the start, stop this slave and run: broker resyncSlave STORE_DIR"
 
 
-_REMEDY = "set the same haSharedSecret on both, or haAllowPlainPeers=true to do without"
-
-
-@dataclass(frozen=True)
-class LinkTerms:
-    """The settings of both ends."""
-
-    cluster: str = ""
-    broker: str = ""
-    secret: bytes = b""
-    allow_plain: bool = True
-    # Access control is on: without a secret nobody is served, and no master is followed.
-    must_prove: bool = False
-    heartbeat_s: float = 5.0
-    timeout_s: float = 20.0
-    # How long a peer may take to identify itself.
-    hello_s: float = 20.0
-    plain_chunk_bytes: int = PLAIN_CHUNK_BYTES
+NO_HELLO = (
+    "it sent no hello, and this master does not serve plain peers: give both the same haSharedSecret, or list the"
+    " address in haPlainPeerAddresses when it is a Java broker"
+)
 
 
 class Bounds(NamedTuple):
@@ -87,13 +66,16 @@ class MasterLink:
     it compares the claim's CRCs with the log and calls `judge`.
     """
 
-    def __init__(self, terms: LinkTerms, bounds: Callable[[], Bounds], nonce: bytes, now: float) -> None:
+    def __init__(
+        self, terms: LinkTerms, bounds: Callable[[], Bounds], nonce: bytes, now: float, *, serves_plain: bool = True
+    ) -> None:
+        """``serves_plain``: whether this peer needs no hello."""
         self._terms = terms
         self._bounds = bounds
-        self._nonce = nonce
+        self._serves_plain = serves_plain
+        self._handshake = MasterHandshake(terms, nonce)
         self._began = self._heard = self._said = now
         self._first: bytes | None = b""
-        self._hello_reader = HelloReader()
         self._reports = ReportReader()
         self._output = b""
         self._chunk_bytes = CHUNK_BYTES
@@ -103,10 +85,21 @@ class MasterLink:
         self.acked = -1
         # Where the slave's log begins, as far as that is known.
         self.start = 0
-        self.hello: Hello | None = None
-        self.claim: Claim | None = None
-        # Why the slave is refused, "" if it is not. It is in the output: close the connection when that is sent.
-        self.refusal = ""
+
+    @property
+    def hello(self) -> Hello | None:
+        """Who the slave is; None before that is known, and for a plain peer."""
+        return self._handshake.hello
+
+    @property
+    def claim(self) -> Claim | None:
+        """What `judge` is to be called for."""
+        return self._handshake.claim
+
+    @property
+    def refusal(self) -> str:
+        """Why the slave is refused, "" if it is not. It is in the output: close the connection when that is sent."""
+        return self._handshake.refusal
 
     @property
     def ready(self) -> bool:
@@ -134,7 +127,9 @@ class MasterLink:
                 data, self._first = self._first, None
                 self._begin_plain(data[:8])
         if self.next_offset < 0:
-            data = self._shake_hands(data)
+            self._handshake.receive(data)
+            self._output += self._handshake.take_output()
+            return
         for offset in self._reports.receive(data):
             self._reported(offset)
 
@@ -190,26 +185,24 @@ class MasterLink:
         """Answer the claim; ``difference``: a piece in which the slave's log differs from the master's."""
         claim = self.claim
         assert claim is not None
-        self.claim = None
         bounds = self._bounds()
-        self.refusal = _refusal(claim, bounds, difference)
         start = claim.end
         if claim.start == claim.end:
             start = bounds.last_file if claim.last_file else bounds.start
-        if not self.refusal:
+        if refusal := _refusal(claim, bounds, difference):
+            self._handshake.refuse(refusal)
+        else:
+            self._handshake.welcome(start)
             self.next_offset = start
             self.start = min(claim.start, start) if claim.end > claim.start else start
         self._said = now
-        self._output += encode(Welcome(start, self.refusal))
+        self._output += self._handshake.take_output()
 
     # --- inside
 
     def _begin_plain(self, first: bytes) -> None:
-        if not self._terms.allow_plain:
-            raise ProtocolError(
-                "it sent no hello, and this master does not serve plain peers: give both the same haSharedSecret,"
-                " or set haAllowPlainPeers=true when it is a Java broker"
-            )
+        if not self._serves_plain:
+            raise ProtocolError(NO_HELLO)
         (offset,) = ReportReader().receive(first)
         bounds = self._bounds()
         if offset and not bounds.start <= offset <= bounds.end:
@@ -220,47 +213,25 @@ class MasterLink:
         self._chunk_bytes = self._terms.plain_chunk_bytes
         self.next_offset = self.start = offset or bounds.last_file
 
-    def _shake_hands(self, data: bytes) -> bytes:
-        """The handshake's next step; returns what follows it."""
-        if self.claim is not None or self.refusal:
-            raise ProtocolError("it sent more before its claim was answered")
-        body = self._hello_reader.receive(data)
-        if body is None:
-            return b""
-        if self._hello_reader.rest:
-            raise ProtocolError("it did not wait for an answer")
-        if self.hello is None:
-            self.hello = hello = decode(Hello, body)
-            if (hello.cluster, hello.broker) != (self._terms.cluster, self._terms.broker):
-                self._refuse(f"this is broker {self._terms.broker} of cluster {self._terms.cluster}")
-            elif self._terms.must_prove and not self._terms.secret:
-                self._refuse(f"the master has access control and no haSharedSecret to know its slaves by: {_REMEDY}")
-            else:
-                made = proof(self._terms.secret, b"master", hello, self._nonce)
-                self._output += encode(Challenge(VERSION, self._nonce, made))
-            return b""
-        claim = decode(Claim, body)
-        if not is_proof(claim.proof, self._terms.secret, b"slave", self.hello, self._nonce):
-            raise ProtocolError("it does not have the haSharedSecret of this master")
-        self.claim = claim
-        return b""
-
-    def _refuse(self, reason: str) -> None:
-        self.refusal = reason
-        self._output += encode(Welcome(0, reason))
-
     def _reported(self, offset: int) -> None:
         if not 0 <= offset <= self.next_offset:
             raise ProtocolError(f"it reports offset {offset}, but was sent the log only up to {self.next_offset}")
         self.acked = max(self.acked, offset)
 
 
+def file_size_refusal(claim: Claim, bounds: Bounds) -> str:
+    """Why a slave with files of another size is refused; "" when they have the same."""
+    if claim.file_bytes == bounds.file_bytes:
+        return ""
+    return (
+        f"its commit log files have {claim.file_bytes} bytes, but the master's {bounds.file_bytes}:"
+        " set mappedFileSizeCommitLog to the same value"
+    )
+
+
 def _refusal(claim: Claim, bounds: Bounds, difference: Tail | None) -> str:
-    if claim.file_bytes != bounds.file_bytes:
-        return (
-            f"its commit log files have {claim.file_bytes} bytes, but the master's {bounds.file_bytes}:"
-            " set mappedFileSizeCommitLog to the same value"
-        )
+    if sizes := file_size_refusal(claim, bounds):
+        return sizes
     if claim.start == claim.end:
         return ""
     if claim.end > bounds.end:
@@ -290,26 +261,17 @@ class SlaveLink:
         self, terms: LinkTerms, now: float, *, start: int, end: int, begin: int = 0, hello: Hello | None = None,
         claim: Claim | None = None,
     ) -> None:  # fmt: skip
-        if terms.must_prove and not terms.secret:
-            raise ReplicationRefused(
-                f"this slave has access control and no haSharedSecret to know its master by: {_REMEDY}"
-            )
         self._terms = terms
         self._heard = self._said = now
-        self._hello = hello
-        self._claim = claim
-        self._challenged = False
-        self._hello_reader = HelloReader()
+        self._handshake = None if hello is None or claim is None else SlaveHandshake(terms, hello, claim)
         self._frames = FrameReader()
         # None: the log is empty, and will begin where the master's first piece does.
         self._end = end if end > start else None
         self._reported = -1
         self._output = b""
-        self.ready = hello is None
-        if hello is None:
+        self.ready = self._handshake is None
+        if self._handshake is None:
             self._report(end if self._end is not None else begin, now)
-        else:
-            self._output = encode(hello)
 
     def receive(self, data: bytes | memoryview, now: float) -> list[Piece]:
         """The pieces of the log in ``data``, without gaps. ReplicationRefused when the master refuses this slave."""
@@ -345,33 +307,22 @@ class SlaveLink:
 
     def take_output(self) -> bytes:
         output, self._output = self._output, b""
-        return output
+        return output if self._handshake is None else self._handshake.take_output() + output
 
     def _report(self, offset: int, now: float) -> None:
         self._reported, self._said = offset, now
         self._output += encode_report(offset)
 
     def _shake_hands(self, data: bytes, now: float) -> bytes:
-        body = self._hello_reader.receive(data)
-        if body is None:
-            return b""
-        assert self._hello is not None and self._claim is not None
-        if not self._challenged and not (isinstance(body, dict) and body.get("refusal")):
-            challenge = decode(Challenge, body)
-            if not is_proof(challenge.proof, self._terms.secret, b"master", self._hello, challenge.nonce):
-                raise ReplicationRefused("the master has another haSharedSecret: set the same one on both")
-            self._challenged = True
-            claim = self._claim
-            made = proof(self._terms.secret, b"slave", self._hello, challenge.nonce)
-            self._output += encode(Claim(made, claim.start, claim.end, claim.file_bytes, claim.last_file, claim.tails))
+        assert self._handshake is not None
+        rest = self._handshake.receive(data)
+        welcome = self._handshake.welcome
+        if welcome is None:
             self._said = now
             return b""
-        welcome = decode(Welcome, body)
-        if welcome.refusal:
-            raise ReplicationRefused(welcome.refusal)
         if self._end is not None and welcome.offset != self._end:
             raise ProtocolError(f"the master goes on at {welcome.offset}, but this log ends at {self._end}")
         self.ready = True
         # At once: a SYNC_MASTER does not count a slave before its first report, and the log may not grow for long.
         self._report(self._end or 0, now)
-        return self._hello_reader.rest
+        return rest

@@ -14,10 +14,8 @@ import trio
 
 from broker.replication.admission import Admission
 from broker.replication.frames import CHUNK_BYTES
-from broker.replication.hello import Claim
 from broker.replication.link import Range
-from broker.replication.pieces import other_bytes_at
-from broker.replication.sides import NewMasterSide
+from broker.replication.sides import Examine, NewMasterSide, Peer
 from broker.store.log.commitlog import CommitLog
 from mqcommon.addresses import split_address
 from mqcommon.errors import FileClosed, ProtocolError
@@ -38,12 +36,14 @@ PEER_CLOSED = "it closed the connection"
 class Master:
     """Serves slaves of one log; `wake` it when something was appended.
 
-    ``rate``: most bytes a second to each slave; 0: no limit.
+    ``examine`` finds what speaks against a slave that made a claim: it reads the log, or asks the Controllers. It may
+    raise ProtocolError. ``rate``: most bytes a second to each slave; 0: no limit.
     """
 
-    def __init__(self, log: CommitLog, new_session: NewMasterSide, rate: Callable[[], int]) -> None:
+    def __init__(self, log: CommitLog, new_session: NewMasterSide, examine: Examine, rate: Callable[[], int]) -> None:
         self._log = log
         self._new_session = new_session
+        self._examine = examine
         self._rate = rate
         self._connections: set[_Connection] = set()
         self._admission: Admission[_Connection] = Admission()
@@ -78,7 +78,7 @@ class Master:
 
     async def _serve(self, transport: Transport) -> None:
         addr = transport.remote
-        connection = _Connection(transport, self._log, self._new_session, self._rate, self._admit)
+        connection = _Connection(transport, self._log, self._new_session, self._examine, self._rate, self._admit)
         if (crowded := self._admission.arrived(connection, split_address(addr)[0])) is not None:
             crowded.close("too many connections, and this one did not identify itself in time")
         self._connections.add(connection)
@@ -125,17 +125,20 @@ class _Connection:
         transport: Transport,
         log: CommitLog,
         new_session: NewMasterSide,
+        examine: Examine,
         rate: Callable[[], int],
         admit: Callable[["_Connection", bool], None],
     ) -> None:
-        """``admit`` is called before the slave is accepted, with whether it said hello; it may raise ProtocolError."""
         self._scope = trio.CancelScope()
         self.closed_reason = ""
         self._transport = transport
         self._addr = transport.remote
         self._log = log
+        self._examine = examine
         self._rate = rate
-        self._session = new_session(self._addr, trio.current_time(), lambda said_hello: admit(self, said_hello))
+        self._session = new_session(
+            Peer(self._addr, trio.current_time(), lambda said_hello: admit(self, said_hello), self.close)
+        )
         self._something = Signal()
         # Whether the sender has nothing to do.
         self._idle = False
@@ -233,17 +236,16 @@ class _Connection:
                 self._idle = False
             elif isinstance(step, bytes):
                 await transport.send_all(step)
-            elif isinstance(step, Claim):
-                difference = await trio.to_thread.run_sync(other_bytes_at, self._log, step.tails)
-                session.judge(difference, trio.current_time())
-                if self.follows:
-                    self._log_follower()
-            else:
+            elif isinstance(step, Range):
                 await self._send_range(step)
                 session.sent(step.size)
                 if rate:
                     self._free_at = max(self._free_at, now) + step.size / rate
                     await trio.sleep_until(self._free_at)
+            else:
+                session.judge(await self._examine(step), trio.current_time())
+                if self.follows:
+                    self._log_follower()
 
     async def _send_range(self, found: Range) -> None:
         if not found.size:

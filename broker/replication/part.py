@@ -80,8 +80,9 @@ class Replication(Part):
                 self._role.took_over()
 
     def role_changed(self, before: Role, now: Role) -> None:
-        """Stop the running side if it does not fit the new role."""
-        if before.is_master is not now.is_master or before.follows is not now.follows:
+        """Stop the running side if it does not fit the new role, or told its master another id."""
+        is_renumbered = now.follows and now.broker_id != before.broker_id
+        if before.is_master is not now.is_master or before.follows is not now.follows or is_renumbered:
             self._changed.set()
 
     def master_moved(self) -> None:

@@ -1,18 +1,18 @@
 """How a connection begins in a set without a Controller: with a hello where the master is a Skylark broker."""
 
 import os
-from collections.abc import Callable
 
 import trio
 
+from broker.replication.autoswitch.link import Newcomer
 from broker.replication.dialogue import Dialogue
 from broker.replication.find_master import Target
-from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello
-from broker.replication.link import LinkTerms, MasterLink, SlaveLink
-from broker.replication.pieces import bounds_of, tails_of
+from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello, LinkTerms, Tail
+from broker.replication.link import MasterLink, SlaveLink
+from broker.replication.pieces import bounds_of, other_bytes_at, tails_of
 from broker.replication.replica import Replica
 from broker.replication.session import MasterSession, SlaveSession
-from broker.replication.sides import NewMasterSide
+from broker.replication.sides import Examine, NewMasterSide, Peer
 from broker.store.log.commitlog import CommitLog
 from broker.writing.acks import AckLedger
 
@@ -20,11 +20,22 @@ from broker.writing.acks import AckLedger
 def plain_sessions(log: CommitLog, acks: AckLedger, terms: LinkTerms) -> NewMasterSide:
     """Makes the sessions of a master of ``log``."""
 
-    def new_session(addr: str, now: float, admit: Callable[[bool], None]) -> MasterSession:
-        link = MasterLink(terms, lambda: bounds_of(log), os.urandom(NONCE_BYTES), now)
-        return MasterSession(link, acks, addr, now, admit)
+    def new_session(peer: Peer) -> MasterSession:
+        serves_plain = terms.trusts_plain(peer.addr)
+        link = MasterLink(terms, lambda: bounds_of(log), os.urandom(NONCE_BYTES), peer.since, serves_plain=serves_plain)
+        return MasterSession(link, acks, peer)
 
     return new_session
+
+
+def compare_logs(log: CommitLog) -> Examine:
+    """Finds a piece in which a slave's log differs from ``log``."""
+
+    async def examine(claim: Claim | Newcomer) -> Tail | None:
+        assert isinstance(claim, Claim)
+        return await trio.to_thread.run_sync(other_bytes_at, log, claim.tails)
+
+    return examine
 
 
 class PlainDialogue(Dialogue):
@@ -47,6 +58,7 @@ class PlainDialogue(Dialogue):
     async def _new_link(self, target: Target) -> SlaveLink:
         log = self._replica.log
         if not target.hello:
+            self._terms.check_plain_master(target.ha_addr)
             if self._replica.is_empty and not self._last_file and target.begin is not None:
                 async with self._guard:
                     await trio.to_thread.run_sync(self._begin_plain, target.begin)

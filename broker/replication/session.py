@@ -6,12 +6,12 @@ Neighbours: sides.py (what master.py and slave.py need of a session), link.py (t
 copies); autoswitch/session.py (sets with a Controller).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from broker.replication.frames import CHUNK_BYTES, Piece
-from broker.replication.hello import Claim, Tail
+from broker.replication.hello import Claim
 from broker.replication.link import MasterLink, Range, SlaveLink
-from broker.replication.sides import MasterSide, SlaveSide
+from broker.replication.sides import MasterSide, Objection, Peer, SlaveSide
 from broker.writing.acks import AckLedger, Slave
 from mqcommon.errors import ProtocolError
 
@@ -24,17 +24,12 @@ class MasterSession(MasterSide):
     grow or for ``link.beat_at()``.
     """
 
-    def __init__(
-        self, link: MasterLink, acks: AckLedger, addr: str, since: float, admit: Callable[[bool], None]
-    ) -> None:
-        """``admit`` is called before the slave is accepted, with whether it said hello; it may raise ProtocolError."""
+    def __init__(self, link: MasterLink, acks: AckLedger, peer: Peer) -> None:
         self.link = link
         # Set while the slave follows.
         self.slave: Slave | None = None
         self._acks = acks
-        self._addr = addr
-        self._since = since
-        self._admit = admit
+        self._peer = peer
 
     @property
     def who(self) -> str:
@@ -63,7 +58,7 @@ class MasterSession(MasterSide):
         if self.slave is None:
             self._follow_when_ready()
         if link.acked >= 0:
-            self._acks.acked(self._addr, link.acked)
+            self._acks.acked(self._peer.addr, link.acked)
 
     def next_step(self, now: float, most: int = CHUNK_BYTES) -> bytes | Claim | Range | None:
         """What to send or do next; a range has up to ``most`` bytes."""
@@ -78,9 +73,10 @@ class MasterSession(MasterSide):
         """As `next_step`, for new bytes of the log only."""
         return self.link.next_range(now)
 
-    def judge(self, difference: Tail | None, now: float) -> None:
-        """Answer the claim; ``difference``: a piece in which the slave's log differs from the master's."""
-        self.link.judge(difference, now)
+    def judge(self, objection: Objection, now: float) -> None:
+        """Answer the claim; ``objection``: a piece in which the slave's log differs from the master's."""
+        assert not isinstance(objection, str)
+        self.link.judge(objection, now)
         self._follow_when_ready()
 
     def sent(self, size: int) -> None:
@@ -103,14 +99,14 @@ class MasterSession(MasterSide):
 
     def ended(self) -> None:
         """The connection is closed: the slave no longer counts as a copy."""
-        self._acks.gone(self._addr)
+        self._acks.gone(self._peer.addr)
 
     def _follow_when_ready(self) -> None:
         link = self.link
         if link.ready:
-            self._admit(link.hello is not None)
+            self._peer.admit(link.hello is not None)
             identity = link.hello.addr if link.hello else ""
-            self.slave = self._acks.connected(self._addr, self._since, identity, link.start)
+            self.slave = self._acks.connected(self._peer.addr, self._peer.since, identity, link.start)
 
 
 class SlaveSession(SlaveSide):

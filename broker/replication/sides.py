@@ -3,9 +3,11 @@
 session.py has those of sets without a Controller, autoswitch/session.py those of sets with one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from broker.replication.autoswitch.link import Newcomer
 from broker.replication.hello import Claim, Tail
 from broker.replication.link import Range
 from broker.writing.acks import Slave
@@ -18,6 +20,24 @@ class Bytes(Protocol):
     def offset(self) -> int: ...
     @property
     def data(self) -> memoryview: ...
+
+
+#: What speaks against a slave: without a Controller a piece of its log that differs, with one the reason in words.
+Objection = Tail | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of a connection to the HA port: its address, and since when it is connected.
+
+    ``admit`` is called before it is accepted as a slave, with whether it said hello, and may raise ProtocolError.
+    ``close`` ends the connection for a reason.
+    """
+
+    addr: str
+    since: float
+    admit: Callable[[bool], None]
+    close: Callable[[str], None]
 
 
 class MasterSide(Protocol):
@@ -33,9 +53,9 @@ class MasterSide(Protocol):
     def next_offset(self) -> int: ...
     def lags(self, end: int) -> bool: ...
     def receive(self, data: bytes, now: float) -> None: ...
-    def next_step(self, now: float, most: int) -> bytes | Claim | Range | None: ...
+    def next_step(self, now: float, most: int) -> bytes | Claim | Newcomer | Range | None: ...
     def next_range(self, now: float) -> Range | None: ...
-    def judge(self, difference: Tail | None, now: float) -> None: ...
+    def judge(self, objection: Objection, now: float) -> None: ...
     def sent(self, size: int) -> None: ...
     def ended(self) -> None: ...
     def check(self, now: float) -> None: ...
@@ -60,5 +80,8 @@ class SlaveSide(Protocol):
     def take_output(self) -> bytes: ...
 
 
-#: Makes the session of a connection from (address of the slave, time, function that admits it).
-NewMasterSide = Callable[[str, float, Callable[[bool], None]], MasterSide]
+#: Makes the session of a connection.
+NewMasterSide = Callable[[Peer], MasterSide]
+
+#: Finds what speaks against a slave; None or "" when nothing does. May raise ProtocolError: the slave may try again.
+Examine = Callable[[Claim | Newcomer], Awaitable[Objection]]

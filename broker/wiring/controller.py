@@ -1,5 +1,6 @@
 """The parts of a broker whose master the Controllers choose."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -8,16 +9,17 @@ from broker.replication.autoswitch.enrolment import Enrolment
 from broker.replication.autoswitch.epoch_requests import EpochHandlers
 from broker.replication.autoswitch.find import SwitchFinder
 from broker.replication.autoswitch.frames import SlaveHello
-from broker.replication.autoswitch.link import MasterEnd, SwitchTerms
+from broker.replication.autoswitch.link import MasterEnd, Newcomer
 from broker.replication.autoswitch.log_epochs import LogEpochs
 from broker.replication.autoswitch.member import Membership
-from broker.replication.autoswitch.session import Followers, SwitchDialogue, switch_sessions
+from broker.replication.autoswitch.session import SwitchDialogue, switch_sessions
 from broker.replication.dialogue import Dialogue
+from broker.replication.hello import NONCE_BYTES, Claim, LinkTerms
 from broker.replication.known_master import KnownMaster
 from broker.replication.member_requests import MemberHandlers
 from broker.replication.pieces import bounds_of
 from broker.replication.replica import Replica
-from broker.replication.sides import NewMasterSide
+from broker.replication.sides import Examine, NewMasterSide, Peer
 from broker.tasks.cut import LogCutter
 from broker.wiring.core import Core
 from remoting.protocol.bodies.data_version import DataVersion
@@ -32,11 +34,12 @@ class Controlled:
     membership: Membership
     finder: SwitchFinder
     new_session: NewMasterSide
+    examine: Examine
     new_dialogue: Callable[[Replica], Dialogue]
     parts: tuple[Part, ...]
 
 
-def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster) -> Controlled:
+def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster, terms: LinkTerms) -> Controlled:
     """Make them. ``known`` gets the master's address.
 
     StoreCorrupt when the file of epochs is damaged, ConfigError when the store is that of another broker.
@@ -59,13 +62,19 @@ def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster) -> 
         topics.take_version(DataVersion(epoch, core.clock.now_ms(), version.counter + 1))
 
     membership = Membership(
-        options, identity, core.role, enrolment, epochs, elected, known,
+        options, identity, core.role, enrolment, epochs, elected, core.acks, known,
         lambda: log.flushed if sync_flush else log.end, began, core.open_client,
     )  # fmt: skip
-    terms = SwitchTerms(options.ha_send_heartbeat_interval / 1000, options.ha_housekeeping_interval / 1000)
 
-    def master_end(now: float) -> MasterEnd:
-        return MasterEnd(terms, lambda: bounds_of(log), epochs.now, epochs.last, lambda: elected.confirm_offset, now)
+    def master_end(peer: Peer) -> MasterEnd:
+        return MasterEnd(
+            terms, lambda: bounds_of(log), epochs.now, epochs.last, lambda: elected.confirm_offset,
+            os.urandom(NONCE_BYTES), peer.addr, peer.since,
+        )  # fmt: skip
+
+    async def examine(newcomer: Claim | Newcomer) -> str:
+        assert isinstance(newcomer, Newcomer)
+        return await membership.roster.objection(newcomer)
 
     cutter = LogCutter(fs, root, core.store, core.flusher)
 
@@ -77,13 +86,16 @@ def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster) -> 
         return SwitchDialogue(
             replica, terms, epochs,
             lambda: SlaveHello(options.sync_from_last_file, options.async_learner, core.role.now.broker_id),
-            cut, elected.confirmed, sync_flush=sync_flush,
+            identity.addr, cut, elected.confirmed, sync_flush=sync_flush,
         )  # fmt: skip
 
     # Where the HA port is, is asked with a request that also tells a slave of a master. Only Controllers may do that.
     requests = MemberHandlers(core.role, identity, core.store, by_namesrv, membership.look_soon)
     return Controlled(
-        membership, SwitchFinder(known, core.open_client),
-        switch_sessions(master_end, Followers(core.acks, membership.leading)), new_dialogue,
+        membership,
+        SwitchFinder(
+            known, core.open_client, options.plain_hosts, must_prove=terms.must_prove or bool(terms.secret)
+        ),
+        switch_sessions(master_end, membership.followers), examine, new_dialogue,
         (membership, EpochHandlers(identity, epochs, log), requests),
     )  # fmt: skip

@@ -16,27 +16,28 @@ from broker.replication.dialogue import Dialogue
 from broker.replication.find_master import MasterFinder, Target
 from broker.replication.ha_status import HaHandlers
 from broker.replication.hand_over import HandOver
-from broker.replication.hello import VERSION, Hello
+from broker.replication.hello import VERSION, Hello, LinkTerms
 from broker.replication.known_master import KnownMaster
-from broker.replication.link import LinkTerms
 from broker.replication.master import Master
 from broker.replication.member_requests import MemberHandlers
 from broker.replication.members import Members
 from broker.replication.part import Replication
-from broker.replication.plain_dialogue import PlainDialogue, plain_sessions
+from broker.replication.plain_dialogue import PlainDialogue, compare_logs, plain_sessions
 from broker.replication.progress import SlaveProgress
 from broker.replication.refusals import SlaveRefusals
 from broker.replication.replica import Replica
 from broker.replication.role import Kind, Role
-from broker.replication.sides import NewMasterSide
+from broker.replication.sides import Examine, NewMasterSide
 from broker.replication.slave import Slave
 from broker.replication.slave_sync import SlaveSync
 from broker.replication.stats import ReplicationStats
 from broker.replication.watch_metadata import MetadataWatch
 from broker.wiring.controller import wire_controller
 from broker.wiring.core import Core
+from mqcommon.errors import ConfigError
 from mqcommon.polling import poll_until
 from remoting.net.client import RemotingClient
+from remoting.net.tls_options import DaemonTls
 from remoting.net.transport import Listener
 
 logger = logging.getLogger(__name__)
@@ -96,7 +97,8 @@ def wire_replication(
         return slaves[0]
 
     log = Replication(
-        role, Master(store.log, link.new_session, lambda: _ha_rate(options)), new_slave, sync, listeners, listen,
+        role, Master(store.log, link.new_session, link.examine, lambda: _ha_rate(options)), new_slave, sync, listeners,
+        listen,
         link.before_leading,
     )  # fmt: skip
 
@@ -130,6 +132,7 @@ class _Link:
     #: The master is another one.
     changed: Callable[[], None]
     new_session: NewMasterSide
+    examine: Examine
     new_dialogue: Callable[[Replica], Dialogue]
     before_leading: Callable[[], Awaitable[None]]
     by_namesrv: KnownMaster
@@ -139,7 +142,8 @@ class _Link:
 
 def _plain_link(core: Core, known: KnownMaster, prepare: Callable[[RemotingClient], Awaitable[None]] | None) -> _Link:
     options, who = core.options, core.identity
-    finder, terms = MasterFinder(known, options, core.open_client), link_terms(options)
+    terms = link_terms(options, core.tls)
+    finder = MasterFinder(known, options, core.open_client, has_secret=bool(terms.secret))
 
     def new_dialogue(replica: Replica) -> Dialogue:
         return PlainDialogue(
@@ -149,19 +153,19 @@ def _plain_link(core: Core, known: KnownMaster, prepare: Callable[[RemotingClien
         )  # fmt: skip
 
     return _Link(
-        finder.find, finder.changed, plain_sessions(core.store.log, core.acks, terms), new_dialogue,
-        trio.lowlevel.checkpoint, known, prepare,
+        finder.find, finder.changed, plain_sessions(core.store.log, core.acks, terms), compare_logs(core.store.log),
+        new_dialogue, trio.lowlevel.checkpoint, known, prepare,
     )  # fmt: skip
 
 
 def _controlled_link(core: Core, known: KnownMaster) -> _Link:
     by_namesrv = KnownMaster()
-    controlled = wire_controller(core, known, by_namesrv)
+    controlled = wire_controller(core, known, by_namesrv, link_terms(core.options, core.tls))
     membership = controlled.membership
     known.ask_again = membership.look_soon
     return _Link(
-        controlled.finder.find, controlled.finder.changed, controlled.new_session, controlled.new_dialogue,
-        membership.prepare_to_lead, by_namesrv, membership.wait_enrolled, controlled.parts,
+        controlled.finder.find, controlled.finder.changed, controlled.new_session, controlled.examine,
+        controlled.new_dialogue, membership.prepare_to_lead, by_namesrv, membership.wait_enrolled, controlled.parts,
     )  # fmt: skip
 
 
@@ -204,17 +208,29 @@ def _acting(core: Core, known: KnownMaster, members: Members) -> _Acting:
     return _Acting((hand_over, requests), hand_over, heartbeats, prepare)
 
 
-def link_terms(options: BrokerOptions) -> LinkTerms:
-    """The options that both ends of the link need."""
+def link_terms(options: BrokerOptions, tls: DaemonTls) -> LinkTerms:
+    """The options that both ends of the link need. ConfigError when no slave could be told from a stranger."""
+    secret = options.ha_shared_secret.encode()
+    if not secret and options.has_access_control and (inner := options.inner_credentials) is not None:
+        # Members of a set have the same account.
+        secret = f"{inner.access_key}\n{inner.secret_key}".encode()
+    knows_slaves = secret or options.allow_plain_peers or options.plain_hosts or tls.requires_certificates
+    if options.enable_controller_mode and options.has_access_control and not knows_slaves:
+        raise ConfigError(
+            "haSharedSecret: access control is on, and nothing tells the brokers of this set from strangers who want to"
+            " copy the log. Set haSharedSecret or innerClientAuthenticationCredentials to the same on all of them, or"
+            " have TLS ask for certificates (tls.server.mode=enforcing, tls.server.need.client.auth=require)"
+        )
     return LinkTerms(
         cluster=options.broker_cluster_name,
         broker=options.broker_name,
-        secret=options.ha_shared_secret.encode(),
+        secret=secret,
         allow_plain=options.allow_plain_peers,
-        must_prove=options.has_access_control and not options.allow_plain_peers,
+        plain_hosts=options.plain_hosts,
+        must_prove=options.has_access_control and not options.allow_plain_peers and not tls.requires_certificates,
         heartbeat_s=options.ha_send_heartbeat_interval / 1000,
         timeout_s=options.ha_housekeeping_interval / 1000,
-        hello_s=PLAIN_HELLO_S if options.allow_plain_peers else HELLO_S,
+        hello_s=PLAIN_HELLO_S if options.allow_plain_peers or options.plain_hosts else HELLO_S,
         plain_chunk_bytes=options.ha_transfer_batch_size,
     )
 

@@ -117,8 +117,12 @@ class Durability:
                 ResponseCode.SYSTEM_BUSY,
                 f"[REJECTREQUEST]system busy, start flow control for a while: {len(self)} sends wait for slaves",
             )
-        copies = 1 + self._acks.in_sync(end) if elected is None else elected.set_size
-        if copies < self._options.min_in_sync_replicas:
+        least = self._options.min_in_sync_replicas
+        if elected is None:
+            too_few = 1 + self._acks.in_sync(end) < least
+        else:
+            too_few = elected.set_size < (least or elected.default_min_size)
+        if too_few:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
 
     def when_safe(self, end: int, now: float, done: Done) -> None:

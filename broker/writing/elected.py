@@ -7,7 +7,8 @@ Replication sets it; Durability and those who read for consumers look at it.
   may have been stopped for long.
 - The master waits as a SYNC_MASTER does, whatever its brokerRole. With allAckInSyncStateSet it waits until the message
   is confirmed, so until all members of the SyncStateSet have it; inSyncReplicas does not count then.
-- minInSyncReplicas counts the members of the SyncStateSet. As in RocketMQ, WAIT=false is not refused for it.
+- minInSyncReplicas counts the members of the SyncStateSet. As in RocketMQ, WAIT=false is not refused for it. By default
+  it is as high as the loss of one broker allows, but at most 2: 2 in a set of three or more, 1 in a smaller one.
 """
 
 import math
@@ -22,6 +23,8 @@ class Elected:
         self._clock = clock
         #: Members of the SyncStateSet, with the master.
         self.set_size = 1
+        #: Registered brokers of the set that can be members of the SyncStateSet.
+        self.replicas = 1
         #: Moved by `confirmed` and `cut` only.
         self.confirm_offset = 0
         self.lease_until = -math.inf
@@ -29,6 +32,11 @@ class Elected:
         self.observers: list[Callable[[int], None]] = []
         #: Called with the offset of each cut, when the log and its queues have been cut.
         self.on_cut: list[Callable[[int], None]] = []
+
+    @property
+    def default_min_size(self) -> int:
+        """minInSyncReplicas, if the options do not say it."""
+        return 2 if self.replicas > 2 else 1
 
     @property
     def is_leased(self) -> bool:

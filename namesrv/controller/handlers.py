@@ -78,6 +78,9 @@ class BrokerHandlers:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a heartbeat to a Controller needs the field brokerId")
         known = self._view.replicas.sets.get(header.broker_name)
         refusal = why_not_registered(known, header.broker_name, header.broker_id)
+        registered = None if known is None else known.address(header.broker_id)
+        if registered is not None and registered != header.broker_addr:
+            refusal = f"BrokerId: {header.broker_id} of {header.broker_name} is registered at {registered}"
         if refusal is None:
             self._hear(channel, request, header, header.broker_id)
         if not self._view.group.is_leader:
@@ -143,6 +146,7 @@ class BrokerHandlers:
             if not is_address(header.broker_address):
                 text = f"brokerAddress {header.broker_address[:MAX_NAME]!r} is not HOST:PORT"
                 raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
+            self._check_moved(known, header.broker_id, header.broker_address)
             change = RegisterBroker(header.broker_name, header.broker_id, header.broker_address)
             known = _check(await self._view.change(change))
         answer = RegisterBrokerToControllerResponseHeader(header.cluster_name, header.broker_name)
@@ -150,6 +154,20 @@ class BrokerHandlers:
             answer.master_broker_id, answer.master_address = known.master, known.address(known.master)
             answer.master_epoch, answer.sync_state_set_epoch = known.master_epoch, known.sync_state_set_epoch
         return CONTROLLER_REGISTER_BROKER.answer(request, answer, body=_encoded(request, in_sync(known)))
+
+    def _check_moved(self, known: BrokerSet, broker_id: int, address: str) -> None:
+        """Refuse another address for a broker whose heartbeats come from the registered one.
+
+        Heartbeats from elsewhere are refused, so only one of two brokers with one id can become the master.
+        """
+        registered = known.address(broker_id)
+        if registered is not None and self._view.liveness.get((known.name, broker_id)) is not None:
+            raise RequestRefused(
+                ResponseCode.CONTROLLER_BROKER_ID_INVALID,
+                f"broker {broker_id} of {known.name} is alive at {registered}, so it cannot be at {address}, too. If"
+                " brokerIdentity was copied to this store, stop this broker and remove the file; if the broker has"
+                " moved, it is registered as soon as the other address is silent",
+            )
 
     async def elect(self, channel: Channel, request: Command) -> Command:
         """1002: of a broker that found no master, or of an administrator who designates one."""
@@ -171,7 +189,9 @@ class BrokerHandlers:
         known = self._view.replicas.sets.get(header.broker_name)
         if known is None:
             raise RequestRefused(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed")
-        answer = MasterHeader(known.master, known.address(known.master), known.master_epoch)
+        answer = MasterHeader(
+            known.master, known.address(known.master), known.master_epoch, registered_replicas=len(known.addresses)
+        )
         return CONTROLLER_GET_REPLICA_INFO.answer(request, answer, body=_encoded(request, in_sync(known)))
 
     async def alter(self, channel: Channel, request: Command) -> Command:

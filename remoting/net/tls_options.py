@@ -40,6 +40,14 @@ class DaemonTls:
     connect: Connect = sockets.connect
     server: "TlsServer | None" = None
 
+    @property
+    def requires_certificates(self) -> bool:
+        """Whether only clients with a certificate of the CA get a connection."""
+        from remoting.net.tls.settings import ENFORCING, REQUIRE
+
+        settings = None if self.server is None else self.server.settings
+        return settings is not None and (settings.mode, settings.client_certificates) == (ENFORCING, REQUIRE)
+
     def secured(self, listeners: list[Listener]) -> list[Listener]:
         """``listeners``, which serve clients with TLS, too, if this daemon does."""
         if self.server is None:

@@ -1,5 +1,6 @@
 """The fast port: two below the other one, where RocketMQ's slaves ask for topics and timers, and VIP channels send."""
 
+import json
 import logging
 
 import pytest
@@ -25,6 +26,15 @@ async def test_the_same_is_served_there() -> None:
             assert answer.body
         assert (await client.invoke(fast, send_request("t", b"x"))).code == ResponseCode.SUCCESS
         assert b"x" in (await client.invoke(addr, pull_request("t", 0))).body
+
+
+async def test_access_control_holds_there_too() -> None:
+    port = free_port()
+    user = json.dumps({"username": "root", "password": "it is long enough"})
+    options = {"authentication_enabled": True, "authorization_enabled": True, "init_authentication_user": user}
+    async with running(fast_listen_port=port, **options) as (client, _):
+        answer = await client.invoke(f"127.0.0.1:{port}", send_request("t", b"x"))
+        assert answer.code == ResponseCode.NO_PERMISSION
 
 
 async def test_it_follows_the_other_port() -> None:

@@ -73,11 +73,9 @@ def test_every_key_of_rocketmq_is_known() -> None:
         ("enableControllerMode=true", "controllerAddr: it is empty; give the Controllers"),
         ("enableControllerMode=true\ncontrollerAddr=here", "'here' is not an address; give host:port"),
         ("enableControllerMode=true\ncontrollerAddr=a:1\nenableSlaveActingMaster=true", "enableSlaveActingMaster"),
-        ("enableControllerMode=true\ncontrollerAddr=a:1\nhaSharedSecret=x", "haSharedSecret"),
         ("enableControllerMode=true\ncontrollerAddr=a:1\nbrokerHeartbeatInterval=2000", "set it to 6000 or more"),
         ("brokerId=-1", "brokerId: -1 asks Controllers for one; set enableControllerMode=true"),
         ("brokerId=-1\nbrokerRole=SLAVE", "brokerId: -1 asks Controllers for one"),
-        ("allAckInSyncStateSet=true", "allAckInSyncStateSet: Controllers keep the SyncStateSet"),
         ("storeType=defaultRocksDB", "storeType: this version does not have stores or tables in RocksDB"),
         ("configManagerVersion=v2", "configManagerVersion: this version does not have stores or tables in RocksDB"),
         ("storePathRootDir=", "storePathRootDir: it is empty; give the directory of the store"),
@@ -135,7 +133,7 @@ def test_a_sync_master_waits_for_a_slave_unless_told_otherwise(tmp_path: Path) -
 
 
 def test_false_is_no_reason_to_refuse(tmp_path: Path) -> None:
-    text = "aclEnable=false\nenableDLegerCommitLog=false\nuseTLS=false\nallAckInSyncStateSet=false\nenableLmq=false"
+    text = "aclEnable=false\nenableDLegerCommitLog=false\nuseTLS=false\nenableLmq=false"
     more = "enableMultiDispatch=false\nstoreType=default\nconfigManagerVersion=v1\nenableControllerMode=false"
     warnings: list[str] = []
     assert load(tmp_path, f"{text}\n{more}", warnings) == BrokerOptions()

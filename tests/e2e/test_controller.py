@@ -3,10 +3,11 @@
 A failure prints its seed; SKYLARK_SEED repeats it, as far as the moments of other processes can be.
 """
 
+import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import permutations
 from pathlib import Path
 from random import Random
@@ -14,11 +15,12 @@ from random import Random
 import pytest
 import trio
 
+from broker.replication.autoswitch.frames import SlaveHello, encode_ack, encode_slave_hello
 from scripts.controller_set import NAME, ControllerSet, running
 from scripts.daemons import BIN, Daemon
 from sdk import Admin, Message, Producer, SendFailed
 from tests.e2e.load import Acked, check_acknowledged, stored
-from tests.e2e.switches import NOTHING_LOST, QUICK, TOPIC, Switching, switching, until_logs_are_equal
+from tests.e2e.switches import NOTHING_LOST, PAUSE_S, QUICK, TOPIC, Switching, switching, until_logs_are_equal
 from tests.support.waiting import until
 
 # Sends that are acknowledged before and after each fault.
@@ -126,7 +128,83 @@ async def test_masters_die_again_and_again(tmp_path: Path, seed: int, rounds: in
             sys.stdout.write(f"{master.name} {faults[number % len(FAULTS)].__name__}: {took_s:.1f} s\n")
 
 
+@pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.nightly)])
+async def test_strangers_on_all_ports_change_nothing(
+    tmp_path: Path, seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They say that they are members of the set, and acknowledge all, while masters die."""
+    monkeypatch.setenv("ROCKETMQ_HA_SHARED_SECRET", "only the brokers know it")
+    random = Random(seed)
+    async with switching(tmp_path) as now, trio.open_nursery() as nursery:
+        strangers = Strangers(random)
+        for port in now.at.ha_ports:
+            nursery.start_soon(strangers.ask_for_the_log, port)
+        for daemon in now.at.daemons:
+            nursery.start_soon(strangers.send_garbage, daemon.port)
+        for _ in range(rounds):
+            master = await now.at.until_in_sync(now.admin)
+            await now.load.more_from(NAME, FEW)
+            await random.choice([killed, cut_from_slaves_then_killed, slave_killed])(now, master)
+        await now.at.until_in_sync(now.admin)
+        await until(lambda: strangers.turned_away > len(now.at.ha_ports), "strangers were turned away")
+        nursery.cancel_scope.cancel()
+
+
+class Strangers:
+    """Peers without the secret. Nobody may serve them."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.turned_away = 0
+
+    async def ask_for_the_log(self, port: int) -> None:
+        """As each replica in turn, and as one that is none, to a port for slaves."""
+        while True:
+            for broker_id in (1, 2, 3, 99):
+                hello = encode_slave_hello(SlaveHello(False, False, broker_id))
+                await self._talk(port, hello + b"".join(encode_ack(offset) for offset in (0, 1 << 10, 1 << 20)))
+
+    async def send_garbage(self, port: int) -> None:
+        """To a port for requests: half frames, and frames of bytes that mean nothing."""
+        while True:
+            size = self._random.randrange(4, 300)
+            await self._talk(
+                port, struct.pack(">I", size + self._random.choice([0, 100])) + self._random.randbytes(size)
+            )
+
+    async def _talk(self, port: int, data: bytes) -> None:
+        with suppress(OSError, trio.BrokenResourceError), trio.move_on_after(1.0):
+            stream = await trio.open_tcp_stream("127.0.0.1", port)
+            async with stream:
+                await stream.send_all(data)
+                assert await stream.receive_some() == b""
+                self.turned_away += 1
+        await trio.sleep(PAUSE_S)
+
+
 # --- all of them die
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.nightly)])
+async def test_without_options_nothing_is_lost_when_all_die_at_once(tmp_path: Path, seed: int, rounds: int) -> None:
+    """All brokers and Controllers are killed while one broker lags, and the one that lags is back first."""
+    random = Random(seed)
+    async with switching(tmp_path, QUICK) as now:
+        for _ in range(rounds):
+            dead = await master_first(now)
+            await now.load.more_from(NAME, FEW)
+            behind = random.choice([1, 2])
+            await falls_behind(now, dead[0], dead[behind])
+            for daemon in (*dead, *now.at.controllers):
+                daemon.kill()
+            for controller in now.at.controllers:
+                controller.start()
+            await now.at.start_broker(dead[behind])
+            assert await now.at.until_master(now.admin) is dead[behind]
+            for number in random.sample([0, 3 - behind], 2):
+                await now.at.start_broker(dead[number])
+            await now.at.until_in_sync(now.admin)
+            await now.load.more_from(NAME, FEW)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +240,20 @@ async def test_all_replicas_die_one_after_the_other_and_return(tmp_path: Path, o
         assert await now.at.until_in_sync(now.admin) is dead[0]
 
 
+async def falls_behind(now: Switching, master: Daemon, slave: Daemon) -> None:
+    """The slave freezes, and the master gets more."""
+
+    async def log_end() -> int:
+        return int((await now.admin.broker_runtime_info(master.addr))["commitLogMaxOffset"])
+
+    async def is_ahead() -> bool:
+        return await log_end() > end
+
+    slave.freeze()
+    end = await log_end()
+    await until(is_ahead, "the master has more than its slave")
+
+
 async def master_first(now: Switching) -> list[Daemon]:
     master = await now.at.until_in_sync(now.admin)
     return [master, *(broker for broker in now.at.brokers if broker is not master)]
@@ -180,7 +272,7 @@ async def send(producer: Producer, name: str, count: int) -> list[Acked]:
 @asynccontextmanager
 async def last_one_killed(home: Path, unclean: str) -> AsyncIterator[tuple[ControllerSet, Admin, Daemon, list[Acked]]]:
     """The two others left the SyncStateSet, and are back; what was acknowledged, FEW by the last one alone."""
-    options = (*QUICK, *LEAVES_SOON, "--all-ack-in-sync-state-set", "true")
+    options = (*QUICK, *LEAVES_SOON, "--min-in-sync-replicas", "1")
     at = ControllerSet(home, options=options, controller_options=("--enable-elect-unclean-master", unclean))
     async with running(at), Admin(at.nameserver) as admin:
         master = await at.until_in_sync(admin)

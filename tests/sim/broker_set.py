@@ -7,7 +7,8 @@ from collections.abc import Callable
 from random import Random
 
 from broker.options import BrokerOptions
-from broker.replication.link import RESYNC, LinkTerms
+from broker.replication.hello import LinkTerms
+from broker.replication.link import RESYNC
 from remoting.protocol.codes import ResponseCode
 from tests.sim.log import Log
 from tests.sim.master import SWEEP_S, Master, Sent

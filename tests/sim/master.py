@@ -6,9 +6,10 @@ from functools import partial
 from random import Random
 
 from broker.options import BrokerOptions
-from broker.replication.hello import Claim, first_difference
-from broker.replication.link import LinkTerms, MasterLink
+from broker.replication.hello import Claim, LinkTerms, first_difference
+from broker.replication.link import MasterLink
 from broker.replication.session import MasterSession
+from broker.replication.sides import Peer
 from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
 from broker.writing.group_commit import GroupCommit
@@ -42,7 +43,8 @@ class Served:
         self.number = number
         self.end = end
         self.link = MasterLink(master.terms, master.log.bounds, master.random.randbytes(16), master.scheduler.now)
-        self.session = MasterSession(self.link, master.acks, end.addr, master.scheduler.now, lambda said_hello: None)
+        peer = Peer(end.addr, master.scheduler.now, lambda said_hello: None, lambda reason: None)
+        self.session = MasterSession(self.link, master.acks, peer)
         self._judging = False
 
     @property

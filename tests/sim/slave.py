@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from random import Random
 
-from broker.replication.hello import VERSION, Claim, Hello, Tail, tail_places
-from broker.replication.link import LinkTerms, SlaveLink
+from broker.replication.hello import VERSION, Claim, Hello, LinkTerms, Tail, tail_places
+from broker.replication.link import SlaveLink
 from broker.replication.session import SlaveSession
 from mqcommon.errors import ProtocolError, ReplicationRefused
 from tests.sim.log import FILE_BYTES, Log

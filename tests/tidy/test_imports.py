@@ -82,6 +82,7 @@ PURE_OURS = (
     "namesrv.registration",
     "broker.delivery.sql.values",
     "broker.writing.acks",
+    "broker.replication.autoswitch",
     "broker.replication.frames",
     "broker.replication.hello",
     "broker.replication.link",

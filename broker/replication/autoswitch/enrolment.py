@@ -26,7 +26,7 @@ class Enrolment:
 
     def __init__(self, fs: FileSystem, path: str, identity: Identity, clock: Clock) -> None:
         self._fs = fs
-        self._path = path
+        self.path = path
         self._identity = identity
         self._clock = clock
 
@@ -53,8 +53,12 @@ class Enrolment:
                 await trio.to_thread.run_sync(self._remove_temporary)
             raise
         await trio.to_thread.run_sync(self._keep, temporary)
-        logger.info("the Controllers gave this broker the id %d, kept in %s", temporary.broker_id, self._path)
+        logger.info("the Controllers gave this broker the id %d, kept in %s", temporary.broker_id, self.path)
         return temporary.broker_id
+
+    async def forget(self) -> None:
+        """The Controllers do not know the id any more: the next `enrol` asks for a new one."""
+        await trio.to_thread.run_sync(self._remove)
 
     async def _ask_next(self, controllers: Controllers) -> Identified:
         who = self._identity
@@ -64,11 +68,11 @@ class Enrolment:
             who.cluster_name, who.broker_name, answer.header().next_broker_id,
             check_code(who.addr, self._clock.now_ms()),
         )  # fmt: skip
-        await trio.to_thread.run_sync(write_atomic, self._fs, self._path + TEMPORARY, encode(found))
+        await trio.to_thread.run_sync(write_atomic, self._fs, self.path + TEMPORARY, encode(found))
         return found
 
     def _read_both(self) -> tuple[Identified | None, Identified | None]:
-        return self._read(self._path), self._read(self._path + TEMPORARY)
+        return self._read(self.path), self._read(self.path + TEMPORARY)
 
     def _read(self, path: str) -> Identified | None:
         if not self._fs.exists(path):
@@ -76,9 +80,15 @@ class Enrolment:
         return decode(self._fs.read(path), path, self._identity.cluster_name, self._identity.broker_name)
 
     def _keep(self, given: Identified) -> None:
-        write_atomic(self._fs, self._path, encode(given._replace(check_code="")))
+        write_atomic(self._fs, self.path, encode(given._replace(check_code="")))
         self._remove_temporary()
 
+    def _remove(self) -> None:
+        for path in (self.path, self.path + TEMPORARY):
+            if self._fs.exists(path):
+                self._fs.remove(path)
+        self._fs.fsync_dir(os.path.dirname(self.path))
+
     def _remove_temporary(self) -> None:
-        self._fs.remove(self._path + TEMPORARY)
-        self._fs.fsync_dir(os.path.dirname(self._path))
+        self._fs.remove(self.path + TEMPORARY)
+        self._fs.fsync_dir(os.path.dirname(self.path))

@@ -14,6 +14,7 @@ from broker.writing.elected import Elected
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from mqcommon.signal import Signal
 from remoting.protocol.bodies.controller import SyncStateSet
+from remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +26,7 @@ PAUSE_S = 0.2
 class Leading:
     """See the module. ``ask`` sends 1001 in the epoch in which this broker leads; ``look`` asks what the set is now.
 
+    ``forget`` closes the connections of slaves that the Controllers do not know.
     ``log_end``: up to where the log counts here, with SYNC_FLUSH up to where it is on disk.
     """
 
@@ -35,12 +37,14 @@ class Leading:
         patience_s: float,
         ask: Callable[[SyncStateSet], Awaitable[SyncStateSet]],
         look: Callable[[], None],
+        forget: Callable[[], Awaitable[None]],
     ) -> None:
         self._elected = elected
         self._log_end = log_end
         self._patience_s = patience_s
         self._ask = ask
         self._look = look
+        self._forget = forget
         # That of the last epoch in which this broker led, and that epoch.
         self._set: SyncSet | None = None
         self._epoch = -1
@@ -72,6 +76,11 @@ class Leading:
         if self._leads and self._set is not None and epoch > self._set.epoch:
             self._set.told(members, epoch, self._log_end(), trio.current_time())
             self._changed(self._set)
+
+    def registered(self, replicas: int) -> None:
+        """The Controllers know that many brokers of this set. A learner is none that a message can be safe on."""
+        learners = sum(is_learner for _, is_learner in self._reported.values())
+        self._elected.replicas = max(replicas - learners, 1)
 
     def acked(self, broker_id: int, end: int, is_learner: bool) -> None:
         """The slave has the log up to ``end``."""
@@ -115,8 +124,10 @@ class Leading:
         except (BrokerError, RemotingError, ProtocolError) as error:
             if isinstance(error, BrokerError) and error.code in DECIDED:
                 logger.info("the Controllers refuse the SyncStateSet %s: %s", _ids(wanted), error.remark)
-                known.refused()
+                known.refused(trio.current_time())
                 self._look()
+                if error.code == ResponseCode.CONTROLLER_INVALID_REPLICAS:
+                    await self._forget()
             else:
                 logger.warning("no decision on the SyncStateSet %s, asked again: %s", _ids(wanted), error)
                 known.unanswered()

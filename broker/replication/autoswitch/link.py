@@ -1,16 +1,19 @@
 """Both ends of an auto-switch HA connection, without sockets: bytes and the time go in, bytes to send come out. Pure.
 
-The slave says who it is, the master which epochs its log has. Then the slave finds where its log leaves the master's:
-the owner cuts it there (`SlaveEnd.cut_at`, `SlaveEnd.cut`), and only then the slave tells from where it wants the log.
-So the master never sends what does not follow. Pieces carry the epoch that wrote them and the confirm offset.
+Between two Skylark brokers the handshake of hello.py comes first, in which both prove that they know the secret. Then
+the slave says who it is, the master which epochs its log has. The slave finds where its log leaves the master's: the
+owner cuts it there (`SlaveEnd.cut_at`, `SlaveEnd.cut`), and only then the slave tells from where it wants the log. So
+the master never sends what does not follow. Pieces carry the epoch that wrote them and the confirm offset.
+Whoever says a broker id is a `Newcomer` until the owner has asked the Controllers about that id, and called `judge`.
+Before that the master says nothing about its log, and no report counts.
 Both send something every ``heartbeat_s``; a peer that was silent for ``timeout_s`` is gone. After a ProtocolError the
 connection must be closed. Times are in seconds.
 Neighbours: frames.py (the bytes), epochs.py; replication/link.py (the same for a set without a Controller).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 from broker.replication.autoswitch.epochs import Epochs, common_end
 from broker.replication.autoswitch.frames import (
@@ -25,32 +28,57 @@ from broker.replication.autoswitch.frames import (
     encode_slave_hello,
 )
 from broker.replication.frames import CHUNK_BYTES
-from broker.replication.link import RESYNC, Bounds, Range
+from broker.replication.hello import MAGIC, Claim, Hello, LinkTerms, MasterHandshake, SlaveHandshake
+from broker.replication.link import NO_HELLO, RESYNC, Bounds, Range, file_size_refusal
+from mqcommon.addresses import split_address
 from mqcommon.errors import ProtocolError, ReplicationRefused
 
 # A slave is told of a confirm offset that has moved after this time, if nothing else is sent to it.
 CONFIRM_S = 0.1
 
 
-@dataclass(frozen=True)
-class SwitchTerms:
-    """The settings of both ends."""
+# Most bytes that a peer may send before the owner has judged it: a hello and a few reports.
+MAX_EARLY_BYTES = 4096
 
-    heartbeat_s: float = 5.0
-    timeout_s: float = 20.0
+
+class Newcomer(NamedTuple):
+    """Who asks to be served: a broker id, and that broker's address for clients, "" when a plain peer did not say it.
+
+    ``peer`` is the other end of the connection, host:port.
+    """
+
+    broker_id: int
+    addr: str
+    peer: str
+
+    @property
+    def where(self) -> str:
+        """The address for clients, or of a plain peer the host: two brokers with one id differ in it."""
+        return self.addr or split_address(self.peer)[0]
 
 
 class MasterEnd:
     """The master's end of one connection: `receive` bytes, send `take_output`, then `next_range` until it is None.
 
+    When ``newcomer`` is set, the owner finds out whether that broker may be served, and calls `judge`.
     ``bounds`` and ``confirm_offset`` are asked each time; ``epochs`` are those of the master's log, ``epoch`` its own.
     """
 
     def __init__(
-        self, terms: SwitchTerms, bounds: Callable[[], Bounds], epochs: Epochs, epoch: int,
-        confirm_offset: Callable[[], int], now: float,
+        self, terms: LinkTerms, bounds: Callable[[], Bounds], epochs: Epochs, epoch: int,
+        confirm_offset: Callable[[], int], nonce: bytes, peer: str, now: float,
     ) -> None:  # fmt: skip
+        """``peer``: the other end of the connection, host:port."""
         self._terms = terms
+        self._peer = peer
+        self._handshake = MasterHandshake(terms, nonce)
+        # Whether the peer began with a hello; None before its first byte.
+        self._says_hello: bool | None = None
+        self._claim: Claim | None = None
+        # What a plain peer sent before it was judged.
+        self._early = b""
+        self._is_accepted = False
+        self._began = now
         self._bounds = bounds
         self._epochs = epochs
         self._epoch = epoch
@@ -60,33 +88,62 @@ class MasterEnd:
         self._told = -1
         self._reader = SlaveReader()
         self._output = b""
-        self._shook_hands = False
+        # Who is to be judged; None before that is known, and afterwards.
+        self.newcomer: Newcomer | None = None
         # Where the next piece begins; -1 until the slave has said that.
         self.next_offset = -1
         # The slave has the log up to here; -1 before its first report.
         self.acked = -1
 
     @property
-    def has_no_output(self) -> bool:
-        """Whether `take_output` would return nothing."""
-        return not self._output
+    def is_idle(self) -> bool:
+        """Whether there is nothing to send but ranges, and nobody to judge."""
+        return not self._output and self.newcomer is None and not self.refusal
+
+    @property
+    def refusal(self) -> str:
+        """Why the slave is refused, "" if it is not. It is in the output: close the connection when that is sent."""
+        return self._handshake.refusal
 
     @property
     def slave(self) -> SlaveHello | None:
-        """Who it is, as soon as it has said so."""
-        return self._reader.hello
+        """Who is served, as soon as it is accepted and has said that."""
+        return self._reader.hello if self._is_accepted else None
 
     def receive(self, data: bytes, now: float) -> None:
         """Take bytes from the slave."""
+        if not data:
+            return
         self._heard = now
-        offsets = self._reader.receive(data)
-        if self._reader.hello is not None and not self._shook_hands:
-            self._shook_hands = True
-            hello = MasterHello(self._bounds().end, self._epoch, tuple(self._epochs))
-            self._output += encode_master_hello(hello)
-            self._said = now
-        for offset in offsets:
-            self._reported(offset)
+        if self._says_hello is None:
+            self._says_hello = data[:1] == MAGIC[:1]
+        if self._is_accepted:
+            self._take(data, now)
+        elif self._says_hello:
+            self._shake_hands(data)
+        else:
+            self._early += data
+            if len(self._early) > MAX_EARLY_BYTES:
+                raise ProtocolError("it sent more before it was accepted")
+            self._find_plain()
+
+    def judge(self, refusal: str, now: float) -> None:
+        """The owner has found out whether ``newcomer`` may be served: "" if it may, else why not."""
+        self.newcomer = None
+        if self._claim is not None:
+            if refusal := refusal or file_size_refusal(self._claim, self._bounds()):
+                self._handshake.refuse(refusal)
+            else:
+                self._handshake.welcome(self._claim.end)
+            self._output += self._handshake.take_output()
+        elif refusal:
+            raise ProtocolError(refusal)
+        self._is_accepted = not refusal
+        self._said = now
+        early, self._early = self._early, b""
+        if self._is_accepted and early:
+            self._reader = SlaveReader()
+            self._take(early, now)
 
     def take_output(self) -> bytes:
         """The bytes to send before any range."""
@@ -111,6 +168,8 @@ class MasterEnd:
     def check(self, now: float) -> None:
         """ProtocolError when the slave has been silent for too long."""
         if now >= self.silent_at():
+            if self._must_identify:
+                raise ProtocolError(f"it did not identify itself in {self._terms.hello_s:g} s")
             raise ProtocolError(f"nothing was received from it for {self._terms.timeout_s:.0f} s")
 
     def beat_at(self) -> float:
@@ -121,7 +180,46 @@ class MasterEnd:
 
     def silent_at(self) -> float:
         """When `check` raises, unless something comes before."""
+        if self._must_identify:
+            # Counted from the start: a peer gains no time by sending byte after byte.
+            return self._began + min(self._terms.hello_s, self._terms.timeout_s)
         return self._heard + self._terms.timeout_s
+
+    @property
+    def _must_identify(self) -> bool:
+        return not self._is_accepted and self.newcomer is None
+
+    def _shake_hands(self, data: bytes) -> None:
+        handshake = self._handshake
+        handshake.receive(data)
+        self._output += handshake.take_output()
+        if handshake.claim is not None and handshake.hello is not None:
+            self._claim = handshake.claim
+            self.newcomer = Newcomer(handshake.hello.broker_id, handshake.hello.addr, self._peer)
+
+    def _find_plain(self) -> None:
+        """Read who a plain peer is. What it sent stays in ``_early`` until it is judged."""
+        reader = SlaveReader()
+        reader.receive(self._early)
+        if reader.hello is None:
+            return
+        if not self._terms.trusts_plain(self._peer):
+            raise ProtocolError(NO_HELLO)
+        self.newcomer = Newcomer(reader.hello.broker_id, "", self._peer)
+
+    def _take(self, data: bytes, now: float) -> None:
+        """Take bytes from a slave that is accepted."""
+        knew = self._reader.hello is not None
+        offsets = self._reader.receive(data)
+        hello = self._reader.hello
+        if hello is not None and not knew:
+            said = self._handshake.hello
+            if said is not None and said.broker_id != hello.broker_id:
+                raise ProtocolError(f"it proved to be broker {said.broker_id}, and then says {hello.broker_id}")
+            self._output += encode_master_hello(MasterHello(self._bounds().end, self._epoch, tuple(self._epochs)))
+            self._said = now
+        for offset in offsets:
+            self._reported(offset)
 
     def _reported(self, offset: int) -> None:
         slave, bounds = self._reader.hello, self._bounds()
@@ -143,9 +241,10 @@ class SlaveEnd:
     """
 
     def __init__(
-        self, terms: SwitchTerms, hello: SlaveHello, epochs: Epochs, *, start: int, end: int, now: float
-    ) -> None:
-        """The slave's log has the bytes from ``start`` to ``end``."""
+        self, terms: LinkTerms, hello: SlaveHello, epochs: Epochs, *, start: int, end: int, now: float,
+        proof: tuple[Hello, Claim] | None = None,
+    ) -> None:  # fmt: skip
+        """The slave's log has the bytes from ``start`` to ``end``. ``proof``: begin with a handshake."""
         self._terms = terms
         self._heard = self._said = now
         self._reader = MasterReader()
@@ -154,7 +253,9 @@ class SlaveEnd:
         # None: the log is empty, and will begin where the first piece does.
         self._end = end if end > start else None
         self._reported = -1
-        self._output = encode_slave_hello(hello)
+        self._handshake = None if proof is None else SlaveHandshake(terms, *proof)
+        self._slave_hello = encode_slave_hello(hello)
+        self._output = self._slave_hello if proof is None else b""
         # Whether the master was told from where on it is to send the log.
         self.follows = False
         # Where the log must be cut before it can follow; None when that is not known, or done.
@@ -165,6 +266,12 @@ class SlaveEnd:
     def receive(self, data: bytes | memoryview, now: float) -> list[Piece]:
         """The pieces to append, without gaps. ReplicationRefused when the two logs have nothing in common."""
         self._heard = now
+        handshake = self._handshake
+        if handshake is not None and handshake.welcome is None:
+            data = handshake.receive(bytes(data))
+            if handshake.welcome is None:
+                return []
+            self._output += self._slave_hello
         pieces = []
         for piece in self._reader.receive(data):
             self._check(piece)
@@ -206,8 +313,9 @@ class SlaveEnd:
         return min(self._heard + self._terms.timeout_s, self._said + self._terms.heartbeat_s if self.follows else inf)
 
     def take_output(self) -> bytes:
+        """The bytes to send."""
         output, self._output = self._output, b""
-        return output
+        return output if self._handshake is None else self._handshake.take_output() + output
 
     def _report(self, offset: int, now: float) -> None:
         self._reported, self._said = offset, now

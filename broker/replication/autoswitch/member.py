@@ -22,9 +22,12 @@ from broker.replication.autoswitch.enrolment import Enrolment
 from broker.replication.autoswitch.leading import Leading
 from broker.replication.autoswitch.lease import Lease
 from broker.replication.autoswitch.log_epochs import LogEpochs
+from broker.replication.autoswitch.roster import Roster
+from broker.replication.autoswitch.session import Followers
 from broker.replication.autoswitch.talk import Talk, Told
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.role import Kind, Role, RoleMachine
+from broker.writing.acks import AckLedger
 from broker.writing.elected import Elected
 from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ConfigError, ProtocolError, RemotingError, StoreError
@@ -33,7 +36,7 @@ from remoting.net.channel import Channel
 from remoting.net.client import OpenClient, RemotingClient
 from remoting.net.server import Handler
 from remoting.protocol.bodies.controller import SyncStateSet
-from remoting.protocol.codes import RequestCode
+from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 
 logger = logging.getLogger(__name__)
@@ -49,12 +52,17 @@ LOG_S = 60.0
 # Different reasons that are logged in that time.
 REASONS = 5
 CONTROLLERS = "Controllers"
+# A Controller's answer to a broker whose id it does not know.
+UNKNOWN_BROKER = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
 # Stands for the leader when the others named an address of it that controllerAddr does not have.
 UNLISTED = ""
 
 
 class Membership(Part):
-    """See the module. ``known`` gets the master's address, ``leading`` the SyncStateSet."""
+    """See the module. ``known`` gets the master's address, ``leading`` the SyncStateSet.
+
+    ``followers`` are the connected slaves, and ``roster`` says which brokers may be among them.
+    """
 
     def __init__(
         self,
@@ -64,6 +72,7 @@ class Membership(Part):
         enrolment: Enrolment,
         epochs: LogEpochs,
         elected: Elected,
+        acks: AckLedger,
         known: KnownMaster,
         counted_end: Callable[[], int],
         began: Callable[[int], None],
@@ -85,7 +94,9 @@ class Membership(Part):
         self._open_client = open_client
         self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
         patience_s = options.ha_max_time_slave_not_catchup / 1000
-        self.leading = Leading(elected, counted_end, patience_s, self._ask_for_set, self.look_soon)
+        self.leading = Leading(elected, counted_end, patience_s, self._ask_for_set, self.look_soon, self._forget_others)
+        self.roster = Roster(self._ask_replicas, options.plain_hosts)
+        self.followers = Followers(acks, self.leading)
         self._lease = Lease(options.controller_heart_beat_timeout_mills / 1000)
         self._talk: Talk | None = None
         # None until this broker has an id.
@@ -97,6 +108,8 @@ class Membership(Part):
         self._role_changed = Signal()
         self._leased = Signal()
         self._failures = 0
+        # Whether the leader has answered that it does not know this broker.
+        self._is_unknown = False
         self._reasons: set[str] = set()
         self._logged_at = -math.inf
         self._epoch_logged_at = -math.inf
@@ -172,14 +185,53 @@ class Membership(Part):
                 await self._stay(talk)
             except (RemotingError, BrokerError, ProtocolError, ConfigError, OSError) as error:
                 self._failed(error)
+                if isinstance(error, BrokerError) and error.code == UNKNOWN_BROKER:
+                    await self._was_forgotten(talk)
             await trio.sleep(self._backoff.pause_s(self._failures))
+
+    async def _was_forgotten(self, talk: Talk) -> None:
+        """The Controllers do not know this broker's id: take a new one, if they still know the rest of its set.
+
+        A set that they do not know, or know with an older epoch, is one that they have lost. Then a broker with a short
+        log might be elected, so an administrator must decide.
+        """
+        decisions = self._decisions
+        if decisions is None or not self._role.now.follows:
+            return
+        try:
+            told = await talk.look()
+        except BrokerError as error:
+            if error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
+                self._failed(ConfigError(
+                    f"the Controllers know no broker set {self._identity.broker_name}: restore their state."
+                    f" If the set was cleaned on purpose, stop its brokers and remove {self._enrolment.path} from each,"
+                    " the one with the longest log first"
+                ))  # fmt: skip
+            return
+        except (RemotingError, ProtocolError):
+            return
+        if told.news.epoch < decisions.now.epoch:
+            self._log_old_epoch(told.news.epoch, decisions.now.epoch)
+            return
+        logger.warning(
+            "the Controllers know no broker %d in this set any more: this broker takes a new id, and its log stays",
+            decisions.broker_id,
+        )
+        await self._enrolment.forget()
+        self._decisions = self._last = None
 
     async def _stay(self, talk: Talk) -> None:
         """Ask again and again who is the master."""
         decisions, options = self._decisions, self._options
         assert decisions is not None
         while True:
-            self._take(await talk.look())
+            if self._is_unknown:
+                self._is_unknown = False
+                # Refused if the Controllers know no such id.
+                await talk.register(decisions.broker_id)
+            told = await talk.look()
+            self._take(told)
+            await self._count_replicas(told)
             pause_s = options.sync_broker_metadata_period / 1000
             if decisions.asks_for_election:
                 pause_s = ELECT_S
@@ -192,8 +244,17 @@ class Membership(Part):
             with trio.move_on_after(pause_s):
                 await self._look.wait()
 
+    async def _count_replicas(self, told: Told) -> None:
+        """Tell `Elected` how many brokers the set has; RocketMQ's Controllers have to be asked for that."""
+        if told.replicas is not None:
+            self.leading.registered(told.replicas)
+        elif self._leading_decision is not None:
+            await self.roster.refresh()
+            self.leading.registered(len(self.roster.replicas))
+
     def _enrolled(self, broker_id: int) -> None:
         self._decisions = Decisions(broker_id, self._epochs.last)
+        self._decided.set()
         self._role.numbered(broker_id)
         self.enrolled.set()
 
@@ -240,6 +301,19 @@ class Membership(Part):
             self._reasons.add(str(error))
             logger.warning("the Controllers are not followed, still trying: %s", error)
 
+    async def _ask_replicas(self) -> dict[int, str]:
+        assert self._talk is not None
+        return await self._talk.replicas()
+
+    async def _forget_others(self) -> None:
+        """Close the connections of slaves that the Controllers do not know."""
+        try:
+            await self.roster.refresh()
+        except (RemotingError, BrokerError, ProtocolError) as error:
+            self._failed(error)
+        else:
+            self.followers.forget_others(self.roster.replicas)
+
     async def _ask_for_set(self, wanted: SyncStateSet) -> SyncStateSet:
         talk, decisions = self._talk, self._decisions
         assert talk is not None and decisions is not None
@@ -268,6 +342,10 @@ class Membership(Part):
         sent_at, before = trio.current_time(), decisions.now
         beat = await talk.beat(addr, decisions.broker_id, self._epochs.last, self._counted_end(), self._elected)
         if beat is None:
+            return False
+        if beat.is_unknown:
+            self._is_unknown = True
+            self.look_soon()
             return False
         if beat.no_lease:
             self._failed(ConfigError(f"{beat.no_lease}; lower controllerHeartBeatTimeoutMills of this broker"))

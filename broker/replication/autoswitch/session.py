@@ -5,83 +5,108 @@ saves each new epoch before the first byte of it is appended.
 Neighbours: link.py (the protocol), sides.py (what the transports need), wiring/controller.py makes these.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 import trio
 
 from broker.replication.autoswitch.frames import Piece, SlaveHello
-from broker.replication.autoswitch.link import MasterEnd, SlaveEnd, SwitchTerms
+from broker.replication.autoswitch.link import MasterEnd, Newcomer, SlaveEnd
 from broker.replication.autoswitch.log_epochs import LogEpochs
+from broker.replication.autoswitch.roster import copied_identity
 from broker.replication.dialogue import Dialogue
 from broker.replication.find_master import Target
 from broker.replication.frames import CHUNK_BYTES
-from broker.replication.hello import Tail
+from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello, LinkTerms, Tail
 from broker.replication.link import Range
 from broker.replication.replica import Replica
-from broker.replication.sides import MasterSide, NewMasterSide, SlaveSide
+from broker.replication.sides import MasterSide, NewMasterSide, Objection, Peer, SlaveSide
 from broker.writing.acks import AckLedger, Slave
+from mqcommon.errors import ProtocolError
 
 
 class Copies(Protocol):
-    """Who is told how far slaves are."""
+    """Is told how far slaves are."""
 
     def acked(self, broker_id: int, end: int, is_learner: bool) -> None: ...
     def gone(self, broker_id: int) -> None: ...
 
 
 class Followers:
-    """The connected slaves by their ids. Of two connections of one broker the one that began last counts."""
+    """The connected slaves by their ids: one connection for each id.
+
+    A slave that connects again from the same place replaces its old connection, which may be dead without an error. A
+    connection from another place is refused while the first one lives: it is a broker with a copied identity file.
+    """
 
     def __init__(self, acks: AckLedger, copies: Copies) -> None:
         self.acks = acks
         self._copies = copies
-        self._by_id: dict[int, SwitchMasterSession] = {}
+        self._by_id: dict[int, tuple[str, SwitchMasterSession]] = {}
 
-    def follows(self, session: "SwitchMasterSession", hello: SlaveHello) -> None:
-        """A slave has said where its log ends."""
-        before = self._by_id.get(hello.broker_id)
-        if before is None or before.since <= session.since:
-            self._by_id[hello.broker_id] = session
-            if before is not None:
-                # It may have started again, with a shorter log.
-                self._copies.gone(hello.broker_id)
+    def rival(self, newcomer: Newcomer) -> str:
+        """Why ``newcomer`` may not follow now: another broker with its id does. "" when there is none."""
+        where, _ = self._by_id.get(newcomer.broker_id, (newcomer.where, None))
+        if where == newcomer.where:
+            return ""
+        return copied_identity(newcomer.broker_id, where, newcomer.where)
+
+    def follows(self, session: "SwitchMasterSession", newcomer: Newcomer) -> None:
+        """A slave is accepted."""
+        _, before = self._by_id.get(newcomer.broker_id, ("", None))
+        self._by_id[newcomer.broker_id] = newcomer.where, session
+        if before is not None:
+            # It may have started again, with a shorter log.
+            self._copies.gone(newcomer.broker_id)
+            before.close("the same broker has connected again")
 
     def acked(self, session: "SwitchMasterSession", hello: SlaveHello, end: int) -> None:
         """It has the log up to ``end``."""
-        if self._by_id.get(hello.broker_id) is session:
+        if self._is_of(session, hello.broker_id):
             self._copies.acked(hello.broker_id, end, hello.is_learner)
 
-    def ended(self, session: "SwitchMasterSession", hello: SlaveHello) -> None:
+    def ended(self, session: "SwitchMasterSession", newcomer: Newcomer) -> None:
         """Its connection is closed."""
-        if self._by_id.get(hello.broker_id) is session:
-            del self._by_id[hello.broker_id]
-            self._copies.gone(hello.broker_id)
+        if self._is_of(session, newcomer.broker_id):
+            del self._by_id[newcomer.broker_id]
+            self._copies.gone(newcomer.broker_id)
+
+    def forget_others(self, replicas: Mapping[int, str]) -> None:
+        """Close the connections of brokers that the Controllers do not list in ``replicas``."""
+        for broker_id, (_, session) in list(self._by_id.items()):
+            if broker_id not in replicas:
+                session.close(f"the Controllers do not know a broker {broker_id} of this set any more")
+
+    def _is_of(self, session: "SwitchMasterSession", broker_id: int) -> bool:
+        return self._by_id.get(broker_id, ("", None))[1] is session
 
 
 class SwitchMasterSession(MasterSide):
     """The master's end; see `MasterSession`. A learner is no copy in the ledger."""
 
-    def __init__(
-        self, end: MasterEnd, followers: Followers, addr: str, since: float, admit: Callable[[bool], None]
-    ) -> None:
+    def __init__(self, end: MasterEnd, followers: Followers, peer: Peer) -> None:
         self.slave: Slave | None = None
+        self.close = peer.close
         self._end = end
         self._followers = followers
-        self._addr = addr
-        self.since = since
-        self._admit = admit
+        self._peer = peer
+        # Set when it is accepted.
+        self._newcomer: Newcomer | None = None
 
     @property
     def who(self) -> str:
         """The slave, for the log."""
-        hello = self._end.slave
-        return "nobody yet" if hello is None else f"{'learner' if hello.is_learner else 'broker'} {hello.broker_id}"
+        hello, newcomer = self._end.slave, self._newcomer
+        if hello is None or newcomer is None:
+            return "nobody yet"
+        kind = "learner" if hello.is_learner else "broker"
+        return f"{kind} {hello.broker_id} at {newcomer.addr}" if newcomer.addr else f"{kind} {hello.broker_id}, plain"
 
     @property
     def idle(self) -> bool:
         """Whether only new bytes of the log give the sender something to do."""
-        return self._end.has_no_output
+        return self._end.is_idle
 
     @property
     def next_offset(self) -> int:
@@ -94,32 +119,49 @@ class SwitchMasterSession(MasterSide):
 
     def receive(self, data: bytes, now: float) -> None:
         """Take bytes from the slave."""
-        end = self._end
-        end.receive(data, now)
+        self._end.receive(data, now)
+        self._take_reports()
+
+    def _take_reports(self) -> None:
+        end, peer = self._end, self._peer
         hello = end.slave
         if hello is None or end.acked < 0:
             return
         acks = self._followers.acks
         if self.slave is None:
-            self._admit(True)
             begin = 0 if end.acked else end.next_offset
-            self.slave = acks.connected(self._addr, self.since, str(hello.broker_id), begin)
-            self._followers.follows(self, hello)
+            self.slave = acks.connected(peer.addr, peer.since, str(hello.broker_id), begin)
         if not hello.is_learner:
-            acks.acked(self._addr, end.acked)
+            acks.acked(peer.addr, end.acked)
         self._followers.acked(self, hello, end.acked)
 
-    def next_step(self, now: float, most: int = CHUNK_BYTES) -> bytes | Range | None:
-        """What to send next; a range has up to ``most`` bytes."""
-        return self._end.take_output() or self._end.next_range(now, most)
+    def next_step(self, now: float, most: int = CHUNK_BYTES) -> bytes | Newcomer | Range | None:
+        """What to send or do next; a range has up to ``most`` bytes."""
+        end = self._end
+        if output := end.take_output():
+            return output
+        if end.refusal:
+            raise ProtocolError(f"refused: {end.refusal}")
+        return end.newcomer or end.next_range(now, most)
 
     def next_range(self, now: float) -> Range | None:
         """As `next_step`, for new bytes of the log only."""
         return self._end.next_range(now)
 
-    def judge(self, difference: Tail | None, now: float) -> None:
-        """Never called: this protocol has no claims."""
-        raise NotImplementedError
+    def judge(self, objection: Objection, now: float) -> None:
+        """Accept the newcomer, or refuse it with the reason ``objection``. ProtocolError when it may try again soon."""
+        newcomer = self._end.newcomer
+        assert newcomer is not None and not isinstance(objection, Tail)
+        if not objection and (rival := self._followers.rival(newcomer)):
+            raise ProtocolError(rival)
+        if not objection:
+            self._peer.admit(True)
+        self._end.judge(objection or "", now)
+        if self._end.refusal:
+            return
+        self._newcomer = newcomer
+        self._followers.follows(self, newcomer)
+        self._take_reports()
 
     def sent(self, size: int) -> None:
         """``size`` bytes of the log were sent."""
@@ -141,9 +183,9 @@ class SwitchMasterSession(MasterSide):
 
     def ended(self) -> None:
         """The connection is closed: the slave no longer counts as a copy."""
-        self._followers.acks.gone(self._addr)
-        if self._end.slave is not None:
-            self._followers.ended(self, self._end.slave)
+        self._followers.acks.gone(self._peer.addr)
+        if self._newcomer is not None:
+            self._followers.ended(self, self._newcomer)
 
 
 class SwitchSlaveSession(SlaveSide):
@@ -218,10 +260,12 @@ class SwitchDialogue(Dialogue):
     """Begins connections to the master; see `SwitchSlaveSession`."""
 
     def __init__(
-        self, replica: Replica, terms: SwitchTerms, epochs: LogEpochs, hello: Callable[[], SlaveHello],
+        self, replica: Replica, terms: LinkTerms, epochs: LogEpochs, hello: Callable[[], SlaveHello], addr: str,
         cut: Callable[[int], Awaitable[None]], confirmed: Callable[[int], None], *, sync_flush: bool,
     ) -> None:  # fmt: skip
+        """``addr``: where clients reach this broker."""
         self._replica = replica
+        self._addr = addr
         self._terms = terms
         self._epochs = epochs
         self._hello = hello
@@ -230,21 +274,25 @@ class SwitchDialogue(Dialogue):
         self._sync_flush = sync_flush
 
     async def begin(self, target: Target) -> SwitchSlaveSession:
-        """The session of a new connection."""
+        """The session of a new connection. ReplicationRefused when the master cannot prove who it is."""
         self._epochs.cover_log()
-        log = self._replica.log
+        log, terms, said = self._replica.log, self._terms, self._hello()
+        proof = None
+        if target.hello:
+            nonce = os.urandom(NONCE_BYTES)
+            hello = Hello(VERSION, terms.cluster, terms.broker, said.broker_id, self._addr, nonce)
+            claim = Claim(b"", log.start, log.raw_end, log.chain.segment_bytes, said.from_last_file, ())
+            proof = hello, claim
+        else:
+            terms.check_plain_master(target.ha_addr)
         end = SlaveEnd(
-            self._terms, self._hello(), self._epochs.now, start=log.start, end=log.raw_end, now=trio.current_time()
+            terms, said, self._epochs.now, start=log.start, end=log.raw_end, now=trio.current_time(), proof=proof
         )
         return SwitchSlaveSession(
             end, self._replica, self._epochs, self._cut, self._confirmed, sync_flush=self._sync_flush
         )
 
 
-def switch_sessions(end: Callable[[float], MasterEnd], followers: Followers) -> NewMasterSide:
-    """Makes the sessions of a master, whose link begins with ``end`` (of the time)."""
-
-    def new_session(addr: str, now: float, admit: Callable[[bool], None]) -> SwitchMasterSession:
-        return SwitchMasterSession(end(now), followers, addr, now, admit)
-
-    return new_session
+def switch_sessions(end: Callable[[Peer], MasterEnd], followers: Followers) -> NewMasterSide:
+    """Makes the sessions of a master, whose connection to a peer begins with ``end``."""
+    return lambda peer: SwitchMasterSession(end(peer), followers, peer)

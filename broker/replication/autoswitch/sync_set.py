@@ -7,11 +7,12 @@ the answer it counts with the old set and the asked one together, since the Cont
 - A member that leaves still holds the confirm offset until the Controller has said yes. So the master never confirms
   what a broker lacks that can still be elected.
 A question without an answer may come into force much later, unless the set has a new epoch by then. So it is asked
-again, and when that is refused, the present set is asked for: Skylark's Controllers give it a new epoch, which ends the
-doubt. RocketMQ's refuse that; then both are asked by turns.
+again, and when that is refused, the members that stay are asked for: Skylark's Controllers give also an unchanged set a
+new epoch, which ends the doubt. RocketMQ's refuse an unchanged set; then both are asked by turns.
 A member leaves when it had not the whole log for ``patience_s``, and soon after its connection closed: until it has
-left, nothing is confirmed. A slave joins when it has all up to the confirm offset; learners never do. Times are of a
-monotonic clock, in seconds.
+left, nothing is confirmed. A slave joins when it has all up to the confirm offset; learners never do. Leaving comes
+first, and slaves join one at a time: a slave that the Controllers refuse must not keep a dead member in the set, nor
+others out of it. Times are of a monotonic clock, in seconds.
 """
 
 from collections.abc import Iterable
@@ -22,6 +23,8 @@ from remoting.protocol.codes import ResponseCode
 
 # A slave that lost its connection may connect again for this long before it leaves the set.
 GONE_S = 0.5
+# A slave that the Controllers refused is asked for again after this time.
+REFUSED_S = 1.0
 
 # The group of Controllers has decided against the change. After any other error it may come into force yet.
 DECIDED = frozenset(
@@ -68,6 +71,8 @@ class SyncSet:
         self._since = dict.fromkeys(self.members, now)
         # When connections closed.
         self._gone_at: dict[int, float] = {}
+        # When the Controllers refused to let a slave join.
+        self._refused_at: dict[int, float] = {}
 
     def acked(self, broker_id: int, end: int, log_end: int, now: float, *, is_learner: bool = False) -> None:
         """The slave has the log up to ``end``, and the master's ends at ``log_end``."""
@@ -83,6 +88,7 @@ class SyncSet:
     def gone(self, broker_id: int, now: float) -> None:
         """The slave's connection is closed."""
         copy = self._copies.pop(broker_id, None)
+        self._refused_at.pop(broker_id, None)
         if copy is not None:
             self._since[broker_id] = copy.level_at
             self._gone_at[broker_id] = now
@@ -95,25 +101,22 @@ class SyncSet:
 
     def wanted(self, now: float) -> frozenset[int] | None:
         """The set to ask for now; None when it is as it should be, or an answer is awaited."""
+        stay = frozenset({self._me, *(each for each in self.members if each != self._me and self._is_kept(each, now))})
         if self._is_in_doubt:
-            return self.members if self._fences else self.asked
+            return stay if self._fences else self.asked
         if self.asked is not None:
             return None
-        stay = {member for member in self.members - {self._me} if self._is_kept(member, now)}
-        join = {
-            slave
-            for slave, copy in self._copies.items()
-            if slave not in self.members and not copy.is_learner and copy.end >= self.confirm_offset
-        }
-        found = frozenset(stay | join | {self._me})
-        return None if found == self.members else found
+        if stay != self.members:
+            return stay
+        join = min((slave for slave in self._copies if self._may_join(slave, now)), default=None)
+        return None if join is None else stay | {join}
 
     def ask(self, members: frozenset[int]) -> None:
         """The Controller is being asked for ``members``, which are `wanted`: one question at a time.
 
         Afterwards call `told` with the answer, `refused` or `unanswered`.
         """
-        if self.asked is not None and members not in (self.asked, self.members):
+        if self.asked is not None and not members <= self.members | self.asked:
             raise RuntimeError("the Controller has not answered yet")
         if self.asked is None:
             self.asked = members
@@ -132,16 +135,23 @@ class SyncSet:
         self._is_in_doubt = self._fences = False
         self.advance(log_end)
 
-    def refused(self) -> None:
+    def refused(self, now: float) -> None:
         """Refused with a code of `DECIDED`: the change did not happen, unless an earlier try of it went unanswered."""
         if self._is_in_doubt:
             self._fences = not self._fences
-        else:
-            self.asked = None
+            return
+        for slave in (self.asked or frozenset()) - self.members:
+            self._refused_at[slave] = now
+        self.asked = None
 
     def unanswered(self) -> None:
         """No answer came, or another error: the asked change may happen yet."""
         self._is_in_doubt = self.asked is not None
+
+    def _may_join(self, slave: int, now: float) -> bool:
+        copy = self._copies[slave]
+        is_new = slave not in self.members and not copy.is_learner and copy.end >= self.confirm_offset
+        return is_new and now >= self._refused_at.get(slave, -inf) + REFUSED_S
 
     def _is_kept(self, member: int, now: float) -> bool:
         copy = self._copies.get(member)

@@ -1,6 +1,8 @@
-"""The requests of a broker to its Controllers, besides those for its id: 904, 1001 to 1004."""
+"""The requests of a broker to its Controllers, besides those for its id: 904, 1001 to 1004, 1006."""
 
 from typing import NamedTuple
+
+import orjson
 
 from broker.identity import Identity
 from broker.options import BrokerOptions
@@ -24,6 +26,7 @@ from remoting.protocol.requests.controller import (
     CONTROLLER_ALTER_SYNC_STATE_SET,
     CONTROLLER_ELECT_MASTER,
     CONTROLLER_GET_REPLICA_INFO,
+    CONTROLLER_GET_SYNC_STATE_DATA,
     CONTROLLER_REGISTER_BROKER,
 )
 from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
@@ -36,23 +39,33 @@ NOBODY = (ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, ResponseCode.CONTROLLER_M
 
 
 class Told(NamedTuple):
-    """What the Controllers say: who is the master, and the SyncStateSet with its epoch."""
+    """What the Controllers say: who is the master, and the SyncStateSet with its epoch.
+
+    ``replicas``: how many brokers of the set are registered; None when they did not say it.
+    """
 
     news: News
     members: tuple[int, ...]
     set_epoch: int
+    replicas: int | None
 
 
 class Beat(NamedTuple):
-    """A leader's answer to a heartbeat. RocketMQ's does not name the master; ``no_lease``: why it grants none."""
+    """A leader's answer to a heartbeat. RocketMQ's does not name the master; ``no_lease``: why it grants none.
+
+    ``is_unknown``: the leader does not know the broker.
+    """
 
     master_id: int | None
     epoch: int | None
     no_lease: str
+    is_unknown: bool = False
 
     def grants(self, broker_id: int, epoch: int) -> bool:
         """Whether the master ``broker_id`` of ``epoch`` may go on."""
-        return not self.no_lease and (self.epoch is None or (self.master_id, self.epoch) == (broker_id, epoch))
+        if self.no_lease or self.is_unknown:
+            return False
+        return self.epoch is None or (self.master_id, self.epoch) == (broker_id, epoch)
 
 
 class Talk:
@@ -75,6 +88,14 @@ class Talk:
         header = GetReplicaInfoRequestHeader(self._identity.broker_name)
         answer = await self.controllers.ask(CONTROLLER_GET_REPLICA_INFO, header)
         return _told(answer.header(), answer.body())
+
+    async def replicas(self) -> dict[int, str]:
+        """1006: the registered brokers of this set, by id, with their addresses for clients."""
+        name = self._identity.broker_name
+        answer = await self.controllers.ask(CONTROLLER_GET_SYNC_STATE_DATA, None, orjson.dumps([name]))
+        known = answer.body().replicas_info_table.get(name)
+        rows = [] if known is None else [*known.in_sync_replicas, *known.not_in_sync_replicas]
+        return {row.broker_id: row.broker_address for row in rows}
 
     async def elect(self, broker_id: int) -> Told | None:
         """1002: ask for an election; the master afterwards, None when nobody can be elected now."""
@@ -109,7 +130,10 @@ class Talk:
             # The connection may be dead without an error.
             self._client.close_connection(addr, "no answer in time")
             return None
-        except (RemotingError, BrokerError):
+        except BrokerError as error:
+            is_unknown = error.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+            return Beat(None, None, "", True) if is_unknown and addr == self.controllers.leader else None
+        except RemotingError:
             return None
         if addr != self.controllers.leader:
             return None
@@ -119,4 +143,4 @@ class Talk:
 
 def _told(master: MasterHeader, known: SyncStateSet) -> Told:
     news = News(master.master_broker_id, master.master_address or "", master.master_epoch or 0)
-    return Told(news, tuple(known.sync_state_set), known.sync_state_set_epoch)
+    return Told(news, tuple(known.sync_state_set), known.sync_state_set_epoch, master.registered_replicas)

@@ -39,12 +39,16 @@ class ElectMasterRequestHeader(Header):
 
 @dataclass(slots=True)
 class MasterHeader(Header):
-    """Who is the master of a set. The answers of 1002 and 1004, and the notice 1008; 1004 has no ``...set_epoch``."""
+    """Who is the master of a set. The answers of 1002 and 1004, and the notice 1008; 1004 has no ``...set_epoch``.
+
+    ``registered_replicas``: how many brokers of the set are registered. Only Skylark's answer to 1004 has it.
+    """
 
     master_broker_id: int | None = optional(read_long)
     master_address: str | None = optional(read_text)
     master_epoch: int | None = optional(read_int)
     sync_state_set_epoch: int | None = optional(read_int)
+    registered_replicas: int | None = optional(read_int)
 
 
 @dataclass(slots=True)

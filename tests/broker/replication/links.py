@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from zlib import crc32
 
-from broker.replication.hello import Claim, Hello, Tail, first_difference, tail_places
-from broker.replication.link import Bounds, LinkTerms, MasterLink, SlaveLink
+from broker.replication.hello import Claim, Hello, LinkTerms, Tail, first_difference, tail_places
+from broker.replication.link import Bounds, MasterLink, SlaveLink
 
 FILE_BYTES = 4096
 TERMS = LinkTerms(cluster="DefaultCluster", broker="broker-a")
@@ -32,17 +32,23 @@ class Log:
 
 
 def master_link(log: Log, terms: LinkTerms = TERMS, now: float = 0.0) -> MasterLink:
-    return MasterLink(terms, log.bounds, b"master's nonce..", now)
+    return MasterLink(terms, log.bounds, b"master's nonce..", now, serves_plain=terms.allow_plain)
 
 
 def slave_link(
-    log: Log, terms: LinkTerms = TERMS, now: float = 0.0, *, hello: bool = True, last_file: bool = False
+    log: Log,
+    terms: LinkTerms = TERMS,
+    now: float = 0.0,
+    *,
+    hello: bool = True,
+    last_file: bool = False,
+    file_bytes: int = FILE_BYTES,
 ) -> SlaveLink:
     if not hello:
         return SlaveLink(terms, now, start=log.start, end=log.end)
     tails = tuple(Tail(at, size, log.crc(at, size)) for at, size in tail_places(log.start, log.end, FILE_BYTES))
     who = Hello(1, terms.cluster, terms.broker, 1, "127.0.0.1:10911", b"slave's nonce...")
-    claim = Claim(b"", log.start, log.end, FILE_BYTES, last_file, tails)
+    claim = Claim(b"", log.start, log.end, file_bytes, last_file, tails)
     return SlaveLink(terms, now, start=log.start, end=log.end, hello=who, claim=claim)
 
 

@@ -17,7 +17,8 @@ from tests.broker.replication.sets import broker
 
 
 def finder(known: KnownMaster, **options: Any) -> MasterFinder:
-    made = MasterFinder(known, BrokerOptions(broker_role="SLAVE", broker_id=1, **options))
+    made_of = BrokerOptions(broker_role="SLAVE", broker_id=1, **options)
+    made = MasterFinder(known, made_of, has_secret=bool(made_of.ha_shared_secret))
     known.on_change.append(made.changed)
     return made
 

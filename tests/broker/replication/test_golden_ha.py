@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.replication.link import LinkTerms, MasterLink, SlaveLink
+from broker.replication.hello import LinkTerms
+from broker.replication.link import MasterLink, SlaveLink
 from broker.replication.replica import Replica
 from tests.broker.replication.links import Log
 from tests.broker.store.support import SMALL, open_store, read_all

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.replication.frames import CHUNK_BYTES, PLAIN_CHUNK_BYTES, encode_report
-from broker.replication.link import LinkTerms
+from broker.replication.hello import LinkTerms
 from mqcommon.errors import ProtocolError, ReplicationRefused
 from tests.broker.replication.links import FILE_BYTES, TERMS, Log, converse, master_link, sent_by, slave_link, take_in
 from tests.broker.replication.test_frames import cuts, split
@@ -121,7 +121,7 @@ def test_a_report_of_what_was_never_sent_closes_the_connection() -> None:
 
 
 def test_a_plain_peer_is_turned_away_where_a_secret_is_set() -> None:
-    with pytest.raises(ProtocolError, match="haAllowPlainPeers"):
+    with pytest.raises(ProtocolError, match="haPlainPeerAddresses"):
         master_link(Log(text(10)), SECRET).receive(encode_report(0), 0.0)
 
 
@@ -136,18 +136,28 @@ GUARDED = replace(TERMS, allow_plain=False, must_prove=True)
 
 def test_a_master_with_access_control_and_no_secret_serves_nobody() -> None:
     master_log, slave_log = Log(text(9000)), Log()
-    with pytest.raises(
-        ReplicationRefused, match=r"the master has access control and no haSharedSecret .*: set the same"
-    ):
+    with pytest.raises(ReplicationRefused, match=r"the master has access control and no secret .*: set the same"):
         converse(master_link(master_log, GUARDED), master_log, slave_link(slave_log), slave_log)
-    with pytest.raises(ProtocolError, match=r"it sent no hello.*same haSharedSecret.*haAllowPlainPeers=true"):
+    with pytest.raises(ProtocolError, match=r"it sent no hello.*same haSharedSecret.*haPlainPeerAddresses"):
         master_link(master_log, GUARDED).receive(encode_report(0), 0.0)
 
 
 def test_a_slave_with_access_control_and_no_secret_follows_nobody() -> None:
-    for hello in (True, False):
-        with pytest.raises(ReplicationRefused, match=r"this slave has access control and no .*: set the"):
-            slave_link(Log(), GUARDED, hello=hello)
+    with pytest.raises(ReplicationRefused, match=r"this slave has access control and no .*: set the"):
+        slave_link(Log(), GUARDED)
+
+
+def test_a_plain_master_is_followed_with_access_control_only_if_its_host_is_listed() -> None:
+    for terms in (GUARDED, SECRET):
+        with pytest.raises(ReplicationRefused, match=r"10.0.0.1:10912 is no Skylark broker.*haPlainPeerAddresses"):
+            terms.check_plain_master("10.0.0.1:10912")
+        replace(terms, plain_hosts=frozenset({"10.0.0.1"})).check_plain_master("10.0.0.1:10912")
+    TERMS.check_plain_master("10.0.0.1:10912")
+
+
+def test_a_plain_slave_is_served_despite_a_secret_if_its_host_is_listed() -> None:
+    terms = replace(SECRET, plain_hosts=frozenset({"10.0.0.1"}))
+    assert terms.trusts_plain("10.0.0.1:40000") and not terms.trusts_plain("10.0.0.2:40000")
 
 
 def test_a_secret_is_enough_where_access_control_is_on() -> None:
@@ -174,7 +184,7 @@ def test_a_master_tells_nothing_to_a_slave_that_cannot_prove_itself() -> None:
     heard[1].receive(heard[0].take_output(), 0.0)
     claim = heard[1].take_output()
     master = master_link(master_log, SECRET)
-    master._nonce = b"another nonce..."
+    master._handshake._nonce = b"another nonce..."
     master.receive(hello, 0.0)
     master.take_output()
     with pytest.raises(ProtocolError, match="does not have the haSharedSecret"):
@@ -256,9 +266,7 @@ def test_random_bytes_give_one_error_at_most(data: bytes, places: list[int], mag
 
 def test_files_of_another_size_are_told() -> None:
     master_log, slave_log = Log(text(9000)), Log()
-    slave = slave_link(slave_log)
-    assert slave._claim is not None
-    slave._claim = replace(slave._claim, file_bytes=2 * FILE_BYTES)
+    slave = slave_link(slave_log, file_bytes=2 * FILE_BYTES)
     with pytest.raises(ReplicationRefused, match="mappedFileSizeCommitLog"):
         converse(master_link(master_log), master_log, slave, slave_log)
 

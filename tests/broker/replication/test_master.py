@@ -103,7 +103,7 @@ async def test_with_a_secret_a_plain_peer_is_refused_on_loopback_too(caplog: pyt
         await stream.send_all(encode_report(0))
         with trio.fail_after(10):
             assert await stream.receive_some() == b""
-        await until(lambda: "set haAllowPlainPeers=true when it is a Java broker" in caplog.text, "the line")
+        await until(lambda: "this master does not serve plain peers" in caplog.text, "the line")
     async with broker(ha_shared_secret="x", ha_allow_plain_peers="true", ha_send_heartbeat_interval=50) as open_to_all:
         stream = await connect(open_to_all)
         await stream.send_all(encode_report(0))

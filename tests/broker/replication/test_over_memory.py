@@ -11,10 +11,9 @@ import trio.testing
 
 from broker.replication.find_master import Target
 from broker.replication.frames import encode_report
-from broker.replication.hello import MAGIC, MAX_HELLO_BYTES
-from broker.replication.link import LinkTerms
+from broker.replication.hello import MAGIC, MAX_HELLO_BYTES, LinkTerms
 from broker.replication.master import PEER_CLOSED, Master
-from broker.replication.plain_dialogue import plain_sessions
+from broker.replication.plain_dialogue import compare_logs, plain_sessions
 from broker.store.store import MessageStore
 from broker.writing.acks import AckLedger
 from remoting.net.transport import Transport
@@ -32,7 +31,8 @@ class Set:
     def __init__(self, store: MessageStore, *, capacity: int = 1 << 20, rate: int = 0) -> None:
         self.store = store
         self.acks = AckLedger(1 << 20)
-        self.master = Master(store.log, plain_sessions(store.log, self.acks, LinkTerms("c", "b")), lambda: rate)
+        sessions = plain_sessions(store.log, self.acks, LinkTerms("c", "b"))
+        self.master = Master(store.log, sessions, compare_logs(store.log), lambda: rate)
         self.network = MemoryNetwork(capacity=capacity)
         self.listener = self.network.listen("127.0.0.1:10912")
         self.target = Target(self.listener.address, hello=True)

@@ -3,9 +3,10 @@
 import pytest
 
 from broker.replication.frames import ReportReader, encode_report
-from broker.replication.hello import VERSION, Claim, Hello
-from broker.replication.link import Bounds, LinkTerms, MasterLink, Range, SlaveLink
+from broker.replication.hello import VERSION, Claim, Hello, LinkTerms
+from broker.replication.link import Bounds, MasterLink, Range, SlaveLink
 from broker.replication.session import MasterSession, SlaveSession
+from broker.replication.sides import Peer
 from broker.writing.acks import AckLedger
 from mqcommon.errors import ProtocolError, ReplicationRefused
 
@@ -23,7 +24,7 @@ class Ends:
         self.acks = AckLedger(1 << 20)
         self.admitted: list[bool] = []
         link = MasterLink(TERMS, lambda: Bounds(0, self.end, FILE_BYTES), bytes(16), 0.0)
-        self.master = MasterSession(link, self.acks, ADDR, 0.0, self.admit)
+        self.master = MasterSession(link, self.acks, Peer(ADDR, 0.0, self.admit, lambda reason: None))
 
     def admit(self, said_hello: bool) -> None:
         assert not self.acks.slaves(), "it counts before it is let in"

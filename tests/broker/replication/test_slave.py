@@ -13,8 +13,7 @@ import trio.testing
 
 from broker.replication.find_master import Target
 from broker.replication.frames import ReportReader, encode_header
-from broker.replication.hello import VERSION, Hello
-from broker.replication.link import LinkTerms
+from broker.replication.hello import VERSION, Hello, LinkTerms
 from broker.replication.plain_dialogue import PlainDialogue
 from broker.replication.progress import SlaveProgress
 from broker.replication.replica import Replica

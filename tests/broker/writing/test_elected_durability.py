@@ -160,6 +160,13 @@ def test_too_small_a_set_refuses_those_who_wait() -> None:
     assert master.refusal() is None
 
 
+def test_by_default_one_broker_of_three_is_too_small_a_set() -> None:
+    master = Master()
+    for replicas, set_size, is_taken in [(1, 1, True), (2, 1, True), (3, 1, False), (3, 2, True), (5, 2, True)]:
+        master.elected.replicas, master.elected.set_size = replicas, set_size
+        assert (master.refusal() is None) is is_taken, (replicas, set_size)
+
+
 def test_without_all_acks_it_waits_for_the_copies_as_a_sync_master_does() -> None:
     master = Master(all_ack=False, in_sync_replicas=2)
     master.send(100)

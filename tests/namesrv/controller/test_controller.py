@@ -172,6 +172,19 @@ async def test_only_brokers_that_have_an_id_are_heard() -> None:
         assert await code_of(broker.register(at)) == ResponseCode.INVALID_PARAMETER
 
 
+async def test_a_living_broker_is_not_registered_at_another_address() -> None:
+    """Two brokers with a copied identity: the younger one is refused, and its heartbeats do not count."""
+    async with open_controllers("n0") as controllers, open_stand_in() as older, open_stand_in() as younger:
+        at = await controllers.leader_addr()
+        await older.join(at)
+        younger.broker_id = older.broker_id
+        with pytest.raises(BrokerError, match=f"alive at {older.addr}, so it cannot be at {younger.addr}") as refused:
+            await younger.register(at)
+        assert refused.value.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID
+        assert await code_of(younger.beat(at)) == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+        await older.register(at)
+
+
 async def test_all_controllers_stop_and_remember() -> None:
     async with open_controllers("n0") as controllers, open_stand_in() as first, open_stand_in() as second:
         await pair(await controllers.leader_addr(), first, second)

@@ -3,7 +3,8 @@
 from typing import Protocol
 
 from broker.replication.autoswitch.frames import SlaveHello
-from broker.replication.autoswitch.link import MasterEnd, SlaveEnd, SwitchTerms
+from broker.replication.autoswitch.link import MasterEnd, SlaveEnd
+from broker.replication.hello import LinkTerms
 from broker.replication.link import Bounds
 from mqcommon.errors import ProtocolError
 from tests.sim.controller.checks import Checks
@@ -11,8 +12,9 @@ from tests.sim.controller.disk import Disk
 from tests.sim.controller.network import Connection, End
 from tests.sim.scheduler import Event
 
-TERMS = SwitchTerms(heartbeat_s=1.0, timeout_s=4.0)
+TERMS = LinkTerms(heartbeat_s=1.0, timeout_s=4.0)
 CHUNK_BYTES = 20
+PEER = "10.0.0.1:40000"
 TICK_S = 0.5
 FILE_BYTES = 1 << 20
 
@@ -58,7 +60,9 @@ class Serving:
     def __init__(self, owner: Owner, end: End, epoch: int) -> None:
         self._owner = owner
         self._end = end
-        self._link = MasterEnd(TERMS, self._bounds, owner.disk.epochs, epoch, lambda: owner.confirm_offset, owner.now)
+        self._link = MasterEnd(
+            TERMS, self._bounds, owner.disk.epochs, epoch, lambda: owner.confirm_offset, b"nonce", PEER, owner.now
+        )
         end.on_data, end.on_close = self._received, self.close
         owner.wait(TICK_S, self._tick)
 
@@ -68,6 +72,8 @@ class Serving:
     def _received(self, data: bytes) -> None:
         try:
             self._link.receive(data, self._owner.now)
+            if self._link.newcomer is not None:
+                self._link.judge("", self._owner.now)
         except ProtocolError:
             self.close()
             return

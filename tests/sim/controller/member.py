@@ -219,7 +219,7 @@ class Member:
             sync.told(body.sync_state_set, body.sync_state_set_epoch, broker.safe_end, broker.now)
             broker.confirmed()
         elif answer.code in DECIDED:
-            sync.refused()
+            sync.refused(broker.now)
             broker.confirmed()
             self._poll()
         else:

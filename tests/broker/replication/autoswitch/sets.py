@@ -8,14 +8,17 @@ import trio
 
 from broker.options import BrokerOptions
 from broker.replication.autoswitch.frames import SlaveHello
-from broker.replication.autoswitch.link import MasterEnd, SwitchTerms
+from broker.replication.autoswitch.link import MasterEnd, Newcomer
 from broker.replication.autoswitch.log_epochs import LogEpochs
+from broker.replication.autoswitch.roster import Roster
 from broker.replication.autoswitch.session import Followers, SwitchDialogue, switch_sessions
 from broker.replication.find_master import Target
+from broker.replication.hello import Claim, LinkTerms
 from broker.replication.master import Master
 from broker.replication.pieces import bounds_of
 from broker.replication.progress import SlaveProgress
 from broker.replication.replica import Replica
+from broker.replication.sides import Peer
 from broker.replication.slave import Slave
 from broker.store.store import StoreOptions
 from broker.tasks.cut import LogCutter
@@ -45,8 +48,9 @@ class Copies:
             self.learners.add(broker_id)
 
     def gone(self, broker_id: int) -> None:
-        del self.ends[broker_id]
-        self.left.append(broker_id)
+        # One that is refused by its log has reported nothing.
+        if self.ends.pop(broker_id, None) is not None:
+            self.left.append(broker_id)
 
 
 class Member:
@@ -55,17 +59,21 @@ class Member:
     def __init__(self, fs: MemoryFiles | None = None, options: StoreOptions = SMALL, *, rate: int = 0) -> None:
         self.fs = fs or MemoryFiles()
         self.store = open_store(self.fs, options=options)
+        #: Where clients would reach this broker.
+        self.addr = "10.0.0.2:10911"
         self.epochs = LogEpochs(self.fs, EPOCH_FILE, self.store.log)
         self.epochs.load()
         self.copies, self.acks = Copies(), AckLedger(1 << 20)
-        self.terms = SwitchTerms()
+        self.terms = LinkTerms("c", "b")
+        #: The brokers of the set, by id; None: all that come.
+        self.registered: dict[int, str] | None = None
         #: What is confirmed: as the master it says so, as a slave it was told.
         self.confirmed = 0
         #: Where the log was cut.
         self.cuts: list[int] = []
-        self.master = Master(
-            self.store.log, switch_sessions(self._end, Followers(self.acks, self.copies)), lambda: rate
-        )
+        self.followers = Followers(self.acks, self.copies)
+        self.roster = Roster(self._ask, frozenset())
+        self.master = Master(self.store.log, switch_sessions(self._end, self.followers), self._examine, lambda: rate)
 
     def put(self, body: bytes) -> None:
         put(self.store, "A", 0, body)
@@ -111,8 +119,8 @@ class Member:
             await cutter.cut(offset)
 
         dialogue = SwitchDialogue(
-            replica, self.terms, self.epochs, lambda: SlaveHello(from_last_file, is_learner, broker_id), cut,
-            confirmed, sync_flush=flush is not None,
+            replica, self.terms, self.epochs, lambda: SlaveHello(from_last_file, is_learner, broker_id), self.addr,
+            cut, confirmed, sync_flush=flush is not None,
         )  # fmt: skip
         slave = Slave(
             replica, dialogue, find, lambda: None, lambda: None, flush, SlaveProgress(), ManualClock(),
@@ -124,9 +132,20 @@ class Member:
             nursery.cancel_scope.cancel()
         await slave.finish()
 
-    def _end(self, now: float) -> MasterEnd:
+    def _end(self, peer: Peer) -> MasterEnd:
         log, epochs = self.store.log, self.epochs
-        return MasterEnd(self.terms, lambda: bounds_of(log), epochs.now, epochs.last, lambda: self.confirmed, now)
+        return MasterEnd(
+            self.terms, lambda: bounds_of(log), epochs.now, epochs.last, lambda: self.confirmed, b"nonce", peer.addr,
+            peer.since,
+        )  # fmt: skip
+
+    async def _examine(self, newcomer: Claim | Newcomer) -> str:
+        assert isinstance(newcomer, Newcomer)
+        return "" if self.registered is None else await self.roster.objection(newcomer)
+
+    async def _ask(self) -> dict[int, str]:
+        assert self.registered is not None
+        return self.registered
 
 
 class Wires(MemoryNetwork):

@@ -17,7 +17,7 @@ from tests.broker.replication.sets import broker
 
 
 def finder(known: KnownMaster) -> SwitchFinder:
-    return SwitchFinder(known, open_client)
+    return SwitchFinder(known, open_client, frozenset(), must_prove=False)
 
 
 def known_at(addr: str) -> KnownMaster:

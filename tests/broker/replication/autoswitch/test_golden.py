@@ -64,7 +64,7 @@ async def java_master(network: Wires, recording: Recording, reports: list[int]) 
     listener = network.listen()
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(trio.serve_listeners, converse, [listener]))
-        yield Target(SERVER, hello=True)
+        yield Target(SERVER, hello=False)
         nursery.cancel_scope.cancel()
     await listener.aclose()
 

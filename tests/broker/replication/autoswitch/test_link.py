@@ -1,5 +1,7 @@
 """The auto-switch link: recorded connections are replayed on either side, and diverged logs become the same."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,13 +16,16 @@ from broker.replication.autoswitch.frames import (
     encode_master_hello,
     encode_slave_hello,
 )
-from broker.replication.autoswitch.link import MasterEnd, SlaveEnd, SwitchTerms
+from broker.replication.autoswitch.link import MAX_EARLY_BYTES, MasterEnd, Newcomer, SlaveEnd
 from broker.replication.frames import PLAIN_CHUNK_BYTES
+from broker.replication.hello import VERSION, Claim, Hello, LinkTerms, encode
 from broker.replication.link import Bounds
 from mqcommon.errors import ProtocolError, ReplicationRefused
 from tests.broker.replication.autoswitch.test_frames import CONNECTIONS, bytes_of
 
-TERMS = SwitchTerms()
+TERMS = LinkTerms()
+GUARDED = LinkTerms("c", "b", b"a secret", allow_plain=False, must_prove=True)
+PEER = "10.0.0.2:40000"
 FILE_BYTES = 1 << 23
 # The slave's log when the connection began, and its end after the cut. In ha-2-14 it had some
 # more than the new master; how much was not recorded.
@@ -64,10 +69,12 @@ def test_our_master_sends_what_the_recorded_one_sent(connection: str) -> None:
     end = hello.end
     confirmed = 0
     master = MasterEnd(
-        TERMS, lambda: Bounds(0, end, FILE_BYTES), Epochs(hello.epochs), hello.epoch, lambda: confirmed, 0.0
+        TERMS, lambda: Bounds(0, end, FILE_BYTES), Epochs(hello.epochs), hello.epoch, lambda: confirmed, b"", PEER, 0.0
     )
     acks = bytes_of(connection, "c2s")
     master.receive(acks[:28], 0.0)
+    assert master.newcomer == Newcomer(1 if connection == "ha-2-14" else 2, "", PEER) and not master.take_output()
+    master.judge("", 0.0)
     sent, now = master.take_output(), 0.0
     assert master.slave == SlaveHello(False, False, 1 if connection == "ha-2-14" else 2)
     for piece in pieces:
@@ -96,16 +103,34 @@ class Side:
             self.data += bytes([epoch]) * size
 
 
-def connect(master_side: Side, slave_side: Side, epoch: int, cuts: int) -> SlaveEnd:
-    """Let the slave copy all, with reads of up to ``cuts`` bytes."""
-    terms = SwitchTerms()
-    master = MasterEnd(terms, lambda: Bounds(0, len(master_side.data), 16), master_side.epochs, epoch, lambda: 3, 0.0)
-    slave = SlaveEnd(terms, SlaveHello(False, False, 2), slave_side.epochs, start=0, end=len(slave_side.data), now=0.0)
+def proof_of(terms: LinkTerms, broker_id: int = 2, end: int = 0, file_bytes: int = 16) -> tuple[Hello, Claim]:
+    hello = Hello(VERSION, terms.cluster, terms.broker, broker_id, "10.0.0.2:10911", b"slave's nonce")
+    return hello, Claim(b"", 0, end, file_bytes, False, ())
+
+
+def master_end(terms: LinkTerms = TERMS, *, end: int = 100, confirmed: int = 0, file_bytes: int = 16) -> MasterEnd:
+    """A master of epoch 1."""
+    epochs = Epochs([Epoch(1, 0)])
+    return MasterEnd(terms, lambda: Bounds(0, end, file_bytes), epochs, 1, lambda: confirmed, b"nonce", PEER, 0.0)
+
+
+def connect(master_side: Side, slave_side: Side, epoch: int, cuts: int, terms: LinkTerms = TERMS) -> SlaveEnd:
+    """Let the slave copy all, with reads of up to ``cuts`` bytes. With a secret it says hello."""
+    master = MasterEnd(
+        terms, lambda: Bounds(0, len(master_side.data), 16), master_side.epochs, epoch, lambda: 3, b"nonce", PEER, 0.0
+    )
+    end = len(slave_side.data)
+    proof = proof_of(terms, end=end) if terms.secret else None
+    slave = SlaveEnd(terms, SlaveHello(False, False, 2), slave_side.epochs, start=0, end=end, now=0.0, proof=proof)
     is_moving = True
     while is_moving:
         up, down = slave.take_output(), master.take_output()
         for at in range(0, len(up), cuts):
             master.receive(up[at : at + cuts], 0.0)
+            if master.newcomer is not None:
+                assert master.newcomer == Newcomer(2, "10.0.0.2:10911" if proof else "", PEER)
+                assert master.slave is None
+                master.judge("", 0.0)
         while found := master.next_range(0.0, 7):
             down += found.header + master_side.data[found.offset : found.offset + found.size]
         for at in range(0, len(down), cuts):
@@ -123,9 +148,9 @@ def connect(master_side: Side, slave_side: Side, epoch: int, cuts: int) -> Slave
 sizes = st.lists(st.integers(1, 30), max_size=3)
 
 
-@given(sizes, st.integers(0, 40), sizes, sizes, st.integers(1, 50))
+@given(sizes, st.integers(0, 40), sizes, sizes, st.integers(1, 50), st.booleans())
 def test_any_diverged_log_becomes_the_masters(
-    common: list[int], copied: int, lost: list[int], new: list[int], cuts: int
+    common: list[int], copied: int, lost: list[int], new: list[int], cuts: int, has_secret: bool
 ) -> None:
     """The slave has a part of what is common, and if it has all of that, what nobody else got."""
     shared = [(number + 1, size) for number, size in enumerate([5, *common])]
@@ -135,7 +160,7 @@ def test_any_diverged_log_becomes_the_masters(
         slave.data = slave.data[:copied]
         slave.epochs.cut_to(copied)
     before = slave.data
-    end = connect(master, slave, 200, cuts)
+    end = connect(master, slave, 200, cuts, GUARDED if has_secret else TERMS)
     assert slave.data == master.data
     assert list(slave.epochs) == list(master.epochs)
     # It comes with the log.
@@ -196,17 +221,19 @@ HELLO = encode_slave_hello(SlaveHello(False, False, 2))
 
 @pytest.mark.parametrize(("offset", "text"), [(101, "only up to 100"), (50, "was sent the log only up to 40")])
 def test_a_slave_that_reports_what_it_cannot_have_is_refused(offset: int, text: str) -> None:
-    master = MasterEnd(TERMS, lambda: Bounds(0, 100, 1000), Epochs([Epoch(1, 0)]), 1, lambda: 0, 0.0)
+    master = master_end()
     master.receive(HELLO + (encode_ack(40) if offset == 50 else b""), 0.0)
+    master.judge("", 0.0)
     with pytest.raises(ProtocolError, match=text):
         master.receive(encode_ack(offset), 0.0)
 
 
 def test_both_ends_beat_and_notice_silence() -> None:
     side = Side([(1, 5)])
-    master = MasterEnd(TERMS, lambda: Bounds(0, 5, 1000), side.epochs, 1, lambda: 5, 0.0)
+    master = master_end(end=5, confirmed=5)
     slave = SlaveEnd(TERMS, SlaveHello(False, False, 2), Epochs(side.epochs), start=0, end=5, now=0.0)
     master.receive(slave.take_output(), 1.0)
+    master.judge("", 1.0)
     assert master.next_range(1.0) is None
     slave.receive(master.take_output(), 1.0)
     slave.cut(1.0)
@@ -222,3 +249,90 @@ def test_both_ends_beat_and_notice_silence() -> None:
         master.check(21.0)
     with pytest.raises(ProtocolError, match="20 s"):
         slave.tick(26.0)
+
+
+# What a peer that is no member of the set may send.
+STRANGER = encode_slave_hello(SlaveHello(False, False, 99)) + encode_ack(100)
+
+
+def test_a_stranger_gets_no_byte_and_counts_for_nothing_until_it_is_judged() -> None:
+    master = master_end(confirmed=100)
+    for at in range(len(STRANGER)):
+        master.receive(STRANGER[at : at + 1], 0.0)
+        assert (master.take_output(), master.next_range(100.0), master.slave, master.acked) == (b"", None, None, -1)
+    assert master.newcomer == Newcomer(99, "", PEER)
+    with pytest.raises(ProtocolError, match="not of this set"):
+        master.judge("not of this set", 0.0)
+    assert (master.take_output(), master.slave, master.acked) == (b"", None, -1)
+
+
+def test_a_stranger_cannot_fill_the_memory_before_it_is_judged() -> None:
+    master = master_end()
+    with pytest.raises(ProtocolError, match="sent more before it was accepted"):
+        master.receive(STRANGER, 0.0)
+        for _ in range(MAX_EARLY_BYTES):
+            master.receive(encode_ack(100), 0.0)
+
+
+def test_with_a_secret_a_peer_without_hello_is_refused_unless_its_host_is_listed() -> None:
+    with pytest.raises(ProtocolError, match="haPlainPeerAddresses"):
+        master_end(GUARDED).receive(STRANGER, 0.0)
+    listed = master_end(replace(GUARDED, plain_hosts=frozenset({"10.0.0.2"})))
+    listed.receive(STRANGER, 0.0)
+    assert listed.newcomer == Newcomer(99, "", PEER)
+
+
+def shake_hands(master: MasterEnd, slave: SlaveEnd) -> None:
+    """Until the master knows who the slave is."""
+    while master.newcomer is None and not master.refusal:
+        master.receive(slave.take_output(), 0.0)
+        slave.receive(master.take_output(), 0.0)
+
+
+def slave_of(terms: LinkTerms, broker_id: int = 2, said: int = 2, file_bytes: int = 16) -> SlaveEnd:
+    proof = proof_of(terms, broker_id, file_bytes=file_bytes)
+    return SlaveEnd(terms, SlaveHello(False, False, said), Epochs(), start=0, end=0, now=0.0, proof=proof)
+
+
+@pytest.mark.parametrize("theirs", [b"", b"another secret"])
+def test_a_slave_without_the_secret_never_becomes_a_newcomer(theirs: bytes) -> None:
+    master, slave = master_end(GUARDED), slave_of(replace(GUARDED, secret=theirs, must_prove=False))
+    with pytest.raises(ReplicationRefused, match="another haSharedSecret"):
+        shake_hands(master, slave)
+    assert master.newcomer is None and master.slave is None
+
+
+def test_a_claim_with_a_wrong_proof_is_refused() -> None:
+    master = master_end(GUARDED)
+    hello, claim = proof_of(GUARDED)
+    master.receive(encode(hello), 0.0)
+    with pytest.raises(ProtocolError, match="does not have the haSharedSecret"):
+        master.receive(encode(replace(claim, proof=b"a guess")), 0.0)
+    assert master.newcomer is None
+
+
+def test_who_proved_to_be_one_broker_cannot_say_another_id() -> None:
+    master, slave = master_end(GUARDED), slave_of(GUARDED, broker_id=2, said=3)
+    shake_hands(master, slave)
+    master.judge("", 0.0)
+    slave.receive(master.take_output(), 0.0)
+    with pytest.raises(ProtocolError, match="proved to be broker 2, and then says 3"):
+        master.receive(slave.take_output(), 0.0)
+
+
+def test_a_refused_slave_hears_why() -> None:
+    for reason, slave in (("a reason", slave_of(GUARDED)), ("", slave_of(GUARDED, file_bytes=99))):
+        master = master_end(GUARDED)
+        shake_hands(master, slave)
+        master.judge(reason, 0.0)
+        with pytest.raises(ReplicationRefused, match=reason or "set mappedFileSizeCommitLog to the same value"):
+            slave.receive(master.take_output(), 0.0)
+        assert master.refusal and master.slave is None
+
+
+def test_a_silent_peer_has_little_time_to_say_who_it_is() -> None:
+    master = master_end(replace(TERMS, hello_s=3.0))
+    master.receive(STRANGER[:10], 2.9)
+    master.check(2.9)
+    with pytest.raises(ProtocolError, match="did not identify itself in 3 s"):
+        master.check(3.0)

@@ -15,6 +15,7 @@ from broker.replication.autoswitch.log_epochs import LogEpochs
 from broker.replication.autoswitch.member import Membership
 from broker.replication.known_master import KnownMaster
 from broker.replication.role import Kind, Role, RoleMachine
+from broker.writing.acks import AckLedger
 from broker.writing.elected import Elected
 from mqcommon.clock import SystemClock
 from remoting.net.client import open_client
@@ -110,7 +111,7 @@ class Cluster:
         epochs.load()
         part = Membership(
             settings, identity, role, Enrolment(files, "/store/brokerIdentity", identity, SystemClock()), epochs,
-            elected, known, lambda: log.end, lambda epoch: None, open_client,
+            elected, AckLedger(1 << 20), known, lambda: log.end, lambda epoch: None, open_client,
         )  # fmt: skip
         found = Member(part, role, elected, known, epochs, log, identity)
         await self._nursery.start(found.run)

@@ -161,7 +161,7 @@ async def test_with_sync_flush_it_reports_what_is_on_disk() -> None:
         assert slave.store.log.flushed == slave.store.log.end
 
 
-async def test_of_two_connections_of_a_broker_the_newer_counts() -> None:
+async def test_a_slave_that_connects_again_replaces_its_old_connection() -> None:
     network, its_master = Wires(), Member()
     await its_master.lead(1, 5)
     end = its_master.store.log.end
@@ -175,13 +175,54 @@ async def test_of_two_connections_of_a_broker_the_newer_counts() -> None:
         await newer.send_all(hello + encode_ack(1))
         await until(lambda: its_master.copies.ends == {7: 1}, "the second one")
         assert its_master.copies.left == [7] and its_master.acks.reached(1) == 1
-        await older.send_all(encode_ack(end))
-        await older.aclose()
         await until(lambda: len(its_master.master._connections) == 1, "the end of the first one")
         assert its_master.copies.ends == {7: 1} and its_master.acks.reached(1) == 1
         await newer.aclose()
         await until(lambda: its_master.copies.ends == {}, "the end of both")
         assert its_master.acks.reached(1) == -1
+        await older.aclose()
+
+
+async def test_a_second_broker_with_the_id_of_a_slave_is_refused_and_the_slave_stays(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    network, its_master, slave, copied = Wires(), Member(), Member(), Member()
+    copied.addr = "10.0.0.3:10911"
+    await its_master.lead(1, 5)
+    async with its_master.serving(network) as target, slave.following(target, network.open):
+        await until(lambda: level(slave, its_master), "the first one")
+        async with copied.following(target, network.open):
+            await until(lambda: "copied brokerIdentity" in caplog.text, "the refusal")
+            its_master.put(b"one more")
+            await until(lambda: level(slave, its_master), "the first one still follows")
+        assert its_master.copies.left == [] and copied.store.log.end == 0
+    assert f"broker 2 is at {slave.addr}, and another one with this id at {copied.addr}" in caplog.text
+
+
+async def test_only_brokers_of_the_set_at_their_registered_addresses_are_served(
+    caplog: pytest.LogCaptureFixture, autojump_clock: trio.testing.MockClock
+) -> None:
+    network, its_master, slave = Wires(), Member(), Member()
+    await its_master.lead(1, 5)
+    its_master.registered = {1: "10.0.0.1:10911"}
+    async with its_master.serving(network) as target:
+        stranger = await network.open(HOST, int(PORT))
+        end = its_master.store.log.end
+        await stranger.send_all(encode_slave_hello(SlaveHello(False, False, 2)) + encode_ack(end))
+        assert await stranger.receive(1 << 16) == b""
+        assert "broker 2, which the Controllers do not know in this set; they know 1" in caplog.text
+        its_master.registered[2] = "10.0.0.9:10911"
+        async with slave.following(target, network.open) as following:
+            await until(lambda: bool(following.stopped), "the refusal")
+            assert "broker 2 is at 10.0.0.9:10911, and another one with this id at 10.0.0.2:10911" in following.stopped
+            assert slave.store.log.end == 0 and not its_master.copies.ends and its_master.acks.reached(1) == -1
+            its_master.registered[2] = slave.addr
+            await until(lambda: level(slave, its_master), "it is registered now")
+            # The Controllers forget it.
+            del its_master.registered[2]
+            await its_master.roster.refresh()
+            its_master.followers.forget_others(its_master.roster.replicas)
+            await until(lambda: its_master.copies.left == [2], "it does not count any more")
 
 
 @pytest.mark.parametrize(

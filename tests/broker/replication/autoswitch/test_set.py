@@ -6,15 +6,20 @@ from typing import Any
 
 import pytest
 
+from broker.options import BrokerOptions
 from broker.registration import registrar as registrar_module
 from broker.replication import slave as slave_module
+from broker.wiring.replication import link_terms
 from mqcommon.atomic import write_atomic
 from mqcommon.errors import BrokerError, ConfigError
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
+from remoting.net.tls_options import DaemonTls
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers.controller import CleanBrokerDataRequestHeader
 from remoting.protocol.headers.namesrv import GetRouteInfoRequestHeader
 from remoting.protocol.requests.admin import GET_BROKER_HA_STATUS
+from remoting.protocol.requests.controller import CLEAN_BROKER_DATA
 from remoting.protocol.requests.namesrv import GET_ROUTEINFO_BY_TOPIC
 from tests.broker.replication.sets import Running, broker, namesrv
 from tests.broker.running import send_request
@@ -124,6 +129,30 @@ async def test_what_a_dead_master_alone_had_is_cut_off_and_saved() -> None:
         assert await one.has("T", 2) == [b"common", b"kept"]
         await until(lambda: one.log() == two.log(), "equal logs")
         assert any(b"lost 4" in one.fs.read(f"/store/cut/{name}") for name in one.fs.listdir("/store/cut"))
+
+
+async def test_a_living_slave_that_was_forgotten_takes_a_new_id(caplog: pytest.LogCaptureFixture) -> None:
+    async with controlled() as brokers, AsyncExitStack() as stack:
+        one = await stack.enter_async_context(brokers.broker())
+        await leads(one)
+        two = await stack.enter_async_context(brokers.broker())
+        await is_in_sync(one, 1)
+        await sent(one, b"before")
+        forget = CleanBrokerDataRequestHeader("broker-a", "DefaultCluster", "2", True)
+        await call(Remote(one.client, brokers.options["controller_addr"], 5_000), CLEAN_BROKER_DATA, forget)
+        await until(lambda: "this broker takes a new id" in caplog.text, "the reason")
+        await until(lambda: two.broker.role.now.broker_id == 3, "the new id")
+        await is_in_sync(one, 1)
+        await sent(one, b"after")
+        assert await two.has("T", 2) == [b"before", b"after"]
+
+
+async def test_access_control_without_a_secret_is_refused_at_the_start() -> None:
+    options = {"enable_controller_mode": True, "controller_addr": "127.0.0.1:1", "authentication_enabled": True}
+    with pytest.raises(ConfigError, match="nothing tells the brokers of this set from strangers"):
+        link_terms(BrokerOptions(**options), DaemonTls())
+    for way in ({"ha_shared_secret": "x"}, {"ha_plain_peer_addresses": "10.0.0.2"}, {"ha_allow_plain_peers": "true"}):
+        link_terms(BrokerOptions(**options, **way), DaemonTls())
 
 
 async def test_a_store_of_another_broker_is_refused_at_the_start() -> None:

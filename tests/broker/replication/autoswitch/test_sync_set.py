@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.autoswitch.sync_set import GONE_S, SyncSet
+from broker.replication.autoswitch.sync_set import GONE_S, REFUSED_S, SyncSet
 
 ME, PATIENCE_S = 1, 15.0
 # (kind, slave, number): what the number means depends on the kind.
@@ -48,7 +48,7 @@ def test_what_is_confirmed_is_in_each_log_that_can_be_elected(history: list[tupl
             else:
                 tracked.unanswered()
         elif kind == "refuse" and tracked.asked is not None and not is_applied:
-            tracked.refused()
+            tracked.refused(now)
         elif kind == "late":
             tracked.told({ME, slave}, epoch - 1, log_end, now)
         assert confirmed <= tracked.confirm_offset <= log_end
@@ -108,7 +108,7 @@ def test_one_question_at_a_time() -> None:
     tracked.ask(frozenset({ME, 2}))
     with pytest.raises(RuntimeError, match="not answered"):
         tracked.ask(frozenset({ME, 3}))
-    tracked.refused()
+    tracked.refused(1.0)
     assert tracked.asked is None
 
 
@@ -122,19 +122,34 @@ def test_a_question_in_doubt_is_asked_again_and_then_fenced() -> None:
     assert tracked.wanted(1.0) == joined
     tracked.ask(joined)
     # The slave is dead now, but the first question may be on its way.
-    tracked.refused()
+    tracked.refused(1.0)
     tracked.gone(2, 1.0)
     assert (tracked.wanted(1.0), tracked.asked) == ({ME}, joined)
     tracked.advance(20)
     assert tracked.confirm_offset == 10
     # A Controller of RocketMQ does not give the present set a new epoch.
     tracked.ask(frozenset({ME}))
-    tracked.refused()
+    tracked.refused(1.0)
     assert tracked.wanted(1.0) == joined
-    tracked.refused()
+    tracked.refused(1.0)
     assert tracked.wanted(1.0) == {ME}
     tracked.told({ME}, 2, 20, 2.0)
     assert (tracked.wanted(2.0), tracked.asked, tracked.confirm_offset) == (None, None, 20)
-    tracked.refused()
+    tracked.refused(1.0)
     tracked.unanswered()
     assert tracked.wanted(2.0) is None
+
+
+def test_a_slave_that_the_controllers_refuse_keeps_no_dead_member_in_the_set() -> None:
+    tracked = SyncSet(ME, {ME, 2}, 1, PATIENCE_S, 0.0)
+    for slave in (2, 3, 99):
+        tracked.acked(slave, 50, 50, 1.0)
+    tracked.gone(2, 1.0)
+    assert tracked.wanted(2.0) == {ME}
+    tracked.ask(frozenset({ME}))
+    tracked.told({ME}, 2, 50, 2.0)
+    # One at a time: the one that is refused does not keep the other out.
+    tracked.ask(frozenset({ME, 3}))
+    tracked.refused(2.0)
+    assert tracked.wanted(2.0) == {ME, 99}
+    assert tracked.wanted(2.0 + REFUSED_S) == {ME, 3}
