@@ -82,7 +82,7 @@ class Exporter:
         (listener, *others) = await listen(host, options.metrics_prom_exporter_port, "metricsPromExporterPort")
         self.address = listener.address
         logger.info("metrics at http://%s/metrics, health at /healthz and /readyz", self.address)
-        server = PageServer(self._pages())
+        server = PageServer(self._pages(), cheap=("/healthz", "/readyz"))
         async with trio.open_nursery() as nursery:
             for each in (listener, *others):
                 nursery.start_soon(server.serve, each)

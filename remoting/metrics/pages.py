@@ -1,23 +1,29 @@
 """HTTP pages of a daemon: a GET of a few paths, answered, and the connection is closed.
 
-h11 reads the request, so garbage is a 400 and no more. Limits: connections, the size of a request (h11's 16 KiB), and
-the time of a whole exchange. One page is made at a time; the others wait, within their time.
+h11 reads the request, so garbage is a 400 and no more. Limits: connections, the size of a request (h11's 16 KiB), the
+time until the request is there, and that of the whole exchange. When there are too many connections, one is closed in
+favour of the next: of the address that has most, the one that has waited longest without a request, or else the oldest.
+So nobody keeps the others out. One of the pages that cost much is made at a time; the others wait, within their time.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
 import h11
 import trio
 
+from mqcommon.addresses import split_address
 from remoting.net.transport import Listener, Transport
 
 logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 16
 TIMEOUT_S = 30.0
+#: How long a client may take to send its request.
+REQUEST_S = 5.0
 _READ_BYTES = 16 * 1024
 _ACCEPT_PAUSE_S = 0.1
 TEXT = "text/plain; charset=utf-8"
@@ -41,44 +47,64 @@ def text_page(status: HTTPStatus, text: str) -> Page:
     return Page(status, [f"{text}\n".encode()])
 
 
-class PageServer:
-    """Serves ``pages``."""
+@dataclass(eq=False, slots=True)
+class _Exchange:
+    """One connection. ``scope`` ends it."""
 
-    def __init__(self, pages: Pages) -> None:
+    host: str
+    scope: trio.CancelScope
+    has_request: bool = False
+
+
+class PageServer:
+    """Serves ``pages``; those in ``cheap`` are answered while another one is being made."""
+
+    def __init__(self, pages: Pages, cheap: Collection[str] = ()) -> None:
         self._pages = pages
-        self._places = trio.Semaphore(MAX_CONNECTIONS)
+        self._cheap = cheap
+        # The oldest first.
+        self._open: dict[_Exchange, None] = {}
         self._one_at_a_time = trio.Lock()
 
     async def serve(self, listener: Listener) -> None:
         """Serve until cancelled."""
         async with listener, trio.open_nursery() as nursery:
             while True:
-                await self._places.acquire()
                 try:
                     transport = await listener.accept()
                 except OSError as error:
-                    self._places.release()
                     logger.error("no page is served now: %s", error)
                     await trio.sleep(_ACCEPT_PAUSE_S)
                     continue
-                nursery.start_soon(self._connection, transport)
+                if len(self._open) >= MAX_CONNECTIONS:
+                    self._make_room()
+                exchange = _Exchange(split_address(transport.remote)[0], trio.CancelScope())
+                self._open[exchange] = None
+                nursery.start_soon(self._connection, transport, exchange)
 
-    async def _connection(self, transport: Transport) -> None:
+    def _make_room(self) -> None:
+        busiest, _ = Counter(each.host for each in self._open).most_common(1)[0]
+        of_busiest = [each for each in self._open if each.host == busiest]
+        gives_way = next((each for each in of_busiest if not each.has_request), of_busiest[0])
+        del self._open[gives_way]
+        gives_way.scope.cancel()
+
+    async def _connection(self, transport: Transport, exchange: _Exchange) -> None:
         try:
-            with trio.move_on_after(TIMEOUT_S):
+            with exchange.scope, trio.move_on_after(TIMEOUT_S):
                 try:
-                    await self._exchange(transport)
+                    await self._exchange(transport, exchange)
                 except (trio.BrokenResourceError, h11.LocalProtocolError):
                     pass  # the client has gone
                 except Exception:
                     logger.exception("a page for %s failed", transport.remote)
         finally:
-            self._places.release()
+            self._open.pop(exchange, None)
             await trio.aclose_forcefully(transport)
 
-    async def _exchange(self, transport: Transport) -> None:
+    async def _exchange(self, transport: Transport, exchange: _Exchange) -> None:
         connection = h11.Connection(h11.SERVER)
-        page = await self._answer(connection, transport)
+        page = await self._answer(connection, transport, exchange)
         headers = [
             ("Content-Type", page.content_type),
             ("Content-Length", str(sum(map(len, page.pieces)))),
@@ -91,17 +117,24 @@ class PageServer:
             await self._send(transport, connection.send(h11.Data(data=piece)))
         await self._send(transport, connection.send(h11.EndOfMessage()))
 
-    async def _answer(self, connection: h11.Connection, transport: Transport) -> Page:
+    async def _answer(self, connection: h11.Connection, transport: Transport, exchange: _Exchange) -> Page:
+        request = None
         try:
-            request = await self._request(connection, transport)
+            with trio.move_on_after(REQUEST_S):
+                request = await self._request(connection, transport)
         except h11.RemoteProtocolError as error:
             return text_page(HTTPStatus(error.error_status_hint), f"bad request: {error}")
+        if request is None:
+            return text_page(HTTPStatus.REQUEST_TIMEOUT, f"no request within {REQUEST_S:g} s")
+        exchange.has_request = True
         path = request.target.partition(b"?")[0].decode("latin-1")
         if request.method not in (b"GET", b"HEAD"):
             return text_page(HTTPStatus.METHOD_NOT_ALLOWED, "only GET")
         page = self._pages.get(path)
         if page is None:
             return text_page(HTTPStatus.NOT_FOUND, f"the pages are {' '.join(self._pages)}")
+        if path in self._cheap:
+            return await page()
         async with self._one_at_a_time:
             return await page()
 

@@ -10,9 +10,11 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remoting.metrics.pages import MAX_CONNECTIONS, TIMEOUT_S, Page, PageServer, text_page
+from remoting.metrics.pages import MAX_CONNECTIONS, REQUEST_S, Page, PageServer, text_page
 from remoting.net.transport import Transport
 from tests.support.memory_transport import MemoryNetwork
+
+HELLO = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 async def hello() -> Page:
@@ -97,11 +99,40 @@ async def test_a_failure_of_one_page_is_logged_and_no_more(caplog: pytest.LogCap
         assert (await ask(network, b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n")).endswith(b"hello")
 
 
-async def test_silent_clients_are_cut_off_and_others_are_served(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_client_without_a_request_is_told_and_cut_off(autojump_clock: trio.testing.MockClock) -> None:
     async with serving() as network:
-        silent = [await network.connect("127.0.0.1", 5557) for _ in range(MAX_CONNECTIONS)]
         start = trio.current_time()
-        assert (await ask(network, b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n")).endswith(b"hello")
-        assert trio.current_time() - start == TIMEOUT_S
-        for transport in silent:
-            assert await transport.receive(10) == b""
+        assert (await ask(network, b"GET /hel")).startswith(b"HTTP/1.1 408 ")
+        assert trio.current_time() - start == REQUEST_S
+
+
+async def test_clients_with_half_a_request_keep_nobody_out(autojump_clock: trio.testing.MockClock) -> None:
+    async with serving() as network:
+        start = trio.current_time()
+        for _ in range(300):
+            silent = await network.connect("127.0.0.1", 5557)
+            await silent.send_all(b"GET /hel")
+        assert (await ask(network, HELLO)).endswith(b"hello")
+        assert trio.current_time() == start
+
+
+async def test_pages_that_cost_little_are_answered_while_another_is_made() -> None:
+    network, is_made = MemoryNetwork(), trio.Event()
+
+    async def slow() -> Page:
+        await is_made.wait()
+        return await hello()
+
+    async with trio.open_nursery() as nursery:
+        server = PageServer({"/slow": slow, "/hello": hello}, cheap=["/hello"])
+        nursery.start_soon(server.serve, network.listen("127.0.0.1:5557"))
+        scrapes = [await network.connect("127.0.0.1", 5557) for _ in range(MAX_CONNECTIONS)]
+        for scrape in scrapes:
+            await scrape.send_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        # The oldest gives way.
+        assert (await ask(network, HELLO)).endswith(b"hello")
+        assert await scrapes[0].receive(10) == b""
+        is_made.set()
+        assert (await scrapes[1].receive(10)) == b"HTTP/1.1 2"
+        nursery.cancel_scope.cancel()
