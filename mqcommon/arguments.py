@@ -51,6 +51,15 @@ def check_bytes(name: str, value: object) -> None:
         raise wrong_type(name, "bytes", value, hint)
 
 
+def as_bytes(name: str, value: object) -> bytes:
+    """``value`` as bytes. A bytearray or a memoryview is copied, as its owner may change it later."""
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    check_bytes(name, value)
+    assert isinstance(value, bytes)
+    return value
+
+
 def check_flag(name: str, value: object) -> None:
     """``value`` must be True or False."""
     if not isinstance(value, bool):

@@ -66,7 +66,7 @@ def check_nameservers(addrs: Iterable[str]) -> tuple[str, ...]:
     """``addrs`` as a tuple; InvalidArgument when one of them is not an address."""
     found = tuple(addrs)
     for addr in found:
-        if not is_address(addr):
+        if not is_address(addr) or "/" in addr:
             raise InvalidArgument(
                 f"NameServer {addr!r} is not of the form host:port (several are separated by ';'), "
                 "for example 127.0.0.1:9876"

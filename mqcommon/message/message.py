@@ -6,8 +6,8 @@ from contextlib import suppress
 from itertools import accumulate
 
 from mqcommon.addresses import format_address
-from mqcommon.arguments import INT_MAX, INT_MIN, check_bytes, check_int, check_text, shown, wrong_type
-from mqcommon.errors import InvalidArgument, ProtocolError
+from mqcommon.arguments import INT_MAX, INT_MIN, as_bytes, check_int, check_text, shown, wrong_type
+from mqcommon.errors import InvalidArgument, ProtocolError, RequestRefused
 from mqcommon.message.columns import record_starts
 from mqcommon.message.compression import decompressed
 from mqcommon.message.flags import COMPRESSED, HOSTS_V6, WRAPPED
@@ -26,6 +26,7 @@ from mqcommon.message.properties import (
 )
 from mqcommon.message.queue import MessageQueue
 from mqcommon.message.record import Record, decode_record
+from mqcommon.names import check_topic
 
 # Readers of fields of records with IPv4 hosts; those of plain numbers fit any record.
 _BODY_HEAD = HEAD_V4.reader("body_crc", "sys_flag", "body_length")
@@ -37,6 +38,9 @@ MAX_PROPERTIES_BYTES = 32_000
 _ARGUMENTS = {KEYS: "keys", TAGS: "tags", SHARDING_KEY: "sharding_key"}
 # The byte of sysFlag that has its low bits.
 _SYS_FLAG_END = HEAD_V4.places("sys_flag")[-1]
+# Names that were checked already.
+_LEGAL_TOPICS: set[str] = set()
+_MAX_LEGAL_TOPICS = 4096
 _UNUSUAL = COMPRESSED | HOSTS_V6 | WRAPPED
 
 
@@ -44,8 +48,9 @@ class Message:
     """A message to send.
 
     `queryMsgByKey` finds it by ``keys``; consumers filter by ``tags`` (one tag per message). ``properties`` are the
-    user's own; RocketMQ's reserved names are refused. Bodies are bytes. A message that cannot be sent raises TypeError
-    or ValueError here, where it is made.
+    user's own; RocketMQ's reserved names are refused. ``body``: bytes; a bytearray or memoryview is copied. A message
+    that cannot be sent raises TypeError or ValueError here, where it is made; how large its body may be the producer
+    knows.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -53,7 +58,7 @@ class Message:
     def __init__(
         self,
         topic: str,
-        body: bytes = b"",
+        body: bytes | bytearray | memoryview = b"",
         *,
         tags: str | None = None,
         keys: str | Iterable[str] | None = None,
@@ -62,10 +67,10 @@ class Message:
         delay_level: int = 0,
         sharding_key: str | None = None,
     ) -> None:
-        if type(topic) is not str:
-            check_text("topic", topic)
+        if type(topic) is not str or topic not in _LEGAL_TOPICS:
+            _check_topic(topic)
         if type(body) is not bytes:
-            check_bytes("body", body)
+            body = as_bytes("body", body)
         if flag != 0 or type(flag) is not int:
             check_int("flag", flag, INT_MIN, INT_MAX)
         self.topic = topic
@@ -89,6 +94,18 @@ class Message:
 
     def __repr__(self) -> str:
         return f"Message(topic={self.topic!r}, body={len(self.body)} bytes, properties={self.properties!r})"
+
+
+def _check_topic(topic: object) -> None:
+    check_text("topic", topic)
+    assert isinstance(topic, str)
+    try:
+        check_topic(topic)
+    except RequestRefused as refused:
+        raise InvalidArgument(f"topic is {shown(topic)}: {refused.remark}") from None
+    if len(_LEGAL_TOPICS) >= _MAX_LEGAL_TOPICS:
+        _LEGAL_TOPICS.clear()
+    _LEGAL_TOPICS.add(topic)
 
 
 def _checked_properties(
@@ -116,6 +133,10 @@ def _checked_properties(
         merged[KEYS] = joined
     if tags is not None:
         check_text("tags", tags)
+        if "||" in tags:
+            raise InvalidArgument(
+                f"tags is {shown(tags)}: a message has one tag, and consumers read || as the end of a tag"
+            )
         if tags:
             merged[TAGS] = tags
     if delay_level:
@@ -142,6 +163,8 @@ def _joined(keys: str | Iterable[str]) -> str:
     listed = list(keys)
     for number, key in enumerate(listed):
         check_text(f"keys[{number}]", key)
+        if " " in key:
+            raise InvalidArgument(f"keys[{number}] is {shown(key)}: a space separates keys, so that would be several")
     return " ".join(listed)
 
 

@@ -53,4 +53,4 @@ def test_what_it_got_is_shown_in_one_short_line() -> None:
 
 def test_text_for_a_body_says_what_to_do() -> None:
     with pytest.raises(TypeError, match=r"body must be bytes, not str 'a': encode it, as in body\.encode\(\)"):
-        arguments.check_bytes("body", "a")
+        arguments.as_bytes("body", "a")

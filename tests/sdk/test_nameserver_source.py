@@ -23,7 +23,7 @@ def test_the_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None
     assert find_nameservers(None) == Known(url="http://e:8080/rocketmq/nsaddr")
 
 
-@pytest.mark.parametrize("text", ["localhost", "h:port", "h:0", "h:65536", "http://h:9876/x", ":9876"])
+@pytest.mark.parametrize("text", ["localhost", "h:port", "h:0", "h:65536", "http://h:9876/x", ":9876", "kafka://h:9"])
 def test_what_is_no_address_is_named(text: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         find_nameservers(f"good:9876;{text}")

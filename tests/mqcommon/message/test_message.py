@@ -45,6 +45,11 @@ def test_a_wrong_type_is_named(arguments: dict[str, Any], text: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
+        ({"topic": "a b"}, "topic is str 'a b': .*illegal characters"),
+        ({"topic": ""}, "topic is str '': .*blank"),
+        ({"topic": "a" * 300}, "longer than topic max length"),
+        ({"tags": "a||b"}, "tags is .*one tag"),
+        ({"keys": ["a b"]}, r"keys\[0\] is str 'a b': a space separates keys"),
         ({"flag": 2**31}, "flag must be from"),
         ({"delay_level": -1}, "delay_level must be from 0"),
         ({"tags": "a\x01"}, "^tags = str"),
@@ -62,7 +67,12 @@ def test_a_wrong_type_is_named(arguments: dict[str, Any], text: str) -> None:
 )
 def test_a_wrong_value_is_named(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        Message("t", b"", **arguments)
+        Message(**{"topic": "t", "body": b"", **arguments})
+
+
+@pytest.mark.parametrize("body", [bytearray(b"tea"), memoryview(b"tea")])
+def test_what_is_like_bytes_is_copied(body: bytearray | memoryview) -> None:
+    assert Message("t", body).body == b"tea"
 
 
 @given(JUNK, JUNK, JUNK, JUNK, JUNK, JUNK, JUNK, JUNK)
