@@ -12,10 +12,10 @@ from contextlib import contextmanager
 
 import sniffio
 
-from mqcommon.logs.silence import silent_by_default
+from mqcommon.logs.last_resort import print_warnings_of
 
 logger = logging.getLogger(__name__)
-silent_by_default("mqcommon", "remoting", "sdk")
+print_warnings_of("mqcommon", "remoting", "sdk")
 
 
 class Forks:

@@ -1,4 +1,4 @@
-"""A library says nothing unless the program that uses it has set up logging."""
+"""Daemons inside of a test process say nothing unless the program has set up logging."""
 
 import logging
 

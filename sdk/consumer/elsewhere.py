@@ -21,7 +21,7 @@ from mqcommon.message.message import MessageExt
 from mqcommon.signal import Signal
 from sdk.consumer.contents import drop_contents, keep_contents
 from sdk.consumer.failures import Counters, Failures
-from sdk.consumer.outcome import ConsumeResult, Later, check_result
+from sdk.consumer.outcome import ConsumeResult, Later, check_handler, check_result
 from sdk.consumer.ready import Ready, Takable
 from sdk.consumer.settings import Settings
 from sdk.consumer.workers import Workers
@@ -86,8 +86,7 @@ class HandlersElsewhere(ABC):
     is_loop = False
 
     def __init__(self, handler: Callable[[Any], object]) -> None:
-        if not callable(handler):
-            raise TypeError(f"a handler must be a function, not {handler!r}")
+        check_handler("handler", handler)
         self.handler = handler
         #: How many calls run at once.
         self.concurrency = 1
@@ -267,7 +266,7 @@ class WorkersElsewhere:
         if error is None:
             try:
                 result = check_result(job.result)
-            except SkylarkError as wrong:
+            except TypeError as wrong:
                 error = wrong
         if error is not None:
             messages, others = self._messages(job), job.end - job.start - 1

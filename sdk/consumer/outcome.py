@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
+from inspect import signature
 
-from mqcommon.arguments import check_int
-from mqcommon.errors import InvalidArgument
+from mqcommon.arguments import check_int, shown, wrong_type
 from mqcommon.message.message import MessageExt
 from mqcommon.names import DELAY_LEVELS
 
@@ -31,6 +31,18 @@ class Later:
         check_int("delay_level", self.delay_level, 0, DELAY_LEVELS)
 
 
+def check_handler(name: str, handler: object) -> None:
+    """TypeError unless ``handler`` can be called with one argument, as far as Python can tell."""
+    if not callable(handler):
+        raise wrong_type(name, "a function", handler)
+    try:
+        signature(handler).bind(None)
+    except TypeError as error:
+        raise TypeError(f"{name} is called with one argument, which {shown(handler)} does not take: {error}") from None
+    except ValueError:
+        pass  # a function of C that does not tell
+
+
 class ConsumeFrom(Enum):
     """Where a group begins in a queue for which it has committed no offset. Retry topics are read from the first."""
 
@@ -48,7 +60,7 @@ BatchHandler = Callable[[list[MessageExt]], Result | Awaitable[Result]]
 
 
 def check_result(result: object) -> Result:
-    """``result`` if it is what a handler may return, else InvalidArgument."""
+    """``result`` if it is what a handler may return, else TypeError."""
     if result is None or isinstance(result, ConsumeResult | Later):
         return result
-    raise InvalidArgument(f"a handler returns None, a ConsumeResult or Later(...), not {result!r}")
+    raise TypeError(f"a handler returns None, a ConsumeResult or Later(...), not {result!r}")

@@ -9,7 +9,7 @@ from mqcommon.message.queue import MessageQueue
 from mqcommon.names import retry_topic
 from sdk.consumer.allocate import STRATEGIES, Strategy, fixed
 from sdk.consumer.beginning import check_timestamp
-from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
+from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler, check_handler
 from sdk.namespaces import Names
 from sdk.traces.sink import TraceSink
 
@@ -50,6 +50,9 @@ class Settings:
     def __post_init__(self) -> None:
         if self.handler is not None and self.batch_handler is not None:
             raise InvalidArgument("give a handler, or a batch_handler or arrow_handler, not both")
+        for name in ("handler", "batch_handler"):
+            if (handler := getattr(self, name)) is not None:
+                check_handler(name, handler)
         if self.orderly and self.is_stream:
             raise InvalidArgument("orderly consumption needs a handler: a stream hands out messages side by side")
         if self.orderly and self.broadcast:

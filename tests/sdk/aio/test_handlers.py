@@ -294,5 +294,5 @@ def test_a_cancelled_opening_leaves_no_task(cluster: Cluster) -> None:
 
 
 def test_what_is_no_function_is_told() -> None:
-    with pytest.raises(TypeError, match="a handler must be a function, not 'handle'"):
+    with pytest.raises(TypeError, match="handler must be a function, not str 'handle'"):
         consumer_of("127.0.0.1:1", "t", handler="handle")

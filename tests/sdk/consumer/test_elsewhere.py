@@ -277,5 +277,5 @@ def test_handlers_in_trio_have_workers_in_trio() -> None:
     handlers = Scripted()
     assert isinstance(make_workers(settings_of(handlers, concurrency=7), *parts), WorkersElsewhere)
     assert handlers.concurrency == 7
-    with pytest.raises(TypeError, match="a handler must be a function"):
+    with pytest.raises(TypeError, match="handler must be a function"):
         HandlersElsewhere.__init__(Scripted(), "x")  # type: ignore[arg-type]

@@ -205,3 +205,15 @@ async def test_a_handler_that_does_not_end_does_not_keep_a_stopping_consumer_fro
         # The first round has committed where it began.
         await until(lambda: group.broker.committed.get(("g", "t", 0)) is not None)
     assert group.broker.committed["g", "t", 0] == 2
+
+
+@pytest.mark.parametrize("handler", [lambda: None, lambda message, context: None, lambda *, message: None, "handle", 5])
+def test_a_handler_that_cannot_be_called_is_refused_when_the_consumer_is_made(handler: Any) -> None:
+    for name in ("handler", "batch_handler"):
+        with pytest.raises(TypeError, match=f"^{name} "):
+            PushConsumer("127.0.0.1:1", group="g", subscriptions={"T": "*"}, **{name: handler})
+
+
+@pytest.mark.parametrize("handler", [print, lambda message, context=None: None, lambda *messages: None, [].append])
+def test_a_handler_that_can_be_called_is_taken(handler: Any) -> None:
+    PushConsumer("127.0.0.1:1", group="g", subscriptions={"T": "*"}, handler=handler)

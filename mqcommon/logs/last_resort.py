@@ -1,0 +1,80 @@
+"""Warnings of the SDK in a program that has not set up logging: on stderr, a few of each kind a minute.
+
+Python's own last resort would print each of them. A consumer whose handler fails would write without end, and one that
+prints nothing sits for ever without a word. As soon as a logger of the package, or the root logger, has a handler of
+the program, nothing is printed here.
+"""
+
+import logging
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TextIO
+
+# How many lines of one kind are printed in this time.
+LINES, WINDOW_S = 3, 60.0
+# More kinds than this are not remembered.
+MAX_KINDS = 256
+
+
+class LastResort(logging.Handler):
+    """Prints to stderr what no other handler gets. Lines of one kind come from the same statement."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, stream: TextIO | None = None) -> None:
+        """``stream``: None for what is sys.stderr at that moment."""
+        super().__init__(logging.WARNING)
+        self._clock = clock
+        self._stream = stream
+        self._formatter = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        # By kind: when its first line came, and how many there were since then.
+        self._kinds: OrderedDict[tuple[str, str, str], tuple[float, int]] = OrderedDict()
+        self._counting = threading.Lock()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the record, unless somebody else does or there were too many like it."""
+        if _has_handlers(record.name):
+            return
+        left_out = self._left_out(record)
+        if left_out is None:
+            return
+        text = self._formatter.format(record)
+        if left_out:
+            text += f"\n({left_out} more like that were not shown)"
+        with suppress(OSError, ValueError):  # nobody reads stderr, or it is closed
+            print(text, file=self._stream or sys.stderr, flush=True)
+
+    def _left_out(self, record: logging.LogRecord) -> int | None:
+        """How many like it were left out before; None if this one is, too."""
+        error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
+        kind, now = (record.name, str(record.msg), error), self._clock()
+        with self._counting:
+            since, count = self._kinds.pop(kind, (now, 0))
+            left_out = 0
+            if now - since >= WINDOW_S:
+                left_out, since, count = max(0, count - LINES), now, 0
+            self._kinds[kind] = since, count + 1
+            if len(self._kinds) > MAX_KINDS:
+                self._kinds.popitem(last=False)
+        return left_out if count < LINES else None
+
+
+def _has_handlers(name: str) -> bool:
+    """Whether the program has set up a handler that gets the records of logger ``name``."""
+    logger: logging.Logger | None = logging.getLogger(name)
+    while logger is not None:
+        if any(not isinstance(handler, LastResort | logging.NullHandler) for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
+
+
+def print_warnings_of(*packages: str) -> None:
+    """Warnings of these packages reach stderr in a program without logging of its own."""
+    last_resort = LastResort()
+    for package in packages:
+        logger = logging.getLogger(package)
+        if not any(isinstance(handler, LastResort) for handler in logger.handlers):
+            logger.addHandler(last_resort)
