@@ -26,14 +26,10 @@ _BODY_BYTES = 4_096
 _GROUP = re.compile(rb'"consumerGroup"\s*:\s*"([^"]*)"')
 
 # RocketMQ's names of codes that no Skylark daemon handles or sends.
-_OTHER_CODES = {
-    60: "GET_TIMER_CHECK_POINT",
-    61: "GET_TIMER_METRICS",
+OTHER_CODES = {
     354: "CHECK_ROCKSDB_CQ_WRITE_PROGRESS",
     355: "EXPORT_ROCKSDB_CONFIG_TO_JSON",
     513: "UPDATE_AND_CREATE_STATIC_TOPIC",
-    1007: "GET_BROKER_EPOCH_CACHE",
-    1008: "NOTIFY_BROKER_ROLE_CHANGED",
     2001: "UPDATE_COLD_DATA_FLOW_CTR_CONFIG",
     2002: "REMOVE_COLD_DATA_FLOW_CTR_CONFIG",
     2003: "GET_COLD_DATA_FLOW_CTR_INFO",
@@ -41,7 +37,7 @@ _OTHER_CODES = {
 }
 _NAMES = {
     **{code: name for name, code in vars(RequestCode).items() if name.isupper()},
-    **_OTHER_CODES,
+    **OTHER_CODES,
 }
 
 

@@ -1,6 +1,7 @@
 """What users import from `sdk`."""
 
 import typing
+from importlib.metadata import version
 
 import pytest
 
@@ -16,3 +17,7 @@ def test_each_name_is_there(name: str) -> None:
 def test_what_admin_takes_comes_from_here() -> None:
     assert typing.get_type_hints(Admin.create_topic)["config"] is TopicConfig
     assert typing.get_type_hints(Admin.create_group)["config"] is SubscriptionGroupConfig
+
+
+def test_the_version_is_the_packages() -> None:
+    assert sdk.__version__ == version("skylark-mq")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from broker.handlers.refused import MAX_CLIENTS, MAX_LINES_OF_A_CLIENT, RefusedHandlers
+from broker.handlers.refused import MAX_CLIENTS, MAX_LINES_OF_A_CLIENT, OTHER_CODES, RefusedHandlers
 from broker.meta.clients import Clients
 from remoting.net.channel import Channel
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
-from remoting.protocol.codes import ResponseCode
+from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from tests.broker.running import running
 from tests.support.caller import Caller
@@ -79,3 +79,7 @@ async def test_a_line_stays_one_line(caplog: pytest.LogCaptureFixture) -> None:
     refused.ask(Caller().channel, RECALL, {"group": "a\nWARNING forged"})
     refused.ask(Caller().channel, 400, body=b'{"consumerGroup":"\xff\n"}')
     assert all("\n" not in record.getMessage() for record in caplog.records)
+
+
+def test_codes_that_a_daemon_handles_are_not_listed_as_unknown() -> None:
+    assert not OTHER_CODES.keys() & {code for name, code in vars(RequestCode).items() if name.isupper()}
