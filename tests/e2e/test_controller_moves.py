@@ -22,7 +22,9 @@ PATIENT_MS = 60_000
 SENDERS = 20
 FEW = 200
 # Of both kinds of set: a message is on two brokers when it is acknowledged, where there are two.
-OPTIONS = (*QUICK, "--total-replicas", "3", "--enable-auto-in-sync-replicas", "true")
+OPTIONS = (
+    *QUICK, "--total-replicas", "3", "--enable-auto-in-sync-replicas", "true", "--min-in-sync-replicas", "1"
+)  # fmt: skip
 # In the store of a broker in Controller mode; meaningless afterwards.
 FILES = ("brokerIdentity", "epochFileCheckpoint")
 
