@@ -200,8 +200,9 @@ async def test_a_second_broker_with_the_id_of_a_slave_is_refused_and_the_slave_s
 
 
 async def test_only_brokers_of_the_set_at_their_registered_addresses_are_served(
-    caplog: pytest.LogCaptureFixture, autojump_clock: trio.testing.MockClock
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("broker.replication.slave.REFUSED_PAUSE_S", 0.001)
     network, its_master, slave = Wires(), Member(), Member()
     await its_master.lead(1, 5)
     its_master.registered = {1: "10.0.0.1:10911"}

@@ -100,7 +100,9 @@ def test_groups_may_be_named_by_their_retry_topics() -> None:
         ("\tx: y\n", "f:4: not YAML"),
         ("? [a, b]\n: c\n", "f:1: a key is no text"),
         ("--- \nb: c\n", "f:"),
-        ("x: " + "[" * 100_000, f"f: more than {MAX_DEPTH} levels deep"),
+        ("x: " + "[" * 100, f"f: more than {MAX_DEPTH} levels deep"),
+        # PyYAML has had a limit of its own since 6.0.4, and says so in its own words.
+        ("x: " + "[" * 100_000, "f:"),
         ("x: &a [*a]\n", "is no key"),
     ],
 )  # fmt: skip
