@@ -188,6 +188,20 @@ class ControllerSet:
         await until(so_many, f"{wanted} replicas are in sync")
         return await self.until_master(admin)
 
+    async def in_sync_addresses(self, admin: Admin) -> list[str]:
+        """Of the replicas in the SyncStateSet, dead or alive, as soon as the Controllers can say."""
+        found: list[str] = []
+
+        async def is_known() -> bool:
+            try:
+                found[:] = [each.broker_address for each in (await self.known(admin)).in_sync_replicas]
+            except NOT_YET:
+                return False
+            return bool(found)
+
+        await until(is_known, "the Controllers know the SyncStateSet")
+        return found
+
     async def until_no_master(self, admin: Admin) -> None:
         """The Controllers name no master."""
 

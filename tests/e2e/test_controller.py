@@ -192,8 +192,11 @@ class Strangers:
 
 @pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_without_options_nothing_is_lost_when_all_die_at_once(tmp_path: Path, seed: int, rounds: int) -> None:
-    """All brokers and Controllers are killed while one broker lags, and the one that lags is back first."""
-    random = Random(seed)
+    """All brokers and Controllers are killed while one broker lags, and the one that lags is back first.
+
+    On a busy machine it may have left the SyncStateSet before the kill. Then it must wait for another one.
+    """
+    random, led = Random(seed), 0
     async with switching(tmp_path, QUICK) as now:
         for _ in range(rounds):
             dead = await master_first(now)
@@ -204,12 +207,16 @@ async def test_without_options_nothing_is_lost_when_all_die_at_once(tmp_path: Pa
                 daemon.kill()
             for controller in now.at.controllers:
                 controller.start()
+            in_sync = await now.at.in_sync_addresses(now.admin)
             await now.at.start_broker(dead[behind])
-            assert await now.at.until_master(now.admin) is dead[behind]
+            if dead[behind].addr in in_sync:
+                assert await now.at.until_master(now.admin) is dead[behind]
+                led += 1
             for number in random.sample([0, 3 - behind], 2):
                 await now.at.start_broker(dead[number])
             await now.at.until_in_sync(now.admin)
             await now.load.more_from(NAME, FEW)
+    assert led
 
 
 @pytest.mark.parametrize(
