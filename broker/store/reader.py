@@ -16,10 +16,12 @@ from broker.store.log.residency import NotResident, Span, bytes_got
 from broker.store.matching import MAX_PROPERTIES_BYTES, Entry, matching
 from broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
 from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.entry import BLANK_SIZE
+from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.queue.inner import MIXED_TAGS
+from broker.store.queue.mending import EntriesDamaged, are_own, is_place_of, name_batches, names_message
 from broker.store.runs import Range, long_runs
 from broker.store.visible import VisiblePart, visible_end
+from mqcommon.errors import StoreError
 
 # The most entries that one read looks at to find matches.
 MAX_SCAN = 16_000
@@ -100,25 +102,70 @@ def read_queue(
         return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
     if offset > high:
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-    if isinstance(queue, BatchConsumeQueue):
-        return _read_batches(log, queue, part, offset, max_count, max_bytes, wanted, unwraps)
-    if wanted.matches is not None:
-        return _read_matching(log, part, offset, max_count, max_bytes, wanted, wanted.matches)
-    ranges, count, scanned, size = _choose(log, part, offset, max_count, max_bytes, wanted)
+    is_mended = True
+    while True:
+        try:
+            if isinstance(queue, BatchConsumeQueue):
+                return _read_batches(log, queue, part, offset, max_count, max_bytes, wanted, unwraps)
+            if wanted.matches is not None:
+                return _read_matching(log, queue, part, offset, max_count, max_bytes, wanted, wanted.matches)
+            return _read_plain(log, queue, part, offset, max_count, max_bytes, wanted)
+        except EntriesDamaged as damaged:
+            if not is_mended:
+                raise StoreError(
+                    f"entries of queue {queue.topic}/{queue.queue_id} from offset {offset} on name other messages, and "
+                    "cannot be made again from the commit log. Stop the broker and run: broker verifyStore"
+                ) from None
+            is_mended = damaged.mend()
+
+
+def _read_plain(
+    log: CommitLog, queue: ConsumeQueue, part: Part, offset: int, max_count: int, max_bytes: int, wanted: Filter
+) -> GetResult:
+    low, high = part.min_offset, part.next_offset
+    ranges, count, scanned, size, entries = _choose(log, part, offset, max_count, max_bytes, wanted)
     if not scanned:
         return GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(part, offset), low, high)
     if not count:
         return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset + scanned, low, high)
-    if ranges[0][0] < log.start:
+    is_trusted = _is_trusted(log, queue, offset, ranges[0][0])
+    if ranges[0][0] < log.start and (is_trusted or _is_removed(log, queue)):
         return _removed(log, part)
+    if not is_trusted and not _are_in_log(log, ranges):
+        raise EntriesDamaged(log, queue, offset, offset + scanned)
     got = bytes_got()
-    if got is None or log.is_recent(ranges[0][0]) or (size < THREAD_BYTES and _is_resident(log, ranges)):
-        return GetResult(GetStatus.FOUND, offset + scanned, low, high, _copied(log, ranges), count)
-    pieces, near = _pieces(ranges, log.chain.segment_bytes)
-    if near < size:
-        ranges, count, scanned, size = _choose(log, part, offset, max_count, near, wanted)
-    records = _records(log, ranges, pieces, size, got)
+    if got is None or is_trusted or (size < THREAD_BYTES and _is_resident(log, ranges)):
+        records = _copied(log, ranges)
+    else:
+        pieces, near = _pieces(ranges, log.chain.segment_bytes)
+        if near < size:
+            ranges, count, scanned, size, entries = _choose(log, part, offset, max_count, near, wanted)
+        records = _records(log, ranges, pieces, size, got)
+    if not is_trusted and not are_own(queue, offset, entries[: scanned * ENTRY_BYTES], ranges, records):
+        raise EntriesDamaged(log, queue, offset, offset + scanned)
     return GetResult(GetStatus.FOUND, offset + scanned, low, high, records, count)
+
+
+def _is_trusted(log: CommitLog, queue: ConsumeQueue, offset: int, physical: int) -> bool:
+    """Whether this process made the entry at ``offset``, whose message is at ``physical``, lately. It is right then."""
+    return offset >= queue.loaded_to and log.is_recent(physical)
+
+
+def _are_in_log(log: CommitLog, ranges: list[Range]) -> bool:
+    """Whether the log has bytes there, and each range is in one file."""
+    first, last, segment_bytes = log.start, log.end, log.chain.segment_bytes
+    for start, end in ranges:
+        if not first <= start < end <= last or start // segment_bytes != (end - 1) // segment_bytes:
+            return False
+    return True
+
+
+def _is_removed(log: CommitLog, queue: ConsumeQueue) -> bool:
+    """Whether an entry that points before the log names a message that was removed. Else the entry is damaged.
+
+    The queue's first entry points into the log, unless the cleaner has not got to this queue yet.
+    """
+    return log.was_cleaned and queue.entry(queue.min_offset)[0] < log.start
 
 
 def _removed(log: CommitLog, queue: Part) -> GetResult:
@@ -129,7 +176,8 @@ def _removed(log: CommitLog, queue: Part) -> GetResult:
 
 def _read_matching(
     log: CommitLog,
-    queue: Part,
+    queue: ConsumeQueue,
+    part: Part,
     offset: int,
     max_count: int,
     max_bytes: int,
@@ -140,18 +188,22 @@ def _read_matching(
 
     It looks at messages in one file of the log, and stops earlier if they are on disk only or have long properties.
     """
-    low, high = queue.min_offset, queue.next_offset
-    entries = list(queue.entries(offset, wanted.max_messages))
+    low, high = part.min_offset, part.next_offset
+    entries = list(part.entries(offset, wanted.max_messages))
     if not entries:
-        return GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(queue, offset), low, high)
+        return GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(part, offset), low, high)
     first = next((physical for physical, size, _ in entries if size != BLANK_SIZE), None)
     if first is None:
         return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset + len(entries), low, high)
-    if first < log.start:
-        return _removed(log, queue)
+    is_trusted = _is_trusted(log, queue, offset, first)
+    if first < log.start and (is_trusted or _is_removed(log, queue)):
+        return _removed(log, part)
     got = bytes_got()
-    is_near = got is None or log.is_recent(first)
+    is_near = got is None or is_trusted
     entries, end = _together(entries, first, log.chain.segment_bytes, None if is_near else COLD_MATCHING_BYTES)
+    stop = offset + len(entries)
+    if not is_trusted and not _are_in_log(log, [(at, at + size) for at, size, _ in entries if size != BLANK_SIZE]):
+        raise EntriesDamaged(log, queue, offset, stop)
     span = log.span(first, end)
     data: mmap | bytes = span.file.view
     base = first - span.at
@@ -159,6 +211,12 @@ def _read_matching(
         if got is None or span not in got:
             raise NotResident([span])
         data, base = got[span], first
+    if not is_trusted and not all(
+        names_message(queue, number, physical, size, data, physical - base)
+        for number, (physical, size, _) in enumerate(entries, offset)
+        if size != BLANK_SIZE
+    ):
+        raise EntriesDamaged(log, queue, offset, stop)
     found = matching(data, base, entries, queue.topic, matches, MAX_PROPERTIES_BYTES)
     parts: list[bytes] = []
     scanned, left = len(found), max_bytes
@@ -187,20 +245,28 @@ def _read_batches(
 ) -> GetResult:
     """As `read_queue`. The part of a batch from ``offset`` on is expanded for all readers."""
     low, high = part.min_offset, part.next_offset
-    batches, reached = _choose_batches(queue, high, offset, max_count, max_bytes, wanted)
+    place = queue.place_of(offset)
+    if offset < queue.loaded_to and not is_place_of(log, queue, place, offset):
+        raise EntriesDamaged(log, queue, max(place - 1, queue.first_place), place + 1)
+    batches, reached = _choose_batches(log, queue, high, offset, max_count, max_bytes, wanted)
     if not batches:
         return GetResult(GetStatus.NO_MATCHED_MESSAGE, reached, low, high)
-    if batches[0].physical < log.start:
+    is_trusted = _is_trusted(log, queue, offset, batches[0].physical)
+    if batches[0].physical < log.start and (is_trusted or _is_removed(log, queue)):
         return _removed(log, part)
     got, (ranges, size) = bytes_got(), _ranges(batches, log.chain.segment_bytes)
-    if got is None or log.is_recent(ranges[0][0]) or (size < THREAD_BYTES and _is_resident(log, ranges)):
+    if not is_trusted and not _are_in_log(log, ranges):
+        raise EntriesDamaged(log, queue, place, place + MAX_SCAN)
+    if got is None or is_trusted or (size < THREAD_BYTES and _is_resident(log, ranges)):
         data = _copied(log, ranges)
     else:
         pieces, near = _pieces(ranges, log.chain.segment_bytes)
         if near < size:
-            batches, reached = _choose_batches(queue, high, offset, max_count, near, wanted)
+            batches, reached = _choose_batches(log, queue, high, offset, max_count, near, wanted)
             ranges, size = _ranges(batches, log.chain.segment_bytes)
         data = _records(log, ranges, pieces, size, got)
+    if not is_trusted and not name_batches(queue, batches, data):
+        raise EntriesDamaged(log, queue, place, place + MAX_SCAN)
     keeps = unwraps and wanted.matches is None
     if keeps and offset <= batches[0].base:
         count = sum([batch.messages for batch in batches])
@@ -224,12 +290,15 @@ def _read_batches(
 
 
 def _choose_batches(
-    queue: BatchConsumeQueue, end: int, offset: int, max_count: int, max_bytes: int, wanted: Filter
+    log: CommitLog, queue: BatchConsumeQueue, end: int, offset: int, max_count: int, max_bytes: int, wanted: Filter
 ) -> tuple[list[BatchAt], int]:
     """(the batches to read, the offset up to which all were looked at)."""
     chosen: list[BatchAt] = []
     reached, count, left, codes = offset, 0, max_bytes, wanted.tag_codes
     for looked, batch in enumerate(queue.batches(offset)):
+        if batch.base >= queue.next_offset or (looked and batch.base < reached):
+            place = queue.place_of(offset) + looked
+            raise EntriesDamaged(log, queue, place - 1 if looked else place, place + 1)
         if batch.base >= end or looked == MAX_SCAN:
             return chosen, end if batch.base >= end else reached
         if codes is None or batch.tags_code in codes or batch.tags_code == MIXED_TAGS:
@@ -269,19 +338,20 @@ def _together(entries: list[Entry], first: int, segment_bytes: int, most: int | 
 
 def _choose(
     log: CommitLog, queue: Part, offset: int, max_count: int, max_bytes: int, wanted: Filter
-) -> tuple[list[Range], int, int, int]:
-    """(ranges of the log, number of messages in them, number of entries looked at, bytes in the ranges)."""
+) -> tuple[list[Range], int, int, int, bytes]:
+    """(ranges of the log, messages in them, number of entries looked at, bytes in the ranges, the entries)."""
     segment_bytes, tag_codes = log.chain.segment_bytes, wanted.tag_codes
     if tag_codes is None and max_count >= MANY:
         found = long_runs(queue, offset, max_count, max_bytes, MAX_RANGES, segment_bytes)
         if found is not None:
-            ranges, count, size = found
-            return ranges, count, count, size
+            ranges, count, size, raw = found
+            return ranges, count, count, size, raw
     ranges = []
     count = scanned = 0
     left = max_bytes
     start = end = -1
-    for physical, size, tags_code in queue.entries(offset, MAX_SCAN if tag_codes else max_count):
+    raw = queue.raw_entries(offset, MAX_SCAN if tag_codes else max_count)
+    for physical, size, tags_code in ENTRY.iter_unpack(raw):
         if size == BLANK_SIZE or (tag_codes is not None and tags_code not in tag_codes):
             scanned += 1
             continue
@@ -294,15 +364,14 @@ def _choose(
         if physical == end and physical % segment_bytes:
             end += size
             continue
-        if end >= 0:
+        if count > 1:
             ranges.append((start, end))
             if len(ranges) == MAX_RANGES:
-                scanned, count, left, end = scanned - 1, count - 1, left + size, -1
-                break
+                return ranges, count - 1, scanned - 1, max_bytes - left - size, raw
         start, end = physical, physical + size
-    if end >= 0:
+    if count:
         ranges.append((start, end))
-    return ranges, count, scanned, max_bytes - left
+    return ranges, count, scanned, max_bytes - left, raw
 
 
 def _copied(log: CommitLog, ranges: list[Range]) -> bytes:

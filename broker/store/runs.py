@@ -43,8 +43,8 @@ class Entries(Protocol):
 
 def long_runs(
     queue: Entries, offset: int, max_count: int, max_bytes: int, max_ranges: int, segment_bytes: int
-) -> tuple[list[Range], int, int] | None:
-    """(ranges of the log, number of messages in them, their bytes): messages from ``offset`` on, up to the limits.
+) -> tuple[list[Range], int, int, bytes] | None:
+    """(ranges of the log, number of messages in them, their bytes, the entries): from ``offset`` on, up to the limits.
 
     None when a loop over the entries has to find them: runs are short, entries are blank, or a run goes on in the next
     file of the log. Invariant: the entries of a queue are in the order of the log. So the bytes of other queues before
@@ -52,7 +52,7 @@ def long_runs(
     """
     raw, ends = _entries(queue, offset, max_count, max_bytes)
     if len(ends) == 1:
-        return [], 0, 0
+        return [], 0, 0, b""
     # At least one message, however large it is.
     count = min(max(bisect_right(ends, max_bytes) - 1, 1), max_count)
     # No answer is as large as the size in a blank entry, so none of those before is blank.
@@ -70,7 +70,7 @@ def long_runs(
         first = last + 1
         if len(ranges) >= _FIRST_RUNS and first < _LONG * len(ranges):
             return None
-    return ranges, first, ends[first]
+    return ranges, first, ends[first], raw
 
 
 def _entries(queue: Entries, offset: int, max_count: int, max_bytes: int) -> tuple[bytes, Sequence[int]]:

@@ -71,7 +71,7 @@ class MessageStore(DurableStore, Reads):
             CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes),
             Queues(
                 fs, f"{directory}/consumequeue", options.consumequeue_segment_bytes, store_host,
-                f"{directory}/batchconsumequeue", options.batchqueue_segment_bytes,
+                f"{directory}/batchconsumequeue", options.batchqueue_segment_bytes, options.delay_levels,
             ),
             Index(fs, f"{directory}/index", options.index_slots, options.index_capacity, enabled=options.index_enabled),
         )  # fmt: skip

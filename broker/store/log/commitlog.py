@@ -41,6 +41,7 @@ class CommitLog:
         self._base = 0
         self._limit = 0
         self._opened_at = 0
+        self._opened_start = 0
         # All pages before this offset are ready to be written to, or a thread is making them ready.
         self._populated = 0
         #: `take_unpopulated` has nothing to do until the log has grown past this.
@@ -64,6 +65,7 @@ class CommitLog:
         else:
             self.chain.cut_after(end)
         self.end = self._opened_at = self.populate_at = end
+        self._opened_start = self.start
         self.flushed = self.raw_flushed = flushed
         self._copied = 0
         self._use_segment()
@@ -165,6 +167,11 @@ class CommitLog:
     def is_recent(self, offset: int) -> bool:
         """Whether all from ``offset`` on is almost certainly in the page cache: this process wrote it lately."""
         return offset >= max(self._opened_at, self.end - RECENT_BYTES)
+
+    @property
+    def was_cleaned(self) -> bool:
+        """Whether files were removed from the front of the log since it was opened."""
+        return self.start > self._opened_start
 
     def take_unpopulated(self) -> Span | None:
         """Bytes ahead of the end whose pages should be made ready to be written to; None if enough are."""

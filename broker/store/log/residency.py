@@ -31,6 +31,14 @@ class NotResident(SkylarkError):
         self.spans = spans
         self.on_disk = on_disk
 
+    def read(self) -> dict[Span, bytes]:
+        """Get what the operation lacks. Blocks; for a thread."""
+        got: dict[Span, bytes] = {}
+        for span in self.spans:
+            with suppress(FileClosed):  # the file was removed: the repeated read will see that
+                got[span] = span.file.pread(span.at, span.size)
+        return got
+
 
 # None outside of `resident_only`.
 _GOT: ContextVar[Mapping[Span, bytes] | None] = ContextVar("resident_only", default=None)
@@ -76,8 +84,4 @@ def warm(cold: NotResident) -> dict[Span, bytes]:
 
     The kernel reads ahead by itself: posix_fadvise(WILLNEED) for the bytes that follow halved the rate (measured).
     """
-    got: dict[Span, bytes] = {}
-    for span in cold.spans:
-        with suppress(FileClosed):  # the file was removed: the repeated read will see that
-            got[span] = span.file.pread(span.at, span.size)
-    return got
+    return cold.read()

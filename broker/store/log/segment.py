@@ -190,6 +190,11 @@ class SegmentChain:
             segment.sync()
 
     @property
+    def fs(self) -> FileSystem:
+        """The disk that the files are on."""
+        return self._fs
+
+    @property
     def start(self) -> int:
         return self.segments[0].base if self.segments else 0
 

@@ -71,6 +71,10 @@ class BatchConsumeQueue(ConsumeQueue):
         self._first = 0
 
     @property
+    def first_place(self) -> int:
+        return self._first
+
+    @property
     def _end(self) -> int:
         """The place after the last entry."""
         return self._stored + len(self._tail) // _BYTES
@@ -98,7 +102,8 @@ class BatchConsumeQueue(ConsumeQueue):
             return None
         self._stored = end
         self.min_offset, self.next_offset = low, high
-        self._first = self._place_of(low)
+        self.loaded_to = high
+        self._first = self.place_of(low)
         return last.physical, last.size
 
     def find_ends(self, log_start: int, known: tuple[int, int], is_sound: IsSound | None) -> bool:
@@ -119,7 +124,7 @@ class BatchConsumeQueue(ConsumeQueue):
             self.chain.cut_after(end * _BYTES)
             self.chain.zero_from(end * _BYTES, sync=end < found)
         self._stored = end
-        self.next_offset = self._in_file(end - 1).end if end > first else 0
+        self.next_offset = self.loaded_to = self._in_file(end - 1).end if end > first else 0
         low, high = first, end
         while low < high:
             middle = (low + high) // 2
@@ -135,7 +140,7 @@ class BatchConsumeQueue(ConsumeQueue):
         """(offset of the first message, physical offset, size) of the newest entry; size 0 if there is none."""
         if self._end == self._first:
             return 0, 0, 0
-        last = self._at(self._end - 1)
+        last = self.at(self._end - 1)
         return last.base, last.physical, last.size
 
     def is_after_previous(self, offset: int, physical: int) -> bool:
@@ -148,13 +153,13 @@ class BatchConsumeQueue(ConsumeQueue):
 
     def drop_past(self, log_end: int) -> None:
         place = end = self._end
-        while place > self._first and self._at(place - 1).physical >= log_end:
+        while place > self._first and self.at(place - 1).physical >= log_end:
             place -= 1
         if place < end:
-            self.move_to(self._at(place - 1).end if place > self._first else self._at(place).base)
+            self.move_to(self.at(place - 1).end if place > self._first else self.at(place).base)
 
     def take_back(self, offset: int) -> None:
-        place = self._place_of(offset)
+        place = self.place_of(offset)
         if place < self._stored:
             raw = b""
             while (at := place + len(raw) // _BYTES) < self._stored:
@@ -174,7 +179,7 @@ class BatchConsumeQueue(ConsumeQueue):
         offset = record.queue_offset
         if offset != self.next_offset:
             if self.min_offset <= offset < self.next_offset:
-                known = self._at(self._place_of(offset))
+                known = self.at(self.place_of(offset))
                 if (known.physical, known.base) == (record.physical_offset, offset):
                     return
             self.move_to(offset)
@@ -182,7 +187,7 @@ class BatchConsumeQueue(ConsumeQueue):
 
     def entry(self, offset: int) -> tuple[int, int, int]:
         """(physical offset, size, tags code) of the record that holds message ``offset``, or of the next one."""
-        return self._at(self._place_of(offset))[:3]
+        return self.at(self.place_of(offset))[:3]
 
     def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
         """For each of up to ``count`` messages the entry of its record; blank for a missing one."""
@@ -198,7 +203,7 @@ class BatchConsumeQueue(ConsumeQueue):
 
     def batches(self, offset: int) -> Iterator[BatchAt]:
         """The entries from that on which holds message ``offset``, or that follows it."""
-        place = self._place_of(offset)
+        place = self.place_of(offset)
         while place < self._end:
             raw = self._raw(place, _READ)
             yield from map(BatchAt._make, BATCH_ENTRY.iter_unpack(raw))
@@ -207,16 +212,17 @@ class BatchConsumeQueue(ConsumeQueue):
     # --- the start and the end of the queue
 
     def start_search(self) -> BatchStartSearch:
-        rest = self._at(self._stored).base if self._tail else self.next_offset
+        rest = self.at(self._stored).base if self._tail else self.next_offset
         low = min(self._first, self._stored)
         return BatchStartSearch(self._fs, self.chain, low, self._stored, self.min_offset, rest)
 
     def start_at(self, offset: int) -> None:
         self.min_offset = max(self.min_offset, offset)
-        self._first = self._place_of(self.min_offset)
+        self._first = self.place_of(self.min_offset)
         self.chain.retire_before(min(self._first, self._stored - 1) * _BYTES)
 
     def forget(self) -> None:
+        self.loaded_to = 0
         self.chain.forget()
         self._tail.clear()
         self._stored = self._first = 0
@@ -229,7 +235,7 @@ class BatchConsumeQueue(ConsumeQueue):
     def move_to(self, queue_offset: int) -> None:
         """Make ``queue_offset`` the next offset, because the log has a record with that number. See `ConsumeQueue`."""
         if queue_offset < self.next_offset:
-            place = self._place_of(queue_offset)
+            place = self.place_of(queue_offset)
             if place < self._stored:
                 self.chain.cut_after(place * _BYTES)
                 self.chain.zero_from(place * _BYTES, sync=True)
@@ -240,7 +246,7 @@ class BatchConsumeQueue(ConsumeQueue):
         self.next_offset = queue_offset
 
     def end_at(self, offset: int) -> None:
-        self._end_before(self._place_of(offset), offset)
+        self._end_before(self.place_of(offset), offset)
 
     def _end_before(self, place: int, offset: int) -> None:
         if place >= self._stored:
@@ -252,30 +258,32 @@ class BatchConsumeQueue(ConsumeQueue):
             self.chain.cut_ended()
             self._stored = place
         self.next_offset = offset
+        self.loaded_to = min(self.loaded_to, offset)
         self.min_offset = min(self.min_offset, offset)
         self._first = min(self._first, place)
 
     # --- inside
 
-    def _place_of(self, offset: int) -> int:
+    def place_of(self, offset: int) -> int:
         """The place of the first entry that ends after ``offset``; the end if there is none."""
         low, high, step = self._first, self._end, 1
         # From the end, in growing steps: most readers are near it.
         while low < high:
             place = max(high - step, low)
-            if self._at(place).end <= offset:
+            if self.at(place).end <= offset:
                 low = place + 1
                 break
             high, step = place, step * 2
         while low < high:
             middle = (low + high) // 2
-            if self._at(middle).end <= offset:
+            if self.at(middle).end <= offset:
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    def _at(self, place: int) -> BatchAt:
+    def at(self, place: int) -> BatchAt:
+        """The entry at ``place``."""
         return BatchAt._make(BATCH_ENTRY.unpack(self._raw(place, 1)))
 
     def _raw(self, place: int, most: int) -> bytes:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 
 from broker.store.log.residency import check_resident
 from broker.store.log.segment import NAME_DIGITS, OnMap, SegmentChain
+from broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.queue.start_search import StartSearch, entries_back, first_in_log, two_entries
 from broker.store.queue.write import QueueWrite
@@ -47,6 +48,8 @@ class ConsumeQueue:
         "dirty",
         "is_awaited",
         "is_delayed",
+        "levels",
+        "loaded_to",
         "magic",
         "min_offset",
         "next_offset",
@@ -72,6 +75,7 @@ class ConsumeQueue:
         topic_tail: bytes,
         record_overhead: int,
         on_map: OnMap,
+        levels: DelayLevels = DEFAULT,
     ) -> None:
         self._fs = fs
         self._directory = directory
@@ -86,6 +90,9 @@ class ConsumeQueue:
         self.queue_id = queue_id
         self.is_delayed = topic in (SCHEDULE_TOPIC, TIMER_TOPIC)  # the tags codes are then times, see tags.py
         self.magic = magic
+        self.levels = levels
+        #: Entries before this offset are of an earlier process: they came from the disk.
+        self.loaded_to = 0
         # What all records of this queue share. The overhead is all but the sender's host, body and properties.
         self.topic_tail = topic_tail
         self.record_overhead = record_overhead
@@ -133,7 +140,7 @@ class ConsumeQueue:
         if not entries or entries[0][1] in (0, BLANK_SIZE) or (len(entries) > 1 and entries[1][1]):
             return None
         self.min_offset = low
-        self.next_offset = self._stored = high
+        self.next_offset = self._stored = self.loaded_to = high
         return entries[0][:2]
 
     def find_ends(self, log_start: int, known: tuple[int, int], is_sound: IsSound | None) -> bool:
@@ -156,7 +163,7 @@ class ConsumeQueue:
                 self.chain.remove_all()
                 return True
             self.chain.zero_from(end * ENTRY_BYTES, sync=end < found)
-        self.next_offset = self._stored = end
+        self.next_offset = self._stored = self.loaded_to = end
         self._find_start(log_start, known[0])
         return end < found
 
@@ -286,8 +293,45 @@ class ConsumeQueue:
         self.chain.retire_before(min(max(self.min_offset, offset), self._stored - 1) * ENTRY_BYTES)
         self.min_offset = max(self.min_offset, offset)
 
+    @property
+    def first_place(self) -> int:
+        """The place of the first entry. A plain queue's entries have their offsets as places."""
+        return self.min_offset
+
+    @property
+    def stored_end(self) -> int:
+        """The place after the last entry that is in a file."""
+        return self._stored
+
+    def tail_start(self, log_end: int) -> int:
+        """Where the message of the first entry after those in files is, or ``log_end``."""
+        for at in range(0, len(self._tail), self.entry_bytes):
+            physical, size, _ = ENTRY.unpack_from(self._tail, at)
+            if size != BLANK_SIZE:
+                return int(physical)
+        return log_end
+
+    def replace_entries(self, first: int, seen: bytes, right: bytes) -> list[int]:
+        """Replace the entries from place ``first`` on by ``right``, where they are in files and still as ``seen``.
+
+        Returns the places where that was so, and where the two differ. Nothing is synced: after a power loss the wrong
+        entries are found once more.
+        """
+        size, replaced = self.entry_bytes, []
+        for at in range(0, len(right), size):
+            place = first + at // size
+            segment = self.chain.at(place * size)
+            if place >= self._stored or segment is None or seen[at : at + size] == right[at : at + size]:
+                continue
+            file, position = segment.file, place * size - segment.base
+            if file.view[position : position + size] == seen[at : at + size]:
+                file.pwrite(position, memoryview(right)[at : at + size])
+                replaced.append(place)
+        return replaced
+
     def forget(self) -> None:
         """Drop all entries; the caller removes the files."""
+        self.loaded_to = 0
         self.chain.forget()
         self._tail.clear()
         self._stored = self.next_offset
@@ -339,6 +383,7 @@ class ConsumeQueue:
             self.chain.cut_ended()  # queues have no files that are made ahead
             self._stored = offset
         self.next_offset = offset
+        self.loaded_to = min(self.loaded_to, offset)
         self.min_offset = min(self.min_offset, offset)
 
     def _new_chain(self) -> SegmentChain:

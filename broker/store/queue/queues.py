@@ -11,6 +11,7 @@ from broker.store.log.segment import Segment
 from broker.store.log.sound import is_storable
 from broker.store.queue.batch_queue import BatchConsumeQueue
 from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.delay_levels import DelayLevels
 from broker.store.queue.entry import BLANK_SIZE
 from mqcommon.errors import RequestRefused
 from mqcommon.files import FileSystem
@@ -37,12 +38,14 @@ class Queues:
         store_host: bytes,
         batch_directory: str,
         batch_segment_bytes: int,
+        levels: DelayLevels,
     ) -> None:
         self._fs = fs
         self.directory = directory
         self.batch_directory = batch_directory
         self._segment_bytes = segment_bytes
         self._batch_segment_bytes = batch_segment_bytes
+        self._levels = levels
         # Whether the queues of a topic are batch queues, see `use_kinds`.
         self._is_batch: Callable[[str], bool] = lambda topic: False
         self._head_bytes = FIXED_BYTES + len(store_host)
@@ -245,7 +248,9 @@ class Queues:
         kind: type[ConsumeQueue] = BatchConsumeQueue if batch else ConsumeQueue
         directory = self.batch_directory if batch else self.directory
         segment_bytes = self._batch_segment_bytes if batch else self._segment_bytes
-        queue = kind(self._fs, directory, topic, queue_id, segment_bytes, magic, tail, overhead, self._note_map)
+        queue = kind(
+            self._fs, directory, topic, queue_id, segment_bytes, magic, tail, overhead, self._note_map, self._levels
+        )
         others[queue_id] = queue
         return queue
 

@@ -1,0 +1,199 @@
+"""Damaged entries of queues: no reader gets a message of another queue or loses one, and the files are mended."""
+
+from random import Random
+
+import pytest
+
+from broker.store.filter import ALL, Filter
+from broker.store.log.residency import NotResident, resident_only, warm
+from broker.store.queue.entry import BATCH_ENTRY_BYTES, BLANK_SIZE, ENTRY, ENTRY_BYTES
+from broker.store.reader import GetResult, GetStatus, read_queue
+from broker.store.store import MessageStore
+from mqcommon.message.columns import record_starts
+from mqcommon.message.javahash import java_hash
+from mqcommon.message.record import decode_record
+from tests.broker.store.support import SMALL, open_store, put, put_inner
+from tests.support.clock import ManualClock
+from tests.support.memory_files import MemoryFiles
+
+RED = b"TAGS\x01red\x02"
+FILE = "/store/consumequeue/t/0/00000000000000000000"
+BATCHES = "/store/batchconsumequeue/b/0/00000000000000000000"
+# Of 16 entries in a file.
+COUNT = 40
+WANTED = {
+    "all": ALL,
+    "tag": Filter(frozenset([java_hash("red")])),
+    "properties": Filter(None, lambda properties: b"red" in properties, 1000),
+}
+
+
+def stopped() -> tuple[MemoryFiles, list[bytes]]:
+    """A store with two topics whose messages take turns, and the bodies in topic t."""
+    fs = MemoryFiles()
+    store = open_store(fs)
+    bodies = [b"t%02d" % number for number in range(COUNT)]
+    for number, body in enumerate(bodies):
+        put(store, "t", 0, body, RED)
+        # Messages of the same size, with the same queue id and offsets; some follow directly.
+        if number % 5:
+            put(store, "u", 0, b"u" + body[1:], RED)
+    store.close()
+    return fs, bodies
+
+
+def read(store: MessageStore, topic: str, offset: int, count: int, wanted: Filter = ALL) -> GetResult:
+    """A read as the event loop makes it: what it lacks comes from a thread."""
+    queue, got = store.queues.find(topic, 0), None
+    for _ in range(100):
+        try:
+            with resident_only(got):
+                return read_queue(store.log, queue, offset, count, 1 << 20, wanted)
+        except NotResident as cold:
+            got = warm(cold)
+    raise AssertionError("it needs more and more")
+
+
+def bodies_of(store: MessageStore, topic: str, count: int, wanted: Filter = ALL) -> list[bytes]:
+    found: list[bytes] = []
+    offset, end = store.min_offset(topic, 0), store.max_offset(topic, 0)
+    while offset < end:
+        result = read(store, topic, offset, count, wanted)
+        assert result.status is GetStatus.FOUND and result.next_offset > offset
+        found += [decode_record(result.records, at).body for at in record_starts(result.records)]
+        offset = result.next_offset
+    return found
+
+
+@pytest.mark.parametrize("entry", [0, 1, 7, 14])
+@pytest.mark.parametrize("wanted", WANTED)
+def test_each_bit_of_an_entry(entry: int, wanted: str, caplog: pytest.LogCaptureFixture) -> None:
+    before, bodies = stopped()
+    sound = before.read(FILE)
+    for bit in range(96):
+        fs = before.killed()
+        fs.flip(FILE, entry * ENTRY_BYTES + bit // 8, bit % 8)
+        store = open_store(fs)
+        caplog.clear()
+        for count in (1, 5, 300):
+            assert bodies_of(store, "t", count, WANTED[wanted]) == bodies, f"bit {bit}, {count} at once"
+        assert len(caplog.records) <= 1 and all(FILE in each.getMessage() for each in caplog.records)
+        store.close()
+        assert fs.read(FILE) == sound
+
+
+def test_the_log_names_the_file_and_the_place_once(caplog: pytest.LogCaptureFixture) -> None:
+    fs, bodies = stopped()
+    for at in (5, 6):
+        fs.flip(FILE, at * ENTRY_BYTES + 7, 3)
+    store = open_store(fs)
+    for _ in range(3):
+        assert bodies_of(store, "t", 300) == bodies
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"{FILE} is damaged from byte 100 to 140: 2 entries of queue t/0 did not name its messages")
+
+
+@pytest.mark.parametrize("size", [ENTRY_BYTES, 5 * ENTRY_BYTES, 16 * ENTRY_BYTES - 8])
+@pytest.mark.parametrize("kind", ["zeros", "noise", "another queue"])
+def test_many_entries(kind: str, size: int) -> None:
+    before, bodies = stopped()
+    random = Random(size)
+    for _ in range(10):
+        fs = before.killed()
+        raw = bytearray(fs.read(FILE))
+        at = random.randrange(4, len(raw) - size + 1)
+        other = fs.read(FILE.replace("/t/", "/u/"))
+        raw[at : at + size] = {"zeros": bytes(size), "noise": random.randbytes(size), "another queue": other[:size]}[
+            kind
+        ]
+        fs.overwrite(FILE, bytes(raw))
+        store = open_store(fs)
+        assert bodies_of(store, "t", 7) == bodies
+        store.close()
+
+
+def test_outside_of_the_loop_it_is_mended_at_once() -> None:
+    fs, bodies = stopped()
+    fs.flip(FILE, 3 * ENTRY_BYTES + 6, 1)
+    store = open_store(fs)
+    result = store.get("t", 0, 0, 5, 1 << 20)
+    assert [decode_record(result.records, at).body for at in record_starts(result.records)] == bodies[:5]
+
+
+def test_a_message_that_the_log_lost_is_skipped_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    fs, bodies = stopped()
+    store = open_store(fs)
+    queue = store.queues.find("t", 0)
+    assert queue is not None
+    physical, size, _ = queue.entry(3)
+    store.close()
+    log = f"/store/commitlog/{physical // SMALL.commitlog_segment_bytes * SMALL.commitlog_segment_bytes:020d}"
+    raw = bytearray(fs.read(log))
+    at = physical % SMALL.commitlog_segment_bytes
+    raw[at + 4 : at + size] = bytes(size - 4)
+    fs.overwrite(log, bytes(raw))
+    store = open_store(fs)
+    assert bodies_of(store, "t", 7) == bodies[:3] + bodies[4:]
+    assert "1 of their messages are not in the log any more" in caplog.text
+    queue = store.queues.find("t", 0)
+    assert queue is not None and queue.entry(3)[1] == BLANK_SIZE
+
+
+def test_new_messages_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(MemoryFiles())
+    for number in range(5):
+        put(store, "t", 0, b"%d" % number)
+    store.checkpoint()
+    compared: list[int] = []
+    monkeypatch.setattr("broker.store.reader.are_own", lambda *args: compared.append(1))
+    assert bodies_of(store, "t", 2) == [b"%d" % number for number in range(5)]
+    assert not compared
+    store.close()
+
+
+def test_a_cut_after_the_search_is_left_alone() -> None:
+    """What the search found is of a tail of the log that was cut, and written again otherwise."""
+    fs, _ = stopped()
+    fs.flip(FILE, 3 * ENTRY_BYTES + 6, 1)
+    store = open_store(fs)
+    queue = store.queues.find("t", 0)
+    assert queue is not None
+    wrong = fs.read(FILE)[3 * ENTRY_BYTES : 4 * ENTRY_BYTES]
+    assert queue.replace_entries(3, ENTRY.pack(1, 2, 3), ENTRY.pack(4, 5, 6)) == []
+    assert fs.read(FILE)[3 * ENTRY_BYTES : 4 * ENTRY_BYTES] == wrong
+    queue.move_to(2)
+    assert queue.replace_entries(3, wrong, ENTRY.pack(4, 5, 6)) == []
+    store.close()
+
+
+# --- batch queues
+
+
+def with_batches() -> tuple[MemoryFiles, list[bytes]]:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    store.queues.use_kinds(lambda topic: topic in ("b", "c"))
+    bodies: list[bytes] = []
+    for number in range(7):
+        for topic in ("b", "c"):
+            rows = [(0, b"%s%d-%d" % (topic.encode(), number, each), b"") for each in range(3)]
+            put_inner(store, topic, 0, rows)
+            bodies += [body for _, body, _ in rows] if topic == "b" else []
+    store.close()
+    return fs, bodies
+
+
+def test_each_bit_of_a_batch_entry() -> None:
+    before, bodies = with_batches()
+    path = BATCHES
+    wrong: list[tuple[int, int]] = []
+    for entry in (0, 1, 2):
+        # physical offset and size, and then the offset of its first message and their number
+        for bit in (*range(96), *range(28 * 8, 38 * 8)):
+            fs = before.killed()
+            fs.flip(path, entry * BATCH_ENTRY_BYTES + bit // 8, bit % 8)
+            store = open_store(fs, ManualClock())
+            if any(bodies_of(store, "b", count) != bodies for count in (1, 100)):
+                wrong.append((entry, bit))
+            store.close()
+    assert not wrong
