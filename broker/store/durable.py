@@ -201,6 +201,8 @@ class DurableStore:
             self._ends.note(topic, by_id)
         with self._must_succeed():
             make_durable(self._fs, self._directory, self.log, self.index, self._ends, mark)
+            if mark.ends_head is None:
+                self._ends.add(self._fs, self._directory, mark.gone, ends)
             times = rocketmq_times(self.log, mark, clean=clean)
             self._checkpoint.write(mark.log_offset, mark.timestamp, times, clean=clean)
         if mark.ends_head is not None:

@@ -114,6 +114,8 @@ class Recovery:
         self._steps = 0
         self._next_progress_ms = clock.monotonic_ms() + PROGRESS_INTERVAL_MS
         self._broken: dict[ConsumeQueue, None] = {}
+        # Queue -> the next offset that it had at least, for queues of which the scan makes entries again.
+        self._to_reach: dict[ConsumeQueue, int] = {}
         # Queues whose ends had to be searched for in their files, as queueEnds could not be used for them.
         self._searched: list[ConsumeQueue] = []
         # (start, end) of the newest record that the other queues know.
@@ -197,12 +199,15 @@ class Recovery:
             # A batch queue drops after a kill, too, what the scan makes again.
             drops = last_stop is LastStop.POWER_LOSS or (queue.is_batch and last_stop is LastStop.KILLED)
             is_sound = partial(self._is_sound, queue, scan_from, high if ends else None) if drops else None
+            if drops:
+                # The scan makes entries again, and then tells whether others are missing.
+                self._to_reach[queue] = high
             if queue.find_ends(log.start, (low, high), is_sound):
                 self._queues.touch(queue)
             if not queue.chain.segments:
                 # Probably removed. Remove it for good: a power loss must not bring the files back.
                 self._queues.clear(queue)
-            lacks = queue.next_offset < high or (same_start and low < queue.min_offset)
+            lacks = (queue.next_offset < high and not drops) or (same_start and low < queue.min_offset)
             if lacks or (last_stop is not LastStop.POWER_LOSS and not self._is_right(queue, whole)):
                 self._broken[queue] = None
         for topic, by_id in known.items():
@@ -368,6 +373,9 @@ class Recovery:
             if not report.unchecked:
                 found = find_incomplete(log, self._queues, self._progress("compared", log.start))
                 self._broken.update(dict.fromkeys(found))
+        for queue, high in self._to_reach.items():
+            if queue.next_offset < high and self._queues.find(queue.topic, queue.queue_id) is queue:
+                self._broken[queue] = None
         if not self._broken:
             return
         if ends is not None or report.unchecked:

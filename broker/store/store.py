@@ -22,7 +22,7 @@ from broker.store.put_result import BatchPutResult, PutResult
 from broker.store.queue.batch_records import make_batch_records
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
-from broker.store.queue.ends import read_queue_ends, write_queue_ends
+from broker.store.queue.ends import read_queue_ends, remove_since, write_queue_ends
 from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from broker.store.queue.queues import Queues
 from broker.store.queue.tags import TagCodes
@@ -112,6 +112,11 @@ class MessageStore(DurableStore, Reads):
         self._checkpoint = Checkpoint(fs, f"{directory}/checkpoint")
         ours = self._checkpoint.state.log_offset is not None
         refuse_other_size(fs, self.log.chain.directory, self._options.commitlog_segment_bytes, ours=ours)
+        last_stop = read_abort(fs, directory)
+        if last_stop is LastStop.CLEAN and self._checkpoint.state.crashed:
+            last_stop = LastStop.POWER_LOSS
+        if last_stop is not LastStop.KILLED:
+            remove_since(fs, directory)
         self.index.load()
         resume_cut(fs, directory, self._checkpoint, self.log, self.queues, self.index)
         self.log.chain.load(self._checkpoint.state.log_offset or 0)
@@ -119,9 +124,6 @@ class MessageStore(DurableStore, Reads):
             # A kill may have come between the removal of a file and the sync of its directory. A later power loss must
             # not bring the file back: the noted ends of queues rely on that.
             fs.fsync_dir(self.log.chain.directory)
-        last_stop = read_abort(fs, directory)
-        if last_stop is LastStop.CLEAN and self._checkpoint.state.crashed:
-            last_stop = LastStop.POWER_LOSS
         note_ends = partial(write_queue_ends, fs, directory)
         recovery = Recovery(
             self.log, self.queues, self.index, self.tag_codes, self._clock, progress, note_ends, self._write_all_queues

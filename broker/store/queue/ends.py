@@ -5,6 +5,10 @@ File ``queueEnds``: crc 4 | CBOR [version, log start, {topic: {queueId: [min, ne
 
 It is written at open, at a clean stop, and every 10 s with a checkpoint. After a clean stop it is exact, after a crash
 it is a lower bound. The store works without it (RocketMQ has none): queues are then taken as they are found.
+
+File ``queueEnds.since``: crc of ``queueEnds`` 4 | for each later checkpoint: crc 4 | size 4 | CBOR [[topics removed],
+{topic: {queueId: [min, next]}} of the queues that it has written]. A killed process leaves all of it, so the next start
+misses what is gone of any queue file. After a power loss it is not used, as it is not synced.
 """
 
 import struct
@@ -20,8 +24,10 @@ from mqcommon.errors import DiskFull, OutOfDescriptors
 from mqcommon.files import FileSystem, ReadableFiles
 
 FILE_NAME = "queueEnds"
+SINCE_NAME = "queueEnds.since"
 _VERSION = 2
 _CRC = struct.Struct(">I")
+_FRAME = struct.Struct(">II")
 # CBOR: an array of five items, and a map whose number of pairs follows as 4 bytes.
 _ARRAY_OF_5 = b"\x85"
 _MAP = struct.Struct(">BI")
@@ -50,7 +56,8 @@ def write_queue_ends(fs: FileSystem, directory: str, ends: QueueEnds) -> None:
     _write(fs, directory, cbor2.dumps(rows))
 
 
-def _write(fs: FileSystem, directory: str, data: bytes) -> None:
+def _write(fs: FileSystem, directory: str, data: bytes) -> bool:
+    """Whether the file was written."""
     path = f"{directory}/{FILE_NAME}"
     try:
         write_atomic(fs, path, _CRC.pack(crc32(data)) + data)
@@ -60,6 +67,8 @@ def _write(fs: FileSystem, directory: str, data: bytes) -> None:
         if fs.exists(path):
             fs.remove(path)
             fs.fsync_dir(directory)
+        return False
+    return True
 
 
 class EndsTable:
@@ -70,9 +79,13 @@ class EndsTable:
 
     def __init__(self) -> None:
         self._topics: dict[str, bytes] = {}
+        # The crc of `queueEnds` if this table wrote it last, and whether `queueEnds.since` belongs to it.
+        self._written: bytes | None = None
+        self._is_since = False
 
     def replace(self, queues: Mapping[str, Mapping[int, tuple[int, int]]]) -> None:
-        """Forget everything, and take the ends of all ``queues``."""
+        """Forget everything, and take the ends of all ``queues``; the caller writes `queueEnds`."""
+        self._written = None
         self._topics = {topic: cbor2.dumps(by_id) for topic, by_id in queues.items() if by_id}
 
     def drop(self, topic: str) -> None:
@@ -90,11 +103,45 @@ class EndsTable:
         for topic, ends in self._topics.items():
             parts += (cbor2.dumps(topic), ends)
         parts += (cbor2.dumps(list(index_files.items())), cbor2.dumps(()))
-        _write(fs, directory, b"".join(parts))
+        data = b"".join(parts)
+        # `queueEnds` may have the same bytes as before, and what was added to them may be undone.
+        remove_since(fs, directory)
+        self._written = _CRC.pack(crc32(data)) if _write(fs, directory, data) else None
+        self._is_since = False
+
+    def add(
+        self, fs: FileSystem, directory: str, gone: list[str], ends: Mapping[str, Mapping[int, tuple[int, int]]]
+    ) -> None:
+        """Add what one checkpoint has changed to `queueEnds.since`. Without room on the disk it is left out."""
+        if self._written is None or not (gone or ends):
+            return
+        data = cbor2.dumps([gone, ends])
+        frame = _FRAME.pack(crc32(data), len(data)) + data
+        try:
+            file = fs.open_append(f"{directory}/{SINCE_NAME}")
+            try:
+                if not self._is_since:
+                    file.truncate(0)
+                    frame = self._written + frame
+                file.write(frame)
+            finally:
+                file.close()
+        except DiskFull:
+            # A part of the frame may be there, and no later one would be read.
+            self._written = None
+        else:
+            self._is_since = True
+
+
+def remove_since(fs: FileSystem, directory: str) -> None:
+    """Remove `queueEnds.since`. A start does so unless the last process was killed: not all of it is true then."""
+    path = f"{directory}/{SINCE_NAME}"
+    if fs.exists(path):
+        fs.remove(path)
 
 
 def read_queue_ends(fs: ReadableFiles, directory: str) -> QueueEnds | None:
-    """The contents of the file; None if it is missing or damaged."""
+    """The contents of both files; None if `queueEnds` is missing or damaged."""
     path = f"{directory}/{FILE_NAME}"
     if not fs.exists(path):
         return None
@@ -107,4 +154,26 @@ def read_queue_ends(fs: ReadableFiles, directory: str) -> QueueEnds | None:
         return None
     log_start, queues, index_files, unfinished = rows
     ends = {topic: {int(n): (low, high) for n, (low, high) in by_id.items()} for topic, by_id in queues.items()}
+    _add_since(fs, directory, raw[: _CRC.size], ends)
     return QueueEnds(log_start, ends, dict(index_files), tuple((topic, number) for topic, number in unfinished))
+
+
+def _add_since(fs: ReadableFiles, directory: str, written: bytes, ends: dict[str, dict[int, tuple[int, int]]]) -> None:
+    path = f"{directory}/{SINCE_NAME}"
+    raw = fs.read(path) if fs.exists(path) else b""
+    at = _CRC.size
+    if raw[:at] != written:
+        return
+    while at + _FRAME.size <= len(raw):
+        crc, size = _FRAME.unpack_from(raw, at)
+        at += _FRAME.size
+        data = raw[at : at + size]
+        if len(data) < size or crc32(data) != crc:
+            return
+        gone, changed = cbor2.loads(data)
+        for topic in gone:
+            ends.pop(topic, None)
+        for topic, by_id in changed.items():
+            known = ends.setdefault(topic, {})
+            known.update((int(number), (low, high)) for number, (low, high) in by_id.items())
+        at += size
