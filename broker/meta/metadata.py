@@ -16,7 +16,7 @@ from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
 from broker.meta.journal import Journal, JournalReport
-from broker.meta.journalled import Change, Tables
+from broker.meta.journalled import Change, JournalledValue, Tables
 from broker.meta.json_files import JsonFiles, JsonTables, read_tables
 from broker.meta.request_modes import RequestModes
 from broker.meta.topics import Topics
@@ -50,11 +50,13 @@ class Metadata:
         self.request_modes = RequestModes(self.journal, clock)
         self.users = Users(self.journal, clock)
         self.acls = Acls(self.journal, clock)
+        #: On a slave: the topics of all messages before this offset of the log are in the table; -1 when unknown.
+        self.topics_to = JournalledValue(self.journal, "topics-to", -1, int, int)
         self.json_files = JsonFiles(fs, directory, self.journal)
         # Add a new table here; it declares its kinds of records itself.
         self._tables = Tables(
             self.topics, self.groups, self.consumer_offsets, self.delay_offsets, self.request_modes,
-            self.json_files.seen, self.users, self.acls,
+            self.json_files.seen, self.users, self.acls, self.topics_to,
         )  # fmt: skip
 
     def open(self) -> MetadataReport:

@@ -2,7 +2,8 @@
 
 A topic that a send makes is in the master's table first, so a slave's table has all topics of the messages that its log
 had when it last asked for the table, except those that were deleted. A queue that began later, and whose topic
-is unknown, belongs to a new topic: without it nobody could read these messages.
+is unknown, belongs to a new topic: without it nobody could read these messages. The journal has how far the log was
+(`Metadata.topics_to`), so that this also holds when all brokers of the set die at once.
 """
 
 import logging

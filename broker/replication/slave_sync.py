@@ -85,8 +85,8 @@ class SlaveSync:
         self._level_offsets: LevelOffsets | None = None
         #: How many copies were completed.
         self.rounds = 0
-        #: All topics of the messages before this offset of this slave's log are in its table.
-        self.topics_to = log_end()
+        if metadata.topics_to.value < 0:
+            metadata.topics_to.put(log_end())
 
     async def run(self) -> None:
         """Copy from the master, and from its new address when it moves."""
@@ -169,7 +169,7 @@ class SlaveSync:
         log_end = self._log_end()
         table = await master.topics()
         await run_slices(self._metadata.topics.mirror(table.topic_config_table, table.data_version))
-        self.topics_to = log_end
+        self._metadata.topics_to.put(log_end)
 
     async def _copy_groups(self, master: Master) -> None:
         table = await master.groups()

@@ -81,6 +81,8 @@ def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster, ter
     async def cut(offset: int) -> None:
         await cutter.cut(offset)
         elected.cut(offset)
+        # The next master's log may have new topics from there on.
+        core.metadata.topics_to.put(min(core.metadata.topics_to.value, offset))
 
     def new_dialogue(replica: Replica) -> Dialogue:
         return SwitchDialogue(

@@ -105,7 +105,8 @@ def wire_replication(
     def role_changed(before: Role, now: Role) -> None:
         if now.is_master:
             known.forget()
-            adopt_topics(store, metadata.topics, sync.topics_to)
+            adopt_topics(store, metadata.topics, metadata.topics_to.value)
+            metadata.topics_to.put(store.log.raw_end)
         if now.broker_id != before.broker_id:
             members.renumbered(now.broker_id)
 

@@ -5,10 +5,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
+import trio
 
 from broker.options import BrokerOptions
 from broker.registration import registrar as registrar_module
 from broker.replication import slave as slave_module
+from broker.replication.slave_sync import SlaveSync
 from broker.wiring.replication import link_terms
 from mqcommon.atomic import write_atomic
 from mqcommon.errors import BrokerError, ConfigError
@@ -129,6 +131,37 @@ async def test_what_a_dead_master_alone_had_is_cut_off_and_saved() -> None:
         assert await one.has("T", 2) == [b"common", b"kept"]
         await until(lambda: one.log() == two.log(), "equal logs")
         assert any(b"lost 4" in one.fs.read(f"/store/cut/{name}") for name in one.fs.listdir("/store/cut"))
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_topic_that_came_with_its_messages_only_is_there(
+    restarts: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A send makes the topic, and the master dies before the slave copies the table; ``restarts``: the slave, too."""
+    async with controlled(min_in_sync_replicas=1) as brokers, AsyncExitStack() as stack:
+        one = await stack.enter_async_context(brokers.broker())
+        await leads(one)
+        two = await stack.enter_async_context(brokers.broker())
+        await is_in_sync(one, 1)
+        await sent(one, b"before")
+        await two.has("T", 1)
+
+        async def stuck(*_: object) -> None:
+            await trio.sleep_forever()
+
+        for name in ("_copy", "_copy_topics"):
+            monkeypatch.setattr(SlaveSync, name, stuck)
+        # The question that the slave has asked is answered with the next change.
+        await one.send("Other", b"x")
+        await one.send("New", b"acknowledged")
+        left = two.fs.killed() if restarts else None
+        one.kill()
+        if left is not None:
+            two.kill()
+            two = await stack.enter_async_context(brokers.broker(left))
+        await leads(two)
+        assert await two.bodies("New") == [b"acknowledged"]
+        assert "topic New came from the former master with its messages only" in caplog.text
 
 
 async def test_a_living_slave_that_was_forgotten_takes_a_new_id(caplog: pytest.LogCaptureFixture) -> None:
