@@ -12,13 +12,18 @@ import click
 from broker.commands.offline import absolute, errors_on_one_line
 from broker.store.abort import ABORT
 from broker.store.cut.intent import FILE_NAME as INTENT
+from broker.store.inventory import FILE_NAME as INVENTORY
 from broker.store.queue.ends import FILE_NAME as QUEUE_ENDS
+from broker.store.queue.ends import SINCE_NAME
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import StoreLocked, UserError
 from mqcommon.files import FileSystem, OsFiles
 
 # The log goes near the end: a store that has only its log starts, and rebuilds the rest.
-PARTS = ("index", "consumequeue", "batchconsumequeue", QUEUE_ENDS, "checkpoint", INTENT, "commitlog", ABORT)
+PARTS = (
+    "index", "consumequeue", "batchconsumequeue", QUEUE_ENDS, SINCE_NAME, "checkpoint", INTENT, INVENTORY, "commitlog",
+    ABORT,
+)  # fmt: skip
 
 
 @click.command("resyncSlave")

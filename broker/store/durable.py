@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 from broker.store.checkpoint import Checkpoint, CheckpointMark, NotedEnd, make_durable, rocketmq_times
 from broker.store.index.index import Index
+from broker.store.inventory import Inventory
 from broker.store.log.commitlog import CommitLog
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.ends import EndsTable, QueueEnds, write_queue_ends
@@ -43,6 +44,8 @@ class DurableStore:
         self.queues = queues
         self.index = index
         self._ends = EndsTable()
+        #: What must be there at the next start. Set when the store is opened.
+        self.inventory: Inventory
         self._last_timestamp = 0
         self._flushed_timestamp = 0
         self._sync_failed = False
@@ -205,6 +208,8 @@ class DurableStore:
                 self._ends.add(self._fs, self._directory, mark.gone, ends)
             times = rocketmq_times(self.log, mark, clean=clean)
             self._checkpoint.write(mark.log_offset, mark.timestamp, times, clean=clean)
+            if mark.log_offset > self.log.start:
+                self.inventory.note_log_start(self.log.start)
         if mark.ends_head is not None:
             self._ends_noted_to = mark.log_offset
 

@@ -57,7 +57,10 @@ class Removal:
 
     def remove_log_files(self) -> None:
         """Remove retired files of the log from disk. Blocks. After OSError the call can be repeated."""
-        self._store.log.chain.remove_retired()
+        chain = self._store.log.chain
+        if chain.retired:
+            self._store.inventory.note_log_start(chain.start)
+            chain.remove_retired()
 
     def find_starts(self, searches: Sequence[StartSearch], log_start: int) -> list[int]:
         """Where each queue starts now. Blocks: reads files, which the caller must keep from being removed meanwhile."""

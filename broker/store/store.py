@@ -16,8 +16,11 @@ from broker.store.checkpoint import Checkpoint
 from broker.store.cut.resume import resume_cut
 from broker.store.durable import DurableStore
 from broker.store.index.index import Index
+from broker.store.inventory import FILE_NAME as INVENTORY
+from broker.store.inventory import Inventory
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.file_size import refuse_other_size
+from broker.store.log.segment import NAME_DIGITS
 from broker.store.put_result import BatchPutResult, PutResult
 from broker.store.queue.batch_records import make_batch_records
 from broker.store.queue.consumequeue import ConsumeQueue
@@ -29,7 +32,7 @@ from broker.store.queue.tags import TagCodes
 from broker.store.reads import Reads
 from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
 from mqcommon.clock import Clock
-from mqcommon.errors import DiskFull, RequestRefused, StoreLocked
+from mqcommon.errors import DiskFull, RequestRefused, StoreCorrupt, StoreLocked
 from mqcommon.files import FileSystem
 from mqcommon.message.flags import WRAPPED
 from mqcommon.message.layout import MAX_PROPERTIES
@@ -120,6 +123,9 @@ class MessageStore(DurableStore, Reads):
         self.index.load()
         resume_cut(fs, directory, self._checkpoint, self.log, self.queues, self.index)
         self.log.chain.load(self._checkpoint.state.log_offset or 0)
+        self.inventory = Inventory(fs, directory)
+        if not self._checkpoint.state.used_by_rocketmq:
+            self._refuse_lost_files(self.inventory.log_start)
         if self.log.chain.segments:
             # A kill may have come between the removal of a file and the sync of its directory. A later power loss must
             # not bring the file back: the noted ends of queues rely on that.
@@ -142,6 +148,19 @@ class MessageStore(DurableStore, Reads):
             # Reads work without it, and the next checkpoint tries again.
             self.refuse(QUEUES, str(error))
         return report
+
+    def _refuse_lost_files(self, start: int | None) -> None:
+        """StoreCorrupt if the log, which started at ``start`` at the latest, starts later."""
+        chain = self.log.chain
+        if start is not None and (not chain.segments or chain.start > start):
+            base = start // chain.segment_bytes * chain.segment_bytes
+            raise StoreCorrupt(
+                f"{chain.directory}/{base:0{NAME_DIGITS}d}",
+                0,
+                "the file is missing, and this broker has not cleaned it up. Put it back, or do without its messages: "
+                f"broker verifyStore --repair {self._options.directory}. If RocketMQ's broker cleaned it up, remove "
+                f"{self._options.directory}/{INVENTORY}",
+            )
 
     def close(self) -> str:
         """Make everything durable, write a clean checkpoint, and unlock the directory.

@@ -14,8 +14,10 @@ from broker.store.abort import read_abort
 from broker.store.check.verify_index import IndexCheck
 from broker.store.check.verify_queues import QueueCheck
 from broker.store.checkpoint import read_checkpoint
+from broker.store.inventory import read_inventory
 from broker.store.log.log_files import LogFile, LogFiles
 from broker.store.log.scan import PROGRESS_RECORDS
+from broker.store.log.segment import NAME_DIGITS
 from broker.store.log.sound import sound_record
 from broker.store.queue.ends import read_queue_ends
 from broker.store.recovery import why_torn
@@ -86,6 +88,8 @@ class Verification:
         report, log = self._report, self._log
         for path, size, reason in log.problems:
             self._damage(path, size, size, reason)
+        for base in self._lost_bases():
+            self._damage(f"{self._directory}/commitlog/{base:0{NAME_DIGITS}d}", 0, 0, "the file is missing")
         if log.files:
             report.log_start = report.log_end = log.files[0].base
             self._read_log()
@@ -98,6 +102,14 @@ class Verification:
         report.queue_ends = self._queues.ends()
         log.close()
         return report
+
+    def _lost_bases(self) -> range:
+        """Where the files begin that are missing before the first one. RocketMQ may have cleaned them up."""
+        start, _ = read_inventory(self._fs, self._directory)
+        files, size = self._log.files, self._log.file_bytes
+        if start is None or not files or self._state.used_by_rocketmq:
+            return range(0)
+        return range(start // size * size, files[0].base, size)
 
     def _read_log(self) -> None:
         at: int | None = self._log.files[0].base

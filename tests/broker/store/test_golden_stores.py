@@ -1,6 +1,7 @@
 """Stores that Java brokers wrote: every message is found in every way, and the stores go on with ours."""
 
 import shutil
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from broker.store.filter import Filter
 from broker.store.recovery import LastStop, RecoveryReport
 from broker.store.store import MessageStore, StoreOptions
-from mqcommon.errors import ConfigError
+from mqcommon.errors import ConfigError, StoreCorrupt
 from mqcommon.files import OsFiles
 from mqcommon.message.ids import encode_host, split_offset_msg_id
 from mqcommon.message.javahash import java_hash
@@ -329,6 +330,13 @@ def test_a_java_broker_that_deleted_old_files_in_between_is_taken_in(golden: Gol
     first = store.log.chain.segments[0]
     store.close()
     Path(first.path).unlink()
+    with pytest.raises(StoreCorrupt, match=r"remove .*/inventory"):
+        golden.open()
+    # RocketMQ writes the times of its messages into the checkpoint.
+    checkpoint = golden.directory / "checkpoint"
+    raw = bytearray(checkpoint.read_bytes())
+    struct.pack_into(">qq", raw, 0, LATER_MS + 1, LATER_MS + 1)
+    checkpoint.write_bytes(raw)
     store, report = golden.open()
     assert report.clean and report.torn_file == ""
     left = bodies(store, "GoldenA", 0)

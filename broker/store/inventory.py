@@ -1,0 +1,67 @@
+"""What a store must have, so that a start notices a part that is gone and does not take the store for a new one.
+
+File ``inventory``: crc of the rest 4 | CBOR {"logStart": offset, "metadata": whether there is a journal}
+
+No file of the commit log at or after ``logStart`` was removed: the cleaner notes where the log will start before it
+removes a file. A store without this file, as RocketMQ's, is taken as it is.
+"""
+
+import struct
+import threading
+from zlib import crc32
+
+import cbor2
+
+from mqcommon.atomic import write_atomic
+from mqcommon.errors import DiskFull
+from mqcommon.files import FileSystem, ReadableFiles
+
+FILE_NAME = "inventory"
+_CRC = struct.Struct(">I")
+
+
+class Inventory:
+    """The file in ``directory``. ``log_start`` is None until the log has had a file."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._path = f"{directory}/{FILE_NAME}"
+        self._lock = threading.Lock()
+        self.log_start, self.has_metadata = read_inventory(fs, directory)
+
+    def note_log_start(self, offset: int) -> None:
+        """Files of the log before ``offset`` are gone, or will be. Blocks: for any thread."""
+        with self._lock:
+            if offset != self.log_start:
+                self.log_start = offset
+                self._write()
+
+    def note_metadata(self) -> None:
+        """There is a journal of metadata, on disk. Blocks."""
+        with self._lock:
+            if not self.has_metadata:
+                self.has_metadata = True
+                self._write()
+
+    def _write(self) -> None:
+        data = cbor2.dumps({"logStart": self.log_start, "metadata": self.has_metadata})
+        try:
+            write_atomic(self._fs, self._path, _CRC.pack(crc32(data)) + data)
+        except DiskFull:
+            # Without the file nothing is missed. With an old one, files that the cleaner removes to make room would be.
+            if self._fs.exists(self._path):
+                self._fs.remove(self._path)
+                self._fs.fsync_dir(self._directory)
+            self.log_start, self.has_metadata = None, False
+
+
+def read_inventory(fs: ReadableFiles, directory: str) -> tuple[int | None, bool]:
+    """(start of the log, whether there is metadata); None and False when the file is missing or damaged."""
+    path = f"{directory}/{FILE_NAME}"
+    raw = fs.read(path) if fs.exists(path) else b""
+    data = raw[_CRC.size :]
+    if len(raw) < _CRC.size or _CRC.unpack_from(raw)[0] != crc32(data):
+        return None, False
+    known = cbor2.loads(data)
+    return known["logStart"], known["metadata"]
