@@ -144,7 +144,8 @@ class Broker:
                 "the store is large, so its consume queues were not compared with its log; broker verifyStore does that"
             )
         try:
-            self._report(metadata.open())
+            self._report(metadata.open(must_exist=store.inventory.has_metadata))
+            store.inventory.note_metadata()
         except BaseException:
             store.close()
             raise

@@ -12,6 +12,7 @@ from broker.broker import Broker
 from broker.commands.export_metadata import export_metadata
 from broker.commands.import_metadata import import_metadata
 from broker.commands.print_cut import print_cut
+from broker.commands.rebuild_metadata import rebuild_metadata
 from broker.commands.resync_slave import resync_slave
 from broker.commands.verify_store import verify_store
 from broker.file_sizes import check_file_size
@@ -61,6 +62,7 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
 main.add_command(export_metadata)
 main.add_command(import_metadata)
 main.add_command(print_cut)
+main.add_command(rebuild_metadata)
 main.add_command(resync_slave)
 main.add_command(verify_store)
 

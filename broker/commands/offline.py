@@ -1,6 +1,6 @@
 """Shared parts of the commands on a stopped broker.
 
-Neighbours: export_metadata.py, import_metadata.py, print_cut.py, resync_slave.py.
+Neighbours: export_metadata.py, import_metadata.py, print_cut.py, rebuild_metadata.py, resync_slave.py.
 """
 
 import os
@@ -12,6 +12,7 @@ import click
 
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
+from broker.store.inventory import read_inventory
 from mqcommon.clock import Clock
 from mqcommon.errors import StoreError, StoreLocked, UserError
 from mqcommon.files import FileSystem
@@ -42,7 +43,7 @@ def stopped_metadata(fs: FileSystem, clock: Clock, root: str) -> Iterator[Metada
         raise UserError(f"{root} is open in a broker: stop it first") from None
     try:
         metadata = Metadata(fs, directory, clock, BrokerOptions())
-        metadata.recover()
+        metadata.recover(must_exist=read_inventory(fs, root)[1])
         yield metadata
         metadata.journal.close()
     finally:

@@ -77,13 +77,18 @@ class Journal:
 
     # --- recovery
 
-    def replay(self, on_record: OnRecord) -> JournalReport:
-        """Read all records from disk, oldest first. Blocks; runs before the broker serves."""
+    def replay(self, on_record: OnRecord, *, must_exist: bool = False) -> JournalReport:
+        """Read all records from disk, oldest first. Blocks; runs before the broker serves.
+
+        StoreCorrupt, and nothing is changed, if there ``must_exist`` a journal and it is missing or empty.
+        """
         report = JournalReport()
         paths = self._paths
         self._fs.mkdirs(paths.directory)
         listing = paths.listing(self._fs)
         base = max(listing.snapshots, default=0)
+        if must_exist and not base:
+            self._refuse_lost(paths.journal(0))
         if base:
             records, self._snapshot_bytes = snapshot_records(self._fs, paths.snapshot(base), base)
             report.records += _apply(records, paths.snapshot(base), on_record)
@@ -101,6 +106,18 @@ class Journal:
             report.removed.append(path)
         self._fs.fsync_dir(paths.directory)
         return report
+
+    def _refuse_lost(self, first: str) -> None:
+        if self._fs.exists(first) and self._fs.size(first) >= HEADER_BYTES:
+            return
+        root = self._paths.directory.rpartition("/")[0]
+        raise StoreCorrupt(
+            first,
+            0,
+            f"the file is {'empty' if self._fs.exists(first) else 'missing'}, so all topics, groups, offsets, users "
+            f"and policies are gone. Put the files of {self._paths.directory} back from a copy, or make topics and groups "
+            f"anew from the messages: broker rebuildMetadata {root}",
+        )
 
     def _read_chain(self, numbers: list[int], base: int, report: JournalReport) -> list[tuple[int, Scan]]:
         """The journals to replay. The last one may be cut here; journals after the cut are removed."""

@@ -59,9 +59,12 @@ class Metadata:
             self.json_files.seen, self.users, self.acls, self.topics_to,
         )  # fmt: skip
 
-    def open(self) -> MetadataReport:
-        """Recover, then make the system topics and groups. Blocks; runs before the broker serves."""
-        report = MetadataReport(self.recover())
+    def open(self, *, must_exist: bool = False) -> MetadataReport:
+        """Recover, then make the system topics and groups. Blocks; runs before the broker serves.
+
+        StoreCorrupt if there ``must_exist`` a journal and it is gone.
+        """
+        report = MetadataReport(self.recover(must_exist=must_exist))
         if report.journal.fresh:
             self._import(report)
         elif changed := self.json_files.changed():
@@ -70,9 +73,9 @@ class Metadata:
         self.groups.create_system_groups()
         return report
 
-    def recover(self) -> JournalReport:
+    def recover(self, *, must_exist: bool = False) -> JournalReport:
         """Read the journal of earlier runs into the tables."""
-        report = self.journal.replay(self._tables.apply)
+        report = self.journal.replay(self._tables.apply, must_exist=must_exist)
         self.fresh = report.fresh
         return report
 
