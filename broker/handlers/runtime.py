@@ -120,6 +120,8 @@ class RuntimeInfo:
             "remainHowManyDataToCommit": _bytes(0),
             "remainHowManyDataToFlush": _bytes(log.end - log.flushed),
             "commitLogSyncTimes": str(log.syncs),  # Skylark's own: shows how many sends share an fsync
+            "queueEntriesMended": str(log.entries_mended),
+            "damagedMessagesSkipped": str(log.messages_skipped),
             "earliestMessageTimeStamp": str(self._store.earliest_store_time()),
         }
 

@@ -115,8 +115,8 @@ class Journal:
             first,
             0,
             f"the file is {'empty' if self._fs.exists(first) else 'missing'}, so all topics, groups, offsets, users "
-            f"and policies are gone. Put the files of {self._paths.directory} back from a copy, or make topics and groups "
-            f"anew from the messages: broker rebuildMetadata {root}",
+            f"and policies are gone. Put the files of {self._paths.directory} back from a copy, or make topics and "
+            f"groups anew from the messages: broker rebuildMetadata {root}",
         )
 
     def _read_chain(self, numbers: list[int], base: int, report: JournalReport) -> list[tuple[int, Scan]]:

@@ -177,6 +177,8 @@ def _store(sources: Sources, oldest_ms: int) -> list[Column]:
         Column(table.DISPATCH_BEHIND, _LOCAL_DISK, (store.index_behind,)),
         Column(table.RESERVE_TIME, _LOCAL_DISK, (age_ms,)),
         single(table.WRITABLE, int(not store.refusal)),
+        single(table.ENTRIES_MENDED, log.entries_mended),
+        single(table.MESSAGES_SKIPPED, log.messages_skipped),
         single(table.DISK_USED, round(1 - sources.fs.free_ratio(sources.options.store_path_root_dir), 4)),
     ]
 

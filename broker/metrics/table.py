@@ -95,6 +95,12 @@ REFUSALS = Metric("skylark_auth_refusals_total", "counter", "", (), "Requests th
 LIMITS = Metric("skylark_limit_refusals_total", "counter", "", ("limit",), "What peers were refused because of a limit")
 WRITABLE = Metric("skylark_store_writable", "gauge", "", (), "Whether the store takes messages: 0 or 1")
 DISK_USED = Metric("skylark_disk_used_ratio", "gauge", "", (), "Used part of the store's disk: 0 to 1")
+ENTRIES_MENDED = Metric(
+    "skylark_queue_entries_mended_total", "counter", "", (), "Damaged entries of queues that were made again"
+)
+MESSAGES_SKIPPED = Metric(
+    "skylark_damaged_messages_total", "counter", "", (), "Stored messages that are damaged, and that readers skip"
+)
 ROLE = Metric("skylark_broker_role", "gauge", "", ("role",), "1 for the present role")
 REGISTERED = Metric("skylark_registered_nameservers", "gauge", "", (), "NameServers that have this broker")
 
@@ -105,7 +111,8 @@ BROKER_METRICS = (
     MESSAGE_SIZE, TOPIC_CREATE_TIME, GROUP_CREATE_TIME, COMMITS, ROLLBACKS, FINISH_LATENCY, HALVES,
     TIMER_ENQUEUE_LATENCY, TIMER_DEQUEUE_LAG, REVIVE_IN, REVIVE_RETRY, REVIVE_LATENCY, POP_CHECKPOINTS, PUT_LATENCY,
     FLUSH_LATENCY, REPLICATION_LATENCY, SLAVE_BEHIND, SLAVE_BEHIND_TIME, SLAVE_IN_SYNC, PUT_FAILURES, CONNECTIONS,
-    TLS_HANDSHAKES, REFUSALS, LIMITS, WRITABLE, DISK_USED, ROLE, REGISTERED,
+    TLS_HANDSHAKES, REFUSALS, LIMITS, WRITABLE, DISK_USED, ENTRIES_MENDED,
+    MESSAGES_SKIPPED, ROLE, REGISTERED,
 )  # fmt: skip
 
 _BROKER = ("brokerIP", "broker")

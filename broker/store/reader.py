@@ -18,7 +18,16 @@ from broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.queue.inner import MIXED_TAGS
-from broker.store.queue.mending import EntriesDamaged, are_own, is_place_of, name_batches, names_message
+from broker.store.queue.mending import (
+    EntriesDamaged,
+    are_own,
+    are_sound,
+    has_sound_body,
+    is_place_of,
+    name_batches,
+    names_message,
+    whole_batches,
+)
 from broker.store.runs import Range, long_runs
 from broker.store.visible import VisiblePart, visible_end
 from mqcommon.errors import StoreError
@@ -141,8 +150,13 @@ def _read_plain(
         if near < size:
             ranges, count, scanned, size, entries = _choose(log, part, offset, max_count, near, wanted)
         records = _records(log, ranges, pieces, size, got)
-    if not is_trusted and not are_own(queue, offset, entries[: scanned * ENTRY_BYTES], ranges, records):
-        raise EntriesDamaged(log, queue, offset, offset + scanned)
+    if not is_trusted:
+        end, entries = offset + scanned, entries[: scanned * ENTRY_BYTES]
+        is_checked = offset >= queue.loaded_to or (queue.checked[0] <= offset and end <= queue.checked[1])
+        if not (are_own if is_checked else are_sound)(queue, offset, entries, ranges, records):
+            raise EntriesDamaged(log, queue, offset, end, bodies=True)
+        if not is_checked:
+            queue.note_checked(offset, end)
     return GetResult(GetStatus.FOUND, offset + scanned, low, high, records, count)
 
 
@@ -212,11 +226,11 @@ def _read_matching(
             raise NotResident([span])
         data, base = got[span], first
     if not is_trusted and not all(
-        names_message(queue, number, physical, size, data, physical - base)
+        names_message(queue, number, physical, size, data, physical - base) and has_sound_body(data, physical - base)
         for number, (physical, size, _) in enumerate(entries, offset)
         if size != BLANK_SIZE
     ):
-        raise EntriesDamaged(log, queue, offset, stop)
+        raise EntriesDamaged(log, queue, offset, stop, bodies=True)
     found = matching(data, base, entries, queue.topic, matches, MAX_PROPERTIES_BYTES)
     parts: list[bytes] = []
     scanned, left = len(found), max_bytes
@@ -267,6 +281,10 @@ def _read_batches(
         data = _records(log, ranges, pieces, size, got)
     if not is_trusted and not name_batches(queue, batches, data):
         raise EntriesDamaged(log, queue, place, place + MAX_SCAN)
+    if not is_trusted:
+        data = whole_batches(log, queue, batches, data)
+        if not batches:
+            return GetResult(GetStatus.NO_MATCHED_MESSAGE, reached, low, high)
     keeps = unwraps and wanted.matches is None
     if keeps and offset <= batches[0].base:
         count = sum([batch.messages for batch in batches])

@@ -37,6 +37,10 @@ class CommitLog:
         self._copied = 0
         # How many times `flush` has synced a file.
         self.syncs = 0
+        # Entries of queues that were wrong and were made again, and messages that are damaged and are skipped.
+        self.entries_mended = self.messages_skipped = 0
+        # Where damaged batches are that were told about.
+        self.damaged_batches: set[int] = set()
         self._view: mmap.mmap | None = None
         self._base = 0
         self._limit = 0

@@ -222,7 +222,7 @@ class BatchConsumeQueue(ConsumeQueue):
         self.chain.retire_before(min(self._first, self._stored - 1) * _BYTES)
 
     def forget(self) -> None:
-        self.loaded_to = 0
+        self.loaded_to, self.checked = 0, (0, 0)
         self.chain.forget()
         self._tail.clear()
         self._stored = self._first = 0
@@ -258,7 +258,7 @@ class BatchConsumeQueue(ConsumeQueue):
             self.chain.cut_ended()
             self._stored = place
         self.next_offset = offset
-        self.loaded_to = min(self.loaded_to, offset)
+        self.loaded_to, self.checked = min(self.loaded_to, offset), (0, 0)
         self.min_offset = min(self.min_offset, offset)
         self._first = min(self._first, place)
 

@@ -30,6 +30,7 @@ from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 NEIGHBOUR_BYTES = 256 * 1024
 _BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
 _pack = ENTRY.pack
+_NOTHING = (0, 0)
 
 IsSound = Callable[[int, int, int], bool]
 
@@ -45,6 +46,7 @@ class ConsumeQueue:
         "_segment_bytes",
         "_stored",
         "_tail",
+        "checked",
         "dirty",
         "is_awaited",
         "is_delayed",
@@ -93,6 +95,8 @@ class ConsumeQueue:
         self.levels = levels
         #: Entries before this offset are of an earlier process: they came from the disk.
         self.loaded_to = 0
+        #: Of these, the offsets of the messages that were compared whole, and with their CRCs, since the start.
+        self.checked = _NOTHING
         # What all records of this queue share. The overhead is all but the sender's host, body and properties.
         self.topic_tail = topic_tail
         self.record_overhead = record_overhead
@@ -311,6 +315,11 @@ class ConsumeQueue:
                 return int(physical)
         return log_end
 
+    def note_checked(self, first: int, end: int) -> None:
+        """Messages ``first`` to ``end`` were compared whole. Of several readers at several places one is remembered."""
+        low, high = self.checked
+        self.checked = (min(low, first), max(high, end)) if low <= end and first <= high else (first, end)
+
     def replace_entries(self, first: int, seen: bytes, right: bytes) -> list[int]:
         """Replace the entries from place ``first`` on by ``right``, where they are in files and still as ``seen``.
 
@@ -331,7 +340,7 @@ class ConsumeQueue:
 
     def forget(self) -> None:
         """Drop all entries; the caller removes the files."""
-        self.loaded_to = 0
+        self.loaded_to, self.checked = 0, _NOTHING
         self.chain.forget()
         self._tail.clear()
         self._stored = self.next_offset
@@ -383,7 +392,7 @@ class ConsumeQueue:
             self.chain.cut_ended()  # queues have no files that are made ahead
             self._stored = offset
         self.next_offset = offset
-        self.loaded_to = min(self.loaded_to, offset)
+        self.loaded_to, self.checked = min(self.loaded_to, offset), _NOTHING
         self.min_offset = min(self.min_offset, offset)
 
     def _new_chain(self) -> SegmentChain:

@@ -5,9 +5,11 @@ another queue's messages, or bytes that are no message. So a read compares the f
 adjacent messages with the records that they name. What lies between them is right then: the log has all messages of the
 queue in order. Entries that this process made lately are not compared: they are right.
 
+The first reader after a start compares each message that an earlier process stored, and its body with the CRC.
+
 A thread finds the right entries: it goes outwards from the wrong ones to the next right ones, and reads the log between
 the two records that these name. The event loop then replaces the entries, unless they have changed meanwhile. A message
-that the log does not have any more gets a blank entry.
+that the log does not have any more, or whose body is damaged, gets a blank entry, which readers skip.
 Neighbours: store/reader.py (compares), log/residency.py (how a read waits for a thread), rebuild.py (whole queues).
 """
 
@@ -17,6 +19,7 @@ import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from mmap import mmap
+from zlib import crc32
 
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.log_files import LogFile
@@ -31,13 +34,15 @@ from broker.store.queue.tags import TagCodes
 from mqcommon.errors import FileClosed, ProtocolError, StoreError
 from mqcommon.files import FileSystem
 from mqcommon.message.columns import alike
-from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, HEAD_V4, SIZE_MAGIC
+from mqcommon.message.flags import HOSTS_V6
+from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, CRC_MASK, HEAD_V4, HEADS, SIZE_MAGIC
 from mqcommon.message.light import in_each_queue, is_in
 from mqcommon.message.record import Record, decode_record
 
 logger = logging.getLogger(__name__)
 
 _HEAD = HEAD_V4.reader("size", "magic", "queue_id", "queue_offset", "physical_offset", "body_length").unpack_from
+_BODY = HEAD_V4.reader("body_crc", "sys_flag", "body_length").unpack_from
 _HEAD_BYTES = HEAD_V4.size
 # The bytes of an entry of a batch queue that are compared: RocketMQ may use those after them.
 _COMPARED = 38
@@ -122,6 +127,35 @@ def _all_are_own(queue: ConsumeQueue, offset: int, entries: bytes, data: bytes) 
     )
 
 
+def are_sound(queue: ConsumeQueue, offset: int, entries: bytes, ranges: Sequence[tuple[int, int]], data: bytes) -> bool:
+    """As `are_own`, for each message and not only the first and the last; and whether the bodies match their CRCs."""
+    at, left = 0, iter(ranges)
+    place, end = next(left)
+    for number, (physical, size, _) in enumerate(ENTRY.iter_unpack(entries), offset):
+        if physical != place or size == BLANK_SIZE:
+            continue
+        if not names_message(queue, number, physical, size, data, at) or not has_sound_body(data, at):
+            return False
+        at += size
+        place += size
+        if place == end:
+            place, end = next(left, (-1, -1))
+            if end < 0:
+                return True
+    return False
+
+
+def has_sound_body(data: bytes | mmap, at: int) -> bool:
+    """Whether the body of the record at ``at`` matches its CRC."""
+    crc, sys_flag, size = _BODY(data, at)
+    start = at + _HEAD_BYTES
+    if sys_flag & HOSTS_V6:
+        head = HEADS[sys_flag & HOSTS_V6]
+        (size,) = head.reader("body_length").unpack_from(data, at)
+        start = at + head.size
+    return bool(crc32(data[start : start + size]) & CRC_MASK == crc)
+
+
 def name_batches(queue: BatchConsumeQueue, batches: list[BatchAt], data: bytes) -> bool:
     """Whether the records in ``data``, one after another, are these batches of ``queue``."""
     at = 0
@@ -132,6 +166,34 @@ def name_batches(queue: BatchConsumeQueue, batches: list[BatchAt], data: bytes) 
             return False
         at += batch.size
     return True
+
+
+def whole_batches(log: CommitLog, queue: BatchConsumeQueue, batches: list[BatchAt], data: bytes) -> bytes:
+    """``data``, the records of ``batches``, without those whose bodies are damaged; these go from ``batches``, too."""
+    at, sound, parts = 0, [], []
+    for batch in batches:
+        if has_sound_body(data, at):
+            sound.append(batch)
+            parts.append(data[at : at + batch.size])
+        elif batch.physical not in log.damaged_batches:
+            log.damaged_batches.add(batch.physical)
+            log.messages_skipped += batch.messages
+            segment = log.chain.at(batch.physical)
+            logger.error(
+                "%d messages of queue %s/%d, from offset %d on, are in a batch that is damaged, at %s, byte %d: "
+                "readers skip them. To examine the store, stop the broker and run: broker verifyStore",
+                batch.messages,
+                queue.topic,
+                queue.queue_id,
+                batch.base,
+                "" if segment is None else segment.path,
+                0 if segment is None else batch.physical - segment.base,
+            )
+        at += batch.size
+    if len(sound) < len(batches):
+        batches[:] = sound
+        return b"".join(parts)
+    return data
 
 
 def is_place_of(log: CommitLog, queue: BatchConsumeQueue, place: int, offset: int) -> bool:
@@ -173,15 +235,17 @@ def _is_message(raw: bytes, topic: str, queue_id: int, offset: int, physical: in
 class EntriesDamaged(NotResident):
     """Some of the entries from ``place`` to ``end`` in the files of ``queue`` do not name its messages."""
 
-    def __init__(self, log: CommitLog, queue: ConsumeQueue, place: int, end: int) -> None:
+    def __init__(self, log: CommitLog, queue: ConsumeQueue, place: int, end: int, *, bodies: bool = False) -> None:
+        """``bodies``: a message with a damaged body counts as gone."""
         self.queue = queue
+        self._log = log
         self._place, self._end = place, min(end, queue.stored_end)
         segment = queue.chain.at(place * queue.entry_bytes)
         if segment is None or place >= self._end:
             raise StoreError(f"entry {place} of queue {queue.topic}/{queue.queue_id} names another message")
         at = place * queue.entry_bytes - segment.base
         super().__init__([Span(segment.file, at, queue.entry_bytes)])
-        self._search = _Search(log, queue, self._place, self._end)
+        self._search = _Search(log, queue, self._place, self._end, bodies=bodies)
 
     def read(self) -> dict[Span, bytes]:
         """Find the right entries. Blocks: for a thread."""
@@ -199,29 +263,49 @@ class EntriesDamaged(NotResident):
         (first,) = _FIRST.unpack_from(found)
         half = (len(found) - _FIRST.size) // 2
         seen, right = found[_FIRST.size : _FIRST.size + half], found[_FIRST.size + half :]
-        places, queue = self.queue.replace_entries(first, seen, right), self.queue
+        places = self.queue.replace_entries(first, seen, right)
         if places:
-            lost = sum(right.startswith(_BLANK, (place - first) * queue.entry_bytes) for place in places)
-            segment = queue.chain.at(places[0] * queue.entry_bytes)
-            logger.log(
-                logging.ERROR if lost else logging.WARNING,
-                "%s is damaged from byte %d to %d: %d entries of queue %s/%d did not name its messages, and were made "
-                "again from the commit log%s",
-                "" if segment is None else segment.path,
-                places[0] * queue.entry_bytes - (0 if segment is None else segment.base),
-                (places[-1] + 1) * queue.entry_bytes - (0 if segment is None else segment.base),
-                len(places),
-                queue.topic,
-                queue.queue_id,
-                f"; {lost} of their messages are not in the log any more" if lost else "",
-            )
+            self._tell(places, first, seen, right)
         return bool(places)
+
+    def _tell(self, places: list[int], first: int, seen: bytes, right: bytes) -> None:
+        queue, size = self.queue, self.queue.entry_bytes
+        name = f"{queue.topic}/{queue.queue_id}"
+        lost = [place for place in places if not queue.is_batch and right.startswith(_BLANK, (place - first) * size)]
+        self._log.messages_skipped += len(lost)
+        self._log.entries_mended += len(places) - len(lost)
+        if len(lost) < len(places):
+            segment = queue.chain.at(places[0] * size)
+            base = 0 if segment is None else segment.base
+            logger.warning(
+                "%s is damaged from byte %d to %d: %d entries of queue %s did not name its messages, and were made "
+                "again from the commit log",
+                queue.directory if segment is None else segment.path,
+                places[0] * size - base,
+                (places[-1] + 1) * size - base,
+                len(places) - len(lost),
+                name,
+            )
+        if lost:
+            (physical,) = _FIRST.unpack_from(seen, (lost[0] - first) * size)
+            segment = self._log.chain.at(physical)
+            where = "the commit log" if segment is None else f"{segment.path}, byte {physical - segment.base}"
+            logger.error(
+                "%d messages of queue %s, from offset %d to %d, are damaged or gone, the first one at %s: readers skip "
+                "them. To examine the store, stop the broker and run: broker verifyStore",
+                len(lost),
+                name,
+                lost[0],
+                lost[-1],
+                where,
+            )
 
 
 class _Search:
     """Finds the right entries, in a thread, from copies of what the event loop may change."""
 
-    def __init__(self, log: CommitLog, queue: ConsumeQueue, place: int, end: int) -> None:
+    def __init__(self, log: CommitLog, queue: ConsumeQueue, place: int, end: int, *, bodies: bool) -> None:
+        self._bodies = bodies
         self._fs: FileSystem = queue.chain.fs
         self._queue = queue
         self._codes = TagCodes(queue.levels)
@@ -286,7 +370,8 @@ class _Search:
             return b"".join([self._batch_entry(record) for record in found])
         right = bytearray(_BLANK * (last - first))
         for record in found:
-            if first <= record.queue_offset < last:
+            is_whole = not self._bodies or crc32(record.body) & CRC_MASK == record.body_crc
+            if first <= record.queue_offset < last and is_whole:
                 at = (record.queue_offset - first) * size
                 right[at : at + size] = ENTRY.pack(record.physical_offset, record.size, self._codes.of_record(record))
         # A blank that was there before any damage is right.
@@ -310,7 +395,7 @@ class _Search:
             )
         if size == BLANK_SIZE:
             return True
-        record = self._log.record(physical, size)
+        record = self._log.record(physical, size, check_crc=self._bodies)
         return record is not None and self._is_own(record, place)
 
     def _is_own(self, record: Record, offset: int) -> bool:
@@ -359,13 +444,13 @@ class _LogPart:
             file = self._open[segment.base] = LogFile(segment.path, segment.base, map_)
         return file
 
-    def record(self, physical: int, size: int) -> Record | None:
-        """The record at ``physical`` if it has ``size`` bytes. Its body may be damaged."""
+    def record(self, physical: int, size: int, *, check_crc: bool = False) -> Record | None:
+        """The record at ``physical`` if it has ``size`` bytes."""
         file = self._file(physical)
         if file is None or not 0 < size <= file.end - physical:
             return None
         at = physical - file.base
-        record, _ = sound_record(file.view[at : at + size], physical, check_crc=False)
+        record, _ = sound_record(file.view[at : at + size], physical, check_crc=check_crc)
         return record if record is not None and record.size == size else None
 
     def records(self, start: int, end: int) -> Iterator[Record]:

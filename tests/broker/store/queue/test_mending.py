@@ -59,7 +59,7 @@ def bodies_of(store: MessageStore, topic: str, count: int, wanted: Filter = ALL)
     offset, end = store.min_offset(topic, 0), store.max_offset(topic, 0)
     while offset < end:
         result = read(store, topic, offset, count, wanted)
-        assert result.status is GetStatus.FOUND and result.next_offset > offset
+        assert result.status in (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE) and result.next_offset > offset
         found += [decode_record(result.records, at).body for at in record_starts(result.records)]
         offset = result.next_offset
     return found
@@ -134,9 +134,32 @@ def test_a_message_that_the_log_lost_is_skipped_and_the_log_says_so(caplog: pyte
     fs.overwrite(log, bytes(raw))
     store = open_store(fs)
     assert bodies_of(store, "t", 7) == bodies[:3] + bodies[4:]
-    assert "1 of their messages are not in the log any more" in caplog.text
+    assert "1 messages of queue t/0, from offset 3 to 3, are damaged or gone" in caplog.text
     queue = store.queues.find("t", 0)
     assert queue is not None and queue.entry(3)[1] == BLANK_SIZE
+
+
+def damage_body(fs: MemoryFiles, body: bytes) -> str:
+    """Flip a bit of a stored body; returns the place."""
+    for path in fs.paths():
+        if "/commitlog/" in path and (at := fs.read(path).find(body)) >= 0:
+            fs.flip(path, at)
+            return path
+    raise AssertionError("it is not there")
+
+
+@pytest.mark.parametrize("wanted", WANTED)
+@pytest.mark.parametrize("count", [1, 7, 300])
+def test_a_message_with_a_damaged_body_is_skipped(count: int, wanted: str, caplog: pytest.LogCaptureFixture) -> None:
+    fs, bodies = stopped()
+    path = damage_body(fs, b"t10")
+    store = open_store(fs)
+    for _ in range(3):
+        assert bodies_of(store, "t", count, WANTED[wanted]) == bodies[:10] + bodies[11:]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("1 messages of queue t/0, from offset 10 to 10, are damaged or gone") and path in line
+    assert store.log.messages_skipped == 1 and store.log.entries_mended == 0
+    store.close()
 
 
 def test_new_messages_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,3 +220,17 @@ def test_each_bit_of_a_batch_entry() -> None:
                 wrong.append((entry, bit))
             store.close()
     assert not wrong
+
+
+@pytest.mark.parametrize("unwraps", [False, True])
+def test_a_damaged_batch_is_skipped(unwraps: bool, caplog: pytest.LogCaptureFixture) -> None:
+    fs, bodies = with_batches()
+    damage_body(fs, b"b1-1")
+    store = open_store(fs)
+    for _ in range(3):
+        assert bodies_of(store, "b", 4) == bodies[:3] + bodies[6:]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("3 messages of queue b/0, from offset 3 on, are in a batch that is damaged")
+    result = read_queue(store.log, store.queues.find("b", 0), 3, 3, 1 << 20, unwraps=unwraps)
+    assert b"b1" not in result.records and result.next_offset > 3
+    store.close()
