@@ -119,13 +119,15 @@ def read_queue(
             if wanted.matches is not None:
                 return _read_matching(log, queue, part, offset, max_count, max_bytes, wanted, wanted.matches)
             return _read_plain(log, queue, part, offset, max_count, max_bytes, wanted)
-        except EntriesDamaged as damaged:
-            if not is_mended:
-                raise StoreError(
-                    f"entries of queue {queue.topic}/{queue.queue_id} from offset {offset} on name other messages, and "
-                    "cannot be made again from the commit log. Stop the broker and run: broker verifyStore"
-                ) from None
-            is_mended = damaged.mend()
+        except EntriesDamaged as error:
+            # The traceback would keep this frame, and so the request and its connection, in a cycle.
+            damaged = error.with_traceback(None)
+        if not is_mended:
+            raise StoreError(
+                f"entries of queue {queue.topic}/{queue.queue_id} from offset {offset} on name other messages, and "
+                "cannot be made again from the commit log. Stop the broker and run: broker verifyStore"
+            )
+        is_mended = damaged.mend()
 
 
 def _read_plain(

@@ -6,7 +6,7 @@ page fault blocks the event loop. Reads outside of `resident_only` are not check
 Neighbour: delivery/cold.py (repeats the operation).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import NamedTuple
@@ -24,15 +24,21 @@ class Span(NamedTuple):
 
 
 class NotResident(SkylarkError):
-    """``spans`` are on disk only or, if not ``on_disk``, so large that a thread should copy them."""
+    """``spans`` are on disk only or, if not ``on_disk``, so large that a thread should copy them.
 
-    def __init__(self, spans: Sequence[Span], *, on_disk: bool = True) -> None:
+    ``find``: makes other bytes for the first one, which is damaged. It blocks.
+    """
+
+    def __init__(self, spans: Sequence[Span], *, on_disk: bool = True, find: Callable[[], bytes] | None = None) -> None:
         super().__init__(f"{len(spans)} ranges are not in memory, the first of {spans[0].file.path} at {spans[0].at}")
         self.spans = spans
         self.on_disk = on_disk
+        self._find = find
 
     def read(self) -> dict[Span, bytes]:
         """Get what the operation lacks. Blocks; for a thread."""
+        if self._find is not None:
+            return {self.spans[0]: self._find()}
         got: dict[Span, bytes] = {}
         for span in self.spans:
             with suppress(FileClosed):  # the file was removed: the repeated read will see that

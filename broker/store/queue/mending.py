@@ -31,7 +31,7 @@ from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BATCH_ENTRY, BLANK_SIZE, ENTRY, ENTRY_BYTES, NOT_COMPACTED
 from broker.store.queue.inner import messages_in
 from broker.store.queue.tags import TagCodes
-from mqcommon.errors import FileClosed, ProtocolError, StoreError
+from mqcommon.errors import FileClosed, ProtocolError, SkylarkError, StoreError
 from mqcommon.files import FileSystem
 from mqcommon.message.columns import alike
 from mqcommon.message.flags import HOSTS_V6
@@ -232,7 +232,7 @@ def _is_message(raw: bytes, topic: str, queue_id: int, offset: int, physical: in
     return record.size == len(raw) and record.physical_offset == physical and is_in(record, topic, queue_id, offset)
 
 
-class EntriesDamaged(NotResident):
+class EntriesDamaged(SkylarkError):
     """Some of the entries from ``place`` to ``end`` in the files of ``queue`` do not name its messages."""
 
     def __init__(self, log: CommitLog, queue: ConsumeQueue, place: int, end: int, *, bodies: bool = False) -> None:
@@ -244,22 +244,19 @@ class EntriesDamaged(NotResident):
         if segment is None or place >= self._end:
             raise StoreError(f"entry {place} of queue {queue.topic}/{queue.queue_id} names another message")
         at = place * queue.entry_bytes - segment.base
-        super().__init__([Span(segment.file, at, queue.entry_bytes)])
+        super().__init__(f"entries of queue {queue.topic}/{queue.queue_id} from place {place} on")
+        self._span = Span(segment.file, at, queue.entry_bytes)
         self._search = _Search(log, queue, self._place, self._end, bodies=bodies)
 
-    def read(self) -> dict[Span, bytes]:
-        """Find the right entries. Blocks: for a thread."""
-        return {self.spans[0]: self._search.run()}
-
     def mend(self) -> bool:
-        """Replace the wrong entries by what `read` found for this read of the queue; whether something was replaced.
+        """Replace the wrong entries by what a thread found for this read of the queue; whether something was replaced.
 
         For the event loop. NotResident when a thread has to look for them first.
         """
         got = bytes_got()
-        found = self._search.run() if got is None else got.get(self.spans[0])
+        found = self._search.run() if got is None else got.get(self._span)
         if found is None:
-            raise self
+            raise NotResident([self._span], find=self._search.run)
         (first,) = _FIRST.unpack_from(found)
         half = (len(found) - _FIRST.size) // 2
         seen, right = found[_FIRST.size : _FIRST.size + half], found[_FIRST.size + half :]
