@@ -168,11 +168,12 @@ def _is_trusted(log: CommitLog, queue: ConsumeQueue, offset: int, physical: int)
 
 
 def _are_in_log(log: CommitLog, ranges: list[Range]) -> bool:
-    """Whether the log has bytes there, and each range is in one file."""
+    """Whether the log has bytes there, each range is in one file, and they are in the order of the log."""
     first, last, segment_bytes = log.start, log.end, log.chain.segment_bytes
     for start, end in ranges:
         if not first <= start < end <= last or start // segment_bytes != (end - 1) // segment_bytes:
             return False
+        first = end
     return True
 
 

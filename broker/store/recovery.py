@@ -118,6 +118,9 @@ class Recovery:
         self._to_reach: dict[ConsumeQueue, int] = {}
         # Queues whose ends had to be searched for in their files, as queueEnds could not be used for them.
         self._searched: list[ConsumeQueue] = []
+        # Queue -> (offset, end of the record) of a last entry that names no record of its queue. The log is damaged
+        # there, unless the scan finds the message at another place: then only the entry is.
+        self._doubtful: dict[ConsumeQueue, tuple[int, int]] = {}
         # (start, end) of the newest record that the other queues know.
         self._resumed_to = (0, 0)
         # Physical offset of the newest message that a queue had before the scan.
@@ -149,7 +152,8 @@ class Recovery:
             )
         known_to = known_end
         if last_stop is LastStop.KILLED:
-            known_to = max(known_end, self._next_record(report.end), self._index.end_physical + 1)
+            doubtful = [end for _, end in self._doubtful.values()]
+            known_to = max(known_end, self._next_record(report.end), self._index.end_physical + 1, *doubtful)
         if known_to > report.end:
             self._judge_end(report, known_to)
         elif last_stop is LastStop.CLEAN and known_end == report.end > log.start:
@@ -210,6 +214,9 @@ class Recovery:
             lacks = (queue.next_offset < high and not drops) or (same_start and low < queue.min_offset)
             if lacks or (last_stop is not LastStop.POWER_LOSS and not self._is_right(queue, whole)):
                 self._broken[queue] = None
+                offset, physical, size = queue.last_entry()
+                if last_stop is LastStop.KILLED and not self._points_to_record(queue, offset, physical, size):
+                    self._doubtful[queue] = offset, physical + size if size and physical < log.end else 0
         for topic, by_id in known.items():
             for queue_id in by_id:
                 if self._queues.find(topic, queue_id) is None:
@@ -250,7 +257,11 @@ class Recovery:
         A record is written before its entry. So after a kill, an entry without a record means damage to the log.
         """
         killed = last_stop is LastStop.KILLED
-        ends = [queue.last_entry()[1:] for queue in self._searched if killed or queue not in self._broken]
+        ends = [
+            queue.last_entry()[1:]
+            for queue in self._searched
+            if (killed or queue not in self._broken) and queue not in self._doubtful
+        ]
         return max([self._resumed_to, *((at, at + size) for at, size in ends if size and at < self._log.end)])
 
     # --- the scan
@@ -278,6 +289,8 @@ class Recovery:
             return
         queue = self._queues.of_record(record.topic, record.queue_id, record.sys_flag, record.queue_offset)
         if queue in self._broken:
+            if self._doubtful.get(queue, (-1, 0))[0] == record.queue_offset:
+                del self._doubtful[queue]
             return
         gap = record.queue_offset - queue.next_offset
         if queue not in self._newest:
@@ -299,6 +312,11 @@ class Recovery:
 
     def _judge_other(self, queue: ConsumeQueue, record: Record) -> None:
         """The queue has another message at this offset. StoreCorrupt unless a deletion of the topic explains it."""
+        offset = record.queue_offset
+        if offset >= queue.min_offset and not self._points_to_record(queue, offset, *queue.entry(offset)[:2]):
+            # The entry is damaged, and not the log.
+            self._broken[queue] = None
+            return
         if self._is_of_a_deleted_topic(queue, record):
             return
         if record.queue_offset == 0:

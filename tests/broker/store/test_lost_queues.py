@@ -91,3 +91,27 @@ def test_it_is_made_again(path: str, damage: Callable[[MemoryFiles, str], None],
     found, ends, report = opened(fs)
     assert (found, ends) == whole[:2]
     assert report.rebuilt == (f"{path.split('/')[3]}/0",)
+
+
+@pytest.mark.parametrize("entry", [0, COUNT - 2, COUNT - 1])
+def test_a_damaged_entry_of_a_message_that_the_start_reads(entry: int) -> None:
+    """After a kill the messages since the checkpoint are compared with the queues, whose files may have them."""
+    path = "/store/consumequeue/t/0/00000000000000000000"
+    fs = MemoryFiles()
+    store = open_store(fs)
+    store.checkpoint()
+    for number in range(COUNT):
+        put(store, "t", 0, b"%d" % number)
+        put(store, "u", 0, b"%d" % number)
+    # Written, and then killed before the checkpoint was.
+    mark = store.begin_checkpoint()
+    while steps := store.take_queues(mark):
+        store.write_queues(steps)
+        store.queues_written(steps)
+    left = fs.killed()
+    for bit in range(96):
+        fs = left.killed()
+        fs.flip(path, entry * 20 + bit // 8, bit % 8)
+        store = open_store(fs)
+        assert bodies(store, "t", 0) == [b"%d" % number for number in range(COUNT)], bit
+        store.close()

@@ -112,6 +112,21 @@ def test_many_entries(kind: str, size: int) -> None:
         store.close()
 
 
+@pytest.mark.parametrize("earlier", [1, 2, 5])
+def test_an_entry_that_names_an_earlier_message_of_the_log(earlier: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges of the log that go back are not joined to be read from the disk."""
+    monkeypatch.setattr("broker.store.reader.THREAD_BYTES", 1)
+    fs, bodies = stopped()
+    raw = bytearray(fs.read(FILE))
+    raw[9 * ENTRY_BYTES : 9 * ENTRY_BYTES + 8] = raw[(9 - earlier) * ENTRY_BYTES :][:8]
+    fs.overwrite(FILE, bytes(raw))
+    store = open_store(fs)
+    for path in fs.paths():
+        fs.cold.mark(path)
+    for wanted in WANTED.values():
+        assert bodies_of(store, "t", 300, wanted) == bodies
+
+
 def test_outside_of_the_loop_it_is_mended_at_once() -> None:
     fs, bodies = stopped()
     fs.flip(FILE, 3 * ENTRY_BYTES + 6, 1)

@@ -1,0 +1,158 @@
+"""A store is damaged while its broker is away, again and again: nothing acknowledged is lost, and the log names it.
+
+A failure prints its seed; SKYLARK_SEED repeats it, as far as the moments of other processes can be repeated.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+import trio
+
+from remoting.protocol.bodies.topic import TopicConfig
+from scripts.daemons import BIN, Daemon
+from sdk import Producer
+from tests.e2e.load import Acked, Load, check_acknowledged, stored
+from tests.support.cluster import Cluster, make_topic, running, until_route
+from tests.support.waiting import until
+
+QUEUES = 2
+TOPICS = {"damaged": "SimpleCQ", "beside": "SimpleCQ", "batches": "BatchCQ"}
+SENDERS = 10
+FEW = 300
+
+
+async def sent(cluster: Cluster, number: int) -> dict[str, list[Acked]]:
+    """Load on all topics until the broker is away; what was acknowledged."""
+    async with Producer(cluster.nameserver, retries=0) as producer, trio.open_nursery() as nursery:
+        loads = {topic: Load(producer, topic, f"round-{number}") for topic in TOPICS}
+        for load in loads.values():
+            for sender in range(SENDERS):
+                nursery.start_soon(load.send, sender)
+        for load in loads.values():
+            await load.more(FEW)
+        for load in loads.values():
+            load.stopping = True
+    return {topic: load.acked for topic, load in loads.items()}
+
+
+def queue_files(store: Path) -> list[Path]:
+    return sorted([*store.glob("consumequeue/damaged/*/*"), *store.glob("batchconsumequeue/batches/*/*")])
+
+
+def queue_file(store: Path, random: Random) -> Path:
+    """Of a topic with acknowledged messages."""
+    return random.choice(queue_files(store))
+
+
+def bit_flipped(store: Path, random: Random) -> str:
+    path = queue_file(store, random)
+    raw = bytearray(path.read_bytes())
+    entry = 46 if "batchconsumequeue" in str(path) else 20
+    used = len(bytes(raw).rstrip(b"\0")) // entry
+    at = random.randrange(max(used - 1, 1)) * entry + random.randrange(12)
+    raw[at] ^= 1 << random.randrange(8)
+    path.write_bytes(raw)
+    return ""
+
+
+def removed(store: Path, random: Random) -> str:
+    queue_file(store, random).unlink()
+    return "consume queues lacked messages and were rebuilt"
+
+
+def emptied(store: Path, random: Random) -> str:
+    queue_file(store, random).write_bytes(b"")
+    return "consume queues lacked messages and were rebuilt"
+
+
+def cut(store: Path, random: Random) -> str:
+    path = queue_file(store, random)
+    path.write_bytes(path.read_bytes()[:50])
+    return "consume queues lacked messages and were rebuilt"
+
+
+def queue_removed(store: Path, random: Random) -> str:
+    shutil.rmtree(queue_file(store, random).parent)
+    return "consume queues lacked messages and were rebuilt"
+
+
+DAMAGES: list[Callable[[Path, Random], str]] = [bit_flipped, removed, emptied, cut, queue_removed]
+
+
+@pytest.mark.parametrize("rounds", [5, pytest.param(20, marks=pytest.mark.nightly)])
+async def test_damaged_queues_lose_nothing(tmp_path: Path, seed: int, rounds: int) -> None:
+    random = Random(seed)
+    async with running(tmp_path) as cluster:
+        for topic, kind in TOPICS.items():
+            await make_topic(cluster, TopicConfig(topic, QUEUES, QUEUES, attributes={"queue.type": kind}))
+        (broker,) = cluster.brokers
+        store = tmp_path / broker.name
+        acked: dict[str, list[Acked]] = {topic: [] for topic in TOPICS}
+        for number in range(rounds):
+            for topic, more in (await sent(cluster, number)).items():
+                acked[topic] += more
+            await until(lambda: len(queue_files(store)) >= 2 * QUEUES, "a checkpoint has written the queues")
+            await away(broker, gracefully=random.random() < 0.5)
+            said = DAMAGES[number % len(DAMAGES)](store, random)
+            await back(cluster, broker)
+            assert said in logged(broker)
+            for topic in TOPICS:
+                check_acknowledged(acked[topic], await stored(cluster.nameserver, topic))
+            assert "Traceback" not in logged(broker)
+
+
+async def away(broker: Daemon, *, gracefully: bool) -> None:
+    if gracefully:
+        broker.terminate()
+        await until(lambda: not broker.runs, "the broker has stopped")
+    else:
+        broker.kill()
+
+
+async def back(cluster: Cluster, broker: Daemon) -> None:
+    broker.start()
+    await until(broker.ready, "the broker has recovered")
+    for topic in TOPICS:
+        await until_route(cluster, topic, [broker.name])
+
+
+async def test_a_store_that_lacks_a_part_does_not_look_new(tmp_path: Path) -> None:
+    """The metadata is made again by the command that the refusal names; a file of the log has to be put back."""
+    async with running(tmp_path) as cluster:
+        for topic, kind in TOPICS.items():
+            await make_topic(cluster, TopicConfig(topic, QUEUES, QUEUES, attributes={"queue.type": kind}))
+        (broker,) = cluster.brokers
+        store = tmp_path / broker.name
+        acked = await sent(cluster, 0)
+        broker.kill()
+        for journal in store.glob("config/metadata.*"):
+            journal.unlink()
+        assert "broker rebuildMetadata" in await refused(broker)
+        done = await trio.run_process([str(BIN / "broker"), "rebuildMetadata", str(store)], capture_stdout=True)
+        assert b"topic batches made with 2 queues" in done.stdout
+        await back(cluster, broker)
+        for topic in TOPICS:
+            check_acknowledged(acked[topic], await stored(cluster.nameserver, topic))
+        broker.kill()
+        first = sorted(store.glob("commitlog/*"))[0]
+        first.rename(tmp_path / "taken")
+        assert f"{first} is damaged at offset 0: the file is missing" in await refused(broker)
+        (tmp_path / "taken").rename(first)
+        await back(cluster, broker)
+        for topic in TOPICS:
+            check_acknowledged(acked[topic], await stored(cluster.nameserver, topic))
+
+
+async def refused(broker: Daemon) -> str:
+    """What a start says that ends at once, without a traceback."""
+    broker.start()
+    await until(lambda: not broker.runs, "the broker refuses to start")
+    assert broker.exit_code == 1 and "Traceback" not in logged(broker)
+    return logged(broker)
+
+
+def logged(broker: Daemon) -> str:
+    return broker.logged.decode()
