@@ -44,6 +44,8 @@ class Running:
         self._peers = peers
         self._clock = clock
         self.may_tick = False
+        # Whether the log of this node lacks what it promised to have.
+        self._lost = False
         self._wake = Signal()
         self._to_write: Persist | None = None
         self._to_compact: tuple[int, bytes] | None = None  # an index, and the state after it
@@ -75,7 +77,7 @@ class Running:
 
     async def _tick(self) -> None:
         while True:
-            if self.may_tick or self.raft.term > 0:
+            if (self.may_tick or self.raft.term > 0) and not self._lost:
                 self.raft.tick(self._clock.monotonic_ms())
                 self._wake.set()
             await trio.sleep(self._options.heartbeat_ms / 2000)
@@ -83,8 +85,21 @@ class Running:
     def receive(self, sender: str, addr: str, messages: list[Message]) -> None:
         if len(self._addresses) < 100 or sender in self._addresses:
             self._addresses[sender] = addr
-        for message in messages:
-            self.raft.step(message)
+        if self._lost:
+            return
+        try:
+            for message in messages:
+                self.raft.step(message)
+        except RaftError as error:
+            # It does not know what it promised: it must neither vote nor lead.
+            self._lost = True
+            logger.error(
+                "%s takes no part in its group any more: %s. While the other nodes are a majority and whole, stop this "
+                "node, remove the directory of its Raft log and start it: it joins them anew (docs/raft.md)",
+                self.raft.node,
+                error,
+            )
+            return
         self._wake.set()
 
     def submit(self, data: bytes, done: Done) -> None:

@@ -4,6 +4,10 @@ The log is a file of records, each with a length and a CRC; one record holds wha
 entries that replace what stands from their first index on. It is rewritten as a whole when a snapshot makes it shorter.
 A record that is not whole at the end of the file was never acknowledged and is cut off. One that is damaged while
 another follows is rot: such a node must not go on, since it does not know what it promised.
+
+A file that ends with a whole record may still have lost others. So ``mark`` says how long the log was: after each
+fsync of the log it is written through a map, without an fsync of its own. A killed process leaves the latest one. A
+power loss may leave an older one, which claims less. The first record is written with the file, so it is always there.
 """
 
 import os
@@ -15,7 +19,7 @@ from typing import Any, Protocol
 
 from mqcommon.atomic import write_atomic
 from mqcommon.errors import ProtocolError, StoreCorrupt
-from mqcommon.files import AppendFile, FileSystem
+from mqcommon.files import AppendFile, FileSystem, MappedFile
 from mqcommon.raft.entries import MemoryEntries
 from mqcommon.raft.messages import Entry, Snapshot
 from mqcommon.raft.ready import HardState, Persist
@@ -23,6 +27,8 @@ from remoting.protocol.strict_cbor import dumps, loads
 from remoting.raft.codec import entries_of, entry_fields, snapshot_fields, snapshot_of
 
 HEAD = Struct(">II")  # bytes of the record, their CRC
+# The head of the log's first record, the bytes of the log, and the CRC of both.
+MARK = Struct(">8sQI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,10 @@ class FileStorage:
         self._fs = fs
         self._snapshot_path = os.path.join(directory, "snapshot")
         self._log_path = os.path.join(directory, "log")
+        self._directory = directory
+        self._mark_path = os.path.join(directory, "mark")
+        self._mark: MappedFile | None = None
+        self._log_head = b""
         self._hard_state = HardState()
         self._log: AppendFile | None = None
         fs.mkdirs(directory)
@@ -74,6 +84,7 @@ class FileStorage:
             return None
         self.node, snapshot = self._read_snapshot()
         records, whole = self._read_log()
+        self._refuse_lost(records, whole)
         base, entries = (snapshot.index, snapshot.term), MemoryEntries(snapshot.index, snapshot.term)
         for vote, found_base, fields in records:
             if vote is not None:
@@ -90,11 +101,41 @@ class FileStorage:
             self._open_whole(whole)
         return Stored(self._hard_state, snapshot, base, entries.read(base[0] + 1, entries.last + 1, 1 << 62))
 
+    def _refuse_lost(self, records: list[Any], whole: int) -> None:
+        """StoreCorrupt if the log had more records than these, which take ``whole`` bytes."""
+        lost = ""
+        if not records or records[0][1] is None:
+            lost = "it has lost its first records"
+        else:
+            data = self._fs.read(self._mark_path) if self._fs.exists(self._mark_path) else b""
+            head, size, crc = MARK.unpack(data[: MARK.size].ljust(MARK.size, b"\0"))
+            is_true = crc == zlib.crc32(data[: MARK.size - 4]) and head == self._log_head
+            if is_true and size > whole:
+                lost = f"it ends here, and had {size} bytes"
+        if lost:
+            raise StoreCorrupt(
+                self._log_path,
+                whole,
+                f"{lost}: node {self.node} has forgotten what it promised, and must not go on. While the other nodes "
+                f"are a majority and whole, remove the directory {self._directory}: the node joins them anew. "
+                "Otherwise put a copy of the directory back (docs/raft.md)",
+            )
+
+    def _note_size(self) -> None:
+        """Note how long the log is; all of it is on disk."""
+        if self._log is None:
+            return
+        if self._mark is None:
+            self._mark = self._fs.open_map(self._mark_path, MARK.size, create=True)
+        known = MARK.pack(self._log_head, self._log.size(), 0)[: MARK.size - 4]
+        self._mark.view[: MARK.size] = known + zlib.crc32(known).to_bytes(4, "big")
+
     def _open_whole(self, size: int) -> None:
         self._log = self._fs.open_append(self._log_path)
         if self._log.size() > size:
             self._log.truncate(size)
             self._log.sync()
+        self._note_size()
 
     def begin(self, node: str, snapshot: Snapshot) -> None:
         self.node = node
@@ -113,6 +154,7 @@ class FileStorage:
         vote = None if persist.hard_state is None else [persist.hard_state.term, persist.hard_state.vote]
         self._log.write(_record([vote, None, entry_fields(persist.entries)]))
         self._log.sync()
+        self._note_size()
 
     def compact(self, snapshot: Snapshot, base: tuple[int, int], entries: Sequence[Entry]) -> None:
         self._write_snapshot(snapshot)
@@ -121,6 +163,8 @@ class FileStorage:
     def close(self) -> None:
         if self._log is not None:
             self._log.close()
+        if self._mark is not None:
+            self._mark.close()
         self._lock.close()
 
     def _write_snapshot(self, snapshot: Snapshot) -> None:
@@ -138,12 +182,16 @@ class FileStorage:
         vote = [self._hard_state.term, self._hard_state.vote]
         if self._log is not None:
             self._log.close()
-        write_atomic(self._fs, self._log_path, _record([vote, list(base), entry_fields(entries)]))
+        first = _record([vote, list(base), entry_fields(entries)])
+        write_atomic(self._fs, self._log_path, first)
+        self._log_head = first[: HEAD.size]
         self._log = self._fs.open_append(self._log_path)
+        self._note_size()
 
     def _read_log(self) -> tuple[list[Any], int]:
         """The records, and how many bytes of the file they take."""
-        data = self._fs.read(self._log_path)
+        data = self._fs.read(self._log_path) if self._fs.exists(self._log_path) else b""
+        self._log_head = data[: HEAD.size]
         records, at = [], 0
         while at < len(data):
             record, end = _take(data, at)

@@ -4,6 +4,7 @@ import pytest
 import trio
 
 from mqcommon.raft.errors import NotLeader
+from remoting.raft.storage import HEAD
 from tests.remoting.raft.nodes import TIMEOUT_MS, RunningNode, open_nodes
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
@@ -79,6 +80,31 @@ async def test_a_node_without_its_disk_gets_another_id_and_becomes_a_voter_again
         await nodes.write("b")
         await nodes.agree(["a", "b"])
         assert len(node.members.voters) == 3
+
+
+async def test_a_node_that_lacks_what_is_committed_says_so_once_and_takes_no_part(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its log was cut between two records, and nothing on its disk tells."""
+    async with open_nodes("n0", "n1", "n2") as nodes:
+        await nodes.start("n0", "n1", "n2")
+        await nodes.write("a")
+        await nodes.write("b")
+        await nodes.agree(["a", "b"])
+        name = next(each.name for each in nodes.running.values() if not each.node.is_leader)
+        await nodes.stop(name)
+        disk = nodes.disks[name]
+        log = disk.read("/raft/log")
+        disk.overwrite("/raft/log", log[: HEAD.size + HEAD.unpack_from(log)[0]])
+        disk.remove("/raft/mark")
+        await nodes.start(name)
+        await until(lambda: "takes no part in its group any more" in caplog.text, "it sees that")
+        term = nodes.running[name].node.term
+        await nodes.write("c")
+        others = [each for each in nodes.running.values() if each.name != name]
+        await until(lambda: all(each.texts.texts == ["a", "b", "c"] for each in others), "the others go on")
+        assert nodes.running[name].node.term == term and not nodes.running[name].texts.texts
+        assert caplog.text.count("takes no part in its group any more") == 1
 
 
 async def test_snapshots_make_the_log_short_and_bring_a_late_node_up() -> None:

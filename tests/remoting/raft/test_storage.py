@@ -115,8 +115,8 @@ def test_a_torn_end_is_cut_and_written_over() -> None:
     storage = begun(fs)
     storage.write(persist(*entries(1, 2), state=HardState(1, "n0")))
     whole = fs.read("/raft/log")
-    storage.write(persist(*entries(3, 2)))
     torn = fs.killed()
+    storage.write(persist(*entries(3, 2)))
     torn.overwrite("/raft/log", fs.read("/raft/log")[: len(whole) + 9])
     storage = FileStorage(torn, "/raft")
     stored = storage.load()
@@ -144,3 +144,62 @@ def test_a_rotten_snapshot_stops_the_node() -> None:
     rotten.flip("/raft/snapshot", 12)
     with pytest.raises(StoreCorrupt, match="damaged"):
         loaded(rotten)
+
+
+# --- a log that has lost records
+
+
+def used() -> MemoryFiles:
+    """A disk with several records, a snapshot and a hard state, after a kill."""
+    fs = MemoryFiles()
+    storage = begun(fs)
+    storage.write(persist(*entries(1, 6), state=HardState(1, "n0")))
+    storage.compact(Snapshot(4, 1, FIRST.members, b"four"), (2, 1), entries(3, 4))
+    for number in range(7, 12):
+        storage.write(persist(*entries(number, 1, term=2), state=HardState(2, "n1")))
+    return fs.killed()
+
+
+def test_a_log_that_is_cut_anywhere_stops_the_node() -> None:
+    fs = used()
+    whole = fs.read("/raft/log")
+    for size in range(len(whole)):
+        cut = fs.killed()
+        cut.overwrite("/raft/log", whole[:size])
+        for _ in range(2):  # the refusal changes nothing
+            with pytest.raises(StoreCorrupt, match="node n0 has forgotten what it promised") as raised:
+                FileStorage(cut, "/raft").load()
+            cut = cut.killed()
+    assert "remove the directory /raft" in str(raised.value)
+
+
+def test_a_log_that_is_removed_stops_the_node() -> None:
+    fs = used()
+    fs.remove("/raft/log")
+    with pytest.raises(StoreCorrupt, match="it has lost its first records"):
+        FileStorage(fs, "/raft").load()
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 12))
+def test_no_kill_and_no_power_loss_is_taken_for_a_lost_log(random: Random, steps: int) -> None:
+    fs = MemoryFiles()
+    storage = begun(fs)
+    last, term = 0, 1
+    for _ in range(steps):
+        if last and random.random() < 0.3:
+            storage.compact(Snapshot(last, term, FIRST.members, b""), (last, term), ())
+        storage.write(persist(*entries(last + 1, 2, term), state=HardState(term, "n0")))
+        last += 2
+        if random.random() < 0.4:
+            fs = fs.killed() if random.random() < 0.5 else fs.crash(random)
+            storage = FileStorage(fs, "/raft")
+            stored = storage.load()
+            assert stored is not None and stored.entries[-1].index == last
+
+
+def test_a_log_without_a_mark_is_taken_as_it_is() -> None:
+    """As an older version left it."""
+    fs = used()
+    fs.remove("/raft/mark")
+    assert loaded(fs).entries[-1].index == 11
+    assert fs.exists("/raft/mark")

@@ -94,6 +94,7 @@ class Group:
             self._isolate_leader,
             self._isolate_leader,
             self._lose_disk,
+            self._damage_log,
             self._compact,
         )
         self.random.choice(kinds)(self._some_node())
@@ -155,13 +156,29 @@ class Group:
 
     def _lose_disk(self, node: Node) -> None:
         """A disk dies, but never that of a second voter; another node comes in its place."""
+        if self._may_lose_a_disk():
+            self._note(f"{node.name} loses its disk")
+            node.end()
+            self._give_up(node)
+
+    def _may_lose_a_disk(self) -> bool:
         views = [set(other.raft.members.voters) for other in self.nodes.values()]
-        if any(view != views[0] for view in views) or len(views[0]) < 3 or views[0] & self.lost:
-            return
-        self._note(f"{node.name} loses its disk")
-        node.end()
+        return all(view == views[0] for view in views) and len(views[0]) >= 3 and not views[0] & self.lost
+
+    def _give_up(self, node: Node) -> None:
         del self.nodes[node.name]
         self.lost.add(node.name)
+
+    def _damage_log(self, node: Node) -> None:
+        """A node dies, and its log is cut between two records: a start that sees that is a lost disk."""
+        if node.alive and self._may_lose_a_disk():
+            self._note(f"{node.name} dies, and its log is cut")
+            node.crash()
+            node.disk.damage(self.random)
+            if node.disk.is_short:
+                self._give_up(node)
+            else:
+                self._restart(node)
 
     # The administrator: replaces what is lost, and moves members about.
 

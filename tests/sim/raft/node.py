@@ -26,6 +26,10 @@ class Disk:
         self.snapshot = Snapshot(0, 0, members, b"")
         self.base = (0, 0)
         self.entries: list[Entry] = []
+        # The log after each of its records, and how many it had when the mark was written last.
+        self.records: list[tuple[HardState, tuple[Entry, ...]]] = []
+        self.marked = 0
+        self._begin_log()
 
     def write(self, persist: Persist, entries: int) -> None:
         """The hard state, the snapshot, and the first ``entries`` of the entries."""
@@ -34,13 +38,35 @@ class Disk:
         if persist.snapshot is not None:
             self.snapshot = persist.snapshot
             self.base, self.entries = (persist.snapshot.index, persist.snapshot.term), []
+            self._begin_log()
         for entry in persist.entries[:entries]:
             del self.entries[entry.index - self.base[0] - 1 :]
             self.entries.append(entry)
+        self.records.append((self.hard_state, tuple(self.entries)))
+
+    def _begin_log(self) -> None:
+        self.records = [(self.hard_state, tuple(self.entries))]
+        self.marked = 1
+
+    def note_size(self) -> None:
+        """All records are on disk."""
+        self.marked = len(self.records)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the log has lost records; such a node does not start."""
+        return len(self.records) < self.marked
+
+    def damage(self, random: Random) -> None:
+        """The log is cut between two records; all of them may go."""
+        del self.records[random.randrange(len(self.records)) :]
+        self.hard_state, entries = self.records[-1] if self.records else (HardState(), ())
+        self.entries = list(entries)
 
     def compact(self, snapshot: Snapshot, base: tuple[int, int]) -> None:
         del self.entries[: base[0] - self.base[0]]
         self.snapshot, self.base = snapshot, base
+        self._begin_log()
 
 
 class WatchedEntries(MemoryEntries):
@@ -155,6 +181,7 @@ class Node(Process):
         persist, self._persist = self._persist, None
         assert persist is not None
         self.disk.write(persist, len(persist.entries))
+        self.disk.note_size()
         for message in persist.messages:
             self._send(message)
         self.raft.persisted()

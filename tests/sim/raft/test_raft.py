@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from mqcommon.errors import RaftError
 from mqcommon.raft.candidate import Candidate
 from mqcommon.raft.leader import Leader
 from mqcommon.raft.messages import VoteRequest
@@ -75,6 +76,13 @@ def test_votes_that_are_forgotten_would_be_noticed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Disk, "write", forget)
     with pytest.raises(AssertionError, match=r"election safety|log matching"):
         for seed in range(BLOCK):
+            Group(seed).run()
+
+
+def test_a_start_with_a_log_that_has_lost_records_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Disk, "is_short", False)
+    with pytest.raises((AssertionError, RaftError)):
+        for seed in range(IN_CI):
             Group(seed).run()
 
 
