@@ -1,0 +1,69 @@
+"""Controllers whose Raft logs are damaged: each refuses to go on under its old id, and joins anew (docs/raft.md)."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from scripts.controller_set import NOT_YET, ControllerSet, running
+from scripts.daemons import Daemon
+from sdk import Admin
+from tests.support.waiting import until
+
+
+def emptied(log: Path) -> None:
+    log.write_bytes(b"")
+
+
+def cut(log: Path) -> None:
+    log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
+
+
+def removed(log: Path) -> None:
+    log.unlink()
+
+
+DAMAGES: list[Callable[[Path], None]] = [emptied, cut, removed]
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.nightly)])
+async def test_a_damaged_log_is_a_lost_disk(tmp_path: Path, seed: int, rounds: int) -> None:
+    random = Random(seed)
+    at = ControllerSet(tmp_path, brokers=2)
+    async with running(at), Admin(at.nameserver) as admin:
+        master = await at.until_in_sync(admin)
+        for number in range(rounds):
+            ids = {broker.name: at.id_of(broker) for broker in at.brokers}
+            damaged = random.choice(at.controllers)
+            voters = (await admin.controller_members(at.controller_addrs)).voters
+            before = {node for node, addr in voters.items() if addr == damaged.addr}
+            damaged.kill()
+            home = next((tmp_path / damaged.name).iterdir())
+            DAMAGES[number % len(DAMAGES)](home / "log")
+            await refuses(damaged)
+            # The set goes on meanwhile, with the ids and the SyncStateSet that it had.
+            assert await at.until_in_sync(admin) is master
+            shutil.rmtree(home)
+            damaged.start()
+            await until(damaged.ready, f"{damaged.name} serves")
+
+            async def is_whole(before: set[str] = before) -> bool:
+                try:
+                    voters = (await admin.controller_members(at.controller_addrs)).voters
+                except NOT_YET:
+                    return False
+                return len(voters) == len(at.controllers) and voters.keys().isdisjoint(before)
+
+            await until(is_whole, "it is a voter again, under a new id")
+            assert await at.until_in_sync(admin) is master
+            assert {broker.name: at.id_of(broker) for broker in at.brokers} == ids
+
+
+async def refuses(controller: Daemon) -> None:
+    for _ in range(2):  # the refusal changes nothing
+        controller.start()
+        await until(lambda: not controller.runs, "it refuses to start")
+        said = controller.logged.decode()
+        assert controller.exit_code == 1 and "has forgotten what it promised" in said and "Traceback" not in said
