@@ -1,15 +1,18 @@
 """Controllers whose Raft logs are damaged: each refuses to go on under its old id, and joins anew (docs/raft.md)."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
+import trio
 
 from scripts.controller_set import NOT_YET, ControllerSet, running
-from scripts.daemons import Daemon
+from scripts.daemons import BIN, Daemon
 from sdk import Admin
+from tests.e2e.switches import QUICK
 from tests.support.waiting import until
 
 
@@ -67,3 +70,40 @@ async def refuses(controller: Daemon) -> None:
         await until(lambda: not controller.runs, "it refuses to start")
         said = controller.logged.decode()
         assert controller.exit_code == 1 and "has forgotten what it promised" in said and "Traceback" not in said
+
+
+async def test_doctor_sees_what_is_away(tmp_path: Path) -> None:
+    at = ControllerSet(tmp_path, options=(*QUICK, "--ha-max-time-slave-not-catchup", "1500"))
+
+    async def found() -> dict[str, str]:
+        """The state of each check, without those that are well."""
+        command = [str(BIN / "mqadmin"), "doctor", "-n", at.nameserver, "--output", "json"]
+        done = await trio.run_process(command, capture_stdout=True, check=False)
+        rows = json.loads(done.stdout)["findings"]
+        return {row["check"]: row["state"] for row in rows if row["check"] in ("controller", "sync-state-set")
+                and row["state"] != "OK"}  # fmt: skip
+
+    async with running(at), Admin(at.nameserver) as admin:
+        master = await at.until_in_sync(admin)
+        assert await found() == {}
+        slaves = [broker for broker in at.brokers if broker is not master]
+        slaves[0].kill()
+        await at.until_in_sync(admin, 2)
+        assert await found() == {"sync-state-set": "WARN"}
+        slaves[1].kill()
+        at.controllers[0].kill()
+
+        async def alone() -> bool:
+            return await found() == {"sync-state-set": "FAIL", "controller": "WARN"}
+
+        await until(alone, "one copy is left, and no Controller can be lost any more")
+        at.controllers[1].kill()
+
+        async def without_majority() -> bool:
+            return (await found()).get("controller") == "WARN" and "nobody leads" in await text()
+
+        async def text() -> str:
+            command = [str(BIN / "mqadmin"), "doctor", "-n", at.nameserver, "--quiet"]
+            return (await trio.run_process(command, capture_stdout=True, check=False)).stdout.decode()
+
+        await until(without_majority, "a group without a majority is told")

@@ -1,7 +1,7 @@
 """Checks of single brokers: they can be reached, their clocks, versions, disks and settings. Pure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from mqcommon.addresses import split_address
 from sdk.admin.doctor.facts import BrokerFacts, Facts
@@ -136,15 +136,40 @@ def _risks(broker: BrokerFacts) -> Iterator[tuple[str, str, str]]:
     if config.get("flushDiskType") == "ASYNC_FLUSH":
         text = "flushDiskType=ASYNC_FLUSH: a power loss loses the last second of messages"
         yield INFO, text, "SYNC_FLUSH, if acknowledged messages must survive that"
-    if broker.is_master and config.get("brokerRole") == "ASYNC_MASTER":
+    if broker.has_controllers:
+        yield from _risks_with_controllers(config)
+    elif broker.is_master and config.get("brokerRole") == "ASYNC_MASTER":
         text = "brokerRole=ASYNC_MASTER: a lost disk loses what slaves do not have yet"
         yield INFO, text, "SYNC_MASTER with a slave, if acknowledged messages must survive that"
-    if config.get("brokerRole") == "SYNC_MASTER" and config.get("inSyncReplicas") == "1":
+    if not broker.has_controllers and config.get("brokerRole") == "SYNC_MASTER" and config.get("inSyncReplicas") == "1":
         yield WARN, "inSyncReplicas=1: a SYNC_MASTER waits for no slave", "set it to 2"
     if config.get("cleanFileForciblyEnable") == "true":
         percent = broker.percent("diskSpaceCleanForciblyRatio", 85)
         text = f"above {percent} % of the disk the oldest messages are deleted, however young"
         yield INFO, text, "cleanFileForciblyEnable=false, if sends are to be refused instead"
+
+
+def _risks_with_controllers(config: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    least = config.get("minInSyncReplicas", "1")
+    if config.get("allAckInSyncStateSet") != "true":
+        text = (
+            f"allAckInSyncStateSet=false, minInSyncReplicas={least} (RocketMQ's choice): acknowledged messages are "
+            "lost when all brokers die at once and one that lagged is back first"
+        )
+        yield INFO, text, "allAckInSyncStateSet=true (docs/controller.md says what each choice loses)"
+        return
+    text = "allAckInSyncStateSet=true: an acknowledged message is on all of the SyncStateSet"
+    if least == "0":
+        text += ", of at least two brokers where the set has three (minInSyncReplicas=0)"
+        yield INFO, text, ""
+    elif least == "1":
+        yield (
+            INFO,
+            f"{text}, which may be one broker (minInSyncReplicas=1): its disk then has the only copy",
+            "set it to 2",
+        )
+    else:
+        yield INFO, f"{text}, of at least {least} brokers (minInSyncReplicas={least})", ""
 
 
 def _is_local(addr: str) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from sdk.admin.doctor import brokers, certificates, copies, groups, name_servers
+from sdk.admin.doctor import brokers, certificates, controllers, copies, groups, name_servers
 from sdk.admin.doctor.facts import Facts
 from sdk.admin.doctor.findings import WARN, Check, Finding
 
@@ -19,6 +19,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("disk", brokers.disks),
     ("master", copies.masters),
     ("replication", copies.slaves),
+    ("controller", controllers.reachable),
+    ("sync-state-set", controllers.replicas),
     ("lag", groups.lags),
     ("dead-letters", groups.dead_letters),
     ("setting", brokers.settings),

@@ -27,6 +27,7 @@ def slaves(facts: Facts) -> Iterator[Finding]:
         others = [broker for broker in brokers if not broker.is_master]
         if (
             not others
+            and not master.has_controllers
             and master.config.get("brokerRole") == "SYNC_MASTER"
             and master.config.get("inSyncReplicas") != "1"
         ):

@@ -63,6 +63,11 @@ class BrokerFacts:
         return f"{self.name}:{self.broker_id} {self.addr}"
 
     @property
+    def has_controllers(self) -> bool:
+        """Whether Controllers choose the master of its set; brokerRole has no meaning then."""
+        return self.config.get("enableControllerMode") == "true"
+
+    @property
     def is_master(self) -> bool:
         return self.broker_id == MASTER_ID
 
@@ -70,6 +75,25 @@ class BrokerFacts:
         """An option that is a number."""
         text = self.config.get(key, "")
         return int(text) if text.isdecimal() else default
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerFacts:
+    """One Controller that brokers have in their options. ``leader``: where the one is that leads; "" if none does."""
+
+    addr: str
+    error: str | None = None
+    is_leader: bool = False
+    leader: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSetFacts:
+    """A set whose master the Controllers choose: whether each broker of it is alive, by address."""
+
+    master: str
+    in_sync: Mapping[str, bool] = field(default_factory=dict)
+    others: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +124,9 @@ class Facts:
     unanswered: tuple[tuple[str, str], ...] = ()
     #: A group that lags by more messages than this is warned about.
     max_lag: int = 10_000
+    controllers: tuple[ControllerFacts, ...] = ()
+    #: By broker name.
+    replica_sets: Mapping[str, ReplicaSetFacts] = field(default_factory=dict)
 
     @property
     def answering(self) -> list[BrokerFacts]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -12,7 +13,16 @@ from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.protocol.codes import ResponseCode
 from sdk.admin.commands.monitoring import undone_of
 from sdk.admin.doctor.certificates import not_after_ms
-from sdk.admin.doctor.facts import BrokerFacts, CertificateFacts, Facts, GroupFacts, NameServerFacts, PortFacts
+from sdk.admin.doctor.facts import (
+    BrokerFacts,
+    CertificateFacts,
+    ControllerFacts,
+    Facts,
+    GroupFacts,
+    NameServerFacts,
+    PortFacts,
+    ReplicaSetFacts,
+)
 from sdk.admin.doctor.findings import few
 from sdk.admin.failures import explain
 from sdk.admin.session import Session
@@ -52,6 +62,7 @@ async def gather(session: Session, knock: Knock, peek: Peek, max_lag: int) -> Fa
         lambda topic: _count(session.admin, topic),
         unanswered,
     )
+    controllers, replica_sets = await _controllers(session, brokers)
     return Facts(
         name_servers,
         brokers,
@@ -62,6 +73,8 @@ async def gather(session: Session, knock: Knock, peek: Peek, max_lag: int) -> Fa
         {topic.removeprefix(DLQ_PREFIX): count for topic, count in dead.items()},
         tuple(unanswered),
         max_lag,
+        controllers,
+        replica_sets,
     )
 
 
@@ -117,6 +130,41 @@ async def _broker(admin: "Admin", knock: Knock, known: BrokerFacts) -> BrokerFac
         else:
             ports.append(PortFacts(kind, addr))
     return _with(known, info=info, config=config, asked_ms=began_ms + took_ms // 2, took_ms=took_ms, ports=tuple(ports))
+
+
+async def _controllers(
+    session: Session, brokers: Iterable[BrokerFacts]
+) -> tuple[tuple[ControllerFacts, ...], dict[str, ReplicaSetFacts]]:
+    """The Controllers of all brokers that have some, and what these know of the sets."""
+    names: dict[tuple[str, ...], set[str]] = {}
+    for broker in brokers:
+        addrs = tuple(sorted(addr for addr in broker.config.get("controllerAddr", "").split(";") if addr))
+        if broker.has_controllers and addrs:
+            names.setdefault(addrs, set()).add(broker.name)
+
+    async def look(addr: str) -> ControllerFacts:
+        try:
+            known = await session.admin.controller_metadata(addr)
+        except SkylarkError as error:
+            return ControllerFacts(addr, explain(error))
+        return ControllerFacts(addr, None, known.is_leader, known.controller_leader_address or "")
+
+    every = sorted({addr for group in names for addr in group})
+    found = tuple((await session.each(every, look)).values.values())
+    sets: dict[str, ReplicaSetFacts] = {}
+    for group, of_group in names.items():
+        if any(one.is_leader for one in found if one.addr in group):
+            with suppress(SkylarkError):  # the leader has gone meanwhile; what it would say is not checked
+                table = (await session.admin.sync_state_sets(group, sorted(of_group))).replicas_info_table
+                sets |= {
+                    name: ReplicaSetFacts(
+                        one.master_address or "",
+                        {each.broker_address: each.alive for each in one.in_sync_replicas},
+                        {each.broker_address: each.alive for each in one.not_in_sync_replicas},
+                    )
+                    for name, one in table.items()
+                }
+    return found, sets
 
 
 async def _certificates(session: Session, peek: Peek, brokers: Iterable[BrokerFacts]) -> tuple[CertificateFacts, ...]:

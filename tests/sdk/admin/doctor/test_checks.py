@@ -7,9 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.admin.doctor import brokers, copies, groups, name_servers
+from sdk.admin.doctor import brokers, controllers, copies, groups, name_servers
 from sdk.admin.doctor.checks import CHECKS, run_checks
-from sdk.admin.doctor.facts import BrokerFacts, Facts, GroupFacts, NameServerFacts, PortFacts
+from sdk.admin.doctor.facts import (
+    BrokerFacts,
+    ControllerFacts,
+    Facts,
+    GroupFacts,
+    NameServerFacts,
+    PortFacts,
+    ReplicaSetFacts,
+)
 from sdk.admin.doctor.findings import FAIL, INFO, OK, WARN, Check, Finding
 
 NOW_MS = 1_760_000_000_000
@@ -202,3 +210,58 @@ def test_no_answer_of_a_server_breaks_a_check(info: dict[str, str], config: dict
 
 def test_names_of_checks_are_unique() -> None:
     assert len({name for name, _ in CHECKS}) == len(CHECKS)
+
+
+# --- Controller mode
+
+LEADER, FOLLOWER = ControllerFacts("c:1", None, True, "c:1"), ControllerFacts("c:2", None, False, "c:1")
+GONE = ControllerFacts("c:3", AWAY)
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ((), []),
+        ((LEADER, FOLLOWER, FOLLOWER), [OK, OK, OK]),
+        ((LEADER, FOLLOWER, GONE), [OK, OK, WARN, WARN]),
+        ((ControllerFacts("c:1"), GONE, GONE), [WARN, WARN, FAIL]),
+        ((LEADER, FOLLOWER, FOLLOWER, FOLLOWER, GONE), [OK, OK, OK, OK, WARN]),
+        ((LEADER,), [OK]),
+    ],
+)
+def test_controllers_need_a_majority(known: tuple[ControllerFacts, ...], expected: list[str]) -> None:
+    assert [one.state for one in controllers.reachable(Facts(controllers=known))] == expected
+
+
+@pytest.mark.parametrize(
+    ("known", "state"),
+    [
+        (ReplicaSetFacts("a:1", {"a:1": True, "a:2": True, "a:3": True}), OK),
+        (ReplicaSetFacts("a:1", {"a:1": True, "a:2": True}, {"a:3": False}), WARN),
+        (ReplicaSetFacts("a:1", {"a:1": True, "a:2": True}, {"a:3": True}), WARN),
+        (ReplicaSetFacts("a:1", {"a:1": True, "a:2": False, "a:3": True}), WARN),
+        (ReplicaSetFacts("a:1", {"a:1": True}, {"a:2": False, "a:3": True}), FAIL),
+        (ReplicaSetFacts("", {"a:1": False, "a:2": True}), FAIL),
+        (ReplicaSetFacts("a:1", {"a:1": True}), OK),
+    ],
+)
+def test_what_is_acknowledged_must_be_on_several_brokers(known: ReplicaSetFacts, state: str) -> None:
+    (one,) = controllers.replicas(Facts(replica_sets={"a": known}))
+    assert (one.state, one.where) == (state, "a")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"allAckInSyncStateSet": "false", "minInSyncReplicas": "1"}, "RocketMQ's choice"),
+        ({"allAckInSyncStateSet": "true", "minInSyncReplicas": "0"}, "at least two brokers"),
+        ({"allAckInSyncStateSet": "true", "minInSyncReplicas": "1"}, "its disk then has the only copy"),
+        ({"allAckInSyncStateSet": "true", "minInSyncReplicas": "3"}, "at least 3 brokers"),
+    ],
+)
+def test_the_choice_in_controller_mode_is_told_and_no_role_advised(options: dict[str, str], said: str) -> None:
+    config = {"enableControllerMode": "true", "brokerRole": "ASYNC_MASTER", **options}
+    (one,) = brokers.settings(Facts(brokers=(broker(config=config),)))
+    assert said in one.text and "SYNC_MASTER" not in one.text + one.remedy
+    config["brokerRole"] = "SYNC_MASTER"
+    assert list(copies.slaves(Facts(brokers=(broker(config=config),)))) == []
