@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mqcommon.errors import UserError
 from sdk.admin.command import command
 from sdk.admin.commands.brokers import config_lines
 from sdk.admin.params import option
@@ -70,7 +71,9 @@ async def _write_perm(
         if not result["ok"]:
             session.say(text(result[_KEY], "Failed"))
     if counts and not any(counts.values()):
-        session.warn(f"no topic of broker {broker_name} was changed: check its name with mqadmin clusterList")
+        session.fail(
+            UserError(f"no topic of broker {broker_name} was changed: check its name with mqadmin clusterList")
+        )
     return results
 
 
