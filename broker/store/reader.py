@@ -262,9 +262,10 @@ def _read_batches(
 ) -> GetResult:
     """As `read_queue`. The part of a batch from ``offset`` on is expanded for all readers."""
     low, high = part.min_offset, part.next_offset
-    place = queue.place_of(offset)
-    if offset < queue.loaded_to and not is_place_of(log, queue, place, offset):
-        raise EntriesDamaged(log, queue, max(place - 1, queue.first_place), place + 1)
+    if offset < queue.loaded_to:
+        place = queue.place_of(offset)
+        if not is_place_of(log, queue, place, offset):
+            raise EntriesDamaged(log, queue, max(place - 1, queue.first_place), place + 1)
     batches, reached = _choose_batches(log, queue, high, offset, max_count, max_bytes, wanted)
     if not batches:
         return GetResult(GetStatus.NO_MATCHED_MESSAGE, reached, low, high)
@@ -273,7 +274,7 @@ def _read_batches(
         return _removed(log, part)
     got, (ranges, size) = bytes_got(), _ranges(batches, log.chain.segment_bytes)
     if not is_trusted and not _are_in_log(log, ranges):
-        raise EntriesDamaged(log, queue, place, place + MAX_SCAN)
+        raise EntriesDamaged(log, queue, queue.place_of(offset), queue.stored_end)
     if got is None or is_trusted or (size < THREAD_BYTES and _is_resident(log, ranges)):
         data = _copied(log, ranges)
     else:
@@ -283,7 +284,7 @@ def _read_batches(
             ranges, size = _ranges(batches, log.chain.segment_bytes)
         data = _records(log, ranges, pieces, size, got)
     if not is_trusted and not name_batches(queue, batches, data):
-        raise EntriesDamaged(log, queue, place, place + MAX_SCAN)
+        raise EntriesDamaged(log, queue, queue.place_of(offset), queue.stored_end)
     if not is_trusted:
         data = whole_batches(log, queue, batches, data)
         if not batches:
