@@ -154,7 +154,7 @@ def _read_plain(
         records = _records(log, ranges, pieces, size, got)
     if not is_trusted:
         end, entries = offset + scanned, entries[: scanned * ENTRY_BYTES]
-        is_checked = offset >= queue.loaded_to or (queue.checked[0] <= offset and end <= queue.checked[1])
+        is_checked = _is_checked(queue, offset, end)
         if not (are_own if is_checked else are_sound)(queue, offset, entries, ranges, records):
             raise EntriesDamaged(log, queue, offset, end, bodies=True)
         if not is_checked:
@@ -165,6 +165,11 @@ def _read_plain(
 def _is_trusted(log: CommitLog, queue: ConsumeQueue, offset: int, physical: int) -> bool:
     """Whether this process made the entry at ``offset``, whose message is at ``physical``, lately. It is right then."""
     return offset >= queue.loaded_to and log.is_recent(physical)
+
+
+def _is_checked(queue: ConsumeQueue, offset: int, end: int) -> bool:
+    """Whether these messages need not be compared whole: this process stored them, or has done so since its start."""
+    return offset >= queue.loaded_to or (queue.checked[0] <= offset and end <= queue.checked[1])
 
 
 def _are_in_log(log: CommitLog, ranges: list[Range]) -> bool:
@@ -283,10 +288,13 @@ def _read_batches(
             batches, reached = _choose_batches(log, queue, high, offset, max_count, near, wanted)
             ranges, size = _ranges(batches, log.chain.segment_bytes)
         data = _records(log, ranges, pieces, size, got)
-    if not is_trusted and not name_batches(queue, batches, data):
-        raise EntriesDamaged(log, queue, queue.place_of(offset), queue.stored_end)
     if not is_trusted:
-        data = whole_batches(log, queue, batches, data)
+        is_checked = _is_checked(queue, offset, reached)
+        if not name_batches(queue, batches, data, counted=not is_checked):
+            raise EntriesDamaged(log, queue, queue.place_of(offset), queue.stored_end)
+        if not is_checked or log.damaged_batches:
+            data = whole_batches(log, queue, batches, data)
+            queue.note_checked(offset, reached)
         if not batches:
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, reached, low, high)
     keeps = unwraps and wanted.matches is None
