@@ -16,6 +16,7 @@ import pytest
 import trio
 
 from broker.replication.autoswitch.frames import SlaveHello, encode_ack, encode_slave_hello
+from mqcommon.errors import RouteNotFound
 from scripts.controller_set import NAME, ControllerSet, running
 from scripts.daemons import BIN, Daemon
 from sdk import Admin, Message, Producer, SendFailed
@@ -217,6 +218,36 @@ async def test_without_options_nothing_is_lost_when_all_die_at_once(tmp_path: Pa
             await now.at.until_in_sync(now.admin)
             await now.load.more_from(NAME, FEW)
     assert led
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.nightly)])
+async def test_a_topic_made_just_before_all_brokers_die_is_there(tmp_path: Path, rounds: int) -> None:
+    """Its first message is acknowledged, so all of the set have it; the table of topics may be on the master only."""
+    at = ControllerSet(tmp_path, options=QUICK)
+    async with running(at), Admin(at.nameserver) as admin:
+        for number in range(rounds):
+            master = await at.until_in_sync(admin)
+            topic = f"new-{number}"
+            async with Producer(at.nameserver) as producer:
+                result = await producer.send(Message(topic, b"acknowledged"))
+            for broker in at.brokers:
+                broker.kill()
+            for broker in at.brokers:
+                if broker is not master:
+                    await at.start_broker(broker)
+            assert await at.until_master(admin, but=master) is not master
+            await until(lambda: has_route(admin, topic), f"a route for {topic}")  # noqa: B023
+            check_acknowledged(
+                [(result.queue, result.queue_offset, b"acknowledged")], await stored(at.nameserver, topic)
+            )
+            await at.start_broker(master)
+
+
+async def has_route(admin: Admin, topic: str) -> bool:
+    try:
+        return bool((await admin.topic_route(topic)).broker_datas)
+    except RouteNotFound:
+        return False
 
 
 @pytest.mark.parametrize(
