@@ -30,6 +30,7 @@ from broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BATCH_ENTRY, BLANK_SIZE, ENTRY, ENTRY_BYTES, NOT_COMPACTED
 from broker.store.queue.inner import messages_in
+from broker.store.queue.rebuild import is_queued
 from broker.store.queue.tags import TagCodes
 from mqcommon.errors import FileClosed, ProtocolError, SkylarkError, StoreError
 from mqcommon.files import FileSystem
@@ -336,7 +337,7 @@ class _Search:
             if first == last:
                 return _FIRST.pack(first)
             seen = b"".join(self._raw(place, last) for place in self._starts(first, last))
-            return _FIRST.pack(first) + seen + self._right(first, last, seen)
+            return _FIRST.pack(first) + seen + self._right(first, last)
         except (FileNotFoundError, FileClosed):
             return _FIRST.pack(self._place)  # a file was removed meanwhile: the repeated read sees that
         finally:
@@ -348,7 +349,9 @@ class _Search:
         if not wrong:
             return self._place, self._place
         first, last = wrong[0], wrong[-1] + 1
-        while first > self._low and not self._is_right(first - 1, self._raw(first - 1, first)):
+        while first > self._low and not self._is_right(first - 1, raw := self._raw(first - 1, first)):
+            if 0 <= ENTRY.unpack_from(raw)[0] < self._log.start:
+                break  # most likely its message was removed, and the cleaner has not got to this queue yet
             first -= 1
         for place, raw in self._each(last, self._high):
             if self._is_right(place, raw):
@@ -356,7 +359,8 @@ class _Search:
             last = place + 1
         return first, last
 
-    def _right(self, first: int, last: int, seen: bytes) -> bytes:
+    def _right(self, first: int, last: int) -> bytes:
+        """What the log says about these places. A hole in the queue stays one."""
         queue, size = self._queue, self._queue.entry_bytes
         start = self._log.start
         if first > self._low:
@@ -371,7 +375,7 @@ class _Search:
         found: list[Record] = []
 
         def note(record: Record) -> None:
-            if (record.topic, record.queue_id) == (queue.topic, queue.queue_id):
+            if (record.topic, record.queue_id) == (queue.topic, queue.queue_id) and is_queued(record.sys_flag):
                 found.append(record)
 
         for record in self._log.records(start, end):
@@ -389,7 +393,6 @@ class _Search:
             if first <= record.queue_offset < last and is_whole:
                 at = (record.queue_offset - first) * size
                 right[at : at + size] = ENTRY.pack(record.physical_offset, record.size, self._codes.of_record(record))
-        # A blank that was there before any damage is right.
         return bytes(right)
 
     def _batch_entry(self, record: Record) -> bytes:
@@ -405,9 +408,9 @@ class _Search:
         if queue.is_batch:
             batch = BatchAt._make(BATCH_ENTRY.unpack(raw))
             record = self._log.record(physical, size) if batch.is_entry else None
-            return (
-                record is not None and self._batch_entry(record)[:38] == raw[:38] and self._is_own(record, batch.base)
-            )
+            if record is None or not self._is_own(record, batch.base):
+                return False
+            return self._batch_entry(record)[:_COMPARED] == raw[:_COMPARED]
         if size == BLANK_SIZE:
             return True
         record = self._log.record(physical, size, check_crc=self._bodies)
