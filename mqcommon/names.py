@@ -28,6 +28,9 @@ TRANS_OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+# Followed by a cluster's name: the check points of popped messages. The group's offsets are where they are read from.
+REVIVE_TOPIC_PREFIX = f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_"
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 # Followed by a broker's name: a topic whose route tells RocketMQ's brokers which members of their set are alive.
 MEMBER_GROUP_PREFIX = f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_"
 
@@ -98,7 +101,7 @@ def system_topics(
         SystemTopic(TRANS_HALF_TOPIC, 1, read_write),
         SystemTopic(TRANS_OP_TOPIC, 1, read_write),
         SystemTopic(TIMER_TOPIC, 1, read_write),
-        SystemTopic(f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster_name}", 8, read_write),
+        SystemTopic(f"{REVIVE_TOPIC_PREFIX}{cluster_name}", 8, read_write),
         SystemTopic(f"{MEMBER_GROUP_PREFIX}{broker_name}", 1, PERM_INHERIT),
     ]
     if auto_create_queue_nums is not None:

@@ -1,6 +1,6 @@
 """Shared parts of the commands on a stopped broker.
 
-Neighbours: export_metadata.py, import_metadata.py, print_cut.py, rebuild_metadata.py, resync_slave.py.
+Neighbours: export_metadata.py, export_pops.py, import_metadata.py, print_cut.py, rebuild_metadata.py, resync_slave.py.
 """
 
 import os
@@ -31,11 +31,16 @@ def errors_on_one_line(store_dir: str) -> Iterator[None]:
         sys.exit(1)
 
 
+def has_metadata(fs: FileSystem, root: str) -> bool:
+    """Whether the store ``root`` has metadata of this broker's."""
+    return any(name.startswith("metadata.") for name in fs.listdir(f"{root}/config"))
+
+
 @contextmanager
 def stopped_metadata(fs: FileSystem, clock: Clock, root: str) -> Iterator[Metadata]:
     """The metadata of the store ``root``, recovered, while its lock is held; UserError if there is none."""
     directory = f"{root}/config"
-    if not any(name.startswith("metadata.") for name in fs.listdir(directory)):
+    if not has_metadata(fs, root):
         raise UserError(f"{directory} holds no metadata of Skylark's: give the directory that storePathRootDir names")
     try:
         lock = fs.lock(f"{root}/lock")

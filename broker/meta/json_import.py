@@ -9,6 +9,10 @@ from broker.meta.journalled import Change
 from broker.meta.json_files import TOPICS, JsonTables, holds_something
 from mqcommon.errors import UserError
 from mqcommon.files import FileSystem
+from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
+
+#: The offset of RocketMQ's records of pops among those that wait for their time. RocketMQ has none.
+POPS_KEY = f"{TIMER_TOPIC}@{REVIVE_GROUP}"
 
 # File, the member that is not imported, and what it holds.
 _NOT_READ = (
@@ -30,11 +34,23 @@ def records(tables: JsonTables) -> Iterator[Change]:
     yield groups.FORMAT.version, tables.groups.data_version.to_wire()
     for key, queues in tables.consumer_offsets.offset_table.items():
         # A Java broker stores any offset that clients send, also -1.
-        yield consumer_offsets.PUT, {key: {queue_id: offset for queue_id, offset in queues.items() if offset >= 0}}
+        more = 1 if is_of_revive_log(key) else 0
+        yield (
+            consumer_offsets.PUT,
+            {key: {queue_id: offset + more for queue_id, offset in queues.items() if offset >= 0}},
+        )
+    if any(name.startswith(REVIVE_TOPIC_PREFIX) for name in tables.topics.topic_config_table):
+        before = tables.consumer_offsets.offset_table.get(POPS_KEY, {}).get(0, 0)
+        yield consumer_offsets.PUT, {POPS_KEY: {0: max(before, 0)}}
     yield consumer_offsets.VERSION, tables.consumer_offsets.data_version.to_wire()
     yield delay_offsets.KIND, tables.delay_offsets.to_wire()
     for mode in request_modes.rows_of(tables.request_modes.message_request_mode_map):
         yield request_modes.FORMAT.put, mode.to_wire()
+
+
+def is_of_revive_log(key: str) -> bool:
+    """Whether RocketMQ's offset is that of the last record that is done with, and ours that of the next one."""
+    return key.startswith(REVIVE_TOPIC_PREFIX) and key.endswith(f"@{REVIVE_GROUP}")
 
 
 def summary(tables: JsonTables) -> str:
@@ -62,6 +78,13 @@ def warnings(fs: FileSystem, directory: str, tables: JsonTables) -> list[str]:
         path = f"{directory}/{name}"
         if holds_something(fs, path, member):
             found.append(f"{path} is not imported: {what}")
+    pops = f"{directory.rpartition('/')[0]}/kvStore"
+    if fs.is_dir(pops) and fs.listdir(pops):
+        found.append(
+            f"{pops} is not read: what was popped with popConsumerKVServiceEnable=true does not come back. To have it, "
+            "start the Java broker again, let it write these pops to its log (exportPopRecord of RocketMQ's mqadmin), "
+            "and import then"
+        )
     if tables.groups.forbidden_table:
         found.append("the table of groups that may not read a topic is kept but has no effect")
     for name, config in tables.topics.topic_config_table.items():

@@ -57,6 +57,7 @@ from broker.wiring.core import Core
 from broker.wiring.metrics import Delivering, wire_metrics
 from broker.wiring.pop import wire_pop
 from broker.wiring.replication import Replicated, wire_replication
+from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from remoting.net.connection_limit import connection_budget
 from remoting.net.server import Server
 from remoting.net.transport import Listener
@@ -131,11 +132,17 @@ def wire(
 
 def _timed(core: Core, replicated: Replicated) -> TimedDelivery:
     options = core.options
-    java_file = f"{options.store_path_root_dir}/config/timercheck"
+    java_file, offsets = f"{options.store_path_root_dir}/config/timercheck", core.metadata.consumer_offsets
+
+    def is_read_here(topic: str) -> bool:
+        # See delivery/pop/moving.py.
+        return topic.startswith(REVIVE_TOPIC_PREFIX) and offsets.query(REVIVE_GROUP, TIMER_TOPIC, 0) >= 0
+
     timed = TimedDelivery(
         core.store, core.writer, options.timer_precision_ms, core.clock,
         lambda: core.role.now.is_master and replicated.members.is_lowest, core.turn_end,
         lambda: core.fs.read(java_file) if core.fs.exists(java_file) else None, core.store_host,
+        is_read_here,
     )  # fmt: skip
     core.role.observe(lambda before, now: timed.forget())
     return timed

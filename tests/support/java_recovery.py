@@ -12,7 +12,7 @@ from broker.store.index.layout import index_file_bytes
 from mqcommon.errors import ProtocolError
 from mqcommon.files import FileSystem
 from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
-from mqcommon.message.record import decode_record
+from mqcommon.message.record import Record, decode_record
 
 MARGIN_MS = 3000
 
@@ -61,6 +61,11 @@ def _recovers_from(fs: FileSystem, directory: str, latest_ms: int) -> int:
 
 def _log(fs: FileSystem, directory: str) -> Iterator[tuple[int, int]]:
     """(physical offset, size) of each message up to the first that is damaged."""
+    return ((record.physical_offset, record.size) for record in records_of_log(fs, directory))
+
+
+def records_of_log(fs: FileSystem, directory: str) -> Iterator[Record]:
+    """The messages up to the first that is damaged."""
     for name in fs.listdir(directory):
         data, at = fs.read(f"{directory}/{name}"), 0
         while at + 8 <= len(data):
@@ -68,10 +73,10 @@ def _log(fs: FileSystem, directory: str) -> Iterator[tuple[int, int]]:
             if magic == BLANK_MAGIC:
                 break
             try:
-                decode_record(data, at)
+                record = decode_record(data, at)
             except ProtocolError:
                 return
-            yield int(name) + at, size
+            yield record
             at += size
 
 

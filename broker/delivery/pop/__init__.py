@@ -1,11 +1,13 @@
 """Pop consumption: the broker chooses messages for a group's consumers, and hides them until they are acknowledged.
 
 pure: records.py (what the revive log has), inflight.py (what is popped and not acknowledged, from those records),
-  commits.py (what may be committed), revived.py (the copy of a message that comes back)
+  commits.py (what may be committed), revived.py (the copy of a message that comes back),
+  java.py (the records of a Java broker)
 log.py        writes the revive log, and reads it at a start; positions.py: where the next pop of a group begins
 asked.py      checks of requests; found.py: messages for one, and its answer; held.py: requests that wait for messages
 pops.py       200050, 200052, 200054 to 200056; acks.py: 200051, 200053, 200151
 reviving.py   lets messages come back when their time is over; copies.py: stores their copies
+moving.py     takes over what a Java broker had popped when this broker opens its store
 
 The state of all groups is in the log: a check point is written before a pop is answered, an acknowledgement before it
 is. So it survives what the log survives, and slaves have it. Committed offsets follow when the check points before them

@@ -6,12 +6,13 @@ Neighbours: records.py, inflight.py, reviving.py (saves the offset, and runs `re
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import trio
 
 from broker.delivery.pop.commits import Commits
 from broker.delivery.pop.inflight import Inflight
+from broker.delivery.pop.java import JavaPops, is_from_java
 from broker.delivery.pop.records import BATCH_ACK, CHECKPOINT, Ack, Checkpoint, decode, encode
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.observe.delivered import PopCounts
@@ -24,14 +25,12 @@ from mqcommon.clock import Clock
 from mqcommon.errors import ProtocolError, RequestRefused
 from mqcommon.message.columns import record_starts
 from mqcommon.message.properties import find_property
-from mqcommon.message.record import decode_record
-from mqcommon.names import SYSTEM_TOPIC_PREFIX
+from mqcommon.message.record import Record, decode_record
+from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX
 from remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
-#: RocketMQ's name of the group whose offset is where the revive log is read from.
-REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 QUEUE_ID = 0
 # Records read in one turn of the event loop: some 4 ms.
 SLICE = 200
@@ -55,7 +54,7 @@ class ReviveLog:
         host: bytes,
         counts: PopCounts,
     ) -> None:
-        self.topic = f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster}"
+        self.topic = f"{REVIVE_TOPIC_PREFIX}{cluster}"
         self.broker_name = broker_name
         self._store = store
         self._writer = writer
@@ -107,39 +106,53 @@ class ReviveLog:
         if isinstance(record, Checkpoint) and record.position is not None:
             self.commits.moved(record.key.queue, record.position, log_end)
 
-    async def read(self) -> None:
-        """Read what is popped. Cancel it when the role changes."""
-        offset = max(self._offsets.query(REVIVE_GROUP, self.topic, QUEUE_ID), 0)
-        first, end = offset, self.end
-        while offset < end:
-            found = await self._slice(offset)
-            if found.status is not GetStatus.FOUND:
-                if found.next_offset <= offset:
-                    break
-                offset = found.next_offset
-                continue
-            for at in record_starts(found.records):
-                self._apply(found.records, at)
-            offset = found.next_offset
-            await trio.lowlevel.checkpoint()
-        self.is_ready = True
-        if end > first:
-            logger.info("%d records of the revive log read: %d check points are open", end - first, len(self.inflight))
+    async def read(self) -> JavaPops:
+        """Read what is popped. Cancel it when the role changes.
 
-    def _apply(self, data: bytes, at: int) -> None:
-        stored = decode_record(data, at)
+        Returns what a Java broker has written among it. `is_ready` is the caller's to set, when it has seen to that.
+        """
+        start, end = max(self._offsets.query(REVIVE_GROUP, self.topic, QUEUE_ID), 0), self.end
+        java = JavaPops(self.broker_name)
+        await each_record(self._store, self.topic, QUEUE_ID, start, end, lambda record: self._apply(record, java))
+        if end > start:
+            logger.info("%d records of the revive log read: %d check points are open", end - start, len(self.inflight))
+        return java
+
+    def _apply(self, stored: Record, java: JavaPops) -> None:
+        tag = find_property(stored.properties, b"TAGS") or b""
         try:
-            record = decode(find_property(stored.properties, b"TAGS") or b"", stored.body)
+            if is_from_java(stored.properties) and not java.is_own(tag, stored.body):
+                return
+            record = decode(tag, stored.body)
         except ProtocolError as error:
             logger.error("record %d of %s is skipped: %s", stored.queue_offset, self.topic, error)
-        else:
-            self._take(record, stored.queue_offset, stored.physical_offset + stored.size)
+            return
+        self._take(record, stored.queue_offset, stored.physical_offset + stored.size)
+        if isinstance(record, Checkpoint):
+            java.known.add(record.key)
 
-    async def _slice(self, offset: int) -> GetResult:
-        got: Mapping[Span, bytes] | None = None
-        while True:
-            try:
-                with resident_only(got):
-                    return self._store.get(self.topic, QUEUE_ID, offset, SLICE, SLICE_BYTES)
-            except NotResident as cold:
-                got = await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
+
+async def each_record(
+    store: MessageStore, topic: str, queue_id: int, start: int, end: int, visit: Callable[[Record], None]
+) -> None:
+    """Call ``visit`` with the records of the queue from ``start`` to before ``end`` that are there."""
+    offset = start
+    while offset < end:
+        found = await _slice(store, topic, queue_id, offset, min(SLICE, end - offset))
+        if found.status is GetStatus.FOUND:
+            for at in record_starts(found.records):
+                visit(decode_record(found.records, at))
+        elif found.next_offset <= offset:
+            break
+        offset = found.next_offset
+        await trio.lowlevel.checkpoint()
+
+
+async def _slice(store: MessageStore, topic: str, queue_id: int, offset: int, count: int) -> GetResult:
+    got: Mapping[Span, bytes] | None = None
+    while True:
+        try:
+            with resident_only(got):
+                return store.get(topic, queue_id, offset, count, SLICE_BYTES)
+        except NotResident as cold:
+            got = await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)

@@ -3,7 +3,7 @@
 Copies are stored first, then their acknowledgement: a crash in between makes a second copy, and loses nothing.
 Once a second the log is flushed, positions before its safe end are committed, and the start of the revive log is saved.
 A check point that stays open while the log grows is written again near its end, so that a start reads a bounded part.
-Neighbours: log.py, copies.py, commits.py; wiring/pop.py calls `role_changed`.
+Neighbours: log.py, copies.py, commits.py, moving.py; wiring/pop.py calls `role_changed`.
 """
 
 import logging
@@ -17,7 +17,8 @@ from broker.delivery.pop.commits import Horizon
 from broker.delivery.pop.copies import Copies
 from broker.delivery.pop.held import HeldPops
 from broker.delivery.pop.inflight import Lease
-from broker.delivery.pop.log import QUEUE_ID, REVIVE_GROUP, ReviveLog
+from broker.delivery.pop.log import QUEUE_ID, ReviveLog
+from broker.delivery.pop.moving import Moving
 from broker.delivery.pop.positions import Positions
 from broker.delivery.pop.records import Ack
 from broker.meta.consumer_offsets import ConsumerOffsets
@@ -29,6 +30,7 @@ from broker.store.store import MessageStore
 from mqcommon.clock import Clock
 from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
 from mqcommon.message.record import Record, decode_record
+from mqcommon.names import REVIVE_GROUP
 from mqcommon.signal import Signal
 
 logger = logging.getLogger(__name__)
@@ -79,6 +81,7 @@ class Reviving(Part):
         self._persist = persist
         self._turned = turned
         self._counts = counts
+        self._moving = Moving(log, store, offsets, clock)
         self._role_changed = Signal()
         self._reign = trio.CancelScope()
         self._failing: dict[str, None] = {}
@@ -101,7 +104,7 @@ class Reviving(Part):
                 if self._stopping:
                     await trio.sleep_forever()
                 if self._is_master():
-                    await self._try("the revive log is not read", self._log.read)
+                    await self._try("the revive log is not read", self._read_log)
                 if not started:
                     started = True
                     task_status.started()
@@ -113,6 +116,10 @@ class Reviving(Part):
                     await trio.sleep(PAUSE_S)
                 else:
                     await self._role_changed.wait()
+
+    async def _read_log(self) -> None:
+        await self._moving.take_over(await self._log.read())
+        self._log.is_ready = True
 
     async def stop(self) -> None:
         """Let no more messages come back; the store is flushed next."""
@@ -218,6 +225,9 @@ class Reviving(Part):
             await self._try("offsets of pop consumers are not saved", self._flush_log)
             reached = self._safe_end()
             self._positions.commit(self._log.commits.safe(reached))
+            self._moving.save(reached)
+            if rounds % HORIZON_ROUNDS == 0:
+                self._moving.go_on()
             if horizon is not None and horizon.may_be_saved(reached):
                 await self._try("the start of the revive log is not saved", partial(self._save, horizon.offset))
                 horizon = None

@@ -84,10 +84,12 @@ class TimedDelivery(Part):
         turned: Callable[[], None],
         read_java_checkpoint: Callable[[], bytes | None],
         store_host: bytes,
+        is_read_here: Callable[[str], bool],
     ) -> None:
         """``is_active``: whether this broker is the master and online. ``turned`` is called after each slice.
 
         ``read_java_checkpoint``: the file ``timercheck`` of a Java broker, None if there is none.
+        ``is_read_here``: whether messages for this topic are read where they wait, and not to be delivered.
         """
         self._store = store
         self._writer = writer
@@ -97,6 +99,7 @@ class TimedDelivery(Part):
         self._turned = turned
         self._read_java_checkpoint = read_java_checkpoint
         self._store_host = store_host
+        self._is_read_here = is_read_here
         # None while this broker is not to deliver, and until the log has been read.
         self._state: _State | None = None
         self._stopping = self._failing = False
@@ -306,8 +309,10 @@ class TimedDelivery(Part):
             record: Record = decode_record(raw)
             if any(state.pending.is_recalled(slot, name) for name in recall_names(record.properties)):
                 return
-            self._writer.put_again(from_timer(record))
-            self._delivered += 1
+            message = from_timer(record)
+            if not self._is_read_here(message.topic):
+                self._writer.put_again(message)
+                self._delivered += 1
         except (ValueError, ProtocolError, RequestRefused) as error:
             if isinstance(error, RequestRefused) and error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise

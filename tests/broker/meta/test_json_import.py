@@ -2,6 +2,7 @@
 
 import json
 import re
+from os.path import normpath
 from pathlib import Path
 from random import Random
 
@@ -295,12 +296,24 @@ def test_the_look_of_the_files_survives_a_compaction() -> None:
     assert meta.topics.get("T") is not None
 
 
+def test_offsets_of_pops_are_those_of_the_next_record_here_and_of_the_last_one_there() -> None:
+    revive, pops = "rmq_sys_REVIVE_LOG_C@CID_RMQ_SYS_REVIVE_GROUP", "rmq_sys_wheel_timer@CID_RMQ_SYS_REVIVE_GROUP"
+    fs = with_files(
+        topics_json='{"topicConfigTable":{"rmq_sys_REVIVE_LOG_C":{}}}',
+        consumerOffset_json=f'{{"offsetTable":{{"{revive}":{{0:0,5:7}}}}}}',
+    )
+    meta = MetadataDir(fs=fs)
+    assert meta.offsets.table() == {revive: {0: 1, 5: 8}, pops: {0: 0}}
+    assert parse(ConsumerOffsetTable, exported(meta.metadata)[CONSUMER_OFFSETS]).offset_table == {revive: {0: 0, 5: 7}}
+
+
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
         ("consumerOrderInfo.json", "{", "consumerOrderInfo.json is not imported"),
         ("consumerOrderInfo.json", '{"table":{"T@g":{0:{}}}}', "consumerOrderInfo.json is not imported"),
         ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":{"T":{}}}', "static topics"),
+        ("../kvStore/CURRENT", "MANIFEST-000004", "kvStore is not read: what was popped"),
         ("lmqConsumerOffset.json", '{"offsetTable":{"%LMQ%a@g":1}}', "light message queues"),
         ("subscriptionGroup.json", '{"forbiddenTable":{"g":{"T":1}}}', "has no effect"),
         ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"queue.type":"RocksCQ"}}}}', "topic T: queue.type=Ro"),
@@ -309,7 +322,7 @@ def test_the_look_of_the_files_survives_a_compaction() -> None:
 )
 def test_what_is_not_taken_over_is_told(name: str, text: str, told: str) -> None:
     fs = with_files(topics_json="{}")
-    fs.overwrite(f"{DIRECTORY}/{name}", text.encode())
+    fs.overwrite(normpath(f"{DIRECTORY}/{name}"), text.encode())
     (warning,) = MetadataDir(fs=fs).report.warnings
     assert re.search(told, warning), warning
 

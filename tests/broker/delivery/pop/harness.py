@@ -153,7 +153,9 @@ class Pops:
     def ack(self, message: ReceivedMessage) -> bool:
         """Whether the broker took it; it may be too late for it to count."""
         lease, offset = message.lease, message.queue_offset
-        entry: BatchAck = lease.acks(1 << (offset - lease.start_offset))
+        return self.ack_entry(lease.acks(1 << (offset - lease.start_offset)))
+
+    def ack_entry(self, entry: BatchAck) -> bool:
         body = encode_body(BatchAckMessageRequestBody([entry], "broker-a"), Dialect.STANDARD)
         return self._ask(self.acks.ack_many, RequestCode.BATCH_ACK_MESSAGE, None, body) is not None
 

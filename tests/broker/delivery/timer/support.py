@@ -51,7 +51,7 @@ class Timers:
         self.writer: Writer = sends.writer
         self.part = TimedDelivery(
             self.store, self.writer, self.precision_ms, self.clock, lambda: self.is_master, self.turned,
-            lambda: self.java_checkpoint, HOST,
+            lambda: self.java_checkpoint, HOST, lambda topic: False,
         )  # fmt: skip
 
     def turned(self) -> None:

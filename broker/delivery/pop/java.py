@@ -1,0 +1,112 @@
+"""Check points and acknowledgements as a Java broker keeps them, to take over and to hand over. Pure.
+
+RocketMQ's are timed messages: they wait in rmq_sys_wheel_timer with REAL_TOPIC, the revive topic, and REAL_QID. When
+they are due they come into that queue of the revive topic: a check point one second before its messages are visible, an
+acknowledgement with them. Each revive queue is read up to the first check point that is not due yet. So what was popped
+and not acknowledged is in the revive queues after the offset of CID_RMQ_SYS_REVIVE_GROUP, or still waits. All of them
+keep TIMER_DELIVER_MS, which the records of this broker do not have.
+Neighbours: moving.py (takes over), commands/export_metadata.py (hands over).
+"""
+
+import json
+from collections.abc import Iterable
+
+from broker.delivery.pop.records import CHECKPOINT, Ack, Checkpoint, Key, decode
+from mqcommon.errors import ProtocolError
+from mqcommon.message.properties import find_property
+
+_DELIVER = b"TIMER_DELIVER_MS"
+#: How long before its messages a check point is due.
+EARLIER_MS = 1_000
+# RocketMQ's bits are those of an int.
+_SIGN, _WORD = 1 << 31, 1 << 32
+
+
+class JavaPops:
+    """What was found, in any order."""
+
+    def __init__(self, broker_name: str) -> None:
+        self._broker_name = broker_name
+        self._checkpoints: dict[Key, Checkpoint] = {}
+        self.acks: dict[Key, dict[int, None]] = {}
+        #: Check points that are not to be taken over: this broker knows them already, or they were done with.
+        self.known: set[Key] = set()
+        #: How many check points of another broker were left out, and the name of the last one's.
+        self.others, self.other_name = 0, ""
+
+    def is_own(self, tag: bytes, body: bytes) -> bool:
+        """Whether it concerns messages of this broker. RocketMQ's brokers act for others of their cluster."""
+        if tag != CHECKPOINT:
+            return True
+        name = broker_of(body)
+        if name in ("", self._broker_name):
+            return True
+        self.others += 1
+        self.other_name = name
+        return False
+
+    def add(self, tag: bytes, body: bytes) -> None:
+        """Take a record. ProtocolError when it cannot be read."""
+        if not self.is_own(tag, body):
+            return
+        record = decode(tag, body)
+        if isinstance(record, Ack):
+            self.acks.setdefault(record.key, {}).update(dict.fromkeys(record.offsets))
+        else:
+            self._checkpoints[record.key] = record
+
+    def open(self) -> list[Checkpoint]:
+        """The check points to take over that have messages left, in the order of their times."""
+        found = [self._acked(each) for each in self._checkpoints.values() if each.key not in self.known]
+        return sorted((each for each in found if _left(each)), key=lambda each: each.due_ms)
+
+    def _acked(self, checkpoint: Checkpoint) -> Checkpoint:
+        acks = self.acks.get(checkpoint.key, {})
+        bits = sum(1 << place for place, offset in enumerate(checkpoint.offsets) if offset in acks)
+        key, acked = checkpoint.key, checkpoint.acked | bits
+        return Checkpoint(key, checkpoint.invisible_ms, checkpoint.offsets, None, acked, is_again=checkpoint.is_again)
+
+
+def is_from_java(properties: bytes) -> bool:
+    """Whether a record of the revive log has these properties because a Java broker wrote it."""
+    return find_property(properties, _DELIVER) is not None
+
+
+def as_timed(checkpoint: Checkpoint, broker_name: str, topic: str, precision_ms: int) -> tuple[bytes, bytes]:
+    """The body and the properties of the check point as it waits for a Java broker to move it to ``topic``, queue 0."""
+    (group, name, queue_id), start, pop_ms = checkpoint.key
+    bits = checkpoint.acked % _WORD
+    body = {
+        "bm": bits - _WORD if bits & _SIGN else bits, "bn": broker_name, "c": group,
+        "d": [offset - start for offset in checkpoint.offsets], "it": checkpoint.invisible_ms,
+        "n": len(checkpoint.offsets), "pt": pop_ms, "q": queue_id, "ro": 0, "so": start, "t": name,
+    }  # fmt: skip
+    due_ms = checkpoint.due_ms - EARLIER_MS
+    properties = {
+        "TAGS": CHECKPOINT.decode(),
+        _DELIVER.decode(): str(due_ms),
+        "UNIQ_KEY": f"{name}@{queue_id}@{start}@{group}@{pop_ms}@{broker_name}@{CHECKPOINT.decode()}",
+        "TIMER_OUT_MS": str((due_ms - 1) // precision_ms * precision_ms),
+        "REAL_TOPIC": topic,
+        "REAL_QID": "0",
+    }
+    text = "".join([f"{key}\x01{value}\x02" for key, value in properties.items()])
+    return json.dumps(body, separators=(",", ":")).encode(), text.encode()
+
+
+def messages_of(checkpoints: Iterable[Checkpoint]) -> int:
+    """How many messages are left."""
+    return sum(_left(each).bit_count() for each in checkpoints)
+
+
+def _left(checkpoint: Checkpoint) -> int:
+    return ((1 << len(checkpoint.offsets)) - 1) & ~checkpoint.acked
+
+
+def broker_of(body: bytes) -> str:
+    """The broker whose messages a check point is of; "" when it does not say. ProtocolError when it cannot be read."""
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"a record of the revive log cannot be read: {error!r}") from None
+    return str(fields.get("bn") or "") if isinstance(fields, dict) else ""
