@@ -18,8 +18,9 @@ from sdk.admin.session import Session
 from sdk.admin.versions import version_name
 
 if TYPE_CHECKING:
-    from remoting.protocol.bodies.running_info import ConsumerRunningInfo
+    from remoting.protocol.bodies.running_info import ConsumerRunningInfo, PopProcessQueueInfo, ProcessQueueInfo
 
+Rows = list[dict[str, Any]]
 FAMILY = "Connections"
 # A queue with messages in memory is stuck when its consumer has consumed none of them for so long; RocketMQ's.
 STUCK_MS = 60_000
@@ -30,6 +31,7 @@ _CONSUMERS = Table(
 _QUEUE = (("#Topic", "topic"), ("#Broker Name", "brokerName"), ("#QID", "queueId"))
 _OFFSETS = Table((*_QUEUE, ("#Consumer Offset", "commitOffset")), "%-64s  %-32s  %-4d  %-20d")
 _DETAILS = Table((*_QUEUE, ("#ProcessQueueInfo", "text")), "%-64s  %-32s  %-4d  %s")
+_QUEUE_KEYS = tuple(key for _, key in _QUEUE)
 _RATES = Table(
     (
         ("#Topic", "topic"),
@@ -57,14 +59,19 @@ def info_json(info: "ConsumerRunningInfo") -> dict[str, Any]:
             {"topic": one.topic, "subExpression": one.sub_string, "expressionType": one.expression_type}
             for one in sorted(info.subscription_set, key=lambda one: one.topic)
         ],
-        "queues": [
-            {"topic": mq.topic, "brokerName": mq.broker_name, "queueId": mq.queue_id, **state.to_wire()}
-            for mq, state in sorted(info.mq_table.items(), key=lambda item: item[0])
-        ],
+        "queues": _queue_rows(info.mq_table),
+        "popQueues": _queue_rows(info.mq_pop_table),
         "rates": [{"topic": topic, **rates.to_wire()} for topic, rates in sorted(info.status_table.items())],
         "userConsumerInfo": dict(sorted(info.user_consumer_info.items())),
         "jstack": info.jstack,
     }
+
+
+def _queue_rows(table: "Mapping[MessageQueue, ProcessQueueInfo] | Mapping[MessageQueue, PopProcessQueueInfo]") -> Rows:
+    return [
+        {"topic": mq.topic, "brokerName": mq.broker_name, "queueId": mq.queue_id, **state.to_wire()}
+        for mq, state in sorted(table.items(), key=lambda item: item[0])
+    ]
 
 
 def info_lines(info: Mapping[str, Any]) -> Iterator[str]:
@@ -72,15 +79,15 @@ def info_lines(info: Mapping[str, Any]) -> Iterator[str]:
     yield "#Consumer Properties#"
     yield from _pairs(info["properties"])
     yield "#Consumer Subscription#"
-    for number, one in enumerate(info["subscriptions"]):
+    for number, one in enumerate(info["subscriptions"], 1):
         yield f"{number:03d} Topic: {one['topic']:<40} ClassFilter: {'false':<8} SubExpression: {one['subExpression']}"
     yield from ("", "", "#Consumer Offset#")
     yield from _OFFSETS.lines(info["queues"])
     yield from ("", "", "#Consumer MQ Detail#")
-    skipped = ("topic", "brokerName", "queueId")
-    for row in info["queues"]:
-        text = ", ".join(f"{name}={value}" for name, value in row.items() if name not in skipped)
-        yield _DETAILS.row({**row, "text": text})
+    yield from _details(info["queues"])
+    if info["popQueues"]:
+        yield from ("", "", "#Consumer Pop Detail#")
+        yield from _details(info["popQueues"])
     yield from ("", "", "#Consumer RT&TPS#")
     yield from _RATES.lines(info["rates"])
     if info["userConsumerInfo"]:
@@ -88,6 +95,13 @@ def info_lines(info: Mapping[str, Any]) -> Iterator[str]:
         yield from _pairs(info["userConsumerInfo"])
     if info["jstack"]:
         yield from ("", "", "#Consumer jstack#", info["jstack"])
+
+
+def _details(rows: Rows) -> Iterator[str]:
+    yield _DETAILS.head()
+    for row in rows:
+        text = ", ".join(f"{name}={value}" for name, value in row.items() if name not in _QUEUE_KEYS)
+        yield _DETAILS.row({**row, "text": text})
 
 
 def _pairs(values: Mapping[str, str]) -> Iterator[str]:
@@ -185,9 +199,7 @@ async def _one_consumer(session: Session, group: str, client_id: str, *, jstack:
     return {"consumerGroup": group, "consumers": [{"clientId": client_id, **info}], "problems": []}
 
 
-async def _consumers(
-    session: Session, group: str, broker_addr: str | None, *, jstack: bool
-) -> tuple[list[dict[str, Any]], list[str]]:
+async def _consumers(session: Session, group: str, broker_addr: str | None, *, jstack: bool) -> tuple[Rows, list[str]]:
     """A row for each consumer that answers, and what is wrong in the group. The other consumers are reported."""
     found = await session.admin.consumer_connection(group, broker_addr)
     versions = {one.client_id: version_name(one.version) for one in found.connection_set}
@@ -222,7 +234,7 @@ def _write_status(folder: Path, row: Mapping[str, Any]) -> Path:
     return path
 
 
-def _say_problems(session: Session, rows: list[dict[str, Any]], wrong: list[str]) -> None:
+def _say_problems(session: Session, rows: Rows, wrong: list[str]) -> None:
     if rows:
         session.say()
         _say_all(session, wrong or ["Same subscription in the same group of consumer", "", "Rebalance OK"])

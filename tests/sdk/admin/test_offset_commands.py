@@ -10,7 +10,12 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.heartbeat import SubscriptionData
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
+from remoting.protocol.bodies.running_info import (
+    ConsumerRunningInfo,
+    ConsumeStatus,
+    PopProcessQueueInfo,
+    ProcessQueueInfo,
+)
 from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats, QueueTimeSpan
 from sdk.admin.cli import mqadmin
 from sdk.admin.commands.clients import problems
@@ -130,6 +135,7 @@ def info(*queues: MessageQueue, topic: str = "AdminT", expression: str = "*") ->
         {"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"},
         [SubscriptionData(topic, expression)],
         {mq: ProcessQueueInfo(5, cached_msg_count=2, last_consume_timestamp=2**62) for mq in queues},
+        {QUEUES[3]: PopProcessQueueInfo(wait_ack_count=7)},
         status_table={topic: ConsumeStatus(1.5, 20.0, 2.5, 30.0, 0.0, 4)},
         user_consumer_info={"mine": "yes"},
         jstack="stack",
@@ -192,9 +198,11 @@ def test_all_about_one_consumer() -> None:
     text = "\n".join(printed(consumers(c1=info(QUEUES[0])), *["consumerStatus", "-g", "G", "-i", "c1"]))
     for part in (
         "#Consumer Properties#\nPROP_CONSUME_TYPE                       : CONSUME_PASSIVELY",
-        "#Consumer Subscription#\n000 Topic: AdminT",
+        "#Consumer Subscription#\n001 Topic: AdminT",
         "#Consumer Offset#\n#Topic ",
         "commitOffset=5",
+        "#Consumer Pop Detail#\n#Topic ",
+        "waitAckCount=7",
         "#Consumer RT&TPS#",
         "#User Consume Info#\nmine ",
         "#Consumer jstack#\nstack",
