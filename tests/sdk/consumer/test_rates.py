@@ -9,12 +9,14 @@ import trio.testing
 from remoting.protocol.bodies.running_info import ConsumeStatus
 from sdk.consumer.failures import Counters, Failures
 from sdk.consumer.outcome import ConsumeResult
+from sdk.consumer.owned import Room
 from sdk.consumer.rates import SAMPLE_S, Rates
 from sdk.consumer.ready import Ready
 from sdk.consumer.window import Window
 from sdk.consumer.workers import Workers
 from tests.sdk.consumer.test_elsewhere import Bench, FakeFailures, FakeMessage, settings_of
 from tests.sdk.fakes import queue
+from tests.support.clock import ManualClock
 
 
 def test_rates_are_those_of_the_last_minute_and_failures_of_the_last_hour() -> None:
@@ -81,3 +83,19 @@ async def test_calls_elsewhere_are_counted_with_their_time(autojump_clock: trio.
         totals = bench.window.totals
         assert (totals.calls, totals.call_s, totals.consumed) == (3, pytest.approx(1.5), 3)
         bench.workers.stop()
+
+
+async def test_a_queue_goes_on_when_a_part_of_its_batch_is_consumed() -> None:
+    """Tools take a queue for stuck by that time, and the last message of a large batch may take long."""
+    clock = ManualClock()
+    room = Room(settings_of(None), clock, Rates())
+    owned = room.own(queue(0), "*", 0)
+    batch = owned.window.add(cast(Any, [FakeMessage(number) for number in range(5)]), 5, 1)
+    room.added(batch)
+    seen = []
+    for finished in (0, 2, 2, 3):
+        clock.advance(10_000)
+        batch.finish(0, finished)
+        room.note_progress()
+        seen.append(clock.now_ms() - owned.consumed_ms)
+    assert seen == [10_000, 0, 10_000, 0]
