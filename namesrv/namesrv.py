@@ -26,6 +26,7 @@ from namesrv.register import Registrations
 from namesrv.routes import LiveBroker
 from namesrv.state import State
 from remoting.metrics.export import Exporter
+from remoting.metrics.health import Health
 from remoting.metrics.rpc import RpcTimes
 from remoting.net.channel import Channel
 from remoting.net.connection_limit import connection_budget
@@ -72,7 +73,8 @@ class Namesrv:
         if self._guard is not None:
             handlers, slow_handlers = self._guard.guarded(handlers), self._guard.guarded_slow(slow_handlers)
         self._rpc = RpcTimes()
-        self._exporter = Exporter(options, _LABELS, self._collect, self._unready, stepper)
+        self._health = Health(options, self._unready)
+        self._exporter = Exporter(options, _LABELS, self._collect, self._health, stepper)
         after_turn = self._notices.look
         if self._exporter.is_on:
             handlers, slow_handlers = self._rpc.measured(handlers), self._rpc.measured_slow(slow_handlers)
@@ -108,6 +110,7 @@ class Namesrv:
             nursery.start_soon(self._notices.run, tls.connect)
             nursery.start_soon(self._registrations.run)
             await nursery.start(self._exporter.run)
+            await nursery.start(self._health.run)
             if self._guard is not None:
                 nursery.start_soon(self._guard.run)
             elif is_any_address(options.bind_address):

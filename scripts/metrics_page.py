@@ -30,6 +30,10 @@ The name `OTLP_GRPC` is RocketMQ's, but Skylark speaks OTLP over HTTP only: give
 has no access control: open it to a network that you trust only (`metricsPromExporterHost`). RocketMQ's default
 there is the broker's address, ours is loopback.
 
+The pages `/healthz` and `/readyz` are on the same port, and with `healthPort` on one of their own, without metrics,
+whatever `metricsExporterType` is: for probes of an orchestrator, which must not see names of topics and groups
+(`healthHost=0.0.0.0` lets them come from elsewhere). `pip install 'skylark-mq[health]'` is enough for that.
+
 `/healthz` is 200 while the event loop turns. `/readyz` is 503, with the reason as its text, while the store refuses
 messages, no NameServer has the broker, or it is just becoming the master; at a NameServer, while it waits for
 brokers (`needWaitForService`) or stops.

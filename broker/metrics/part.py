@@ -17,6 +17,7 @@ from broker.metrics.table import GROUP_CREATE_TIME, TOPIC_CREATE_TIME
 from broker.part import Part
 from mqcommon.metrics.metric import Column, Metric, column
 from remoting.metrics.export import Exporter
+from remoting.metrics.health import Health
 from remoting.metrics.rpc import RpcTimes
 from remoting.net.server import Handler, SlowHandler
 from remoting.net.steps import Stepper, Steps
@@ -26,14 +27,14 @@ from remoting.protocol.codes import RequestCode
 class Metrics(Part):
     """See the module."""
 
-    def __init__(self, sources: Sources, offsets: ConsumerOffsets, stepper: Stepper) -> None:
+    def __init__(self, sources: Sources, offsets: ConsumerOffsets, health: Health, stepper: Stepper) -> None:
         options = sources.options
         self._sources = sources
         self._rpc = RpcTimes()
         self._lags = LagReader(sources.store, offsets, sources.clients, sources.clock)
         self._compatible = options.exporter_compatible_names
         common = [("cluster", options.broker_cluster_name), ("node_type", "broker"), ("node_id", options.broker_name)]
-        self.exporter = Exporter(options, common, self.collect, self.unready, stepper)
+        self.exporter = Exporter(options, common, self.collect, health, stepper)
 
     def measured(
         self, quick: Mapping[int, Handler], slow: Mapping[int, SlowHandler]
@@ -74,14 +75,3 @@ class Metrics(Part):
         """The times of requests with ``code``, by success and failure."""
         good, bad = self._rpc.times_of(code)
         return column(metric, [(("success",), good), (("failure",), bad)])
-
-    def unready(self) -> str:
-        """Why clients should not be sent here; "" if they may be."""
-        sources = self._sources
-        if reason := sources.store.refusal:
-            return f"the store takes no messages: {reason}"
-        if sources.options.namesrv_addrs and not sources.registered():
-            return "not registered with a NameServer yet"
-        if sources.role.now.kind.value == "taking over":
-            return "this broker is becoming the master"
-        return ""

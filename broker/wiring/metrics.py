@@ -8,6 +8,7 @@ from broker.delivery.timer.part import TimedDelivery
 from broker.delivery.transaction.part import Transactions
 from broker.handlers.runtime import RuntimeInfo
 from broker.metrics.counters import Sources
+from broker.metrics.health import HealthPages
 from broker.metrics.part import Metrics
 from broker.registration.registrar import Registrar
 from broker.security.audit import Audit
@@ -26,7 +27,7 @@ class Delivering(NamedTuple):
 
 def wire_metrics(
     core: Core, replicated: Replicated, delivering: Delivering, runtime: RuntimeInfo, audit: Audit,
-    registrar: Registrar, server: Callable[[], Server],
+    registrar: Registrar, health: HealthPages, server: Callable[[], Server],
 ) -> Metrics | None:  # fmt: skip
     """The part; None if metrics are off: then nothing is measured. ``server`` is made later, with its handlers."""
     if core.options.metrics_exporter_type == "DISABLE":
@@ -42,4 +43,4 @@ def wire_metrics(
         registered=lambda: len(registrar.registered_addrs),
         runtime=runtime,
     )  # fmt: skip
-    return Metrics(sources, core.metadata.consumer_offsets, core.stepper)
+    return Metrics(sources, core.metadata.consumer_offsets, health.health, core.stepper)

@@ -43,6 +43,7 @@ from broker.handlers.runtime import NO_LIMIT, RuntimeInfo, Waiting
 from broker.handlers.send import SendHandlers
 from broker.handlers.stats import StatsHandlers
 from broker.identity import memory_bytes
+from broker.metrics.health import HealthPages
 from broker.observe.sampler import StatsSampler
 from broker.part import Part
 from broker.registration.registrar import Registrar
@@ -104,7 +105,8 @@ def wire(
     registrar = _registrar(core, replicated)
     reviving = next(part for part in answering if isinstance(part, Reviving))
     delivering = Delivering(timed, transactions, reviving)
-    metrics = wire_metrics(core, replicated, delivering, runtime, access.audit, registrar, lambda: server)
+    health = HealthPages(options, store, core.role, lambda: len(registrar.registered_addrs))
+    metrics = wire_metrics(core, replicated, delivering, runtime, access.audit, registrar, health, lambda: server)
     if metrics is not None:
         quick, slow = metrics.measured(quick, slow)
     server = Server(
@@ -124,7 +126,7 @@ def wire(
     parts = (
         replicated.log, core.flusher, core.persister, cleaner, PagesAhead(store.log), delayed, timed,
         OpenConnections(server), *answering, ClientPort(server, listeners), registrar,
-        *([metrics] if metrics is not None else []),
+        health, *([metrics] if metrics is not None else []),
     )  # fmt: skip
     core.turn_end.serve(parts)
     return Wiring(parts, core.identity.addr)

@@ -3,15 +3,18 @@
 offset message id: upper-case hex of the store host (4 or 16 bytes ip, int port) and the physical offset (long):
 32 characters, or 56 with IPv6. It says where a message is stored, so any broker tool can fetch it.
 unique key: made by the client before it sends; hex of ip, pid, a number for this generator, ms since the start of
-the month, a counter. Servers do not interpret it.
+the month (of the client's local time, as in RocketMQ), a counter. Servers do not interpret it.
 """
 
 import struct
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from ipaddress import ip_address
 
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
+# pid, the generator's number, ms since the start of the month, counter
+_UNIQUE_KEY_END = struct.Struct(">H4xI2x")
 _KEY_ENDS = tuple([b"%02X\x02" % number for number in range(256)])
 
 
@@ -42,6 +45,35 @@ def parse_offset_msg_id(text: str) -> tuple[str, int, int]:
     """(ip, port, physical offset). Raises ValueError when ``text`` is not an offset message id."""
     host, physical_offset = split_offset_msg_id(text)
     return *decode_host(host), physical_offset
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueKey:
+    """What a unique key says about its maker, and when it was made."""
+
+    ip: str
+    pid: int
+    made_at_ms: int
+
+
+def parse_unique_key(text: str, now_ms: int) -> UniqueKey:
+    """What ``text`` says. Raises ValueError when it is not a unique key.
+
+    A key does not say its month or time zone. As in RocketMQ, it is of the last month, in local time, in which its time
+    is past.
+    """
+    raw = bytes.fromhex(text) if text.isalnum() else b""
+    if len(raw) not in (16, 28):
+        raise ValueError(f"{text!r} is not a unique key, which has 32 or 56 hex digits")
+    ip, (pid, since_month_ms) = raw[:-12], _UNIQUE_KEY_END.unpack(raw[-12:])
+    month = _month_start(now_ms)
+    if round(month.timestamp() * 1000) + since_month_ms >= now_ms:
+        month = (month - timedelta(days=1)).replace(day=1)
+    return UniqueKey(str(ip_address(ip)), pid, round(month.timestamp() * 1000) + since_month_ms)
+
+
+def _month_start(now_ms: int) -> datetime:
+    return datetime.fromtimestamp(now_ms / 1000).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 
 
 class UniqueKeys:
@@ -92,7 +124,7 @@ class UniqueKeys:
         return f"UNIQ_KEY\x01{self._prefix}{now_ms - self._base_ms:08X}".encode(), first
 
     def _start_month(self, now_ms: int) -> None:
-        start = datetime.fromtimestamp(now_ms / 1000, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        start = _month_start(now_ms)
         end = start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
         self._base_ms = int(start.timestamp() * 1000)
         self._month_end_ms = int(end.timestamp() * 1000)

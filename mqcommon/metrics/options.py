@@ -1,4 +1,7 @@
-"""Options of metrics; both daemons have them. Keys and defaults are RocketMQ's, except the host (loopback)."""
+"""Options of metrics and health pages; both daemons have them.
+
+Keys and defaults are RocketMQ's, except the host (loopback) and those of health pages, which RocketMQ does not have.
+"""
 
 from dataclasses import dataclass
 
@@ -34,6 +37,11 @@ class MetricsOptions:
     metric_logging_exporter_interval_in_mills: int = option(
         10_000, "LOG: time between two times", unit="ms", minimum=100
     )
+    health_port: int = option(
+        -1, "port of the pages /healthz and /readyz without metrics; 0 takes a free one, -1: none",
+        minimum=-1, maximum=65535,
+    )  # fmt: skip
+    health_host: str = option("", "address of the pages of healthPort; empty: 127.0.0.1")
     metrics_label: str = option("", "labels to add to all metrics, name:value,name:value")
     metrics_in_delta: bool = option(
         False, "OTLP_GRPC: push what counters have grown since the last push, not their totals"

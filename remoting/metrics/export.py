@@ -11,35 +11,30 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from mqcommon.errors import UserError
 from mqcommon.metrics.metric import Column
 from mqcommon.metrics.options import MetricsOptions
 from mqcommon.metrics.text import CONTENT_TYPE, page
-from remoting.net.sockets import listen
+from remoting.metrics.health import HEALTH_PAGES, Health, missing, serve_pages
 from remoting.net.steps import Stepper, Steps
 
 if TYPE_CHECKING:
-    from remoting.metrics.pages import Page, Pages
+    from remoting.metrics.pages import Page
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_HOST = "127.0.0.1"
 # Lines that LOG writes at a time; with more topics and groups than that it is the wrong exporter.
 MAX_LOG_LINES = 10_000
 
 
 class Exporter:
-    """``collect`` gives the columns; ``unready`` says why this daemon is not ready, "" if it is.
-
-    ``common``: labels of all metrics.
-    """
+    """``collect`` gives the columns, ``common`` are labels of all metrics. ``health``: pages beside /metrics."""
 
     def __init__(
         self,
         options: MetricsOptions,
         common: Sequence[tuple[str, str]],
         collect: Callable[[], Steps[list[Column]]],
-        unready: Callable[[], str],
+        health: Health,
         stepper: Stepper,
     ) -> None:
         self._options = options
@@ -47,10 +42,8 @@ class Exporter:
         if options.metrics_in_delta and options.metrics_exporter_type == "OTLP_GRPC":
             self._common.append(("aggregation", "delta"))
         self._collect = collect
-        self._unready = unready
+        self._health = health
         self._stepper = stepper
-        #: ``ip:port`` of the pages; "" while there are none.
-        self.address = ""
 
     @property
     def is_on(self) -> bool:
@@ -73,23 +66,13 @@ class Exporter:
     # --- PROM
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
-        try:
-            from remoting.metrics.pages import PageServer
-        except ImportError as error:
-            raise _missing("PROM", error) from None
         options = self._options
-        host = options.metrics_prom_exporter_host.strip() or DEFAULT_HOST
-        (listener, *others) = await listen(host, options.metrics_prom_exporter_port, "metricsPromExporterPort")
-        self.address = listener.address
-        logger.info("metrics at http://%s/metrics, health at /healthz and /readyz", self.address)
-        server = PageServer(self._pages(), cheap=("/healthz", "/readyz"))
-        async with trio.open_nursery() as nursery:
-            for each in (listener, *others):
-                nursery.start_soon(server.serve, each)
-            task_status.started()
-
-    def _pages(self) -> "Pages":
-        return {"/metrics": self._metrics, "/healthz": self._healthy, "/readyz": self._ready}
+        place = (
+            options.metrics_prom_exporter_host, options.metrics_prom_exporter_port, "metricsPromExporterPort"
+        )  # fmt: skip
+        await serve_pages(
+            place, {"/metrics": self._metrics, **self._health.pages()}, HEALTH_PAGES, "metrics", task_status
+        )
 
     async def _metrics(self) -> "Page":
         from remoting.metrics.pages import Page
@@ -100,17 +83,6 @@ class Exporter:
     async def _text(self, columns: list[Column]) -> list[bytes]:
         return await self._stepper.run(page(columns, self._common))
 
-    async def _healthy(self) -> "Page":
-        from remoting.metrics.pages import text_page
-
-        return text_page(HTTPStatus.OK, "ok")
-
-    async def _ready(self) -> "Page":
-        from remoting.metrics.pages import text_page
-
-        why = self._unready()
-        return text_page(HTTPStatus.SERVICE_UNAVAILABLE if why else HTTPStatus.OK, why or "ok")
-
     # --- OTLP_GRPC
 
     async def _push(self, task_status: trio.TaskStatus[None]) -> None:
@@ -118,7 +90,7 @@ class Exporter:
         try:
             from remoting.metrics.otlp import Push
         except ImportError as error:
-            raise _missing("OTLP_GRPC", error) from None
+            raise missing("metricsExporterType=OTLP_GRPC", "metrics", error) from None
         timeout_s = options.metric_grpc_exporter_time_out_in_mills / 1_000
         push = Push(options.push_url, options.push_headers, timeout_s, self._common, in_delta=options.metrics_in_delta)
         logger.info("metrics are pushed to %s, by OTLP over HTTP", options.push_url)
@@ -150,7 +122,3 @@ class Exporter:
                 await trio.lowlevel.checkpoint()
             if lines > MAX_LOG_LINES:
                 logger.warning("%d values were not logged: metricsExporterType=PROM has all", lines - MAX_LOG_LINES)
-
-
-def _missing(how: str, error: ImportError) -> UserError:
-    return UserError(f"metricsExporterType={how} needs the library {error.name}: pip install 'skylark-mq[metrics]'")

@@ -74,8 +74,12 @@ def command(
     *params: click.Parameter,
     show: Show | None = None,
     either: tuple[str, ...] = (),
+    asks_servers: bool = True,
 ) -> Callable[[Work], click.Command]:
-    """Make a click command of an async function; of the arguments named by ``either`` exactly one must be given."""
+    """Make a click command of an async function; of the arguments named by ``either`` exactly one must be given.
+
+    A command that does not ask servers needs no address.
+    """
 
     def make(work: Work) -> click.Command:
         def run(
@@ -88,7 +92,7 @@ def command(
         ) -> None:
             ctx = click.get_current_context()
             _check_either(ctx, either, options)
-            if namesrv_addr is None and not _names_broker(ctx, options):
+            if asks_servers and namesrv_addr is None and not _names_broker(ctx, options):
                 raise click.UsageError("no NameServer address: give -n HOST:PORT or set NAMESRV_ADDR", ctx)
             settings = Settings(
                 namesrv_addr or "", round(timeout * 1000), output, _credentials(credentials_file), _tls(tls_config)

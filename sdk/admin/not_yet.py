@@ -1,8 +1,8 @@
 """RocketMQ's commands (4.9 and 5.3) that are not implemented here yet, for error messages and docs."""
 
 _NAMES = """
-    addBroker checkRocksdbCqWriteProgress consumer
-    DecodeMessageId dumpCompactionLog exportConfigs exportMetadataInRocksDB exportMetrics exportPopRecord
+    addBroker checkRocksdbCqWriteProgress
+    dumpCompactionLog exportConfigs exportMetadataInRocksDB exportMetrics exportPopRecord
     getColdDataFlowCtrInfo
     remappingStaticTopic
     removeBroker removeColdDataFlowCtrGroupConfig rocksDBConfigToJson setCommitLogReadAheadMode

@@ -127,11 +127,12 @@ class AsyncioHandlers(HandlersElsewhere):
         """Make the calls of ``job``, as long as they succeed without waiting. The others are jobs of their own then."""
         assert self._loop is not None
         handler, calls, now = self.handler, job.calls, self._loop.time
+        began = now()
         for number, what in enumerate(calls):
             if self._is_stopping:
                 break
             if number % LOOK_EVERY == LOOK_EVERY - 1 and now() > ends_at:
-                self._end(job.part(0, number))
+                self._end(job.part(0, number), now() - began)
                 self._jobs.appendleft(job.part(number, len(calls)))
                 return
             waiting: Awaitable[object] | None = None
@@ -150,30 +151,34 @@ class AsyncioHandlers(HandlersElsewhere):
                 failed = error
             if result is None and waiting is None and failed is None:
                 continue
-            one = self._split(job, number)
+            one = self._split(job, number, now() - began)
+            if number:
+                began = now()
             if waiting is not None:
                 await self._wait(one, waiting, me)
             else:
                 one.result, one.error = result, failed
+            one.took_s = now() - began
             one.was_called = True
             one.ended(one)
             return
         else:
             number = len(calls)
-        self._end(job.part(0, number), job.part(number, len(calls)))
+        self._end(job.part(0, number), now() - began, job.part(number, len(calls)))
 
-    def _split(self, job: Job, number: int) -> Job:
+    def _split(self, job: Job, number: int, took_s: float) -> Job:
         """The job of one call. Those before it are done; whoever is free makes those after it."""
         if len(job.calls) == 1:
             return job
-        self._end(job.part(0, number))
+        self._end(job.part(0, number), took_s)
         if number + 1 < len(job.calls):
             self._jobs.appendleft(job.part(number + 1, len(job.calls)))
             self._wake_one()
         return job.part(number, number + 1)
 
-    def _end(self, done: Job, left: Job | None = None) -> None:
+    def _end(self, done: Job, took_s: float, left: Job | None = None) -> None:
         if done.calls:
+            done.took_s = took_s
             done.was_called = True
             done.ended(done)
         if left is not None and left.calls and left is not done:

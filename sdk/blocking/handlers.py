@@ -133,10 +133,12 @@ class _Pool:
             if job.is_wanted:
                 job.runner = me
                 running[job] = None
+                began = time.monotonic()
                 try:
                     job.result = handler(job.calls[0])
                 except BaseException as error:  # also SystemExit: the thread goes on, and the message is not lost
                     job.error = error
+                job.took_s = time.monotonic() - began
                 job.was_called = True
                 del running[job]
             job.ended(job)

@@ -10,7 +10,7 @@ from sdk.consumer.stream_elsewhere import Taken
 
 
 class StreamMessage(MessageExt):
-    """A message that stays its consumer's until `ack` or `nack`. The later of two calls does nothing."""
+    """A message that stays its consumer's until `ack`, `nack` or the timeout. The later of them does nothing."""
 
     __slots__ = ("_message", "_taken")
 

@@ -43,7 +43,8 @@ class Job:
 
     With a handler of single messages there is a call for each message from number ``start`` up to, not including,
     ``end``; else one call for all of them. The other side sets ``was_called``, and ``result`` or ``error``.
-    ``is_over``: it took too long, and nobody waits for its result any more. ``was_cancelled`` is for the other side.
+    ``took_s`` is how long the calls took, and set there, too. ``is_over``: it took too long, and nobody waits for its
+    result any more. ``was_cancelled`` is for the other side.
     """
 
     # Most jobs keep most of these, so they are the class's until they are set.
@@ -52,7 +53,7 @@ class Job:
     error: BaseException | None = None
     #: What the other side needs to cancel it.
     runner: Any = None
-    seen_at = 0.0
+    seen_at = took_s = 0.0
 
     def __init__(
         self, batch: Takable | None, start: int, end: int, calls: Sequence[Any], ended: "Callable[[Job], object]"
@@ -246,6 +247,8 @@ class WorkersElsewhere:
                 drop_contents(self._messages(job))
             if not job.was_called:
                 continue
+            if job.batch is not None:
+                job.batch.window.totals.note_calls(len(job.calls), 0, 0.0, job.took_s)
             if job.error is None and (job.result is None or job.result is _SUCCESS):
                 if batch is not job.batch or end != job.start:
                     self._consumed(batch, start, end)
@@ -259,6 +262,7 @@ class WorkersElsewhere:
     def _consumed(self, batch: Takable | None, start: int, end: int) -> None:
         if batch is not None:
             self._counters.consumed += end - start
+            batch.window.totals.consumed += end - start
             batch.finish(start, end)
 
     def _failed(self, job: Job) -> None:

@@ -48,6 +48,7 @@ class Failures:
         """The messages from number ``start`` up to, not including, ``end`` must be delivered again."""
         messages = batch.messages[start:end]
         self._counters.failed += len(messages)
+        batch.window.totals.failed += len(messages)
         for number, message in enumerate(messages, start):
             if batch.window.is_closed:
                 return

@@ -58,17 +58,10 @@ class Intake:
                 await trio.sleep(ERROR_PAUSE_S)
 
     async def _pull_all(self, queue: OwnedQueue) -> None:
-        settings, window = self._settings, queue.window
+        window = queue.window
         while True:
             count = await self._room.wait(queue)
-            pull = partial(
-                self._reader.pull,
-                queue.mq,
-                max_count=count,
-                max_bytes=settings.pull_bytes,
-                expression=queue.expression,
-                wait_ms=settings.wait_ms,
-            )
+            pull = partial(self._pull, queue, count)
             result = await pull_patiently(pull, window.next_offset, self._instance.backoff, str(queue.mq), _goes_on)
             queue.pulled_ms = self._clock.now_ms()
             if window.is_closed or queue.is_given_up:
@@ -81,6 +74,23 @@ class Intake:
                 return
             else:
                 window.next_offset = result.next_offset
+
+    async def _pull(self, queue: OwnedQueue, count: int, offset: int) -> PullResult:
+        began = trio.current_time()
+        result = await self._reader.pull(
+            queue.mq,
+            offset,
+            max_count=count,
+            max_bytes=self._settings.pull_bytes,
+            expression=queue.expression,
+            wait_ms=self._settings.wait_ms,
+        )
+        if result.messages:
+            totals = queue.window.totals
+            totals.pulls += 1
+            totals.pull_s += trio.current_time() - began
+            totals.pulled += len(result.messages)
+        return result
 
     def _take(self, queue: OwnedQueue, result: PullResult) -> None:
         messages = result.messages

@@ -26,13 +26,14 @@ from sdk.consumer.orderly import Orderly
 from sdk.consumer.owned import Room
 from sdk.consumer.owning import Owning
 from sdk.consumer.push_member import PushMember
+from sdk.consumer.rates import SAMPLE_S, Rates
 from sdk.consumer.reader import Reader
 from sdk.consumer.ready import Ready
 from sdk.consumer.rebalance import Rebalance
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.returns import Returns
 from sdk.consumer.settings import Settings
-from sdk.consumer.stream_message import StreamMessage
+from sdk.consumer.stream_message import HandedOut, StreamMessage
 from sdk.consumer.tracing import Tracing
 from sdk.producer.producer import traces_of
 from sdk.runtime import survived
@@ -64,13 +65,15 @@ class Machinery:
         self.subscriptions: dict[str, str | Sql] = {} if settings.broadcast else {settings.retry_topic: SUB_ALL}
         self.counters = Counters()
         self.ready = Ready()
-        self.room = Room(settings, clock)
+        self._rates = Rates()
+        self.room = Room(settings, clock, self._rates)
         self.reader = Reader(client, replicas, settings.group)
         self._commits = Commits(client, replicas, settings.group)
         self._local = LocalOffsets(settings, OsFiles()) if settings.broadcast else None
         offsets: OffsetStore = self._local or GroupOffsets(replicas, self._commits, settings.group)
         returns = Returns(client, replicas, settings, clock)
         self.failures = Failures(settings, self.ready, returns, self.counters)
+        self._handed_out = HandedOut(settings, self.failures, self.counters)
         self._workers = make_workers(settings, self.ready, self.failures, self.counters)
         ordered = Orderly(settings, self.room, returns, self.counters, clock)
         put = ordered.put if settings.orderly else self.ready.put
@@ -91,7 +94,7 @@ class Machinery:
         self._rebalance = Rebalance(client, settings, self.subscriptions, self.owning.owned, self.owning.change)
         self.member = PushMember(
             settings, ";".join(client.instance.nameserver_addrs), clock, self.subscriptions,
-            self.owning.owned, self._rebalance.soon, self.owning.reset,
+            self.owning.owned, self._rebalance.soon, self.owning.reset, self._rates,
         )  # fmt: skip
         self._rebalancing = trio.CancelScope()
         self._handled = trio.Event()
@@ -110,7 +113,10 @@ class Machinery:
         nursery.start_soon(self.ready.run)
         nursery.start_soon(self._run_handlers)
         nursery.start_soon(self._run_rebalance)
+        if self._settings.is_stream:
+            await nursery.start(self._handed_out.watch)
         nursery.start_soon(self._commit_often)
+        nursery.start_soon(self._sample_often)
 
     async def stop(self) -> None:
         """Let running handlers finish, and commit."""
@@ -162,7 +168,7 @@ class Machinery:
         batch.taken = number + 1
         if batch.taken == len(batch.done):
             ready.batches.popleft()
-        message = StreamMessage(batch, number, self.failures, self.counters)
+        message = StreamMessage(batch, number, self._handed_out)
         if self.tracing is not None:
             message.settled = self.tracing.handed_out(message)
         return message
@@ -186,3 +192,10 @@ class Machinery:
             await trio.sleep(self._settings.commit_interval_ms / 1000)
             with survived("committing offsets"):
                 await self.owning.commit()
+
+    @enable_ki_protection
+    async def _sample_often(self) -> None:
+        while True:
+            await trio.sleep(SAMPLE_S)
+            self._rates.sample(trio.current_time())
+            self.room.note_progress()

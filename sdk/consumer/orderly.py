@@ -73,13 +73,16 @@ class Orderly:
             start = batch.taken
             end = min(start + self._most, len(batch.done))
             messages = batch.messages[start:end]
+            totals, began = queue.window.totals, trio.current_time()
             result = await self._call(messages)
+            totals.note_calls(1, 0, began, trio.current_time())
             drop_contents(messages)
         queue.consumed_ms = self._clock.now_ms()
         if result is ConsumeResult.SUSPEND:
             return suspend_s
         if result is ConsumeResult.LATER or isinstance(result, Later):
             self._counters.failed += len(messages)
+            totals.failed += len(messages)
             if messages[0].reconsume_times < self._settings.max_reconsume_times:
                 for message in messages:
                     message.count_failure()
@@ -91,6 +94,7 @@ class Orderly:
                 batch.taken = number + 1
         else:
             self._counters.consumed += len(messages)
+            totals.consumed += len(messages)
             batch.finish(start, end)
             batch.taken = end
         if batch.taken == len(batch.done):

@@ -9,6 +9,7 @@ from mqcommon.clock import Clock
 from mqcommon.message.queue import MessageQueue
 from mqcommon.signal import Signal
 from sdk.consumer.expression import Sql
+from sdk.consumer.rates import Rates
 from sdk.consumer.settings import Settings
 from sdk.consumer.window import Batch, Window
 
@@ -18,20 +19,22 @@ MAX_SPAN = 10
 
 
 class OwnedQueue:
-    """A queue, its messages in memory, and the task that pulls.
+    """A queue, its messages in memory, and the task that pulls; ``now_ms`` is when this member got it.
 
     ``scope`` ends that task, ``wake`` lets it look again whether it may pull. ``committed`` is the offset that was
-    committed last. The rest is for orderly consumption: ``locked_until`` is the time until which the broker's lock is
-    certain, ``is_lost`` says that it is another member's now, ``batches`` have messages that were not handled, ``work``
-    tells that there are some or that the queue was given up, ``working`` is held while the handler runs.
+    committed last. ``pulled_ms`` is when a pull ended, ``consumed_ms`` when it was last seen that messages were
+    consumed; ``finished`` is the window's at that look. The rest is for orderly consumption: ``locked_until`` is the
+    time until which the broker's lock is certain, ``is_lost`` says that it is another member's now, ``batches`` have
+    messages that were not handled, ``work`` tells that there are some or that the queue was given up, ``working`` is
+    held while the handler runs.
     """
 
     __slots__ = (
-        *("committed", "consumed_ms", "expression", "is_paused", "locked_until", "mq", "pulled_ms", "scope", "wake"),
-        *("batches", "is_given_up", "is_lost", "window", "work", "working"),
+        *("committed", "consumed_ms", "expression", "finished", "is_paused", "mq", "pulled_ms", "scope", "wake"),
+        *("batches", "is_given_up", "is_lost", "locked_until", "window", "work", "working"),
     )
 
-    def __init__(self, mq: MessageQueue, expression: str | Sql, window: Window) -> None:
+    def __init__(self, mq: MessageQueue, expression: str | Sql, window: Window, now_ms: int) -> None:
         self.mq = mq
         self.expression = expression
         self.window = window
@@ -45,23 +48,26 @@ class OwnedQueue:
         self.working = trio.Lock()
         self.is_given_up = False
         self.is_lost = False
-        self.pulled_ms = 0
-        self.consumed_ms = 0
+        self.pulled_ms = now_ms
+        self.consumed_ms = now_ms
+        self.finished = 0
 
 
 class Room:
     """Counts the messages in memory of all queues, and says which queue may be pulled."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: Clock, rates: Rates) -> None:
         self._settings = settings
         self._clock = clock
+        self._rates = rates
         self._queues: dict[MessageQueue, OwnedQueue] = {}
         self.messages = 0
         self.size_bytes = 0
 
     def own(self, mq: MessageQueue, expression: str | Sql, offset: int) -> OwnedQueue:
         """Begin with the queue at ``offset``."""
-        queue = self._queues[mq] = OwnedQueue(mq, expression, Window(mq, offset, self._emptied))
+        window = Window(mq, offset, self._emptied, self._rates.of(mq.topic, trio.current_time()))
+        queue = self._queues[mq] = OwnedQueue(mq, expression, window, self._clock.now_ms())
         return queue
 
     def drop(self, queue: OwnedQueue) -> None:
@@ -77,6 +83,14 @@ class Room:
     def queue_of(self, window: Window) -> OwnedQueue:
         """The queue of a window that is not closed."""
         return self._queues[window.mq]
+
+    def note_progress(self) -> None:
+        """Note which queues have gone on since the last look: the last message of a large batch may take long."""
+        for queue in self._queues.values():
+            finished = queue.window.finished
+            if finished != queue.finished:
+                queue.finished = finished
+                queue.consumed_ms = self._clock.now_ms()
 
     def added(self, batch: Batch) -> None:
         """A pull has found ``batch``."""

@@ -152,14 +152,23 @@ class PushConsumer:
             self._yield_in = YIELD_EVERY
             await trio.lowlevel.checkpoint()
         self._yield_in -= 1
-        return await self._machinery.next_message()
+        message = await self._machinery.next_message()
+        message.give()
+        return message
 
     # --- used by streams in other threads and loops
 
     async def take(self, most: Count) -> list[StreamMessage]:
-        """Wait for the next message; with it those that can be had without waiting. None at the end."""
+        """Wait for the next message; with it those that can be had without waiting. None at the end.
+
+        The caller calls `StreamMessage.give` when it gives one to its own caller.
+        """
+        self._client.check_open()
         taken: list[StreamMessage] = []
-        message = await anext(self, None)
+        try:
+            message: StreamMessage | None = await self._machinery.next_message()
+        except StopAsyncIteration:
+            return taken
         while message is not None:
             taken.append(message)
             # Not by another wait: somebody else may take the last message meanwhile, and these would wait for the next.

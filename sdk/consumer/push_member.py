@@ -1,6 +1,7 @@
 """A push consumer as brokers see it: its part of heartbeats, and its answer to code 307 (consumer status)."""
 
 from collections.abc import Callable, Mapping
+from math import isinf
 
 import trio
 
@@ -14,7 +15,9 @@ from remoting.protocol.bodies.running_info import ConsumerRunningInfo, ProcessQu
 from remoting.protocol.codes import ResponseCode
 from sdk.consumer.calling import consumed_directly
 from sdk.consumer.expression import Sql, subscription_to
+from sdk.consumer.locks import CERTAIN_S
 from sdk.consumer.owned import OwnedQueue
+from sdk.consumer.rates import Rates
 from sdk.consumer.settings import Settings
 
 _MIB = 1024 * 1024
@@ -32,6 +35,7 @@ class PushMember:
         owned: Mapping[MessageQueue, OwnedQueue],
         members_changed: Callable[[], None],
         reset: Callable[[Mapping[MessageQueue, int]], None],
+        rates: Rates,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -41,6 +45,7 @@ class PushMember:
         self._owned = owned
         self._members_changed = members_changed
         self._reset = reset
+        self._rates = rates
         self._properties = {
             "PROP_NAMESERVER_ADDR": nameserver,
             "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
@@ -65,11 +70,13 @@ class PushMember:
         )
 
     def running_info(self) -> ConsumerRunningInfo:
-        """The settings and queues of this member."""
+        """The settings and queues of this member, and its rates by topic."""
+        now_ms, now = self._clock.now_ms(), trio.current_time()
         return ConsumerRunningInfo(
             properties=dict(self._properties),
             subscription_set=self._subscription_data(),
-            mq_table={mq: _queue_info(queue) for mq, queue in self._owned.items()},
+            mq_table={mq: _queue_info(queue, now_ms) for mq, queue in self._owned.items()},
+            status_table={topic: self._rates.status(topic, now) for topic in self._subscriptions},
         )
 
     def members_changed(self) -> None:
@@ -103,8 +110,8 @@ class PushMember:
         return list(self._data.values())
 
 
-def _queue_info(queue: OwnedQueue) -> ProcessQueueInfo:
-    window = queue.window
+def _queue_info(queue: OwnedQueue, now_ms: int) -> ProcessQueueInfo:
+    window, locked_for_s = queue.window, queue.locked_until - trio.current_time()
     return ProcessQueueInfo(
         commit_offset=queue.window.offset if queue.committed is None else queue.committed,
         cached_msg_min_offset=window.offset if window.messages else 0,
@@ -113,5 +120,6 @@ def _queue_info(queue: OwnedQueue) -> ProcessQueueInfo:
         cached_msg_size_in_mib=window.size_bytes // _MIB,
         last_pull_timestamp=queue.pulled_ms,
         last_consume_timestamp=queue.consumed_ms,
-        locked=queue.locked_until > trio.current_time(),
+        locked=locked_for_s > 0,
+        last_lock_timestamp=0 if isinf(locked_for_s) else now_ms - round((CERTAIN_S - locked_for_s) * 1000),
     )

@@ -29,6 +29,7 @@ class Taken:
         while self._messages:
             message = self._messages.popleft()
             if message.is_ours:
+                message.give()
                 return message
         return None
 

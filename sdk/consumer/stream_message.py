@@ -1,20 +1,99 @@
-"""`StreamMessage`: a message of ``async for message in consumer``, which the caller acknowledges."""
+"""`StreamMessage`: a message of ``async for message in consumer``, which the caller acknowledges within a time.
 
+The time is ``consume_timeout_ms``. It counts from when the caller gets the message: a stream in another thread or loop
+takes many at a time, and those that wait there have not begun.
+"""
+
+import logging
+from collections import deque
 from collections.abc import Callable
+from math import inf
+from time import perf_counter
+
+import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.arguments import check_int
 from mqcommon.message.message import MessageExt
 from mqcommon.names import DELAY_LEVELS
 from sdk.consumer.failures import Counters, Failures
 from sdk.consumer.ready import Takable
+from sdk.consumer.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+# The timeout is looked at this often in each timeout.
+LOOKS_PER_TIMEOUT = 20
+# How many messages are looked at before other tasks run.
+_LOOKED_AT = 2_000
+# How many messages are sent back at a time.
+_RETURNED_AT_ONCE = 32
+# How long the caller has a message is measured for one message of so many: each reading of a clock costs.
+_TIMED_EVERY = 16
+
+
+class HandedOut:
+    """Messages of one consumer that were taken from it, and neither acknowledged nor refused."""
+
+    def __init__(self, settings: Settings, failures: Failures, counters: Counters) -> None:
+        self._settings = settings
+        self.failures = failures
+        self.counters = counters
+        self.messages: dict[StreamMessage, None] = {}
+        # The time of the last look. Messages that are given until the next one count as given then.
+        self.now = inf
+
+    @enable_ki_protection
+    async def watch(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Have messages delivered again that their caller has had for longer than the timeout."""
+        timeout_s = self._settings.consume_timeout_ms / 1000
+        interval_s = timeout_s / LOOKS_PER_TIMEOUT
+        async with trio.open_nursery() as nursery:
+            self.now = trio.current_time()
+            task_status.started()
+            while True:
+                await trio.sleep(interval_s)
+                now = trio.current_time()
+                # A message may have been given as late as the look after the one that it counts from.
+                expired = await self._expired(now - timeout_s - interval_s)
+                self.now = now
+                if expired:
+                    self._log(expired)
+                for _ in range(min(_RETURNED_AT_ONCE, len(expired))):
+                    nursery.start_soon(self._return, expired)
+
+    async def _expired(self, given_before: float) -> "deque[StreamMessage]":
+        """The messages that were given before that time, each of them once. Forgets those that other members get."""
+        expired: deque[StreamMessage] = deque()
+        for number, message in enumerate(list(self.messages), 1):
+            if number % _LOOKED_AT == 0:
+                await trio.lowlevel.checkpoint()
+            if not message.is_ours:
+                self.messages.pop(message, None)
+            elif message.given_at <= given_before and message in self.messages:
+                message.given_at = inf
+                expired.append(message)
+        return expired
+
+    def _log(self, expired: "deque[StreamMessage]") -> None:
+        others = f" and {len(expired) - 1} more" if len(expired) > 1 else ""
+        logger.error(
+            "message %s of %s%s: neither acknowledged nor refused within %d ms, delivered again later",
+            expired[0].msg_id, expired[0].queue, others, self._settings.consume_timeout_ms,
+        )  # fmt: skip
+
+    @enable_ki_protection
+    async def _return(self, expired: "deque[StreamMessage]") -> None:
+        while expired:
+            await expired.popleft().nack()
 
 
 class StreamMessage(MessageExt):
-    """A message that stays its consumer's until `ack` or `nack`. The later of two calls does nothing."""
+    """A message that stays its consumer's until `ack`, `nack` or the timeout. The later of them does nothing."""
 
-    __slots__ = ("_batch", "_counters", "_failures", "_is_settled", "_number", "settled")
+    __slots__ = ("_batch", "_given_s", "_handed_out", "_is_settled", "_number", "given_at", "settled")
 
-    def __init__(self, batch: Takable, number: int, failures: Failures, counters: Counters) -> None:
+    def __init__(self, batch: Takable, number: int, handed_out: HandedOut) -> None:
         message = batch.messages[number]
         super().__init__(message._data, message._at, message.broker_name)
         self._record = message._record
@@ -23,11 +102,20 @@ class StreamMessage(MessageExt):
             message.drop_content()
         self._batch = batch
         self._number = number
-        self._failures = failures
-        self._counters = counters
+        self._handed_out = handed_out
         self._is_settled = False
+        handed_out.messages[self] = None
+        self._given_s = 0.0
+        # When the caller got it, or shortly before; inf: not yet.
+        self.given_at = inf
         # Told whether it was consumed, for the trace.
         self.settled: Callable[[bool], None] | None = None
+
+    def give(self) -> None:
+        """The caller gets the message now. Called in any thread."""
+        self.given_at = self._handed_out.now
+        if self._number % _TIMED_EVERY == 0:
+            self._given_s = perf_counter()
 
     @property
     def is_ours(self) -> bool:
@@ -38,8 +126,13 @@ class StreamMessage(MessageExt):
         """The message is consumed."""
         if not self._is_settled:
             self._is_settled = True
-            self._batch.finish(self._number, self._number + 1)
-            self._counters.consumed += 1
+            handed_out, batch = self._handed_out, self._batch
+            handed_out.messages.pop(self, None)
+            batch.finish(self._number, self._number + 1)
+            handed_out.counters.consumed += 1
+            batch.window.totals.consumed += 1
+            if self._given_s:
+                batch.window.totals.note_calls(1, 0, self._given_s, perf_counter())
             if self.settled is not None:
                 self.settled(True)
 
@@ -48,6 +141,8 @@ class StreamMessage(MessageExt):
         check_int("delay_level", delay_level, 0, DELAY_LEVELS)
         if not self._is_settled:
             self._is_settled = True
+            handed_out = self._handed_out
+            handed_out.messages.pop(self, None)
             if self.settled is not None:
                 self.settled(False)
-            await self._failures.later(self._batch, self._number, self._number + 1, delay_level)
+            await handed_out.failures.later(self._batch, self._number, self._number + 1, delay_level)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from mqcommon.message.message import MessageExt, packed_in
 from mqcommon.message.queue import MessageQueue
+from sdk.consumer.rates import Totals
 
 # Whether bodies are compressed is looked at only in pulls with more bytes than this for each message: for smaller ones
 # that would cost too much, and they cost little when they are read.
@@ -58,16 +59,23 @@ class Window:
     """What is between the offset to commit and the offset to pull at.
 
     ``messages`` and ``size_bytes`` count batches in which a message is not consumed; ``emptied`` is called when a batch
-    no longer counts. ``is_closed``: the queue is another member's now, or is read again from another offset. What
-    handlers say later about these messages is ignored.
+    no longer counts. ``totals`` are those of the queue's topic. ``is_closed``: the queue is another member's now, or is
+    read again from another offset. What handlers say later about these messages is ignored.
     """
 
-    __slots__ = ("_batches", "_emptied", "is_closed", "messages", "mq", "next_offset", "size_bytes")
+    __slots__ = ("_batches", "_emptied", "is_closed", "messages", "mq", "next_offset", "size_bytes", "totals")
 
-    def __init__(self, mq: MessageQueue, offset: int, emptied: Callable[[Batch], None] | None = None) -> None:
+    def __init__(
+        self,
+        mq: MessageQueue,
+        offset: int,
+        emptied: Callable[[Batch], None] | None = None,
+        totals: Totals | None = None,
+    ) -> None:
         self._batches: deque[Batch] = deque()
         self._emptied = emptied
         self.mq = mq
+        self.totals = totals or Totals()
         self.is_closed = False
         self.next_offset = offset
         self.messages = 0
@@ -100,6 +108,11 @@ class Window:
             return self.next_offset
         first = self._batches[0]
         return first.messages[first.first_left].queue_offset
+
+    @property
+    def finished(self) -> int:
+        """How many messages of the batches that are not empty yet are consumed."""
+        return sum(len(batch.done) - batch.left for batch in self._batches)
 
 
 class Again:

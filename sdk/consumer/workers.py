@@ -111,41 +111,57 @@ class Workers:
     async def _turn(self, worker: _Worker) -> None:
         """Handle messages until there are no more, or the turn is over."""
         ready, counters, most, handler = self._ready, self._counters, self._most, self._handler
-        ends_at, look = trio.current_time() + TURN_S, LOOK_EVERY
-        while ready.batches and not self._stopping:
-            batch = ready.batches[0]
-            start = batch.taken
-            end = batch.taken = start + 1 if most == 1 else min(start + most, len(batch.done))
-            if end == len(batch.done):
-                ready.batches.popleft()
-            worker.batch, worker.start, worker.end = batch, start, end
-            worker.served += 1
-            try:
-                if batch.has_packed:
-                    result = await self._call_unpacked(batch.messages[start:end])
-                else:
-                    result = handler(batch.messages[start] if self._is_single else list(batch.messages[start:end]))
-                if result is not None:
-                    if hasattr(result, "__await__"):
-                        result = await result
-                    result = check_result(result)
-            except Exception as error:
-                result = self._raised(batch, start, end, error)
-            if worker.batch is None:
-                # The handler took too long, and the broker has its messages. This scope is cancelled: another handler
-                # that is called in it would be cancelled, too.
-                return
-            worker.batch = None
-            if result is None or result is _SUCCESS:
-                batch.finish(start, end)
-                counters.consumed += end - start
-            else:
-                await self._failures.later(batch, start, end, result.delay_level if type(result) is Later else 0)
-            look -= end - start
-            if look <= 0:
-                look = LOOK_EVERY
-                if trio.current_time() > ends_at:
+        began = trio.current_time()
+        ends_at, look = began + TURN_S, LOOK_EVERY
+        # Calls are noted together until one of them waits: to read the clock for each one would cost too much.
+        totals, calls, consumed = ready.batches[0].window.totals, 0, 0
+        try:
+            while ready.batches and not self._stopping:
+                batch = ready.batches[0]
+                if batch.window.totals is not totals:
+                    began = totals.note_calls(calls, consumed, began, trio.current_time())
+                    totals, calls, consumed = batch.window.totals, 0, 0
+                start = batch.taken
+                end = batch.taken = start + 1 if most == 1 else min(start + most, len(batch.done))
+                if end == len(batch.done):
+                    ready.batches.popleft()
+                worker.batch, worker.start, worker.end = batch, start, end
+                worker.served += 1
+                try:
+                    if batch.has_packed:
+                        result = await self._call_unpacked(batch.messages[start:end])
+                    else:
+                        result = handler(batch.messages[start] if self._is_single else list(batch.messages[start:end]))
+                    if result is not None:
+                        if hasattr(result, "__await__"):
+                            result = await result
+                        result = check_result(result)
+                except Exception as error:
+                    result = self._raised(batch, start, end, error)
+                if worker.batch is None:
+                    # The handler took too long, and the broker has its messages. This scope is cancelled: another
+                    # handler that is called in it would be cancelled, too.
                     return
+                worker.batch = None
+                calls += 1
+                look -= end - start
+                if result is None or result is _SUCCESS:
+                    batch.finish(start, end)
+                    counters.consumed += end - start
+                    consumed += end - start
+                    if look > 0 and self._leader is worker:  # else the handler has waited
+                        continue
+                began = totals.note_calls(calls, consumed, began, trio.current_time())
+                calls = consumed = 0
+                if not (result is None or result is _SUCCESS):
+                    await self._failures.later(batch, start, end, result.delay_level if type(result) is Later else 0)
+                    began = trio.current_time()
+                if look <= 0:
+                    look = LOOK_EVERY
+                    if began > ends_at:
+                        return
+        finally:
+            totals.note_calls(calls, consumed, began, trio.current_time())
 
     async def _call_unpacked(self, messages: Sequence[MessageExt]) -> Any:
         """What the handler returns for messages whose bodies may be compressed."""

@@ -36,3 +36,13 @@ async def test_a_nameserver_counts_brokers_topics_and_requests(
     known = {metric.name: {"node_type", *metric.labels} for metric in NAMESRV_METRICS}
     del known["skylark_tls_handshakes_total"]  # without TLS there are none
     assert names_and_labels(text) == known
+
+
+async def test_a_nameserver_has_health_pages_without_metrics(
+    nursery: trio.Nursery, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await serve(nursery, tmp_path, health_port=0)
+    found = re.search(r"health at http://(\S+)/healthz, /readyz", caplog.text)
+    assert found and await get(found[1], "/readyz") == (200, "ok\n")
+    assert (await get(found[1], "/metrics"))[0] == 404

@@ -65,7 +65,7 @@ PURE = (
     *("broker/replication/admission.py", "broker/replication/frames.py", "broker/replication/session.py"),
     *("broker/replication/hello.py", "broker/replication/role.py"),
     *("broker/replication/link.py", "broker/replication/members.py", "broker/replication/sides.py"),
-    *("sdk/consumer/allocate.py", "sdk/consumer/window.py"),
+    *("sdk/consumer/allocate.py", "sdk/consumer/rates.py", "sdk/consumer/window.py"),
 )
 PURE_OURS = (
     "mqcommon.addresses",
@@ -87,6 +87,7 @@ PURE_OURS = (
     "broker.replication.hello",
     "broker.replication.link",
     "broker.replication.sides",
+    "sdk.consumer.rates",
 )
 IMPURE = {
     *("asyncio", "concurrent", "fcntl", "glob", "io", "logging", "mmap", "multiprocessing", "os", "pathlib"),

@@ -9,6 +9,7 @@ from tests.tidy.tree import Module, modules
 ELSEWHERE = {
     "AddressServer(known.url).follow": [("sdk/address_server.py", "follow")],
     "self.ready.run": [("sdk/consumer/ready.py", "run")],
+    "self._handed_out.watch": [("sdk/consumer/stream_message.py", "watch")],
     "self.owning.run": [("sdk/consumer/owning.py", "run")],
     "self._failures.later": [("sdk/consumer/failures.py", "later")],
     "serve": [("sdk/consumer/intake.py", "pull"), ("sdk/consumer/orderly.py", "serve")],

@@ -1,11 +1,14 @@
 """Commands that find messages: by id, by key, by unique key, by queue offset."""
 
+import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mqcommon.errors import SkylarkError, UserError
+from mqcommon.message.ids import parse_unique_key
 from sdk.admin.command import command
 from sdk.admin.message_text import body_error, detail_lines, message_json, save_body
 from sdk.admin.params import Charset, option, route_cluster, time_option, topic_option
@@ -210,4 +213,21 @@ async def query_msg_by_offset(
     return [await _show(session, found[0], charset=body_format)]
 
 
-COMMANDS = (query_msg_by_id, query_msg_by_key, query_msg_by_unique_key, query_msg_by_offset)
+@command("DecodeMessageId", option("i", "messageId", "unique message ID", required=True), asks_servers=False)
+async def decode_message_id(session: Session, message_id: str) -> dict[str, Any]:
+    """Show which client made a unique key, and when: its address, and the time in this machine's time zone.
+
+    A key has no month, so a key that is older than a month gets a wrong one.
+    """
+    try:
+        key = parse_unique_key(message_id, round(time.time() * 1000))
+    except ValueError as error:
+        raise UserError(f"{error}; queryMsgById shows the message of an offset message id") from None
+    date = datetime.fromtimestamp(key.made_at_ms // 1000).strftime("%Y-%m-%d#%H:%M:%S")
+    date += f":{key.made_at_ms % 1000:03d}"
+    session.say(f"ip={key.ip}")
+    session.say(f"date={date}")
+    return {"messageId": message_id, "ip": key.ip, "pid": key.pid, "date": date, "timestamp": key.made_at_ms}
+
+
+COMMANDS = (query_msg_by_id, query_msg_by_key, query_msg_by_unique_key, query_msg_by_offset, decode_message_id)

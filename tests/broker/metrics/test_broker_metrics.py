@@ -2,6 +2,7 @@
 
 import logging
 import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -126,6 +127,29 @@ async def test_health(caplog: pytest.LogCaptureFixture) -> None:
         pages = re.findall(r"metrics at http://(\S+)/metrics", caplog.text)[-1]
         assert (await get(pages, "/healthz"))[0] == 200
         assert await get(pages, "/readyz") == (503, "not registered with a NameServer yet\n")
+
+
+@pytest.mark.parametrize("exporter", ["DISABLE", "LOG", "PROM"])
+async def test_health_without_metrics(caplog: pytest.LogCaptureFixture, exporter: str) -> None:
+    caplog.set_level(logging.INFO)
+    options = {"metrics_exporter_type": exporter, "metrics_prom_exporter_port": 0, "health_port": 0}
+    async with running(**options, namesrv_addr="127.0.0.1:1"):
+        pages = re.findall(r"health at http://(127\.0\.0\.1:\d+)/healthz, /readyz", caplog.text)[-1]
+        assert await get(pages, "/healthz") == (200, "ok\n")
+        assert await get(pages, "/readyz") == (503, "not registered with a NameServer yet\n")
+        assert (await get(pages, "/metrics"))[0] == 404
+
+
+async def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "remoting.metrics.pages", raising=False)
+    monkeypatch.setitem(sys.modules, "h11", None)
+    async with running():  # needs none
+        pass
+    for options, extra in (({"health_port": 0}, "health"), ({"metrics_exporter_type": "PROM"}, "metrics")):
+        with pytest.raises(BaseExceptionGroup) as failed:
+            async with running(**options):
+                pass
+        assert failed.group_contains(UserError, match=rf"h11 is missing; pip install 'skylark-mq\[{extra}\]'")
 
 
 async def test_metrics_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

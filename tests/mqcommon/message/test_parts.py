@@ -1,6 +1,9 @@
 """Batches, properties, ids, hashes, and what users may put into a Message."""
 
 import json
+import time
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,14 @@ from hypothesis import strategies as st
 
 from mqcommon.errors import ProtocolError
 from mqcommon.message.batch import decode_batch, decode_offsets, encode_batch, encode_offsets
-from mqcommon.message.ids import UniqueKeys, encode_host, offset_msg_id, parse_offset_msg_id
+from mqcommon.message.ids import (
+    UniqueKey,
+    UniqueKeys,
+    encode_host,
+    offset_msg_id,
+    parse_offset_msg_id,
+    parse_unique_key,
+)
 from mqcommon.message.javahash import KeyHasher, java_hash
 from mqcommon.message.message import Message, wire_properties
 from mqcommon.message.properties import decode_properties, encode_properties, find_property
@@ -105,9 +115,34 @@ def test_ids() -> None:
         parse_offset_msg_id("7F")
 
 
+@pytest.fixture(params=["UTC", "Asia/Shanghai", "America/New_York"])
+def time_zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield request.param
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize("ip", ["10.1.2.3", "2001:db8::7"])
+def test_a_unique_key_tells_its_maker_and_its_time(time_zone: str, ip: str) -> None:
+    # November's key is read in November, and in December before the month is as old as the key.
+    november = int(datetime(2025, 11, 30, 23, 59).timestamp() * 1000)
+    key = UniqueKeys(ip, 4711, 1).next(november)
+    assert key[-12:-4] == f"{november - int(datetime(2025, 11, 1).timestamp() * 1000):08X}", "months are local"
+    for later_ms in (1, 3_600_000):
+        assert parse_unique_key(key, november + later_ms) == UniqueKey(ip, 4711, november)
+
+
+@pytest.mark.parametrize("text", ["", "7F000001", "x" * 32, "7F 0" * 8, "0" * 56 + "00"])
+def test_other_texts_are_no_unique_keys(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_unique_key(text, 0)
+
+
 def test_unique_keys_are_unique_and_know_the_month() -> None:
     keys = UniqueKeys("127.0.0.1", 4711, 1)
-    october_end = 1_761_955_199_999
+    october_end = int(datetime(2025, 11, 1).timestamp() * 1000) - 1
     made = [keys.next(october_end + n // 1000) for n in range(5_000)]
     made += [key[9:-1].decode() for key in keys.many(october_end + 9, 5_000)]
     assert len(set(made)) == 10_000 and {len(key) for key in made} == {32}

@@ -82,4 +82,6 @@ ROCKETMQ_NAMES = [
     "updateGlobalWhiteAddr",
     "clusterAclConfigVersion",
     "getAclConfig",
+    "consumer",
+    "DecodeMessageId",
 ]

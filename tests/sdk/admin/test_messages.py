@@ -2,13 +2,16 @@
 
 import base64
 import json
+import time
 import zlib
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from mqcommon.errors import BrokerError, ConnectFailed
 from mqcommon.message.compression import COMPRESSIONS
+from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.message import decode_messages
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.connections import ConsumerConnection
@@ -316,3 +319,21 @@ def test_consume_a_queue_that_is_not_there() -> None:
     result = run(two_queues(1), "consumeMessage", "-t", "AdminT", "-b", "broker-a", "-i", "7")
     assert result.exit_code == 1
     assert "broker broker-a has queues 0 to 1" in result.stderr
+
+
+# --- ids
+
+
+def test_a_unique_key_is_decoded_without_a_server() -> None:
+    now_ms = round(time.time() * 1000)
+    key = UniqueKeys("10.1.2.3", 4711, 1).next(now_ms - 1)
+    result = run(World(), "DecodeMessageId", "-i", key, namesrv=None)
+    date = datetime.fromtimestamp((now_ms - 1) // 1000).strftime("%Y-%m-%d#%H:%M:%S")
+    assert result.stdout.splitlines() == ["ip=10.1.2.3", f"date={date}:{(now_ms - 1) % 1000:03d}"]
+    document = json.loads(run(World(), "decodeMessageId", "-i", key, *JSON, namesrv=None).stdout)
+    assert (document["pid"], document["timestamp"]) == (4711, now_ms - 1)
+
+
+def test_what_is_no_unique_key_is_refused() -> None:
+    result = run(World(), "DecodeMessageId", "-i", "key-7", namesrv=None)
+    assert (result.exit_code, result.stdout) == (1, "") and "32 or 56 hex digits" in result.stderr

@@ -1,6 +1,7 @@
 """Commands that set or show the offsets of groups, and what consumers and producers are doing."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -9,9 +10,15 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.heartbeat import SubscriptionData
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
+from remoting.protocol.bodies.running_info import (
+    ConsumerRunningInfo,
+    ConsumeStatus,
+    PopProcessQueueInfo,
+    ProcessQueueInfo,
+)
 from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats, QueueTimeSpan
 from sdk.admin.cli import mqadmin
+from sdk.admin.commands.clients import problems
 from sdk.admin.progress import lag_text
 from tests.sdk.admin.fake import MASTER, World, run
 from tests.sdk.admin.test_golden import golden, printed
@@ -127,7 +134,8 @@ def info(*queues: MessageQueue, topic: str = "AdminT", expression: str = "*") ->
     return ConsumerRunningInfo(
         {"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"},
         [SubscriptionData(topic, expression)],
-        {mq: ProcessQueueInfo(commit_offset=5, cached_msg_count=2) for mq in queues},
+        {mq: ProcessQueueInfo(5, cached_msg_count=2, last_consume_timestamp=2**62) for mq in queues},
+        {QUEUES[3]: PopProcessQueueInfo(wait_ack_count=7)},
         status_table={topic: ConsumeStatus(1.5, 20.0, 2.5, 30.0, 0.0, 4)},
         user_consumer_info={"mine": "yes"},
         jstack="stack",
@@ -141,6 +149,44 @@ def test_consumers_of_a_sound_group() -> None:
     assert lines[-3:] == ["Same subscription in the same group of consumer", "", "Rebalance OK"]
 
 
+def test_consumer_writes_a_file_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    world = World(
+        consumers={
+            "G": ConsumerConnection([Connection(name, "1.1.1.1:1", "JAVA", 479) for name in ("c1", "../../c2")])
+        },
+        running={"c1": info(QUEUES[0]), "../../c2": info(QUEUES[1])},
+    )
+    lines = printed(world, "consumer", "-g", "G")
+    (folder,) = tmp_path.iterdir()
+    assert folder.name.isdigit() and sorted(path.name for path in folder.iterdir()) == ["_.._c2", "c1"]
+    assert [line.split() for line in lines[:2]] == [
+        ["001", "../../c2", "V5_3_3", f"{folder.name}/_.._c2"], ["002", "c1", "V5_3_3", f"{folder.name}/c1"],
+    ]  # fmt: skip
+    assert lines[-3:] == ["Same subscription in the same group of consumer", "", "Rebalance OK"]
+    assert (folder / "c1").read_text().splitlines() == printed(world, *["consumer", "-g", "G", "-i", "c1"])
+    document = json.loads(run(world, *["consumer", "-g", "G", "--output", "json"]).stdout)
+    assert len(document["consumers"]) == 2 and len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("orderly", "state", "stuck"),
+    [
+        ("false", ProcessQueueInfo(cached_msg_count=2), "can't consume for a while, maybe blocked, 100000ms"),
+        ("false", ProcessQueueInfo(cached_msg_count=2, last_consume_timestamp=50_000), None),
+        ("false", ProcessQueueInfo(cached_msg_count=0), None),
+        ("true", ProcessQueueInfo(last_lock_timestamp=1_000), "can't lock for a while, 99000ms"),
+        ("true", ProcessQueueInfo(locked=True, cached_msg_count=2), None),
+        ("true", ProcessQueueInfo(locked=True, droped=True, try_unlock_times=3), "unlock 3 times, still failed"),
+    ],
+)
+def test_a_queue_that_does_not_go_on(orderly: str, state: ProcessQueueInfo, stuck: str | None) -> None:
+    properties = {"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY", "PROP_CONSUMEORDERLY": orderly}
+    found = problems({"c1": ConsumerRunningInfo(properties, mq_table={QUEUES[0]: state})}, 100_000)
+    queue = "MessageQueue [topic=AdminT, brokerName=broker-a, queueId=0]"
+    assert found == ([] if stuck is None else [f"c1 {queue} {stuck}"])
+
+
 def test_what_is_wrong_in_a_group() -> None:
     two_owners = printed(consumers(c1=info(QUEUES[0]), c2=info(QUEUES[0])), "consumerStatus", "-g", "G")
     assert two_owners[-1] == "Rebalance Failed: queue 0 of AdminT on broker-a has two owners, c1 and c2"
@@ -152,9 +198,11 @@ def test_all_about_one_consumer() -> None:
     text = "\n".join(printed(consumers(c1=info(QUEUES[0])), *["consumerStatus", "-g", "G", "-i", "c1"]))
     for part in (
         "#Consumer Properties#\nPROP_CONSUME_TYPE                       : CONSUME_PASSIVELY",
-        "#Consumer Subscription#\n000 Topic: AdminT",
+        "#Consumer Subscription#\n001 Topic: AdminT",
         "#Consumer Offset#\n#Topic ",
         "commitOffset=5",
+        "#Consumer Pop Detail#\n#Topic ",
+        "waitAckCount=7",
         "#Consumer RT&TPS#",
         "#User Consume Info#\nmine ",
         "#Consumer jstack#\nstack",

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from remoting.protocol.bodies.running_info import ConsumeStatus
 from sdk import Message, MessageExt, MessageQueue, blocking
 from sdk.aio import Client, PushConsumer
 from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
 from sdk.testing import Cluster, cluster_fixture
+from tests.sdk.consumer.push_cluster import until
 
 cluster = cluster_fixture(scope="module")
 
@@ -32,6 +34,13 @@ def committed(cluster: Cluster, topic: str) -> int:
     """The sum of the offsets that the group of `consumer_of` has committed."""
     with blocking.PullConsumer(cluster.nameserver, group=f"g-{topic}", heartbeat=False) as consumer:
         return sum(consumer.committed_offset(queue) or 0 for queue in consumer.message_queues(topic))
+
+
+def rates_of(cluster: Cluster, topic: str) -> ConsumeStatus:
+    """What the one member of the group of `consumer_of` says about the topic."""
+    with blocking.Admin(cluster.nameserver) as admin:
+        (member,) = admin.consumer_connection(f"g-{topic}").connection_set
+        return admin.consumer_running_info(f"g-{topic}", member.client_id).status_table[topic]
 
 
 class Counted:
@@ -73,6 +82,9 @@ def test_all_messages_are_handled_and_committed(cluster: Cluster, kind: str) -> 
         async with consumer_of(cluster.nameserver, topic, **handlers[kind]) as consumer:
             await seen.all.wait()
             assert len([queue for queue in consumer.queues if not queue.topic.startswith("%")]) == 2
+            await consumer._loop.call(lambda inner: until(lambda: inner.consumed == 700))
+            rates = await asyncio.to_thread(rates_of, cluster, topic)
+            assert rates.consume_rt > 0 and rates.pull_tps >= rates.consume_ok_tps > 0
         assert sorted(seen.bodies) == sorted(b"%d" % number for number in range(700))
 
     asyncio.run(use())

@@ -9,7 +9,8 @@ from sdk import MessageExt, blocking
 from sdk.blocking import PushConsumer
 from sdk.consumer.outcome import ConsumeFrom, ConsumeResult
 from sdk.testing import Cluster, cluster_fixture
-from tests.sdk.aio.test_handlers import committed, fill
+from tests.sdk.aio.test_handlers import committed, fill, rates_of
+from tests.sdk.consumer.push_cluster import until
 from tests.support.forks import in_child
 
 cluster = cluster_fixture(scope="module")
@@ -51,6 +52,9 @@ def test_all_messages_are_handled_and_committed(cluster: Cluster) -> None:
         assert (
             len([queue for queue in consumer.queues if not queue.topic.startswith("%")]) == 2 and len(one.threads) <= 4
         )
+        consumer._loop.call(lambda inner: until(lambda: inner.consumed == 700))
+        rates = rates_of(cluster, "all")
+        assert rates.consume_rt > 0 and rates.pull_tps >= rates.consume_ok_tps > 0
     assert not handler_threads() and committed(cluster, "all") == 700
 
     def handle(messages: list[MessageExt]) -> ConsumeResult:

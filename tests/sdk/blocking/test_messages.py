@@ -9,6 +9,7 @@ from sdk.blocking.messages import StreamMessage
 from sdk.testing import Cluster, cluster_fixture
 from tests.sdk.aio.test_handlers import committed, fill
 from tests.sdk.blocking.test_handlers import WAIT_S, consumer_of
+from tests.sdk.consumer.push_cluster import until
 from tests.support.forks import in_child
 
 cluster = cluster_fixture(scope="module")
@@ -61,6 +62,16 @@ def test_a_nack_counts_as_a_failure(cluster: Cluster) -> None:
         with pytest.raises(InvalidArgument, match="delay_level must be from 0 to 18"):
             message.nack(delay_level=-1)
         message.nack()
+        assert consumer.failed == 1
+
+
+def test_what_is_not_acknowledged_in_time_is_given_back(cluster: Cluster) -> None:
+    fill(cluster, "kept", 2, queues=1)
+    with consumer_of(cluster.nameserver, "kept", consume_timeout_ms=100) as consumer:
+        # The second message crosses to this thread, too. Its time has not begun.
+        message = next(iter(consumer))
+        consumer._loop.call(lambda inner: until(lambda: inner.failed > 0))
+        message.ack()
         assert consumer.failed == 1
 
 

@@ -9,6 +9,7 @@ import trio
 
 from mqcommon.errors import InvalidArgument
 from mqcommon.message.message import Message, MessageExt
+from remoting.protocol.bodies.running_info import ConsumeStatus
 from sdk import Admin, Client, ConsumeFrom, ConsumeResult, Later, Producer, PullConsumer, PushConsumer
 from sdk.identity import local_ip
 from tests.sdk.consumer.push_cluster import QUEUES, PushCluster, known, push_cluster, until
@@ -137,6 +138,24 @@ async def test_messages_of_a_stream_are_acknowledged(cluster: PushCluster) -> No
             if len(got) == 3:
                 break
     assert got == [(b"a", 0), (b"b", 0), (b"a", 1)]
+
+
+async def test_what_is_not_acknowledged_in_time_is_delivered_again(cluster: PushCluster) -> None:
+    await send(cluster, b"a", topic="one")
+    async with (
+        PushConsumer(
+            cluster.nameserver, group="g", subscriptions={"one": "*"}, consume_timeout_ms=100
+        ) as consumer,
+        Admin(cluster.nameserver) as admin,
+    ):  # fmt: skip
+        kept = await anext(consumer)
+        again = await anext(consumer)
+        await kept.ack()
+        assert (again.body, again.reconsume_times, consumer.failed, consumer.consumed) == (b"a", 1, 1, 0)
+        await again.ack()
+        rates = (await admin.consumer_running_info("g", consumer._client.instance.client_id)).status_table
+        assert (rates["one"].consume_failed_msgs, rates["one"].consume_ok_tps) == (1, 0)
+        assert rates["%RETRY%g"].consume_ok_tps > 0 and rates["%RETRY%g"].consume_rt > 0
 
 
 async def test_what_is_not_acknowledged_is_delivered_to_the_next(cluster: PushCluster) -> None:
@@ -346,6 +365,10 @@ async def test_offsets_are_reset_and_status_is_told(cluster: PushCluster) -> Non
         info = await admin.consumer_running_info("g", consumer._client.instance.client_id)
         assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
         assert info.mq_table[mq].cached_msg_count == 0
+        rates = info.status_table
+        assert rates.keys() == {"one", "%RETRY%g"} and rates["%RETRY%g"] == ConsumeStatus()
+        assert rates["one"].pull_rt > 0 and rates["one"].pull_tps >= rates["one"].consume_ok_tps > 0
+        assert rates["one"].consume_rt > 0 and rates["one"].consume_failed_msgs == 0
         assert (await admin.consumer_connection("g")).subscription_table["one"].sub_string == "*"
 
 

@@ -1,0 +1,93 @@
+"""Messages of a stream that their caller keeps: they are delivered again after consume_timeout_ms."""
+
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from mqcommon.message.message import decode_messages
+from sdk.consumer.failures import Counters, Failures
+from sdk.consumer.stream_message import LOOKS_PER_TIMEOUT, HandedOut, StreamMessage
+from sdk.consumer.window import Batch, Window
+from tests.sdk.consumer.test_elsewhere import FakeFailures, settings_of
+from tests.sdk.fakes import queue, record
+
+TIMEOUT_S = 100.0
+LOOK_S = TIMEOUT_S / LOOKS_PER_TIMEOUT
+
+
+class Bench:
+    """A stream of one queue."""
+
+    def __init__(self) -> None:
+        self.failures = FakeFailures()
+        self.counters = Counters()
+        settings = settings_of(None, consume_timeout_ms=TIMEOUT_S * 1000)
+        self.handed_out = HandedOut(settings, cast(Failures, self.failures), self.counters)
+        self.window = Window(queue(0), 0)
+
+    def batch(self, count: int) -> Batch:
+        records = b"".join(record("t", 0, offset, b"x") for offset in range(count))
+        return self.window.add(decode_messages(records), count, 1)
+
+    def taken(self, batch: Batch, number: int, *, given: bool = True) -> StreamMessage:
+        message = StreamMessage(batch, number, self.handed_out)
+        if given:
+            message.give()
+        return message
+
+
+async def test_a_message_that_is_kept_too_long_is_delivered_again(
+    autojump_clock: trio.testing.MockClock, nursery: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench()
+    await nursery.start(bench.handed_out.watch)
+    batch = bench.batch(6)
+    await trio.sleep(0.9 * LOOK_S)
+    kept, acked, refused, waiting = (bench.taken(batch, number, given=number < 3) for number in range(4))
+    await acked.ack()
+    await refused.nack(3)
+    await trio.sleep(TIMEOUT_S)
+    assert bench.failures.seen == [(2, 3, 3)], "not before the timeout"
+    bench.taken(batch, 4)
+    await trio.sleep(2 * LOOK_S)
+    assert bench.failures.seen == [(2, 3, 3), (0, 1, 0)]
+    assert f"message {kept.msg_id} of {kept.queue}: neither acknowledged" in caplog.text
+
+    await kept.ack()
+    await kept.nack()
+    assert bench.counters.consumed == 1 and len(bench.failures.seen) == 2, "the timeout came first"
+    await trio.sleep(TIMEOUT_S)
+    assert bench.failures.seen[2:] == [(4, 5, 0)]
+    assert list(bench.handed_out.messages) == [waiting], "its time begins when the caller gets it"
+    waiting.give()
+    await trio.sleep(TIMEOUT_S + 2 * LOOK_S)
+    assert bench.failures.seen[3:] == [(3, 4, 0)] and not bench.handed_out.messages
+
+
+async def test_many_are_sent_back_once_each_and_logged_once(
+    autojump_clock: trio.testing.MockClock, nursery: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench()
+    await nursery.start(bench.handed_out.watch)
+    batch = bench.batch(100)
+    for number in range(100):
+        bench.taken(batch, number)
+    await trio.sleep(3 * TIMEOUT_S)
+    assert sorted(bench.failures.seen) == [(number, number + 1, 0) for number in range(100)]
+    assert [line for line in caplog.messages if "and 99 more" in line] == caplog.messages
+
+
+async def test_messages_of_a_queue_that_is_anothers_are_forgotten(
+    autojump_clock: trio.testing.MockClock, nursery: Any
+) -> None:
+    bench = Bench()
+    await nursery.start(bench.handed_out.watch)
+    message = bench.taken(bench.batch(1), 0)
+    bench.window.is_closed = True
+    await trio.sleep(2 * LOOK_S)
+    assert not bench.handed_out.messages
+    await message.ack()
+    await trio.sleep(2 * TIMEOUT_S)
+    assert bench.failures.seen == [] and bench.counters.consumed == 1
