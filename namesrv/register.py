@@ -3,7 +3,7 @@
 A registration with very many topics is read in steps, and then put into the route table at once: readers see all of it
 or nothing. Large registrations are processed one after another; small ones of other brokers are answered at once.
 The requests of one broker are processed in the order of their arrival; those of a closed connection are dropped.
-Bounds: bytes of the registrations that wait; those of one registration are in bodies/register.py.
+Bounds: registrations that wait count in maxBufferedBytes; those of one registration are in bodies/register.py.
 Neighbours: handlers.py has the other requests; namesrv.py runs this; bodies/register.py reads the topics.
 """
 
@@ -49,8 +49,6 @@ logger = logging.getLogger(__name__)
 
 # Registrations up to this size are read and applied in the turn in which they arrive: some ten milliseconds.
 SMALL_BYTES = 128 * 1024
-# The limit for all registrations that wait; more are refused, and their brokers register again later.
-MAX_WAITING_BYTES = 512 * 1024 * 1024
 
 
 class _Waiting(NamedTuple):
@@ -69,7 +67,6 @@ class Registrations:
         self._waiting: deque[_Waiting] = deque()
         # By broker address, how many requests wait or are being processed.
         self._by_broker: dict[str, int] = {}
-        self._bytes = 0
         self._wake = Signal()
 
     def handlers(self) -> dict[int, Handler]:
@@ -82,11 +79,11 @@ class Registrations:
         is_small = len(request.body) <= SMALL_BYTES and ext.get("compressed") in (None, False, "false")
         if is_small and broker_addr not in self._by_broker:
             return finish(_steps(self._state, channel, request))
-        if self._bytes + len(request.body) > MAX_WAITING_BYTES:
-            raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"registrations of {self._bytes} bytes wait; try again")
+        if not channel.hold(len(request.body)):
+            # Its broker registers again later.
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, "too much waits, see maxBufferedBytes; try again")
         self._waiting.append(_Waiting(channel, request, broker_addr))
         self._by_broker[broker_addr] = self._by_broker.get(broker_addr, 0) + 1
-        self._bytes += len(request.body)
         self._wake.set()
         return None
 
@@ -109,7 +106,8 @@ class Registrations:
                 channel.reply(request, response)
 
     def _done(self, broker_addr: str) -> None:
-        self._bytes -= len(self._waiting.popleft().request.body)
+        done = self._waiting.popleft()
+        done.channel.let_go(len(done.request.body))
         self._by_broker[broker_addr] -= 1
         if not self._by_broker[broker_addr]:
             del self._by_broker[broker_addr]

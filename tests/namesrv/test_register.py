@@ -130,9 +130,9 @@ async def test_one_that_is_refused_holds_up_no_other(desk: Desk) -> None:
     assert desk.answered == [(1, ResponseCode.SYSTEM_ERROR), (2, 0)]
 
 
-async def test_what_waits_is_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_waits_is_bounded(desk: Desk) -> None:
     large = request(1, *LARGE)
-    monkeypatch.setattr(register, "MAX_WAITING_BYTES", 2 * len(large.body) - 1)
+    desk.caller.channel._budget.most = 2 * len(large.body) - 1
     assert desk.take(large) is None
     with pytest.raises(RequestRefused) as refused:
         desk.take(request(2, *LARGE))
