@@ -62,7 +62,7 @@ LONGEST_PAUSE_S = 0.5
 # The pause after a heartbeat that a broker did not answer.
 HEARTBEAT_RETRY_S = 5
 # A broker that gets no goodbye in this time notices that the connection closes.
-LEAVE_TIMEOUT_S = 0.2
+LEAVE_TIMEOUT_S = 0.15
 # Answers of a NameServer that has just started: it knows no route yet, or is not ready. Another one is asked.
 _NOT_KNOWN = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
 
