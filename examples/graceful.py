@@ -8,8 +8,8 @@ could be raised in the middle of a handler. With `sdk.aio`, `asyncio.run` does t
 KeyboardInterrupt is raised in the main thread, while handlers run in others.
 """
 
+import argparse
 import signal
-import sys
 
 import trio
 
@@ -32,4 +32,8 @@ async def main(nameserver: str, topic: str) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(main, sys.argv[1], sys.argv[2])
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("nameserver")
+    arguments.add_argument("topic")
+    given = arguments.parse_args()
+    trio.run(main, given.nameserver, given.topic)

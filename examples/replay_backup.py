@@ -6,6 +6,7 @@ The directory must be readable at the same path on all executors. `queryId` reco
 started again without sending a message twice.
 """
 
+import argparse
 import os
 import sys
 
@@ -34,4 +35,10 @@ def main(directory: str, topic: str, day: str, nameserver: str, target: str) -> 
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("directory")
+    arguments.add_argument("topic")
+    arguments.add_argument("day")
+    arguments.add_argument("nameserver")
+    arguments.add_argument("target")
+    main(**vars(arguments.parse_args()))

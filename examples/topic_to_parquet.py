@@ -5,6 +5,7 @@
 The checkpoint beside the files holds the offsets, so that each message is in the files once.
 """
 
+import argparse
 import os
 import sys
 
@@ -38,4 +39,8 @@ def main(nameserver: str, topic: str, directory: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("nameserver")
+    arguments.add_argument("topic")
+    arguments.add_argument("directory")
+    main(**vars(arguments.parse_args()))

@@ -5,6 +5,7 @@
 A window is written when the watermark, LATE (two minutes) before the newest message, has passed it.
 """
 
+import argparse
 import os
 import sys
 
@@ -47,4 +48,11 @@ def main(
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("nameserver")
+    arguments.add_argument("source")
+    arguments.add_argument("target")
+    arguments.add_argument("checkpoint")
+    arguments.add_argument("window", nargs="?", default="1 minute")
+    arguments.add_argument("late", nargs="?", default="2 minutes")
+    main(**vars(arguments.parse_args()))

@@ -7,6 +7,7 @@ queues as there are processes. When one dies, the others get its queues, and the
 lets the handlers that run finish.
 """
 
+import argparse
 import logging
 import multiprocessing
 import signal
@@ -57,4 +58,8 @@ def main(nameserver: str, topic: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("nameserver")
+    arguments.add_argument("topic")
+    arguments.add_argument("count", type=int)
+    main(**vars(arguments.parse_args()))

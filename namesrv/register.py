@@ -3,13 +3,13 @@
 A registration with very many topics is read in steps, and then put into the route table at once: readers see all of it
 or nothing. Large registrations are processed one after another; small ones of other brokers are answered at once.
 The requests of one broker are processed in the order of their arrival; those of a closed connection are dropped.
-Bounds: topics of a registration, bytes of the registrations that wait.
+Bounds: registrations that wait count in maxBufferedBytes; those of one registration are in bodies/register.py.
 Neighbours: handlers.py has the other requests; namesrv.py runs this; bodies/register.py reads the topics.
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from mqcommon.errors import ConnectionLost, ProtocolError, RequestRefused
@@ -24,13 +24,13 @@ from namesrv.state import State
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, failure
-from remoting.net.steps import Stepper, Steps, finish, slices
+from remoting.net.steps import Stepper, Steps, finish
 from remoting.protocol import strict_cbor
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.bodies.register import (
-    STEP_TOPICS,
     RegisterBrokerBody,
+    Take,
     body_crc32,
     decode_compressed,
     decode_json,
@@ -49,10 +49,6 @@ logger = logging.getLogger(__name__)
 
 # Registrations up to this size are read and applied in the turn in which they arrive: some ten milliseconds.
 SMALL_BYTES = 128 * 1024
-# The limit for all registrations that wait; more are refused, and their brokers register again later.
-MAX_WAITING_BYTES = 512 * 1024 * 1024
-# The limit for one registration, as its topics are put into the table in one turn.
-MAX_TOPICS = 250_000
 
 
 class _Waiting(NamedTuple):
@@ -71,7 +67,6 @@ class Registrations:
         self._waiting: deque[_Waiting] = deque()
         # By broker address, how many requests wait or are being processed.
         self._by_broker: dict[str, int] = {}
-        self._bytes = 0
         self._wake = Signal()
 
     def handlers(self) -> dict[int, Handler]:
@@ -84,11 +79,11 @@ class Registrations:
         is_small = len(request.body) <= SMALL_BYTES and ext.get("compressed") in (None, False, "false")
         if is_small and broker_addr not in self._by_broker:
             return finish(_steps(self._state, channel, request))
-        if self._bytes + len(request.body) > MAX_WAITING_BYTES:
-            raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"registrations of {self._bytes} bytes wait; try again")
+        if not channel.hold(len(request.body)):
+            # Its broker registers again later.
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, "too much waits, see maxBufferedBytes; try again")
         self._waiting.append(_Waiting(channel, request, broker_addr))
         self._by_broker[broker_addr] = self._by_broker.get(broker_addr, 0) + 1
-        self._bytes += len(request.body)
         self._wake.set()
         return None
 
@@ -111,7 +106,8 @@ class Registrations:
                 channel.reply(request, response)
 
     def _done(self, broker_addr: str) -> None:
-        self._bytes -= len(self._waiting.popleft().request.body)
+        done = self._waiting.popleft()
+        done.channel.let_go(len(done.request.body))
         self._by_broker[broker_addr] -= 1
         if not self._by_broker[broker_addr]:
             del self._by_broker[broker_addr]
@@ -189,15 +185,12 @@ def _registration(request: Command) -> Steps[Registration]:
     if header.body_crc32 and body_crc32(request.body) != header.body_crc32:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
     check_broker(header)
+    topics = _Topics(header)
     try:
-        body = yield from _body(request, bool(header.compressed))
+        body = yield from _body(request, bool(header.compressed), topics.take)
     except ProtocolError as error:
         raise unreadable(error) from None
-    wrapper = body.topic_config_serialize_wrapper
-    if len(wrapper.topic_config_table) > MAX_TOPICS:
-        text = f"{len(wrapper.topic_config_table)} topics in one registration, at most {MAX_TOPICS}"
-        raise RequestRefused(ResponseCode.SYSTEM_ERROR, text)
-    topics = yield from _topics(header, wrapper.topic_config_table)
+    topics.log_faults()
     timeout_ms = header.heartbeat_timeout_millis
     return Registration(
         cluster=header.cluster_name,
@@ -205,8 +198,8 @@ def _registration(request: Command) -> Steps[Registration]:
         broker_id=header.broker_id,
         broker_addr=header.broker_addr,
         ha_server_addr=header.ha_server_addr,
-        data_version=wrapper.data_version,
-        topics=topics,
+        data_version=body.topic_config_serialize_wrapper.data_version,
+        topics=topics.good,
         filter_servers=_filter_servers(body.filter_server_list),
         heartbeat_timeout_ms=timeout_ms if timeout_ms and timeout_ms > 0 else DEFAULT_HEARTBEAT_TIMEOUT_MS,
         enable_acting_master=header.enable_acting_master,
@@ -214,39 +207,43 @@ def _registration(request: Command) -> Steps[Registration]:
     )
 
 
-def _body(request: Command, is_compressed: bool) -> Steps[RegisterBrokerBody]:
+def _body(request: Command, is_compressed: bool, take: Take) -> Steps[RegisterBrokerBody]:
     if not request.body:
         return RegisterBrokerBody()
     if is_compressed:
-        return (yield from decode_compressed(request.body, request.version))
+        return (yield from decode_compressed(request.body, request.version, take))
     if request.codec == CBOR:  # Skylark's, which sends small parts
-        return (yield from read_registration(strict_cbor.loads(request.body)))
-    return (yield from decode_json(request.body))
+        return (yield from read_registration(strict_cbor.loads(request.body), take))
+    return (yield from decode_json(request.body, take))
 
 
-def _topics(header: RegisterBrokerRequestHeader, table: dict[str, TopicConfig]) -> Steps[dict[str, Queues]]:
-    """The queues of the topics in ``table``, which this empties. Bad topics are left out, and one line logs them."""
-    own = own_topics(header.cluster_name, header.broker_name)
-    shared: dict[Queues, Queues] = {}
-    topics: dict[str, Queues] = {}
-    first_fault, faults = "", 0
-    for names in slices(list(table), STEP_TOPICS):
-        for name in names:
-            one = table.pop(name)
+class _Topics:
+    """The queues of a broker's topics. Bad topics are left out, and one line logs them."""
+
+    def __init__(self, header: RegisterBrokerRequestHeader) -> None:
+        self._header = header
+        self._own = own_topics(header.cluster_name, header.broker_name)
+        self._shared: dict[Queues, Queues] = {}
+        self._first_fault, self._faults = "", 0
+        self.good: dict[str, Queues] = {}
+
+    def take(self, topics: Mapping[str, TopicConfig]) -> None:
+        """Keep of ``topics`` what routes need."""
+        for name, one in topics.items():
             queues = Queues(one.read_queue_nums, one.write_queue_nums, one.perm, one.topic_sys_flag)
-            fault = queues_fault(queues) if name in own else topic_fault(name, queues)
+            fault = queues_fault(queues) if name in self._own else topic_fault(name, queues)
             if fault is None:
-                topics[name] = shared.setdefault(queues, queues)
+                self.good[name] = self._shared.setdefault(queues, queues)
             else:
-                faults += 1
-                first_fault = first_fault or f"{name[:300]!r}: {fault}"
-        yield None
-    if faults:
-        logger.warning(
-            "%d topics of broker %s at %s left out, the first is %s",
-            faults, header.broker_name, header.broker_addr, first_fault,
-        )  # fmt: skip
-    return topics
+                self._faults += 1
+                self._first_fault = self._first_fault or f"{name[:300]!r}: {fault}"
+
+    def log_faults(self) -> None:
+        if self._faults:
+            logger.warning(
+                "%d topics of broker %s at %s left out, the first is %s",
+                self._faults, self._header.broker_name, self._header.broker_addr, self._first_fault,
+            )  # fmt: skip
 
 
 def _filter_servers(addrs: list[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ HEAD = """\
 
 Two commands show them:
 
-    broker -c conf/broker.conf --metrics-exporter-type PROM
+    broker -c ~/skylark/broker.conf --metrics-exporter-type PROM
     curl http://127.0.0.1:5557/metrics
 
 `pip install 'skylark-mq[metrics]'` installs what this needs. A NameServer has the same options, and its port is

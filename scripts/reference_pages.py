@@ -16,8 +16,8 @@ CONF_HEAD = """\
 
 The daemons read RocketMQ's `.conf` files: `key=value` lines in the format of Java properties.
 
-    namesrv -c conf/namesrv.conf
-    broker -c conf/broker.conf --listen-port 10921
+    namesrv -c ~/skylark/namesrv.conf
+    broker -c ~/skylark/broker.conf --listen-port 10921
 
 Every option is also a flag, spelled with dashes (`listenPort` is `--listen-port`). A flag beats the conf file, the
 conf file beats an environment variable, and that beats the default. An unknown key is an error that names

@@ -6,7 +6,7 @@ share one request for it.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from math import inf
 from random import Random
@@ -52,14 +52,17 @@ logger = logging.getLogger(__name__)
 
 ROUTE_POLL_INTERVAL_S = 30
 HEARTBEAT_INTERVAL_S = 30
-# All brokers have registered with a NameServer this long after it started.
+# All brokers have registered with a NameServer this long after it started; and this long after the first one did, for a
+# client that knew no broker before.
 REGISTERING_S = 5
+REGISTERING_WITH_FIRST_S = 0.5
 # Pauses between retries grow from the first to the longest.
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
 # The pause after a heartbeat that a broker did not answer.
 HEARTBEAT_RETRY_S = 5
-LEAVE_TIMEOUT_S = 1
+# A broker that gets no goodbye in this time notices that the connection closes.
+LEAVE_TIMEOUT_S = 0.15
 # Answers of a NameServer that has just started: it knows no route yet, or is not ready. Another one is asked.
 _NOT_KNOWN = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
 
@@ -109,6 +112,8 @@ class ClientInstance:
         self._route_requests: dict[str, _RouteRequest] = {}
         # Until this time brokers may still be registering, so an unknown topic may become known.
         self._settled_at = -inf
+        # From this time on it is taken for granted that they have: all that this client knew are there again.
+        self._are_back_at = inf
         # Topic → the unusable parts of its route that were logged last.
         self._skipped: dict[str, tuple[str, ...]] = {}
         self._heartbeat_due = Signal()
@@ -286,7 +291,7 @@ class ClientInstance:
         except NoNameServer as error:
             request.error = error
         except RemotingError as error:
-            self._settled_at = trio.current_time() + REGISTERING_S
+            self._note_registered(())
             request.error = NoNameServer(self.name_servers.text, str(error))
             request.error.__cause__ = error
         except Exception as error:  # raised in the tasks that wait; it must not end the client
@@ -301,9 +306,21 @@ class ClientInstance:
             brokers = (await self.name_servers.ask(namesrv_api.cluster_info, self.timeout_ms)).broker_addr_table
         except SkylarkError:
             brokers = {}
-        if not brokers:
-            self._settled_at = trio.current_time() + REGISTERING_S
+        self._note_registered(brokers)
         return trio.current_time() < self._settled_at
+
+    def _note_registered(self, brokers: Collection[str]) -> None:
+        now = trio.current_time()
+        if not brokers:
+            self._settled_at, self._are_back_at = now + REGISTERING_S, inf
+        elif not (known := self.routes.broker_names()):
+            self._are_back_at = min(self._are_back_at, now + REGISTERING_WITH_FIRST_S)
+        elif known <= set(brokers):
+            self._are_back_at = min(self._are_back_at, now)
+
+    def is_new(self, topic: str) -> bool:
+        """Whether a topic that NameServers do not know is new, and not one whose brokers must register again."""
+        return self.routes.get(topic) is None and trio.current_time() >= min(self._settled_at, self._are_back_at)
 
     def _log_skipped(self, route: TopicRoute) -> None:
         if self._skipped.get(route.topic, ()) != route.skipped:

@@ -190,6 +190,10 @@ class RouteCache:
         """All topics with a route, in the order in which they were added."""
         return list(self._routes)
 
+    def broker_names(self) -> set[str]:
+        """The names of all brokers in the routes."""
+        return {name for route in self._routes.values() for name in route.brokers}
+
     def masters(self) -> list[str]:
         """The addresses of all masters, each once."""
         return list(self._addrs()[1])

@@ -7,6 +7,7 @@ Bounds: bytes in the outbox, requests in flight, size of a frame. A channel over
 """
 
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import ConnectionLost, FrameTooLarge, ProtocolError, RemotingError, RequestTimeout, TooManyRequests
 from mqcommon.signal import Signal
+from remoting.net.limits import BufferBudget
 from remoting.net.transport import MAX_PIECES, Transport
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, OFFER_CBOR, OFFER_FIELD, Command
@@ -36,6 +38,8 @@ PIECE_BYTES = 16_384
 # With so many bytes to send, a server serves other connections before it handles more requests of this one.
 BULK_BYTES = 262_144
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
+# Answers are counted in the budget each time they have grown by this much.
+CHARGE_BYTES = 65_536
 MAX_IN_FLIGHT = 65_535
 
 Answered = Callable[[Command | RemotingError], None]
@@ -57,7 +61,9 @@ class Channel:
         max_header_bytes: int = MAX_HEADER_BYTES,
         max_outbox_bytes: int = MAX_OUTBOX_BYTES,
         backpressure: bool = False,
+        budget: BufferBudget | None = None,
     ) -> None:
+        """``budget``: where a server counts what its connections hold in memory."""
         self._transport = transport
         self._try_send = transport.try_send
         self._connection = Connection(max_frame_bytes, max_header_bytes)
@@ -66,6 +72,13 @@ class Channel:
         self._outbox: list[bytes | memoryview] = []
         self._outbox_bytes = 0
         self._max_outbox_bytes = max_outbox_bytes
+        self._budget = budget or BufferBudget(sys.maxsize)
+        # What the budget counts of this channel, and the size of the outbox above which it is counted again.
+        self._charged_bytes = 0
+        self._outbox_mark = min(CHARGE_BYTES, max_outbox_bytes)
+        # Requests that are kept after the turn in which they came; and those of a turn that lets others run.
+        self._request_bytes = 0
+        self._turn_bytes = 0
         self._wake = Signal()
         self._backpressure = backpressure
         self._in_turn = False
@@ -147,7 +160,7 @@ class Channel:
             return
         self._outbox.append(frame)
         self._outbox_bytes += len(frame)
-        if self._outbox_bytes > self._max_outbox_bytes:
+        if self._outbox_bytes > self._outbox_mark and self._outbox_is_full():
             self.close(f"peer does not read: {self._outbox_bytes} bytes wait for it", "answer_bytes")
         elif wake and not self._in_turn:
             self._wake.set()
@@ -166,6 +179,37 @@ class Channel:
     def buffered_bytes(self) -> int:
         """Bytes that this connection holds in memory: an incomplete frame, and the outbox."""
         return self._connection.pending_bytes + self._outbox_bytes
+
+    def hold(self, request_bytes: int) -> bool:
+        """Count a request of this size that is kept after its handler has returned; False when there is no room.
+
+        `let_go` ends it, also when the channel has closed meanwhile.
+        """
+        if self._budget.used + request_bytes > self._budget.most:
+            return False
+        self._request_bytes += request_bytes
+        self.charge()
+        return True
+
+    def let_go(self, request_bytes: int) -> None:
+        """A request that was counted by `hold` is done."""
+        self._request_bytes -= request_bytes
+        self.charge()
+
+    def charge(self) -> None:
+        """Tell the budget what this channel holds now."""
+        held = self._request_bytes
+        if self.closed_reason is None:
+            held += self.buffered_bytes + self._turn_bytes + self._transport.buffered_bytes
+        self._budget.used += held - self._charged_bytes
+        self._charged_bytes = held
+        self._outbox_mark = min(self._outbox_bytes + CHARGE_BYTES, self._max_outbox_bytes)
+
+    def _outbox_is_full(self) -> bool:
+        if self._outbox_bytes > self._max_outbox_bytes:
+            return True
+        self.charge()
+        return False
 
     def incomplete_since(self, now: float) -> float:
         """Since when the frame that arrives now has been incomplete, as far as earlier calls saw it.
@@ -204,8 +248,11 @@ class Channel:
             if taken < len(piece):
                 self._outbox = [memoryview(piece)[taken:], *pieces[number + 1 :]]
                 self._wake.set()
+                self.charge()
                 return False
             taken -= len(piece)
+        if self._charged_bytes:
+            self.charge()
         self._waiting_for_sent.unpark_all()
         return True
 
@@ -220,6 +267,7 @@ class Channel:
                     self.blocked_since = trio.current_time()
                     await self._transport.send_all(piece)
                     self._outbox_bytes -= len(piece)
+                self.charge()
         except trio.BrokenResourceError as error:
             self.close(str(error))
         finally:
@@ -318,6 +366,9 @@ class Channel:
             self._cancel_scope.cancel()
             self._outbox.clear()
             self._outbox_bytes = 0
+            # Now, not when the reader has ended: what closes connections to get memory must see it free.
+            self._connection.release()
+            self.charge()
             self._waiting_for_sent.unpark_all()
             watched, self._watched = self._watched, {}
             for watcher in watched.values():
@@ -329,7 +380,9 @@ class Channel:
     async def _read(self, dispatch: Dispatch, after_turn: Callable[[], None] | None) -> None:
         receive = self._transport.receive
         connection = self._connection
+        budget = self._budget
         size = RECEIVE_BYTES_FIRST
+        pending = 0
         while True:
             try:
                 data = await receive(size)
@@ -344,6 +397,16 @@ class Channel:
             except ProtocolError as error:
                 self.close(str(error), "bad_frames")
                 return
+            received = len(data)
+            del data
+            turn_bytes = pending + received
+            pending = connection.pending_bytes
+            if pending or self._charged_bytes:
+                self.charge()
+            if budget.used > budget.most:
+                budget.relieve()
+                if self.closed_reason is not None:
+                    return
             if commands:
                 self._last_frame = self.last_read
             self._in_turn = True
@@ -363,17 +426,24 @@ class Channel:
                             if after_turn is not None:
                                 after_turn()
                             self.flush_now()
+                            self._turn_bytes = turn_bytes
+                            self.charge()
                             await trio.lowlevel.checkpoint()
                 if after_turn is not None:
                     after_turn()
             finally:
                 self._in_turn = False
+            if commands:
+                # Else they would stay in memory until something else arrives.
+                commands.clear()
+                del command
+                self._turn_bytes = 0
             if self._outbox and not self.flush_now() and self._backpressure:
                 await self.flush()
-            if connection.pending_bytes > RECEIVE_BYTES:
+            if pending > RECEIVE_BYTES:
                 size = RECEIVE_BYTES_BULK
             else:
-                size = min(2 * size, RECEIVE_BYTES) if len(data) == size else RECEIVE_BYTES_FIRST
+                size = min(2 * size, RECEIVE_BYTES) if received == size else RECEIVE_BYTES_FIRST
 
     @enable_ki_protection
     async def _write_queued(self) -> None:

@@ -23,7 +23,7 @@ class LimitOptions:
     )
     max_requests_in_flight_per_connection: int = option(500, "the same, of one connection", minimum=1)
     max_buffered_bytes: int = option(
-        512 * MIB, "most memory for frames that are not whole yet and answers that are not sent yet",
+        512 * MIB, "most memory for parts of frames, answers that are not sent yet, and requests that wait",
         unit="bytes", minimum=MIB,
     )  # fmt: skip
     max_answer_bytes_per_connection: int = option(

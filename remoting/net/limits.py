@@ -7,6 +7,7 @@ server.py and channel.py (enforce them).
 import logging
 from collections import Counter
 from dataclasses import dataclass
+from typing import Protocol
 
 from remoting.protocol.frame import MAX_FRAME_BYTES
 
@@ -22,7 +23,7 @@ class ServerLimits:
     max_frame_bytes: int = MAX_FRAME_BYTES
     # A header is decoded before its code is known. One of this size takes some 30 ms on the event loop.
     max_header_bytes: int = 512 * 1024
-    # Unfinished frames and unsent answers: of all connections, and the answers of one.
+    # What connections hold in memory (`BufferBudget`): all of them, and the answers of one.
     max_buffered_bytes: int = 512 * 1024 * 1024
     max_answer_bytes: int = 64 * 1024 * 1024
     # Requests that run as tasks: in all, and of one connection.
@@ -49,6 +50,39 @@ REFUSALS = {
     "request_rate": "see maxRequestsPerSecond",
     "requests_in_flight": "too many requests wait, see maxRequestsInFlight and maxRequestsInFlightPerConnection",
 }
+
+
+class Holder(Protocol):
+    """A connection, to `BufferBudget`."""
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What `close` frees."""
+
+    def close(self, reason: str, exceeded: str = "") -> None: ...
+
+
+class BufferBudget:
+    """The memory that all connections of a server may hold together, and what they hold.
+
+    That are buffers of frames that are not whole yet, requests that run as tasks or wait, and answers that are not sent
+    yet. Channels count it as it grows, not once in a while: a fast peer sends gigabytes in a second.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.used = 0
+        self.holders: set[Holder] = set()
+
+    def relieve(self) -> None:
+        """Close the largest connections until half of the memory is free.
+
+        Requests that run go on, and keep their memory. Call it while no request is being handled.
+        """
+        for holder in sorted(self.holders, key=lambda one: one.buffered_bytes, reverse=True):
+            if self.used <= self.most // 2 or not holder.buffered_bytes:
+                break
+            holder.close(f"connections hold more than {self.most} bytes; this is among the largest", "buffered_bytes")
 
 
 class Refusals:

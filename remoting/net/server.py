@@ -16,7 +16,7 @@ from mqcommon.errors import ProtocolError, RequestRefused
 from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
 from remoting.net.connection_limit import ConnectionBudget
-from remoting.net.limits import Refusals, ServerLimits
+from remoting.net.limits import BufferBudget, Refusals, ServerLimits
 from remoting.net.rate_limit import RateLimit
 from remoting.net.sockets import listen
 from remoting.net.transport import Listener, Transport
@@ -75,6 +75,7 @@ class Server:
         self._on_close = on_close
         self._after_turn = after_turn
         self._connections = connections or ConnectionBudget(10_000)
+        self._buffers = BufferBudget(self._limits.max_buffered_bytes)
         self.refusals = Refusals()
         self._request_rate = RateLimit(self._limits.max_requests_a_second)
         self._accepting = trio.CancelScope()
@@ -165,9 +166,11 @@ class Server:
             max_header_bytes=self._limits.max_header_bytes,
             max_outbox_bytes=self._limits.max_answer_bytes,
             backpressure=True,
+            budget=self._buffers,
         )
         channel.greeting = self._greeting
         self.channels.add(channel)
+        self._buffers.holders.add(channel)
         try:
             limited = self._limits.max_requests_a_second
             await channel.run(self._dispatch_at_a_rate if limited else self._dispatch, self._turned)
@@ -176,6 +179,7 @@ class Server:
             logger.error("connection of %s closed after an error", channel.remote, exc_info=group)
         finally:
             self.channels.discard(channel)
+            self._buffers.holders.discard(channel)
             if channel.exceeded:
                 self._refused(channel.exceeded, channel.remote, f"connection closed: {channel.closed_reason}")
             self._closed(channel)
@@ -238,13 +242,16 @@ class Server:
         if self._slow_running >= limits.max_slow_requests or channel.tasks >= limits.max_slow_requests_of_connection:
             self._refused("requests_in_flight", channel.remote, f"request {request.code} refused")
             return _busy(request)
+        if request.body and not channel.hold(len(request.body)):
+            self._refused("buffered_bytes", channel.remote, f"request {request.code} refused")
+            return _busy(request)
         assert self._nursery is not None
         self._slow_running += 1
         channel.tasks += 1
-        self._nursery.start_soon(self._run_slow, handler, channel, request)
+        self._nursery.start_soon(self._run_slow, handler, channel, request, len(request.body))
         return None
 
-    async def _run_slow(self, handler: SlowHandler, channel: Channel, request: Command) -> None:
+    async def _run_slow(self, handler: SlowHandler, channel: Channel, request: Command, held_bytes: int) -> None:
         try:
             response = await handler(channel, request)
         except Exception as error:
@@ -252,6 +259,8 @@ class Server:
         finally:
             self._slow_running -= 1
             channel.tasks -= 1
+            if held_bytes:
+                channel.let_go(held_bytes)
         if response is not None:
             channel.reply(request, response)
 
@@ -269,11 +278,10 @@ class Server:
     async def _scan_once(self, now: float) -> None:
         """One scan. It is a function of its own because its variables would keep the last channel alive."""
         limits = self._limits
-        buffered = 0
         for number, channel in enumerate(list(self.channels), 1):
             if number % _SCAN_SLICE == 0:
                 await trio.lowlevel.checkpoint()
-            buffered += channel.buffered_bytes
+            channel.charge()
             channel.expire_requests(now)
             if channel.blocked_since and now - channel.blocked_since > limits.write_timeout_ms / 1000:
                 channel.close(f"peer did not read for {limits.write_timeout_ms} ms", "slow_readers")
@@ -281,15 +289,8 @@ class Server:
                 channel.close(f"a frame was not whole after {limits.read_timeout_ms} ms", "slow_frames")
             elif now - channel.last_read > limits.idle_timeout_ms / 1000:
                 channel.close(f"idle for {limits.idle_timeout_ms} ms")
-        if buffered > limits.max_buffered_bytes:
-            for channel in sorted(self.channels, key=lambda c: c.buffered_bytes, reverse=True):
-                if buffered <= limits.max_buffered_bytes // 2:
-                    break
-                buffered -= channel.buffered_bytes
-                channel.close(
-                    f"connections hold more than {limits.max_buffered_bytes} bytes; this is among the largest",
-                    "buffered_bytes",
-                )
+        if self._buffers.used > self._buffers.most:
+            self._buffers.relieve()
 
 
 def _busy(request: Command) -> Command:

@@ -30,6 +30,11 @@ class Transport(trio.abc.AsyncResource):
     local: str
     remote: str
 
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes in memory that were received and not given out, or encrypted and not sent."""
+        return 0
+
     @abstractmethod
     def receive(self, max_bytes: int) -> Coroutine[Any, Any, bytes]:
         """Wait for bytes; ``b""`` when the peer will send no more."""

@@ -12,6 +12,8 @@ from remoting.protocol.frame import DECODERS, MAX_FRAME_BYTES, MAX_HEADER_BYTES,
 
 _unpack_prefix = PREFIX.unpack_from
 _PREFIX_BYTES = PREFIX.size
+# The body of a longer frame that came in pieces is copied out of the buffer; a shorter frame is copied as a whole.
+_LARGE_BYTES = 65_536
 
 
 class Connection:
@@ -28,8 +30,8 @@ class Connection:
 
     @property
     def pending_bytes(self) -> int:
-        """The number of bytes held of an incomplete frame."""
-        return len(self._pending)
+        """The bytes of memory that an incomplete frame takes: its buffer grows ahead of what has arrived."""
+        return self._pending.__alloc__()
 
     def release(self) -> None:
         """Free the buffer: the connection has ended."""
@@ -41,20 +43,26 @@ class Connection:
         if self._dead:
             raise ProtocolError("the connection has already failed")
         pending = self._pending
-        if pending:
-            pending += data
-            if len(pending) < self._needed:
-                return []
-            data = bytes(pending)
-            self._pending = bytearray()
+        commands: list[Command] = []
         try:
-            return self._parse(data)
+            if pending:
+                pending += data
+                if len(pending) < self._needed:
+                    return commands
+                self._pending = bytearray()
+                if self._needed > _LARGE_BYTES:
+                    command, data = _large(pending, self._needed)
+                    commands.append(command)
+                else:
+                    data = bytes(pending)
+                del pending
+            self._parse(data, commands)
+            return commands
         except ProtocolError:
             self.release()
             raise
 
-    def _parse(self, data: bytes) -> list[Command]:
-        commands: list[Command] = []
+    def _parse(self, data: bytes, commands: list[Command]) -> None:
         decoders = DECODERS
         end = len(data)
         at = 0
@@ -83,7 +91,17 @@ class Connection:
         if at != end:
             self._pending += data[at:] if at else data
         self._needed = needed
-        return commands
+
+
+def _large(pending: bytearray, frame_end: int) -> tuple[Command, bytes]:
+    """The frame at the beginning of ``pending``, whose prefix was checked when it arrived; and the bytes after it."""
+    _, word = _unpack_prefix(pending)
+    header_end = _PREFIX_BYTES + (word & 0xFF_FFFF)
+    with memoryview(pending) as view:
+        command = DECODERS[word >> 24](bytes(view[_PREFIX_BYTES:header_end]))
+        if header_end != frame_end:
+            command.body = bytes(view[header_end:frame_end])
+        return command, bytes(view[frame_end:])
 
 
 def _fault(size: int, word: int, max_frame_bytes: int, max_header_bytes: int) -> str:

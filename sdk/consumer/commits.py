@@ -1,7 +1,8 @@
 """Offsets that a consumer commits. Only the master accepts them; while it is unreachable they are kept here.
 
 The newest offset of each queue is committed when the master is back, or when the consumer closes. If the process ends
-before that, the group reads some messages again, but never skips one.
+before that, the group reads some messages again, but never skips one. A consumer that closes waits CLOSING_S for a
+broker and no longer: one that does not answer, as a frozen machine, must not hold up the end of a program.
 
 Commits of one queue are sent one after another: two on their way could arrive in the wrong order. When a queue becomes
 another member's, what is kept for it is dropped (`forget`), since that member has committed later offsets meanwhile.
@@ -22,7 +23,7 @@ from sdk.shared import ClientHandle
 logger = logging.getLogger(__name__)
 
 RETRY_S = 1.0
-LAST_TRY_S = 1.0
+CLOSING_S = 0.5
 
 
 class Commits:
@@ -41,6 +42,9 @@ class Commits:
         # the route, but its offsets are still kept.
         self._sets: dict[tuple[str, str], None] = {}
         self._is_retrying = False
+        self._is_closing = False
+        # Brokers that have not answered since the consumer closes.
+        self._silent: set[str] = set()
 
     def kept(self, mq: MessageQueue) -> int | None:
         """The kept offset of the queue, which the master has not accepted yet."""
@@ -52,6 +56,21 @@ class Commits:
 
         ``forward_only``: a Skylark broker ignores an offset that the group is past already.
         """
+        if not self._is_closing:
+            await self._commit(mq, offset, forward_only)
+        elif mq.broker_name not in self._silent:
+            # The lock may be held for a commit that waits for the same broker.
+            with trio.move_on_after(CLOSING_S) as scope:
+                await self._commit(mq, offset, forward_only)
+            if scope.cancelled_caught and mq.broker_name not in self._silent:
+                self._silent.add(mq.broker_name)
+                logger.warning(
+                    "broker %s did not answer within %g s: its offsets are not committed, and the group %s reads some"
+                    " messages again",
+                    mq.broker_name, CLOSING_S, self._group,
+                )  # fmt: skip
+
+    async def _commit(self, mq: MessageQueue, offset: int, forward_only: bool) -> None:
         forgotten = self._forgotten.get(mq, 0)
         async with self._lock(mq):
             self._kept.pop(mq, None)
@@ -74,11 +93,16 @@ class Commits:
     def _lock(self, mq: MessageQueue) -> trio.Lock:
         return self._locks.setdefault(mq, trio.Lock())
 
+    def begin_close(self) -> None:
+        """From now on a commit waits for CLOSING_S only."""
+        self._is_closing = True
+
     async def close(self) -> None:
         """Try once more to commit the kept offsets."""
-        with trio.move_on_after(LAST_TRY_S):
+        with trio.move_on_after(CLOSING_S):
             for mq in list(self._kept):
-                await self._retry(mq)
+                if mq.broker_name not in self._silent:
+                    await self._retry(mq)
         if self._kept:
             logger.warning(
                 "offsets of %d queues could not be committed: the group %s reads some messages again",

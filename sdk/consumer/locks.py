@@ -6,6 +6,7 @@ for 30 s takes its queue for lost, long before another member can get it.
 
 import logging
 from collections.abc import Callable, Collection, Iterable
+from math import inf
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 RENEW_INTERVAL_S = 20.0
 CERTAIN_S = 30.0
+# How long a consumer that closes waits for the answer to an unlock.
+CLOSING_S = 0.1
 
 
 class Locks:
@@ -34,6 +37,7 @@ class Locks:
         self._replicas = replicas
         self._group = group
         self._lost = lost
+        self._unlock_s = inf
 
     async def lock(self, mqs: Collection[MessageQueue]) -> tuple[float, list[MessageQueue]]:
         """Lock queues of one broker: until when it is certain, and which of them. Raises SkylarkError."""
@@ -44,11 +48,18 @@ class Locks:
         )
         return asked_at + CERTAIN_S, locked
 
+    def begin_close(self) -> None:
+        """From now on an unlock waits for CLOSING_S only."""
+        self._unlock_s = CLOSING_S
+
     async def unlock(self, mq: MessageQueue) -> None:
         """Let another member lock the queue; when that fails, it must wait for the end of the lock."""
         client_id = self._client.instance.client_id
         try:
-            await self._replicas.ask_master(mq, lambda at: broker_api.unlock_queues(at, self._group, client_id, [mq]))
+            with trio.move_on_after(self._unlock_s):
+                await self._replicas.ask_master(
+                    mq, lambda at: broker_api.unlock_queues(at, self._group, client_id, [mq])
+                )
         except SkylarkError as error:
             logger.info("the lock of %s is left to its end: %s", mq, error)
 

@@ -126,9 +126,11 @@ class Machinery:
         self._workers.stop()
         with trio.move_on_after(self._settings.stop_timeout_ms / 1000) as finishing:
             await self._handled.wait()
+            self._commits.begin_close()
             await self.owning.give_up_all()
         if finishing.cancelled_caught:
             logger.warning("handlers still run after %d ms: cancelling them", self._settings.stop_timeout_ms)
+        self._commits.begin_close()
         with trio.move_on_after(LAST_COMMITS_S):
             await self.owning.commit_left()
             await self._commits.close()

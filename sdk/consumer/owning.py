@@ -133,7 +133,9 @@ class Owning:
         return {mq: queue for mq, queue in (self.owned | self._leaving).items() if not queue.is_lost}
 
     async def give_up_all(self) -> None:
-        """Commit the offsets of all queues and give them up, when their handlers have finished."""
+        """The consumer closes: commit the offsets of all queues and give them up, when their handlers have finished."""
+        if self._locks is not None:
+            self._locks.begin_close()
         queues = list(self.owned.values())
         self.owned.clear()
         async with trio.open_nursery() as nursery:

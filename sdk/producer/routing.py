@@ -32,7 +32,7 @@ class SendRoutes:
         try:
             return await instance.refresh(topic)
         except RouteNotFound as missing:
-            if missing.is_passing:
+            if missing.is_passing and not instance.is_new(topic):
                 raise
             try:
                 template = await instance.refresh(DEFAULT_TOPIC)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import trio
 
@@ -52,6 +52,7 @@ class Node:
         self.directory = directory
         self._make = make
         self._life: _Life | None = None
+        self._is_discarded = False
         #: Called after a start and after an end.
         self.changed: Callable[[], None] = lambda: None
 
@@ -70,6 +71,7 @@ class Node:
         self.begin()
         self.wait_started()
         self.changed()
+        self.check_kept()
 
     def stop(self) -> None:
         """Stop it as SIGTERM does: it says goodbye, answers what it has, and writes all to disk."""
@@ -102,6 +104,7 @@ class Node:
 
     def begin(self) -> None:
         """Start it without waiting."""
+        self.check_kept()
         if self._life is not None:
             raise RuntimeError(f"{self.name} runs already")
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -112,29 +115,42 @@ class Node:
         life = self._running()
         if not life.ready.wait(PATIENCE_S):
             raise SkylarkError(f"{self.name} did not start within {PATIENCE_S:.0f} s")
+        self.check_kept()
         if life.failure is not None:
             self._life = None
             life.join()
             raise life.failure
 
     def discard(self) -> None:
-        """Begin to end it, in whatever state it is: its files will be deleted."""
-        if self._life is not None:
-            self._life.die(lambda: None)
+        """Begin to end it, in whatever state it is, for good: its files will be deleted."""
+        self._is_discarded = True
+        if (life := self._life) is not None:
+            life.die(lambda: None)
+
+    def check_kept(self) -> None:
+        """RuntimeError once it was discarded, as by another thread that closes the cluster."""
+        if self._is_discarded:
+            raise RuntimeError(f"{self.name} cannot be used any more: its cluster closes, or was closed")
 
     def wait_ended(self) -> None:
         """Wait for the end that `discard` began."""
-        if self._life is not None:
-            self._join(self._life)
+        if (life := self._life) is not None:
+            self._join(life)
             self._life = None
 
     def call(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run ``work`` in its event loop, and wait for the result."""
         if self.is_frozen:
             raise RuntimeError(f"{self.name} is frozen: thaw() it first")
-        return self._running().call(work)
+        life = self._running()
+        try:
+            return life.call(work)
+        except _Ended:
+            self.check_kept()
+            raise SkylarkError(f"{self.name} ended while it was asked") from None
 
     def _running(self) -> "_Life":
+        self.check_kept()
         if self._life is None:
             raise RuntimeError(f"{self.name} does not run: start() it first")
         self._life.home.check(f"{self.name}, which")
@@ -150,6 +166,10 @@ class Node:
         self.changed()
         if life.failure is not None and not life.is_dead:
             raise life.failure
+
+
+class _Ended(Exception):
+    """The loop of the node ended before its answer."""
 
 
 class _Life:
@@ -170,21 +190,25 @@ class _Life:
         self._token: trio.lowlevel.TrioToken | None = None
         self._nursery: trio.Nursery | None = None
         self._sockets: OpenSockets | None = None
+        # Whoever waits for an answer must hear of the end.
+        self._asked: set[Future[Any]] = set()
         self._thread = threading.Thread(target=self._run, name=f"skylark-{name}", daemon=True)
         self._thread.start()
 
     # --- from outside
 
-    def post(self, work: Callable[[], object]) -> None:
-        """Let the loop run ``work`` soon."""
+    def post(self, work: Callable[[], object]) -> bool:
+        """Let the loop run ``work`` soon; False when it has ended."""
         self.ready.wait(PATIENCE_S)
         assert self._token is not None
         try:
             self._token.run_sync_soon(work)
         except trio.RunFinishedError:
-            return
+            return False
+        return True
 
     def call(self, work: Callable[[], Awaitable[T]]) -> T:
+        """The result of ``work``. Raises _Ended when the loop ends first."""
         result: Future[T] = Future()
 
         async def run() -> None:
@@ -192,12 +216,15 @@ class _Life:
                 result.set_result(await work())
             except Exception as error:
                 result.set_exception(error)
+            self._asked.discard(result)
 
         def begin() -> None:
             assert self._nursery is not None
             self._nursery.start_soon(run)
 
-        self.post(begin)
+        self._asked.add(result)
+        if not self.post(begin):
+            raise _Ended
         return result.result(PATIENCE_S)
 
     def freeze(self) -> None:
@@ -241,6 +268,8 @@ class _Life:
             if self._sockets is not None:
                 self._sockets.close()
             self.ready.set()
+            for asked in list(self._asked):
+                asked.set_exception(_Ended())
 
     async def _serve(self) -> None:
         self._sockets = OpenSockets()

@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import runpy
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,3 +146,21 @@ def test_a_web_application(cluster: Cluster, web: Any) -> None:
         assert told == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
     asyncio.run(use())
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_help_and_wrong_arguments_are_answered_with_the_usage(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "sys.argv" not in (text := path.read_text(encoding="utf-8")) and "argparse" not in text:
+        pytest.skip("it takes no arguments")
+    if "pyspark" in text:
+        pytest.importorskip("pyspark")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    for arguments, code in ((["--help"], 0), ([], 2)):
+        monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(path), run_name="__main__")
+        assert ended.value.code == code
+        said = capsys.readouterr()
+        assert "usage: " in said.out + said.err

@@ -13,6 +13,7 @@ from namesrv.state import State
 from remoting.net.channel import Channel
 from remoting.net.steps import Stepper
 from remoting.protocol.bodies import encode_body
+from remoting.protocol.bodies import register as bodies_register
 from remoting.protocol.bodies.register import STEP_TOPICS, RegisterBrokerBody, encode_compressed
 from remoting.protocol.bodies.topic import TopicConfigTable
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -129,9 +130,9 @@ async def test_one_that_is_refused_holds_up_no_other(desk: Desk) -> None:
     assert desk.answered == [(1, ResponseCode.SYSTEM_ERROR), (2, 0)]
 
 
-async def test_what_waits_is_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_waits_is_bounded(desk: Desk) -> None:
     large = request(1, *LARGE)
-    monkeypatch.setattr(register, "MAX_WAITING_BYTES", 2 * len(large.body) - 1)
+    desk.caller.channel._budget.most = 2 * len(large.body) - 1
     assert desk.take(large) is None
     with pytest.raises(RequestRefused) as refused:
         desk.take(request(2, *LARGE))
@@ -142,11 +143,12 @@ async def test_what_waits_is_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch
     assert desk.answered == [(1, 0), (3, 0)]
 
 
+@pytest.mark.parametrize("compressed", [True, False])
 async def test_more_topics_than_the_table_takes_at_once_are_refused(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, compressed: bool
 ) -> None:
-    monkeypatch.setattr(register, "MAX_TOPICS", len(LARGE) - 1)
-    assert desk.take(request(1, *LARGE, compressed=True)) is None
+    monkeypatch.setattr(bodies_register, "MAX_TOPICS", len(LARGE) - 1)
+    assert desk.take(request(1, *LARGE, compressed=compressed)) is None
     await desk.work()
     assert desk.answered == [(1, ResponseCode.SYSTEM_ERROR)]
     assert desk.topics() == set()

@@ -1,11 +1,13 @@
 """Every shipped conf file loads, and says nothing that has no effect."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from broker.options import BrokerOptions
-from mqcommon.options import load_conf
+from mqcommon.errors import ConfigError
+from mqcommon.options import load_conf, options_of
 from namesrv.controller.options import ControllerDaemonOptions
 from namesrv.options import NamesrvOptions
 from tests.tidy.tree import ROOT
@@ -67,3 +69,27 @@ def test_three_brokers_of_a_set_with_controllers_can_run_on_one_machine() -> Non
         assert (one.broker_name, one.broker_id, one.enable_controller_mode) == ("broker-a", -1, True)
         assert tuple(one.controller_addrs) == peers
         assert (one.all_ack_in_sync_state_set, one.min_in_sync_replicas) == (True, 2)
+
+
+def test_the_list_of_missing_features_in_docs_is_what_a_broker_refuses(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"a key for a feature that is missing\s+\(([^)]*)\)", text)
+    lines = [line if "=" in line else f"{line}=true" for line in re.findall(r"`([^`]+)`", listed)]
+    path = tmp_path / "broker.conf"
+    for line in lines:
+        path.write_text(line, encoding="utf-8")
+        with pytest.raises(ConfigError, match="this version does not have"):
+            load_conf(BrokerOptions, path, environ={}, warnings=[])
+    keys = {
+        option.key
+        for cls in (BrokerOptions, NamesrvOptions)
+        for option in options_of(cls)
+        if "not supported yet" in option.help
+    }
+    assert {line.partition("=")[0] for line in lines} == keys
+
+
+def test_guides_start_daemons_with_copies_of_the_shipped_conf_files() -> None:
+    """A daemon writes changes of its options into its conf file."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *CONF]
+    assert [page.name for page in pages if re.search(r" -c conf/", page.read_text(encoding="utf-8"))] == []

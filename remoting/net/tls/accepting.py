@@ -53,6 +53,10 @@ class AcceptedTransport(Transport):
         self._first = b""
         self._known = trio.Event()
 
+    @property
+    def buffered_bytes(self) -> int:
+        return len(self._first) + (self._open.buffered_bytes if self._open is not None else 0)
+
     def receive(self, max_bytes: int) -> Coroutine[Any, Any, bytes]:
         if self._open is not None and not self._first:
             return self._open.receive(max_bytes)

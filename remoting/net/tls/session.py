@@ -61,6 +61,10 @@ class TlsTransport(Transport):
                 return
 
     @property
+    def buffered_bytes(self) -> int:
+        return self._incoming.pending + len(self._rest)
+
+    @property
     def version(self) -> str:
         """As "TLSv1.3"."""
         return self._tls.version() or ""

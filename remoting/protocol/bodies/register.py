@@ -5,17 +5,18 @@
    int count | count x (int n | n bytes "name readQueues writeQueues perm filterType {attributes}")
    int n | n bytes JSON list of filter servers
    int count | count x (int n | n bytes TopicQueueMappingInfo JSON)      from version 5.0.0 on
-Both are read in steps of some topics each: a generator yields between two steps, and yields functions for a thread to
-run. Mappings of static topics are not read, as they are not supported.
+Both are read in steps of some topics each: a generator yields between two steps. Topics go to ``take`` step by step, so
+that a NameServer holds what it keeps of them and not all that was sent. The compressed form is inflated piece by piece
+as it is read. Bounds: inflated bytes, topics, bytes of one part. Mappings of static topics are not read, as they are
+not supported.
 The text of a topic has neither ``order`` nor ``topicSysFlag``: brokers that need them do not compress.
 """
 
 import zlib
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
-from struct import Struct, error
+from struct import Struct
 from typing import Any, Final
 
 from mqcommon.errors import ProtocolError
@@ -28,11 +29,20 @@ from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
 
 #: V5_0_0: from here the compressed body ends with mapping infos.
 MAPPING_SINCE: Final = 413
-#: A body that claims to inflate to more is refused.
+#: A body that inflates to more is refused.
 MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
+#: The limit of topics, as a NameServer puts all of them into its table in one turn.
+MAX_TOPICS: Final = 250_000
+#: The limit of a topic, and of any other part, in the compressed form.
+MAX_PART_BYTES: Final = 128 * 1024
 
 #: How many topics are read in one step: some milliseconds.
 STEP_TOPICS: Final = 500
+#: How much is inflated in one step.
+STEP_BYTES: Final = 256 * 1024
+# How much is inflated in one call, and what is passed to it: what zlib did not use of that is copied.
+_PIECE_BYTES: Final = 64 * 1024
+_FED_BYTES: Final = 16 * 1024
 
 #: The limit of a registration without its topics; all of that may be JSON that is not standard.
 MAX_REST_BYTES: Final = 128 * 1024
@@ -77,11 +87,16 @@ def encode_compressed(body: RegisterBrokerBody, version: int, *, attributes: boo
     return zlib.compress(b"".join(parts))
 
 
-Reading = Generator[Callable[[], bytes] | None, Any, RegisterBrokerBody]
+Reading = Generator[None, None, RegisterBrokerBody]
+#: Called with the topics of each step.
+Take = Callable[[dict[str, TopicConfig]], None]
 
 
-def read_registration(wire: Any) -> Reading:
-    """The body in the result of ``loads``, which this empties. Raises ProtocolError when it is not such a body."""
+def read_registration(wire: Any, take: Take | None = None) -> Reading:
+    """The body in the result of ``loads``, which this empties. Raises ProtocolError when it is not such a body.
+
+    ``take`` gets the topics; without it they are in the body. The other readers do the same.
+    """
     wrapper = wire.get(_WRAPPER) if type(wire) is dict else None
     table = None
     if type(wrapper) is dict:
@@ -93,20 +108,18 @@ def read_registration(wire: Any) -> Reading:
         return body
     if type(table) is not dict:
         raise ProtocolError("TopicConfigTable.topicConfigTable: not an object")
-    topics = body.topic_config_serialize_wrapper.topic_config_table
+    take = _Counted(take or body.topic_config_serialize_wrapper.topic_config_table.update)
     names = iter(list(table))
     while chunk := list(islice(names, STEP_TOPICS)):
-        try:
-            topics.update(_TOPICS.read({name: table.pop(name) for name in chunk}))
-        except ValueError as cause:
-            raise ProtocolError(f"TopicConfigTable.topicConfigTable: {cause}") from None
+        take(_read_topics({name: table.pop(name) for name in chunk}))
         yield None
     return body
 
 
-def decode_json(data: bytes) -> Reading:
+def decode_json(data: bytes, take: Take | None = None) -> Reading:
     """The body in its JSON form. Raises ProtocolError when it is not such a body."""
     topics: dict[str, TopicConfig] = {}
+    take = _Counted(take or topics.update)
     pieces = split_objects(data, _WRAPPER, (_TABLE, *_UNUSED))
     while True:
         try:
@@ -115,10 +128,7 @@ def decode_json(data: bytes) -> Reading:
             rest: bytes = end.value
             break
         if piece is not None and piece.name == _TABLE:
-            try:
-                topics.update(_TOPICS.read(loads(piece.data, relaxed_bytes=_RELAXED_BYTES)))
-            except ValueError as cause:
-                raise ProtocolError(f"TopicConfigTable.topicConfigTable: {cause}") from None
+            take(_read_topics(loads(piece.data, relaxed_bytes=_RELAXED_BYTES)))
         yield None
     if len(rest) > MAX_REST_BYTES:
         raise ProtocolError(f"it has {len(rest)} bytes besides topics, at most {MAX_REST_BYTES} are read")
@@ -127,25 +137,58 @@ def decode_json(data: bytes) -> Reading:
     return body
 
 
-def decode_compressed(data: bytes, version: int) -> Reading:
-    """The body in its compressed form, from a peer of ``version``."""
-    reader = _Reader((yield partial(_inflate, data)))
-    wrapper = TopicConfigTable(data_version=DataVersion.from_wire(loads(reader.part())))
+def decode_compressed(data: bytes, version: int, take: Take | None = None) -> Reading:
+    """The body in its compressed form, from a peer of ``version``. Raises ProtocolError when it is not such a body."""
+    parts = _Parts(data)
+    wrapper = TopicConfigTable(data_version=DataVersion.from_wire(loads(parts.part())))
+    take = take or wrapper.topic_config_table.update
+    topics: dict[str, TopicConfig] = {}
     try:
-        for number in range(1, reader.number() + 1):
-            topic = _parse_topic(str(reader.part(), "utf-8"))
-            wrapper.topic_config_table[topic.topic_name] = topic
-            if number % STEP_TOPICS == 0:
+        for number in range(1, parts.count() + 1):
+            topic = _parse_topic(str(parts.part(), "utf-8"))
+            topics[topic.topic_name] = topic
+            if number % STEP_TOPICS == 0 or parts.step_is_over():
+                take(topics)
+                topics = {}
                 yield None
-        servers = _SERVERS.read(loads(reader.part()))
+        take(topics)
+        servers = _SERVERS.read(loads(parts.part()))
     except ValueError as cause:
         raise ProtocolError(f"compressed registration is damaged: {cause}") from None
     if version >= MAPPING_SINCE:
-        for number in range(1, reader.number() + 1):
-            reader.part()
-            if number % STEP_TOPICS == 0:
+        for number in range(1, parts.count() + 1):
+            parts.part()
+            if number % STEP_TOPICS == 0 or parts.step_is_over():
                 yield None
+    while parts.skip():
+        yield None
     return RegisterBrokerBody(wrapper, servers)
+
+
+class _Counted:
+    """``take``, up to MAX_TOPICS topics. The compressed form says how many there are before they are read."""
+
+    def __init__(self, take: Take) -> None:
+        self._take = take
+        self._count = 0
+
+    def __call__(self, topics: dict[str, TopicConfig]) -> None:
+        self._count += len(topics)
+        _check_count(self._count)
+        self._take(topics)
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_TOPICS:
+        raise ProtocolError(f"{count} topics in one registration, at most {MAX_TOPICS} are taken")
+
+
+def _read_topics(wire: Any) -> dict[str, TopicConfig]:
+    try:
+        topics: dict[str, TopicConfig] = _TOPICS.read(wire)
+    except ValueError as cause:
+        raise ProtocolError(f"TopicConfigTable.topicConfigTable: {cause}") from None
+    return topics
 
 
 def _part(obj: Any) -> bytes:
@@ -170,35 +213,83 @@ def _parse_topic(text: str) -> TopicConfig:
     return topic
 
 
-def _inflate(data: bytes) -> bytes:
-    inflater = zlib.decompressobj()
-    try:
-        inflated = inflater.decompress(data, MAX_INFLATED_BYTES)
-    except zlib.error as cause:
-        raise ProtocolError(f"compressed registration is damaged: {cause}") from None
-    if not inflater.eof:
-        raise ProtocolError(f"compressed registration is cut, or inflates to more than {MAX_INFLATED_BYTES} bytes")
-    return inflated
-
-
-class _Reader:
-    """Numbers and length-prefixed parts, one after the other."""
+class _Parts:
+    """Numbers and length-prefixed parts, one after the other, inflated as far as they are read."""
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
+        self._inflater = zlib.decompressobj()
+        self._left = memoryview(data)
+        self._inflated_bytes = 0
+        self._step_from = 0
+        # What is inflated, and how far it was read.
+        self._data = b""
         self._at = 0
 
-    def number(self) -> int:
-        try:
-            (number,) = _LENGTH.unpack_from(self._data, self._at)
-        except error as cause:
-            raise ProtocolError(f"compressed registration is damaged: {cause}") from None
-        self._at += _LENGTH.size
-        if not 0 <= number <= len(self._data) - self._at:
-            raise ProtocolError(f"compressed registration is damaged: a number of {number}")
-        return int(number)
+    def count(self) -> int:
+        """How many parts follow."""
+        count = self._number()
+        if count < 0:
+            raise ProtocolError(f"compressed registration is damaged: a number of {count}")
+        _check_count(count)
+        return count
 
     def part(self) -> bytes:
-        length = self.number()
+        """The next part."""
+        length = self._number()
+        if not 0 <= length <= MAX_PART_BYTES:
+            text = f"a part of {length} bytes, at most {MAX_PART_BYTES} are read"
+            raise ProtocolError(f"compressed registration is damaged: {text}")
+        self._have(length)
         self._at += length
         return self._data[self._at - length : self._at]
+
+    def step_is_over(self) -> bool:
+        """Whether so much was inflated that others should run."""
+        if self._inflated_bytes - self._step_from < STEP_BYTES:
+            return False
+        self._step_from = self._inflated_bytes
+        return True
+
+    def skip(self) -> bool:
+        """Inflate the next piece and drop it; False at the end. Raises ProtocolError when the end is missing."""
+        return bool(self._inflate())
+
+    def _number(self) -> int:
+        self._have(_LENGTH.size)
+        (number,) = _LENGTH.unpack_from(self._data, self._at)
+        self._at += _LENGTH.size
+        return int(number)
+
+    def _have(self, size: int) -> None:
+        """Inflate until ``size`` bytes can be read."""
+        missing = size - (len(self._data) - self._at)
+        if missing <= 0:
+            return
+        pieces = [self._data[self._at :]]
+        while missing > 0:
+            piece = self._inflate()
+            if not piece:
+                raise ProtocolError(f"compressed registration is damaged: {missing} bytes are missing at its end")
+            pieces.append(piece)
+            missing -= len(piece)
+        self._data, self._at = b"".join(pieces), 0
+
+    def _inflate(self) -> bytes:
+        """The next bytes; none at the end."""
+        inflater = self._inflater
+        while not inflater.eof:
+            fed: bytes | memoryview = inflater.unconsumed_tail
+            if not fed:
+                fed, self._left = self._left[:_FED_BYTES], self._left[_FED_BYTES:]
+            try:
+                piece = inflater.decompress(fed, _PIECE_BYTES)
+            except zlib.error as cause:
+                raise ProtocolError(f"compressed registration is damaged: {cause}") from None
+            if piece:
+                self._inflated_bytes += len(piece)
+                if self._inflated_bytes > MAX_INFLATED_BYTES:
+                    raise ProtocolError(f"compressed registration inflates to more than {MAX_INFLATED_BYTES} bytes")
+                return piece
+            if not fed and not inflater.eof:
+                raise ProtocolError("compressed registration is cut")
+        return b""

@@ -1,7 +1,9 @@
 """Peers that exceed a limit: they are refused, counted, and others are served."""
 
 import logging
+import weakref
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import pytest
 import trio
@@ -12,7 +14,7 @@ from remoting.net.limits import COMPLAINT_INTERVAL_S, REFUSALS, Refusals, Server
 from remoting.net.server import Server
 from remoting.net.transport import Transport
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import FLAG_ONEWAY, Command
+from remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import encode
 from tests.remoting.net.served import Served, serve
@@ -105,15 +107,63 @@ async def test_answers_that_nobody_takes_are_bounded() -> None:
         await stream.aclose()
 
 
-async def test_half_frames_of_many_connections_are_bounded(autojump_clock: trio.testing.MockClock) -> None:
+async def test_half_frames_of_many_connections_are_bounded_without_a_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remoting.net.server.SCAN_INTERVAL_S", 10_000)
     async with serving(ServerLimits(max_buffered_bytes=1 << 20)) as served:
         streams = [await served.stream() for _ in range(8)]
         for stream in streams:
             await stream.send_all(encode(Command(ECHO, body=bytes(1 << 19)))[: 1 << 18])
-        await trio.sleep(2)
-        assert 0 < served.server.refusals.counts["buffered_bytes"] < 8
-        assert sum(channel.buffered_bytes for channel in served.server.channels) <= 1 << 20
+        refused = served.server.refusals.counts
+        await until(lambda: 0 < refused["buffered_bytes"] == 8 - len(served.server.channels), "the largest are closed")
         assert await ask(await served.stream(), Command(ECHO)) == [0]
+        assert sum(channel.buffered_bytes for channel in served.server.channels) <= 1 << 20
+        for stream in streams:
+            await stream.aclose()
+        await until(lambda: not served.server._buffers.used, "nothing is held")
+
+
+async def test_unsent_answers_of_many_connections_are_bounded_without_a_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remoting.net.server.SCAN_INTERVAL_S", 10_000)
+    async with serving(ServerLimits(max_buffered_bytes=8 << 20)) as served:
+        streams = [await served.stream() for _ in range(8)]
+        await until(lambda: len(served.server.channels) == 8, "all are served")
+        for channel in served.server.channels:
+            # More than a transport in memory takes.
+            channel.queue(bytes(3 << 20))
+        # Whatever is read next finds it, as nobody must be closed while a request is handled.
+        await streams[0].send_all(encode(Command(ECHO)))
+        refused = served.server.refusals.counts
+        await until(lambda: 0 < refused["buffered_bytes"] == 8 - len(served.server.channels), "the largest are closed")
+        assert served.server._buffers.used <= 8 << 20
+        for stream in streams:
+            await stream.aclose()
+
+
+async def test_requests_that_run_as_tasks_are_counted(autojump_clock: trio.testing.MockClock) -> None:
+    async with serving(ServerLimits(max_buffered_bytes=1 << 20)) as served:
+        stream = await served.stream()
+        large = Command(WAITS, body=bytes(600_000))
+        assert await ask(stream, large, large, Command(WAITS)) == [ResponseCode.SYSTEM_BUSY, 0, 0]
+        assert served.server.refusals.counts["buffered_bytes"] == 1
+        assert await ask(stream, large) == [0]
+        assert not served.server._buffers.used
+
+
+async def test_a_request_is_not_kept_until_the_next_one_comes() -> None:
+    class Ext(dict[str, Any]):
+        """A dict of which one can tell whether it is gone."""
+
+    seen: list[weakref.ref[Ext]] = []
+
+    def noted(channel: Channel, request: Command) -> Command:
+        request.ext = Ext(request.ext or {})
+        seen.append(weakref.ref(request.ext))
+        return Command(0, flag=FLAG_RESPONSE, opaque=request.opaque)
+
+    async with serve(Server({ECHO: noted})) as served:
+        assert await ask(await served.stream(), Command(ECHO)) == [0]
+        (ext,) = seen
+        await until(lambda: ext() is None, "the request is gone")
 
 
 def test_a_refusal_is_logged_once_a_minute_with_how_many_there_were(caplog: pytest.LogCaptureFixture) -> None:

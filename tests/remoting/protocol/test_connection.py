@@ -116,7 +116,7 @@ def test_after_an_error_the_connection_is_dead() -> None:
 def test_a_claimed_length_allocates_nothing() -> None:
     connection = Connection()
     connection.receive_data(PREFIX.pack(16_000_000, 100))
-    assert connection.pending_bytes == PREFIX.size
+    assert connection.pending_bytes <= 2 * PREFIX.size
 
 
 def test_a_large_frame_in_many_chunks() -> None:

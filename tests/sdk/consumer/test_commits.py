@@ -1,11 +1,18 @@
 """Offsets are the master's; while it is away they wait here."""
 
+import logging
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 import trio
 import trio.testing
 
 from mqcommon.errors import BrokerError, RouteNotFound
-from sdk.consumer import commits, replicas
+from mqcommon.message.queue import MessageQueue
+from sdk.client import LEAVE_TIMEOUT_S
+from sdk.consumer import commits, locks, replicas
+from sdk.consumer.commits import Commits
 from sdk.consumer.pull import PullConsumer
 from tests.sdk.consumer.sets import broker_set, until
 from tests.sdk.fakes import queue
@@ -131,3 +138,36 @@ async def test_a_commit_on_its_way_is_not_kept_for_a_queue_that_was_forgotten() 
             commits_of.forget(queue())
             brokers.master.stop()
         assert commits_of.kept(queue()) is None
+
+
+async def test_a_frozen_broker_holds_up_a_closing_consumer_once_and_only_for_a_moment(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A consumer and a producer that close one after the other wait for it for a second at most."""
+    assert commits.CLOSING_S + locks.CLOSING_S + 2 * LEAVE_TIMEOUT_S <= 1
+    committed: list[MessageQueue] = []
+
+    async def ask_master(mq: MessageQueue, ask: Any) -> None:
+        await trio.sleep(3 if mq.broker_name == "frozen" else 0)
+        committed.append(mq)
+
+    async def route(topic: str) -> object:
+        return SimpleNamespace(brokers={"frozen": {}, "live": {}})
+
+    client = SimpleNamespace(instance=SimpleNamespace(route=route))
+    kept = Commits(cast(Any, client), cast(Any, SimpleNamespace(ask_master=ask_master)), "g")
+    async with trio.open_nursery() as nursery:
+        # One is on its way already.
+        nursery.start_soon(kept.commit, MessageQueue("t", "frozen", 0), 1)
+        await trio.testing.wait_all_tasks_blocked()
+        kept.begin_close()
+        started = trio.current_time()
+        for number in range(20):
+            await kept.commit(MessageQueue("t", "frozen", number), 2)
+            await kept.commit(MessageQueue("t", "live", number), 2)
+        await kept.close()
+        assert trio.current_time() - started <= commits.CLOSING_S
+        assert committed == [MessageQueue("t", "live", number) for number in range(20)]
+        nursery.cancel_scope.cancel()
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert "broker frozen did not answer" in line

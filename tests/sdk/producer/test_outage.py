@@ -11,6 +11,7 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.heartbeat import HeartbeatData
 from sdk import broker_api
 from sdk.producer import Producer
+from sdk.producer.wire import DEFAULT_TOPIC
 from tests.sdk.fakes import FakeNamesrv, serving
 from tests.sdk.producer.test_producer import StoringBroker, bodies
 from tests.support.waiting import until
@@ -73,6 +74,27 @@ async def test_without_nameservers_the_error_names_the_remedy(send: Send) -> Non
             await send(producer)
         assert isinstance(caught.value.__cause__, NoNameServer)
         assert names.addr in str(caught.value)
+
+
+@pytest.mark.parametrize("knows_brokers", [True, False])
+async def test_a_new_topic_waits_only_for_the_brokers_that_register_again(
+    monkeypatch: pytest.MonkeyPatch, knows_brokers: bool
+) -> None:
+    """Not until all brokers that there may be have registered with the NameServer that was started again."""
+    monkeypatch.setattr("sdk.client.REGISTERING_S", 10_000)
+    names, broker = FakeNamesrv(), StoringBroker("broker-a")
+    async with serving(broker):
+        async with serving(names):
+            names.add("known", broker)
+        async with Producer(names.addr, send_timeout_ms=PATIENT_MS) as producer, trio.open_nursery() as nursery:
+            if knows_brokers:
+                async with serving(names):
+                    await producer.queues("known")
+            nursery.start_soon(producer.send, Message("new", b"x"))
+            await until(lambda: producer._client.instance._settled_at > 0, "the NameServer is found to be down", 10)
+            names.add(DEFAULT_TOPIC, broker)
+            async with serving(names):
+                await until_stored(broker)
 
 
 async def test_a_topic_that_nobody_knows_is_told_at_once() -> None:

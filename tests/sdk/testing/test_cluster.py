@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from mqcommon.errors import ConfigError, RouteNotFound, SendFailed, SkylarkError
-from sdk import Message, Producer, PullConsumer, PullStatus, blocking
+from sdk import Admin, Message, Producer, PullConsumer, PullStatus, blocking
 from sdk.testing import Cluster, Node
 from tests.support.forks import in_child
 
@@ -53,6 +53,34 @@ def test_in_asyncio() -> None:
             return cluster.nameserver
 
     assert asyncio.run(use()).startswith("127.0.0.1:")
+
+
+def test_a_start_while_the_cluster_closes_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = threading.Event()
+    errors: list[BaseException] = []
+
+    async def never_answered(admin: Admin) -> None:
+        asked.set()
+        await trio.sleep_forever()
+
+    def start(node: Node) -> None:
+        try:
+            node.start()
+        except BaseException as error:
+            errors.append(error)
+
+    with Cluster() as cluster:
+        (broker,) = cluster.brokers
+        broker.stop()
+        monkeypatch.setattr(Admin, "cluster_info", never_answered)
+        starting = threading.Thread(target=start, args=(broker,))
+        starting.start()
+        assert asked.wait(20)
+    starting.join()
+    (error,) = errors
+    assert isinstance(error, RuntimeError) and "its cluster closes, or was closed" in str(error)
+    with pytest.raises(RuntimeError, match="its cluster closes, or was closed"):
+        broker.start()
 
 
 def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

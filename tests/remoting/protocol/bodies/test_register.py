@@ -1,6 +1,8 @@
 import contextlib
 import struct
+import tracemalloc
 import zlib
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -67,10 +69,50 @@ def test_the_layout() -> None:
     assert read_compressed(zlib.compress(plain), OLD) == registration()
 
 
-def test_a_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(register, "MAX_INFLATED_BYTES", 1000)
-    with pytest.raises(ProtocolError, match="inflates to more"):
-        read_compressed(zlib.compress(bytes(100_000)), NEW)
+MIB = 1 << 20
+VERSION_PART = struct.pack(">i", 2) + b"{}"
+SERVERS_PART = struct.pack(">i", 2) + b"[]"
+
+
+def topics_of(texts: Iterable[bytes], count: int) -> bytes:
+    """A compressed registration, made piece by piece."""
+    deflate = zlib.compressobj(1)
+    pieces = [deflate.compress(VERSION_PART + struct.pack(">i", count))]
+    pieces += [deflate.compress(struct.pack(">i", len(text)) + text) for text in texts]
+    return b"".join([*pieces, deflate.compress(SERVERS_PART + bytes(4)), deflate.flush()])
+
+
+@pytest.mark.parametrize(
+    ("data", "fault"),
+    [
+        (topics_of([b"x" * MIB] * 60, 60), "a part of 1048576 bytes, at most 131072"),
+        (topics_of([], 10_000_000), "10000000 topics in one registration, at most 250000"),
+        (topics_of([b"T" * 100_000 + b" 1 1 6 SINGLE_TAG"] * 700, 700), "inflates to more than 67108864 bytes"),
+        (zlib.compress(VERSION_PART + bytes(4) + SERVERS_PART + bytes(4 + 65 * MIB)), "inflates to more"),
+    ],
+)
+def test_a_bomb_is_refused_before_it_is_held(data: bytes, fault: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError, match=fault):
+            finish(decode_compressed(data, NEW, len))
+        assert tracemalloc.get_traced_memory()[1] < MIB
+    finally:
+        tracemalloc.stop()
+
+
+def test_no_more_than_a_step_of_a_compressed_registration_is_held() -> None:
+    attributes = dumps({f"+{number}": "x" for number in range(2_000)})
+    data = topics_of((b"T%d 1 1 6 SINGLE_TAG %s" % (number, attributes) for number in range(100)), 100)
+    taken: list[int] = []
+    tracemalloc.start()
+    try:
+        finish(decode_compressed(data, NEW, lambda topics: taken.append(len(topics))))
+        # All attributes together need more than 30 MiB.
+        assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+    finally:
+        tracemalloc.stop()
+    assert sum(taken) == 100
 
 
 def test_a_cut_body_is_refused() -> None:
@@ -104,11 +146,10 @@ def test_many_topics_are_read_in_steps(is_compressed: bool) -> None:
     body = many(10 * STEP_TOPICS)
     data = encode_compressed(body, NEW) if is_compressed else encode_body(body)
     reading = decode_compressed(data, NEW) if is_compressed else decode_json(data)
-    count, got = 0, None
+    count = 0
     try:
         while True:
-            wanted = reading.send(got)
-            got = None if wanted is None else wanted()
+            next(reading)
             count += 1
     except StopIteration as end:
         assert end.value == body
