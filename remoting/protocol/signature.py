@@ -34,6 +34,8 @@ _BLOCK: Final = 64  # of SHA-1 and SHA-256, in bytes
 # A whole signature is "number:hash". RocketMQ's is base64, which has no colon.
 _COLON: Final = ":"
 _MAX_DIGITS: Final = 18
+# A peer can send any text; longer ones are not remembered.
+_MAX_LANGUAGE: Final = 32
 _PURPOSE: Final = b"skylark: requests of one connection, with the challenge "
 # Clients send the same fields in the same order again and again, and sorting them would take a third of the time. By
 # whether the field above is left out.
@@ -82,9 +84,10 @@ def is_signed_with(request: Command, secret_key: str, whole: "WholeSignatures | 
 class WholeSignatures:
     """The signatures over whole requests of one connection: each end has one of these.
 
-    What is signed is the CBOR of [number, header type, code, flag, version, language, remark, ext fields] and the body.
-    So names, borders and types of fields count, and only the number by which answers are matched is free. The server
-    serves a number once, and no lower one afterwards (`is_new`). That bounds what it remembers to one number.
+    What is signed: a number of 8 bytes, the CBOR of [header type, code, flag, version, language, remark], that of the
+    ext fields, and the body. So names, borders and types of fields count, and only the number by which answers are
+    matched is free. The server serves a number once, and no lower one afterwards (`is_new`). That bounds what it
+    remembers to one number.
     """
 
     __slots__ = ("_inner", "_last", "_outer", "_secret_key", "challenge")
@@ -140,15 +143,21 @@ class WholeSignatures:
             key = hmac.digest(secret_key.encode(), _PURPOSE + self.challenge.encode(), "sha256")
             self._inner, self._outer = _hashes_of(key, sha256)
             self._secret_key = secret_key
-        head = strict_cbor.dumps(
-            (number, request.codec, request.code, request.flag, request.version, request.language, request.remark, ext)
-        )
+        fields = request.codec, request.code, request.flag, request.version, request.language, request.remark
+        known = request.remark is None and len(request.language) <= _MAX_LANGUAGE
+        head = _known_head(*fields) if known else strict_cbor.dumps(fields)
         inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update(head)
+        inner.update(number.to_bytes(8, "big") + head + strict_cbor.dumps(ext))
         inner.update(request.body)
         outer.update(inner.digest())
         text: str = outer.hexdigest()
         return text
+
+
+@lru_cache(maxsize=1_024)
+def _known_head(*fields: object) -> bytes:
+    """The CBOR of ``fields``, of which there are few: to make it each time would cost as much as the hash."""
+    return strict_cbor.dumps(fields)
 
 
 def _number(signature: str) -> int:
