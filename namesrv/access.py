@@ -12,7 +12,7 @@ from mqcommon.acl_accounts import Account
 from mqcommon.errors import RequestRefused
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command, ext_text
-from remoting.protocol.signature import ACCESS_KEY_FIELD, is_signed_with
+from remoting.protocol.signature import ACCESS_KEY_FIELD, WholeSignatures, is_signed_with
 
 QUERIES: Final = frozenset(
     {
@@ -31,8 +31,10 @@ QUERIES: Final = frozenset(
 )
 
 
-def check_access(request: Command, accounts: Mapping[str, Account], *, open_queries: bool) -> None:
-    """RequestRefused unless whoever signed ``request`` may send it."""
+def check_access(
+    request: Command, accounts: Mapping[str, Account], whole: WholeSignatures | None = None, *, open_queries: bool
+) -> None:
+    """RequestRefused unless whoever signed ``request`` may send it. ``whole``: as `is_signed_with` takes it."""
     is_query = request.code in QUERIES
     if is_query and open_queries:
         return
@@ -43,7 +45,7 @@ def check_access(request: Command, accounts: Mapping[str, Account], *, open_quer
     account = accounts.get(access_key)
     if account is None:
         raise _refused(f"No acl config for {access_key[:100]} in this NameServer's aclFile")
-    if not is_signed_with(request, account.secret_key):
+    if not is_signed_with(request, account.secret_key, whole):
         raise _refused(f"Check signature failed for accessKey={access_key}")
     if not (is_query or account.admin):
         raise _refused(f"request {request.code} needs {needed}, and account {access_key} has no admin: true")

@@ -67,7 +67,8 @@ class Guard:
 
     def _check(self, channel: Channel, request: Command) -> None:
         try:
-            check_access(request, self._accounts, open_queries=not self._options().acl_query_enable)
+            open_queries = not self._options().acl_query_enable
+            check_access(request, self._accounts, channel.signatures, open_queries=open_queries)
         except RequestRefused as refused:
             self._log(channel, refused)
             raise

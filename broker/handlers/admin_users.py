@@ -68,7 +68,7 @@ class UserHandlers(Part):
         name = checked_username(AUTH_CREATE_USER.header(request).username)
         user = checked_user(AUTH_CREATE_USER.body(request), name, None)
         if user.user_type == SUPER:
-            self._check_super(request, "create")
+            self._check_super(channel, request, "create")
         if self._users.get(name) is not None:
             raise refuse(f"The user is existed: change {name} with updateUser")
         if len(self._users.all()) >= MAX_USERS:
@@ -87,7 +87,7 @@ class UserHandlers(Part):
             raise refuse(f"The user is not exist: create {name} with createUser")
         user = checked_user(AUTH_UPDATE_USER.body(request), name, old)
         if SUPER in (user.user_type, old.user_type):
-            self._check_super(request, "update")
+            self._check_super(channel, request, "update")
         if user.user_type != SUPER or user.user_status == DISABLE:
             self._check_not_last(old)
         with refused_when_not_stored():
@@ -104,7 +104,7 @@ class UserHandlers(Part):
         if old is None:
             return request.respond()
         if old.user_type == SUPER:
-            self._check_super(request, "delete")
+            self._check_super(channel, request, "delete")
         self._check_not_last(old)
         with refused_when_not_stored():
             # The user first: after a kill in between, policies without a user are left, which allow nothing.
@@ -119,7 +119,7 @@ class UserHandlers(Part):
         user = self._users.get(checked_username(AUTH_GET_USER.header(request).username))
         if user is None:
             return request.respond()
-        return answer_with(AUTH_GET_USER, request, self._shown([user], request)[0])
+        return answer_with(AUTH_GET_USER, request, self._shown([user], channel, request)[0])
 
     def list_users(self, channel: Channel, request: Command) -> Command:
         """3005."""
@@ -127,24 +127,24 @@ class UserHandlers(Part):
         found = [user for name, user in sorted(self._users.all().items()) if part in name]
         if not found:
             return request.respond()
-        return request.respond(body=encode_body(UserInfos(self._shown(found, request)), dialect_for(request)))
+        return request.respond(body=encode_body(UserInfos(self._shown(found, channel, request)), dialect_for(request)))
 
     def tables(self, channel: Channel, request: Command) -> Steps[Command]:
         """7101: for a slave, which signs as a super user."""
-        if not self._logins.is_by_super(request):
+        if not self._logins.is_by_super(channel, request):
             raise refuse("only a super user may copy users: set innerClientAuthenticationCredentials in the slave")
         users, acls = self._users, self._acls
         tables = AuthTables([*users.all().values()], [*acls.all().values()], users.data_version, acls.data_version)
         limit = channel.max_frame_bytes
         return (yield from answer_steps(GET_AUTH_TABLES, request, tables, limit, remedy="raise frameMaxLength"))
 
-    def _shown(self, users: list[UserInfo], request: Command) -> list[UserInfo]:
-        if self._logins.is_by_super(request):
+    def _shown(self, users: list[UserInfo], channel: Channel, request: Command) -> list[UserInfo]:
+        if self._logins.is_by_super(channel, request):
             return users
         return [UserInfo(user.username, None, user.user_type, user.user_status) for user in users]
 
-    def _check_super(self, request: Command, what: str) -> None:
-        if self._options.authentication_enabled and not self._logins.is_by_super(request):
+    def _check_super(self, channel: Channel, request: Command, what: str) -> None:
+        if self._options.authentication_enabled and not self._logins.is_by_super(channel, request):
             raise refuse(f"The super user can only be {what} by super user")
 
     def _check_not_last(self, user: UserInfo) -> None:

@@ -42,11 +42,11 @@ _NAMES = {
 
 
 class RefusedHandlers(Part):
-    """Handles each code that RocketMQ knows and that is not among ``answered``."""
+    """Handles each code that RocketMQ knows and that is not among ``answered``, nor answered by every server."""
 
     def __init__(self, clients: Clients, answered: Collection[int]) -> None:
         self._clients = clients
-        self._answered = answered
+        self._answered = {*answered, RequestCode.CHALLENGE}
         # What was logged, by client; the client that was refused first is forgotten first.
         self._said: dict[str, set[tuple[int, str]]] = {}
 

@@ -23,6 +23,7 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import MAX_HEADER_BYTES, encode, encode_head
+from remoting.protocol.signature import WholeSignatures
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +103,8 @@ class Channel:
         self.tasks = 0
         self.language = ""
         self.version = 0
+        #: What the peer signs its requests with, once it has asked for a challenge.
+        self.signatures: WholeSignatures | None = None
         #: Ext fields of the answer that accepts the offer to speak CBOR.
         self.greeting: Mapping[str, str] = {OFFER_FIELD: OFFER_CBOR}
         self.attachments: dict[str, Any] = {}

@@ -2,8 +2,9 @@
 
 The first request on a connection is JSON and offers CBOR; when the server accepts, later requests are CBOR.
 RocketMQ's own servers ignore the offer and go on in JSON.
-With credentials every request is signed just before it is framed, as the signature covers all fields and the body.
-Answers are not signed.
+With credentials every request is signed just before it is framed, as the signature covers all fields and the body. A
+new connection is then used for nothing until the server has said how: a Skylark gives a challenge, with which whole
+requests are signed; others get RocketMQ's signature. Answers are not signed.
 """
 
 import logging
@@ -23,9 +24,11 @@ from remoting.net.server import Handler, failure
 from remoting.net.transport import Connect
 from remoting.protocol.bodies import Body, encode_body
 from remoting.protocol.bodies.dialect import Dialect
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import BROKER_NAME_FIELD, CBOR, JSON, OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
-from remoting.protocol.signature import Credentials, sign
+from remoting.protocol.requests.clients import CHALLENGE
+from remoting.protocol.signature import CHALLENGE_FIELD, Credentials, WholeSignatures, sign
 
 logger = logging.getLogger(__name__)
 
@@ -44,19 +47,31 @@ class OpenClient(Protocol):
     def __call__(self, *, on_lost: OnLost | None = None) -> AbstractAsyncContextManager["RemotingClient"]: ...
 
 
+class _Attempt:
+    """An attempt to connect."""
+
+    __slots__ = ("has_ended", "has_succeeded")
+
+    def __init__(self) -> None:
+        self.has_ended = trio.Event()
+        self.has_succeeded = False
+
+
 class _Peer:
     """One address: its channel, or the attempt to get one."""
 
-    __slots__ = ("addr", "attempt", "broker_name", "channel", "codec", "offered")
+    __slots__ = ("addr", "attempt", "broker_name", "channel", "codec", "offered", "signatures")
 
     def __init__(self, addr: str) -> None:
         self.addr = addr
         #: The name that the broker gave when it accepted CBOR; "" when it is not known.
         self.broker_name = ""
         self.channel: Channel | None = None
-        self.attempt: trio.Event | None = None
+        self.attempt: _Attempt | None = None
         self.codec = 0
         self.offered = False
+        #: What requests are signed with; None: RocketMQ's signature.
+        self.signatures: WholeSignatures | None = None
 
     @property
     def open_channel(self) -> Channel | None:
@@ -101,11 +116,11 @@ class RemotingClient:
         left_ms = (deadline - trio.current_time()) * 1000
         if left_ms <= 0:
             raise RequestTimeout(addr, command.code, timeout_ms)
-        if self._credentials is not None:
-            sign(command, self._credentials)
+        peer = self._peers[addr]
+        self._sign(peer, command)
         self._busy.set()
         answer = await channel.invoke(command, left_ms)
-        self._note_offer(self._peers[addr], channel, answer)
+        self._note_offer(peer, channel, answer)
         return answer
 
     async def oneway(self, addr: str, command: Command, *, body: Body | None = None) -> None:
@@ -113,19 +128,17 @@ class RemotingClient:
         channel = await self.channel(addr, CONNECT_TIMEOUT_MS)
         self.prepare(addr, command, body)
         command.flag |= 2
-        if self._credentials is not None:
-            sign(command, self._credentials)
+        self._sign(self._peers[addr], command)
         channel.push(command)
 
     def push(self, addr: str, command: Command) -> None:
         """Queue a oneway request on the open connection to ``addr``; ConnectFailed when there is none."""
         peer = self._peers.get(addr)
         channel = None if peer is None else peer.open_channel
-        if channel is None:
+        if peer is None or channel is None:
             raise ConnectFailed(addr, "not connected")
         self.prepare(addr, command)
-        if self._credentials is not None:
-            sign(command, self._credentials)
+        self._sign(peer, command)
         channel.push(command)
 
     def submit(self, addr: str, command: Command, timeout_ms: float, answered: Answered) -> None:
@@ -140,8 +153,7 @@ class RemotingClient:
         self._busy.set()
         if command.ext and OFFER_FIELD in command.ext:
             answered = self._noting_offer(peer, channel, answered)
-        if self._credentials is not None:
-            sign(command, self._credentials)
+        self._sign(peer, command)
         channel.submit(command, timeout_ms, answered, wake=False)
 
     def flush(self, addr: str) -> None:
@@ -161,6 +173,15 @@ class RemotingClient:
             command.body, command.codec = body, JSON
         elif body is not None:
             command.body = encode_body(body, Dialect.CBOR if peer.codec == CBOR else Dialect.STANDARD)
+
+    def _sign(self, peer: _Peer, command: Command) -> None:
+        """Sign ``command``, which is queued next for ``peer``: its number must be higher than those before."""
+        if self._credentials is None:
+            return
+        if peer.signatures is None:
+            sign(command, self._credentials)
+        else:
+            peer.signatures.sign(command, self._credentials)
 
     def _note_offer(self, peer: _Peer, channel: Channel, answer: Command) -> None:
         if answer.ext and answer.ext.get(OFFER_FIELD) == OFFER_CBOR and peer.channel is channel:
@@ -204,10 +225,10 @@ class RemotingClient:
         if peer.open_channel is not None:
             return peer.open_channel
         if peer.attempt is None:
-            peer.attempt = trio.Event()
-            self._nursery.start_soon(self._connect, peer)
+            peer.attempt = _Attempt()
+            self._nursery.start_soon(self._connect, peer, peer.attempt)
         with trio.move_on_after(timeout_ms / 1000):
-            await peer.attempt.wait()
+            await peer.attempt.has_ended.wait()
         # The attempt may have ended, and the connection closed again, before this task runs.
         connected: Channel | None = peer.channel
         if connected is None:
@@ -215,7 +236,7 @@ class RemotingClient:
         return connected
 
     @enable_ki_protection
-    async def _connect(self, peer: _Peer) -> None:
+    async def _connect(self, peer: _Peer, attempt: _Attempt) -> None:
         try:
             host, port = split_address(peer.addr)
             with trio.fail_after(CONNECT_TIMEOUT_MS / 1000):
@@ -224,13 +245,15 @@ class RemotingClient:
         except (OSError, ValueError, trio.TooSlowError) as error:
             reason = "timed out" if isinstance(error, trio.TooSlowError) else sockets.connect_reason(error)
             self._errors[peer.addr] = ConnectFailed(peer.addr, reason)
+            self._end(peer, attempt)
             return
-        finally:
-            assert peer.attempt is not None
-            peer.attempt.set()
-            peer.attempt = None
-        self._errors.pop(peer.addr, None)
-        peer.channel, peer.codec, peer.offered, peer.broker_name = channel, 0, False, ""
+        except BaseException:
+            self._end(peer, attempt)
+            raise
+        if self._credentials is None:
+            self._connected(peer, attempt, channel)
+        else:
+            self._nursery.start_soon(self._ask_for_challenge, peer, attempt, channel)
         try:
             await channel.run(lambda ch, command: self._dispatch(peer, ch, command))
         except* Exception as group:
@@ -241,7 +264,53 @@ class RemotingClient:
             # After `close` the next connection may be up before this task runs again.
             if peer.channel is channel:
                 peer.channel = None
-            self._lost(peer.addr)
+            if attempt.has_succeeded:
+                self._lost(peer.addr)
+
+    @enable_ki_protection
+    async def _ask_for_challenge(self, peer: _Peer, attempt: _Attempt, channel: Channel) -> None:
+        """The first request of a connection with credentials. It is not signed, and asks for nothing else."""
+        try:
+            answer = await self._answer_to_challenge(channel)
+            if isinstance(answer, str):
+                self._errors[peer.addr] = ConnectFailed(peer.addr, answer)
+                channel.close(answer)
+                return
+            self._connected(peer, attempt, channel)
+            peer.offered = True
+            challenge = (answer.ext or {}).get(CHALLENGE_FIELD)
+            peer.signatures = WholeSignatures(challenge) if isinstance(challenge, str) else None
+            self._note_offer(peer, channel, answer)
+        finally:
+            self._end(peer, attempt)
+
+    async def _answer_to_challenge(self, channel: Channel) -> Command | str:
+        """The answer; or why the connection cannot be used."""
+        request = CHALLENGE.command(None)
+        request.ext = {OFFER_FIELD: OFFER_CBOR}
+        try:
+            with trio.fail_after(CONNECT_TIMEOUT_MS / 1000):
+                answer = await channel.invoke(request, CONNECT_TIMEOUT_MS)
+        except trio.TooSlowError:
+            return f"no answer within {CONNECT_TIMEOUT_MS} ms"
+        except RemotingError as error:
+            return str(error)
+        is_ours = OFFER_FIELD in (answer.ext or {})
+        if is_ours and answer.code not in (ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
+            # It stops, or has too much to do. Otherwise it would have a challenge.
+            return f"[{answer.code}] {answer.remark}"
+        return answer
+
+    def _connected(self, peer: _Peer, attempt: _Attempt, channel: Channel) -> None:
+        self._errors.pop(peer.addr, None)
+        peer.channel, peer.codec, peer.offered, peer.broker_name, peer.signatures = channel, 0, False, "", None
+        attempt.has_succeeded = True
+        self._end(peer, attempt)
+
+    def _end(self, peer: _Peer, attempt: _Attempt) -> None:
+        attempt.has_ended.set()
+        if peer.attempt is attempt:
+            peer.attempt = None
 
     def _lost(self, addr: str) -> None:
         if self._on_lost is not None:

@@ -48,6 +48,7 @@ REFUSALS = {
     "answer_bytes": "a peer does not read its answers, see maxAnswerBytesPerConnection",
     "buffered_bytes": "connections hold too much memory, see maxBufferedBytes",
     "request_rate": "see maxRequestsPerSecond",
+    "replays": "a signed request came a second time on its connection: somebody writes into it, so use TLS",
     "requests_in_flight": "too many requests wait, see maxRequestsInFlight and maxRequestsInFlightPerConnection",
 }
 

@@ -8,6 +8,7 @@ new connections, the requests in flight are answered, then all connections close
 import errno
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from secrets import token_hex
 
 import trio
 
@@ -20,8 +21,11 @@ from remoting.net.limits import BufferBudget, Refusals, ServerLimits
 from remoting.net.rate_limit import RateLimit
 from remoting.net.sockets import listen
 from remoting.net.transport import Listener, Transport
-from remoting.protocol.codes import ResponseCode
+from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, OFFER_CBOR, OFFER_FIELD, Command
+from remoting.protocol.headers.client import ChallengeHeader
+from remoting.protocol.requests.clients import CHALLENGE
+from remoting.protocol.signature import WholeSignatures
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +42,7 @@ class HandOver(Exception):
 
 SCAN_INTERVAL_S = 1.0
 MAX_LANGUAGE = 32
+_CHALLENGE_BYTES = 16
 _LAST_WITHOUT_GO_AWAY = 475
 # After an error of _ACCEPT_RETRY (no more descriptors or memory) accepting pauses for this long, then goes on.
 _ACCEPT_PAUSE_S = 0.1
@@ -69,7 +74,7 @@ class Server:
         ``connections`` is shared by all servers of a daemon; 10,000 of its own when there is none.
         """
         self._greeting = {OFFER_FIELD: OFFER_CBOR, **(greeting or {})}
-        self._handlers = handlers
+        self._handlers = {RequestCode.CHALLENGE: _challenge, **handlers}
         self._slow_handlers = slow_handlers or {}
         self._limits = limits or ServerLimits()
         self._on_close = on_close
@@ -219,6 +224,9 @@ class Server:
         response: Command | None
         if self._stopping:
             response = _stopping(request)
+        elif channel.signatures is not None and not channel.signatures.is_new(request):
+            self._refused("replays", channel.remote, f"request {request.code} refused")
+            response = request.respond(ResponseCode.NO_PERMISSION, "this signed request is not new")
         elif handler is None:
             response = self._start_slow(channel, request)
         else:
@@ -291,6 +299,13 @@ class Server:
                 channel.close(f"idle for {limits.idle_timeout_ms} ms")
         if self._buffers.used > self._buffers.most:
             self._buffers.relieve()
+
+
+def _challenge(channel: Channel, request: Command) -> Command:
+    """Give a client of ours what it signs its requests with on this connection, and on no other."""
+    if channel.signatures is None:
+        channel.signatures = WholeSignatures(token_hex(_CHALLENGE_BYTES))
+    return CHALLENGE.answer(request, ChallengeHeader(channel.signatures.challenge))
 
 
 def _busy(request: Command) -> Command:

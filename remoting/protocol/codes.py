@@ -150,6 +150,8 @@ class RequestCode:
     GET_AUTH_TABLES: Final = 7101
     # Skylark's own, for its mqadmin.
     EXPLAIN_ACCESS: Final = 7102
+    # Skylark's own, the first request of a client with credentials on a connection. RocketMQ's servers refuse it.
+    CHALLENGE: Final = 7103
     CONTROLLER_MEMBERS: Final = 7120
     # Skylark's own, between the nodes of a Raft group.
     RAFT_MESSAGES: Final = 7110

@@ -1,28 +1,42 @@
-"""The signature by which RocketMQ's clients prove who they are: HMAC-SHA1 over the fields and the body of a request.
+"""The two signatures by which clients prove who they are.
 
-The content is the values of all ext fields but the signature, in the order of their names, and then the body. A server
-takes the values as they arrived, numbers and booleans as their text, so that any client's header can be checked.
+RocketMQ's (`sign`) is HMAC-SHA1 over the values of all ext fields but the signature, in the order of their names, and
+then the body. A server takes the values as they arrived, numbers and booleans as their text, so that any client's
+header can be checked. It covers neither the code, nor names and borders of fields, nor the time.
 Source: AclUtils and AclClientRPCHook of RocketMQ; the tests have signatures of official clients.
+
+Skylark's (`WholeSignatures`) is between a client and a server of Skylark. It covers the whole request, a challenge of
+the server that no other connection has, and a number that rises with each request of the connection. It is of another
+hash with another key, so that the one is never valid as the other.
 """
 
 import hmac
 from binascii import b2a_base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from hashlib import sha1
+from hashlib import sha1, sha256
 from typing import Any, Final
 
 from mqcommon.bounded_cache import BoundedCache
-from remoting.protocol.command import Command, ext_text
+from remoting.protocol import strict_cbor
+from remoting.protocol.command import CBOR, Command, ext_text, text_ext
 
 ACCESS_KEY_FIELD: Final = "AccessKey"
 SIGNATURE_FIELD: Final = "Signature"
 SECURITY_TOKEN_FIELD: Final = "SecurityToken"
+#: In a server's answer to a request for a challenge.
+CHALLENGE_FIELD: Final = "challenge"
 # RocketMQ 4 does not sign this field; clients up to this version are taken to be of that kind.
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 _LAST_WITHOUT_UNIQUE_KEY_QUERY: Final = 399
-_BLOCK: Final = 64  # of SHA-1, in bytes
+_BLOCK: Final = 64  # of SHA-1 and SHA-256, in bytes
+# A whole signature is "number:hash". RocketMQ's is base64, which has no colon.
+_COLON: Final = ":"
+_MAX_DIGITS: Final = 18
+# A peer can send any text; longer ones are not remembered.
+_MAX_LANGUAGE: Final = 32
+_PURPOSE: Final = b"skylark: requests of one connection, with the challenge "
 # Clients send the same fields in the same order again and again, and sorting them would take a third of the time. By
 # whether the field above is left out.
 _ORDERS: Final = (
@@ -54,11 +68,102 @@ def sign(request: Command, credentials: Credentials) -> None:
     request.ext = ext
 
 
-def is_signed_with(request: Command, secret_key: str) -> bool:
-    """Whether the signature of ``request`` was made with this key. Takes the same time however much of it fits."""
+def is_signed_with(request: Command, secret_key: str, whole: "WholeSignatures | None" = None) -> bool:
+    """Whether the signature of ``request`` was made with this key. Takes the same time however much of it fits.
+
+    ``whole`` is that of the connection on which the request came, if its client has asked for a challenge there.
+    """
     ext = request.ext or {}
+    given = ext_text(ext.get(SIGNATURE_FIELD, ""))
+    if _COLON in given:
+        return whole is not None and whole.is_signed_with(request, secret_key)
     expected = _signature(secret_key, content(ext, request.body, request.version))
-    return hmac.compare_digest(expected, ext_text(ext.get(SIGNATURE_FIELD, "")).encode(errors="replace"))
+    return hmac.compare_digest(expected, given.encode(errors="replace"))
+
+
+class WholeSignatures:
+    """The signatures over whole requests of one connection: each end has one of these.
+
+    What is signed: a number of 8 bytes, the CBOR of [header type, code, flag, version, language, remark], that of the
+    ext fields, and the body. So names, borders and types of fields count, and only the number by which answers are
+    matched is free. The server serves a number once, and no lower one afterwards (`is_new`). That bounds what it
+    remembers to one number.
+    """
+
+    __slots__ = ("_inner", "_last", "_outer", "_secret_key", "challenge")
+
+    def __init__(self, challenge: str) -> None:
+        #: The server's; random.
+        self.challenge = challenge
+        # The number that was used last here, by the client to sign or by the server to check.
+        self._last = 0
+        self._secret_key: str | None = None
+
+    def sign(self, request: Command, credentials: Credentials) -> None:
+        """As the function `sign`. The request must be the next one that is sent on this connection."""
+        ext = request.ext or {}
+        if request.codec != CBOR:
+            ext = text_ext(ext)
+        elif None in ext.values():
+            ext = {name: value for name, value in ext.items() if value is not None}
+        ext = {**ext, ACCESS_KEY_FIELD: credentials.access_key}
+        # A request that is sent again has the old one.
+        ext.pop(SIGNATURE_FIELD, None)
+        if credentials.security_token:
+            ext[SECURITY_TOKEN_FIELD] = credentials.security_token
+        self._last = number = self._last + 1
+        ext[SIGNATURE_FIELD] = f"{number}{_COLON}{self._hash(number, request, ext, credentials.secret_key)}"
+        request.ext = ext
+
+    def is_new(self, request: Command) -> bool:
+        """Call it for each request of the connection, in the order of arrival: False for one that came before.
+
+        Signatures are not checked here, so whoever can write into the connection of somebody else can make it useless.
+        """
+        signature = (request.ext or {}).get(SIGNATURE_FIELD)
+        if signature.__class__ is not str or (number := _number(signature)) == 0:
+            return True
+        if number <= self._last:
+            return False
+        self._last = number
+        return True
+
+    def is_signed_with(self, request: Command, secret_key: str) -> bool:
+        """Whether the whole signature of ``request`` was made with this key for this connection."""
+        ext = (request.ext or {}).copy()
+        signature = ext.pop(SIGNATURE_FIELD, None)
+        if signature.__class__ is not str or (number := _number(signature)) == 0:
+            return False
+        expected = self._hash(number, request, ext, secret_key)
+        return hmac.compare_digest(expected.encode(), signature.partition(_COLON)[2].encode(errors="replace"))
+
+    def _hash(self, number: int, request: Command, ext: Mapping[str, Any], secret_key: str) -> str:
+        if secret_key != self._secret_key:
+            # A connection has one user, as a rule.
+            key = hmac.digest(secret_key.encode(), _PURPOSE + self.challenge.encode(), "sha256")
+            self._inner, self._outer = _hashes_of(key, sha256)
+            self._secret_key = secret_key
+        fields = request.codec, request.code, request.flag, request.version, request.language, request.remark
+        known = request.remark is None and len(request.language) <= _MAX_LANGUAGE
+        head = _known_head(*fields) if known else strict_cbor.dumps(fields)
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(number.to_bytes(8, "big") + head + strict_cbor.dumps(ext))
+        inner.update(request.body)
+        outer.update(inner.digest())
+        text: str = outer.hexdigest()
+        return text
+
+
+@lru_cache(maxsize=1_024)
+def _known_head(*fields: object) -> bytes:
+    """The CBOR of ``fields``, of which there are few: to make it each time would cost as much as the hash."""
+    return strict_cbor.dumps(fields)
+
+
+def _number(signature: str) -> int:
+    """The number of a whole signature; 0 for any other text."""
+    digits, colon, _ = signature.partition(_COLON)
+    return int(digits) if colon and digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS else 0
 
 
 def content(ext: Mapping[str, Any], body: bytes, version: int) -> bytes:
@@ -103,5 +208,10 @@ def _signature(secret_key: str, signed: bytes) -> bytes:
 def _keyed(secret_key: str) -> tuple[Any, Any]:
     """The inner and the outer hash; there are as many as users sign in here, so a limited number."""
     key = secret_key.encode()
-    key = (sha1(key).digest() if len(key) > _BLOCK else key).ljust(_BLOCK, b"\0")
-    return sha1(bytes(byte ^ 0x36 for byte in key)), sha1(bytes(byte ^ 0x5C for byte in key))
+    return _hashes_of(sha1(key).digest() if len(key) > _BLOCK else key, sha1)
+
+
+def _hashes_of(key: bytes, new_hash: Callable[[bytes], Any]) -> tuple[Any, Any]:
+    """The inner and the outer hash of HMAC, which have taken ``key`` of at most one block."""
+    key = key.ljust(_BLOCK, b"\0")
+    return new_hash(bytes(byte ^ 0x36 for byte in key)), new_hash(bytes(byte ^ 0x5C for byte in key))

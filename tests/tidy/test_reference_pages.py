@@ -1,5 +1,6 @@
-"""The generated pages of docs/ are current."""
+"""The generated pages of docs/ are current, and what docs/ name as evidence exists."""
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -7,13 +8,26 @@ import pytest
 
 from mqcommon.options import option
 from scripts import reference_pages
-from tests.tidy.tree import ROOT
+from tests.tidy.tree import ROOT, modules
 
 
 @pytest.mark.parametrize("name", ["conf.md", "mqadmin.md", "metrics.md"])
 def test_page_is_current(name: str) -> None:
     page = ROOT / "docs" / name
     assert page.read_text(encoding="utf-8") == reference_pages.pages()[name], "stale: run scripts/docs"
+
+
+def test_tests_that_docs_name_exist() -> None:
+    """By the name of a function or of a file; examples do not count."""
+    there: set[str] = set()
+    for module in modules("tests"):
+        there |= {module.name.rpartition(".")[2], *re.findall(r"def (test_\w+)", module.text)}
+    named: set[tuple[str, str]] = set()
+    for page in (ROOT / "docs").glob("*.md"):
+        prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        named |= {(page.name, name) for name in re.findall(r"\btest_\w+", prose)}
+    assert ("operations.md", "test_nobody_gets_in_without_credentials") in named
+    assert sorted((page, name) for page, name in named if name not in there) == []
 
 
 def test_conf_page_lists_options_secrets_and_ignored_keys() -> None:

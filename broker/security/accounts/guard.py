@@ -43,7 +43,7 @@ class AccountGuard(Part):
         self._check(channel, request, lambda request: to_send(topic))
 
     def _check(self, channel: Channel, request: Command, needs: Callable[[Command], list[Need]] = needs_of) -> None:
-        refusal = self._live.rules.refusal(request, host_of(channel.remote), needs)
+        refusal = self._live.rules.refusal(request, host_of(channel.remote), needs, channel.signatures)
         if refusal is not None:
             why = f"{refusal.text} ({refusal.rule})" if refusal.rule else refusal.text
             self._audit.refused(channel.remote, request, why)

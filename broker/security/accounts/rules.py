@@ -21,7 +21,7 @@ from broker.security.needs import CLUSTER, TOPIC, Need
 from mqcommon.errors import ConfigError
 from mqcommon.names import TRACE_TOPIC
 from remoting.protocol.command import Command, ext_text
-from remoting.protocol.signature import ACCESS_KEY_FIELD, is_signed_with
+from remoting.protocol.signature import ACCESS_KEY_FIELD, WholeSignatures, is_signed_with
 
 _EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException"
 _MAX_NAME: Final = 255
@@ -58,10 +58,16 @@ class Rules:
                 accounts[name] = account
         self.accounts: Mapping[str, Account] = accounts
 
-    def refusal(self, request: Command, host: str, needs: Callable[[Command], Sequence[Need]]) -> Refusal | None:
+    def refusal(
+        self,
+        request: Command,
+        host: str,
+        needs: Callable[[Command], Sequence[Need]],
+        whole: WholeSignatures | None = None,
+    ) -> Refusal | None:
         """Why the client at ``host`` may not send ``request``; None when it may. ``needs`` is asked only if it matters.
 
-        Raises RequestRefused as ``needs`` does.
+        ``whole``: as `is_signed_with` takes it. Raises RequestRefused as ``needs`` does.
         """
         is_white = self._white.naming(host)
         if is_white and self._white_skips_all:
@@ -75,7 +81,7 @@ class Rules:
         if account.white.naming(host):
             if self._white_skips_all:
                 return None
-        elif not is_white and not is_signed_with(request, account.secret_key):
+        elif not is_white and not is_signed_with(request, account.secret_key, whole):
             return Refusal(f"Check signature failed for accessKey={account.access_key}")
         if account.admin:
             return None

@@ -42,7 +42,7 @@ class Guard(Part):
 
     def _check_signature(self, channel: Channel, request: Command) -> None:
         try:
-            self.logins.user_of(request)
+            self.logins.user_of(channel, request)
         except RequestRefused as refused:
             self._audit.refused(channel.remote, request, refused.remark)
             raise
@@ -61,7 +61,7 @@ class Guard(Part):
 
     def _check(self, channel: Channel, request: Command, needs: Callable[[Command], list[Need]] = needs_of) -> None:
         try:
-            user = self.logins.user_of(request)
+            user = self.logins.user_of(channel, request)
             host = host_of(channel.remote)
             for need in needs(request):
                 self._check_need(user, need, host)

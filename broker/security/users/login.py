@@ -6,6 +6,7 @@ The refusals are RocketMQ's: NO_PERMISSION, with its texts. Neighbours: policies
 from broker.meta.auth import Acls, Users
 from broker.security.users.checks import DISABLE, MAX_NAME, SUPER, refuse, subject_of
 from broker.security.users.policies import Decision, Policies
+from remoting.net.channel import Channel
 from remoting.protocol.bodies.auth import AclInfo, UserInfo
 from remoting.protocol.command import Command, ext_text
 from remoting.protocol.signature import ACCESS_KEY_FIELD, is_signed_with
@@ -24,8 +25,8 @@ class Logins:
         self._made: dict[str, tuple[AclInfo, Policies]] = {}
         acls.on_change.append(self._made.clear)
 
-    def user_of(self, request: Command) -> UserInfo:
-        """The enabled user whose secret signed ``request``. Raises RequestRefused when there is none."""
+    def user_of(self, channel: Channel, request: Command) -> UserInfo:
+        """The enabled user whose secret signed ``request`` of ``channel``. RequestRefused when there is none."""
         name = ext_text((request.ext or {}).get(ACCESS_KEY_FIELD) or "")
         if not name:
             raise refuse("username cannot be null: this broker wants signed requests, give the client credentials")
@@ -34,16 +35,16 @@ class Logins:
             raise refuse(f"User:{name[:MAX_NAME]} is not found.")
         if user.user_status == DISABLE:
             raise refuse(f"User:{name} is disabled.")
-        if not user.password or not is_signed_with(request, user.password):
+        if not user.password or not is_signed_with(request, user.password, channel.signatures):
             raise refuse("check signature failed.")
         return user
 
-    def is_by_super(self, request: Command) -> bool:
-        """Whether a super user's secret signed ``request``."""
+    def is_by_super(self, channel: Channel, request: Command) -> bool:
+        """Whether a super user's secret signed ``request`` of ``channel``."""
         user = self._users.get(ext_text((request.ext or {}).get(ACCESS_KEY_FIELD) or ""))
         if user is None or user.user_type != SUPER or user.user_status == DISABLE or not user.password:
             return False
-        return is_signed_with(request, user.password)
+        return is_signed_with(request, user.password, channel.signatures)
 
     def decide(self, user: UserInfo, kind: str, name: str, actions: tuple[str, ...], host: str) -> Decision:
         """Whether ``user`` may do one of ``actions`` on the resource, from ``host``."""

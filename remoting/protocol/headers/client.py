@@ -1,9 +1,16 @@
-"""Clients: 34, 35, 220 - 223, 307, 309."""
+"""Clients: 34, 35, 220 - 223, 307, 309, 7103."""
 
 from dataclasses import dataclass
 
 from remoting.protocol.headers.header import Header, optional, required
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
+
+
+@dataclass(slots=True)
+class ChallengeHeader(Header):
+    """The answer to 7103. Old versions of Skylark, which have no challenge, and RocketMQ answer with an error."""
+
+    challenge: str = required(read_text)
 
 
 @dataclass(slots=True)

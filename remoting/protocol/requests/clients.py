@@ -1,5 +1,5 @@
 """Clients: heartbeats (34, 35), checks of subscriptions (46), members of groups (38, 203, 204, 328) and their offsets
-(223), requests of brokers (40, 220, 221, 307, 309).
+(223), requests of brokers (40, 220, 221, 307, 309), challenges (7103).
 """
 
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
@@ -10,6 +10,7 @@ from remoting.protocol.bodies.reset_offset import GetConsumerStatusBody, ResetOf
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.headers.client import (
+    ChallengeHeader,
     ConsumeMessageDirectlyRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
@@ -24,6 +25,8 @@ from remoting.protocol.headers.groups import (
 )
 from remoting.protocol.requests.request import NOTHING, Request
 
+# Asked before a client signs anything. Each connection has another challenge.
+CHALLENGE = Request(RequestCode.CHALLENGE, NOTHING, NOTHING, ChallengeHeader, NOTHING)
 HEART_BEAT = Request(RequestCode.HEART_BEAT, NOTHING, HeartbeatData, HeartbeatResponseHeader, NOTHING)
 CHECK_CLIENT_CONFIG = Request(RequestCode.CHECK_CLIENT_CONFIG, NOTHING, CheckClientRequestBody, NOTHING, NOTHING)
 UNREGISTER_CLIENT = Request(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader, NOTHING, NOTHING, NOTHING)

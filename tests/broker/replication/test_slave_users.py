@@ -7,6 +7,7 @@ import pytest
 from broker.handlers.admin_users import UserHandlers
 from broker.replication import slave_sync as slave_sync_module
 from broker.security.users.login import Logins
+from remoting.net.channel import Channel
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.command import Command
 from tests.broker.replication.test_slave_sync import SkylarkMaster, serving_master, slave, until
@@ -25,7 +26,7 @@ class Allowing(Logins):
 
     allows = True
 
-    def is_by_super(self, request: Command) -> bool:
+    def is_by_super(self, channel: Channel, request: Command) -> bool:
         return self.allows
 
 

@@ -1,24 +1,25 @@
 """A client with credentials signs whatever it sends, in the form in which it arrives."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
 import trio.testing
 
-from mqcommon.errors import RemotingError
+from mqcommon.errors import ConnectFailed, RemotingError
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
-from remoting.net.server import Server
+from remoting.net.server import Handler, Server, not_supported
 from remoting.protocol.bodies.kvtable import KVTable
-from remoting.protocol.codes import RequestCode
-from remoting.protocol.command import CBOR, JSON, OFFER_FIELD, Command
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import CBOR, FLAG_ONEWAY, JSON, OFFER_FIELD, Command
 from remoting.protocol.signature import (
     ACCESS_KEY_FIELD,
     SECURITY_TOKEN_FIELD,
     SIGNATURE_FIELD,
     Credentials,
+    WholeSignatures,
     is_signed_with,
 )
 from tests.remoting.net.served import serve
@@ -27,11 +28,26 @@ CODES = (1, 2, 3)
 WHO = Credentials("somebody", "secret-1", "token")
 
 
+#: Servers that clients with credentials meet: how requests are signed there, and the header types that are seen.
+OURS, OLD, ROCKETMQ = "a Skylark", "a Skylark before the challenge", "a RocketMQ"
+SERVERS = {OURS: (True, {CBOR, JSON}), OLD: (False, {CBOR, JSON}), ROCKETMQ: (False, {JSON})}
+
+
+def made(kind: str, handlers: Mapping[int, Handler]) -> Server:
+    """A server of this kind."""
+    if kind == OURS:
+        return Server(handlers)
+    server = Server({RequestCode.CHALLENGE: lambda channel, request: not_supported(request), **handlers})
+    if kind == ROCKETMQ:
+        server._greeting = {}
+    return server
+
+
 class Seen:
     """A server that keeps the requests which it gets."""
 
-    def __init__(self, client: RemotingClient, addr: str, requests: list[Command]) -> None:
-        self.client, self.addr, self.requests = client, addr, requests
+    def __init__(self, client: RemotingClient, addr: str, requests: list[Command], server: Server) -> None:
+        self.client, self.addr, self.requests, self.server = client, addr, requests, server
 
     async def last(self, count: int) -> Command:
         """The latest request, once there are ``count``."""
@@ -40,55 +56,125 @@ class Seen:
                 await trio.testing.wait_all_tasks_blocked()
         return self.requests[-1]
 
+    @property
+    def signatures(self) -> WholeSignatures | None:
+        """Those of the connection."""
+        (channel,) = self.server.channels
+        return channel.signatures
+
 
 @asynccontextmanager
-async def connected(credentials: Credentials | None) -> AsyncIterator[Seen]:
+async def connected(credentials: Credentials | None, kind: str = OURS) -> AsyncIterator[Seen]:
     requests: list[Command] = []
 
     def take(channel: Channel, request: Command) -> Command:
         requests.append(request)
         return request.respond()
 
-    async with (
-        serve(Server(dict.fromkeys(CODES, take))) as served,
-        open_client(connect=served.connect, credentials=credentials) as client,
-    ):
-        yield Seen(client, served.addr, requests)
+    server = made(kind, dict.fromkeys(CODES, take))
+    async with serve(server) as served, open_client(connect=served.connect, credentials=credentials) as client:
+        yield Seen(client, served.addr, requests, server)
 
 
-async def test_every_kind_of_request_is_signed() -> None:
-    async with connected(WHO) as seen:
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_every_kind_of_request_is_signed_as_the_server_can_check_it(kind: str) -> None:
+    is_whole, codecs = SERVERS[kind]
+    async with connected(WHO, kind) as seen:
         client, addr = seen.client, seen.addr
         await client.invoke(addr, Command(1, {"n": 5, "yes": True, "none": None}), body=KVTable({"a": "b"}))
-        first = await seen.last(1)
-        assert first.codec == JSON and (first.ext or {})[OFFER_FIELD], "the offer is signed, too"
-        await client.invoke(addr, Command(1, {"n": 5, "yes": True, "none": None}), body=KVTable({"a": "b"}))
-        assert (await seen.last(2)).codec == CBOR
         await client.invoke(addr, Command(1), body=b"{}")
         await client.oneway(addr, Command(2, {"x": "y"}), body=KVTable({"a": "b"}))
+        await seen.last(3)
+        client.push(addr, Command(3, flag=FLAG_ONEWAY))
         await seen.last(4)
-        client.push(addr, Command(3))
-        await seen.last(5)
         command, answered = Command(1, {"b": "2", "a": 1}, b"body"), trio.Event()
         client.prepare(addr, command)
         client.submit(addr, command, 1_000, lambda _: answered.set())
         await answered.wait()
-    assert len(seen.requests) == 6
+        signatures = seen.signatures
+    assert len(seen.requests) == 5
+    assert {request.codec for request in seen.requests} == codecs
+    assert (signatures is not None) == is_whole
     for request in seen.requests:
         ext = request.ext or {}
         assert (ext[ACCESS_KEY_FIELD], ext[SECURITY_TOKEN_FIELD]) == ("somebody", "token")
-        assert is_signed_with(request, "secret-1"), request
-        assert not is_signed_with(request, "secret-2")
+        assert (":" in ext[SIGNATURE_FIELD]) == is_whole
+        assert OFFER_FIELD not in ext, "the offer went with the question for a challenge"
+        assert is_signed_with(request, "secret-1", signatures), request
+        assert not is_signed_with(request, "secret-2", signatures)
+        assert is_signed_with(request, "secret-1") == (not is_whole), "on another connection"
 
 
-async def test_a_request_that_is_sent_again_is_signed_again() -> None:
-    async with connected(WHO) as seen:
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_a_request_that_is_sent_again_is_signed_again(kind: str) -> None:
+    async with connected(WHO, kind) as seen:
         command = Command(1, {"a": "b"})
         await seen.client.invoke(seen.addr, command)
         command.body = b"changed"
         await seen.client.invoke(seen.addr, command)
-    assert len(seen.requests) == 2
-    assert all(is_signed_with(request, "secret-1") for request in seen.requests)
+        assert len(seen.requests) == 2
+        assert all(is_signed_with(request, "secret-1", seen.signatures) for request in seen.requests)
+
+
+async def test_a_request_moves_from_a_server_of_ours_to_another_kind_and_back() -> None:
+    command = Command(1, {"a": "b"})
+    async with connected(WHO) as ours, connected(WHO, OLD) as old:
+        for seen in (ours, old, ours):
+            assert (await seen.client.invoke(seen.addr, command)).code == ResponseCode.SUCCESS
+            assert is_signed_with(seen.requests[-1], "secret-1", seen.signatures)
+
+
+async def test_a_replay_is_refused_on_its_own_connection() -> None:
+    """Whoever can write into the connection sends what they have seen there; signed requests in order are served."""
+    async with connected(WHO) as seen:
+        channel = await seen.client.channel(seen.addr, 1_000)
+        sent = [Command(1, {"a": "b"}), Command(1, {"a": "c"})]
+        for command in sent:
+            assert (await seen.client.invoke(seen.addr, command)).code == ResponseCode.SUCCESS
+        for command in sent:
+            answer = await channel.invoke(command, 1_000)
+            assert (answer.code, answer.remark) == (
+                ResponseCode.NO_PERMISSION, "this signed request is not new"
+            )  # fmt: skip
+        assert (await seen.client.invoke(seen.addr, Command(1))).code == ResponseCode.SUCCESS
+        assert len(seen.requests) == 3
+        assert seen.server.refusals.counts["replays"] == 2
+
+
+async def test_each_connection_has_its_own_challenge() -> None:
+    async with connected(WHO) as seen:
+        await seen.client.invoke(seen.addr, command := Command(1))
+        first = seen.signatures
+        seen.client.close_connection(seen.addr)
+        await seen.client.invoke(seen.addr, Command(1))
+        await trio.testing.wait_all_tasks_blocked()
+        assert first is not None and seen.signatures is not None
+        assert first.challenge != seen.signatures.challenge
+        assert is_signed_with(command, "secret-1", first)
+        assert not is_signed_with(command, "secret-1", seen.signatures)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (lambda request: request.respond(ResponseCode.SYSTEM_BUSY, "busy"), r"\[2\] busy"),
+        (lambda request: None, "no answer within [0-9]+ ms"),
+    ],
+)
+async def test_without_an_answer_about_the_challenge_nothing_is_signed(
+    answer: Callable[[Command], Command | None], why: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A server of ours that is busy has a challenge: RocketMQ's signature there would be a step back."""
+    lost: list[str] = []
+    server = Server({RequestCode.CHALLENGE: lambda channel, request: answer(request)})
+    async with (
+        serve(server) as served,
+        open_client(connect=served.connect, credentials=WHO, on_lost=lambda addr: lost.append(addr)) as client,
+    ):
+        with pytest.raises(ConnectFailed, match=why):
+            await client.invoke(served.addr, Command(1), 60_000)
+        await trio.testing.wait_all_tasks_blocked()
+        assert lost == [] and not server.channels
 
 
 async def test_without_credentials_nothing_is_added() -> None:

@@ -1,0 +1,97 @@
+"""What somebody who has seen signed requests can do with them, at servers with access control."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import CBOR, JSON, Command
+from remoting.protocol.signature import ACCESS_KEY_FIELD, SIGNATURE_FIELD
+from tests.broker.running import running, send_request
+from tests.broker.security.accounts.acl_files import ADMIN, SECRET, write
+from tests.broker.security.wire import connected
+from tests.namesrv.peer import serve
+
+# The administrator of all: the user of the second way has the name of the account of the first.
+WHO = "admin-account"
+SERVERS = ("accounts", "users", "NameServer")
+
+
+@asynccontextmanager
+async def guarded(kind: str, tmp_path: Path) -> AsyncIterator[str]:
+    """The address of a server with this kind of access control."""
+    path = write(tmp_path / "plain_acl.yml", ADMIN)
+    if kind == "NameServer":
+        async with trio.open_nursery() as nursery:
+            yield (await serve(nursery, tmp_path, acl_enable=True, acl_file=path)).address
+            nursery.cancel_scope.cancel()
+        return
+    options: dict[str, Any] = {"acl_enable": True, "acl_file": path}
+    if kind == "users":
+        first = json.dumps({"username": WHO, "password": SECRET})
+        options = {"authentication_enabled": True, "authorization_enabled": True, "init_authentication_user": first}
+    async with running(**options) as (_, addr):
+        yield addr
+
+
+def requests(kind: str) -> tuple[Command, Callable[[dict[str, Any]], Command]]:
+    """What an administrator sends; and what it is made into, from its fields: something that changes more."""
+    if kind == "NameServer":
+        put = Command(RequestCode.PUT_KV_CONFIG, {"namespace": "n", "key": "k", "value": "v"})
+        return put, lambda ext: Command(RequestCode.DELETE_KV_CONFIG, ext)
+    # All fields of the send become text of one field that a deletion does not look at.
+    return send_request("T", b"x"), lambda ext: Command(
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        {
+            ACCESS_KEY_FIELD: WHO,
+            SIGNATURE_FIELD: ext[SIGNATURE_FIELD],
+            "a": "group",
+            "topic": "T",
+            "z": "".join(_text(ext[name]) for name in "cdefghijkmn") + "x",
+        },
+    )
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@pytest.mark.parametrize("codec", [JSON, CBOR])
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_a_captured_request_is_served_nowhere_else(kind: str, codec: int, tmp_path: Path) -> None:
+    request, made = requests(kind)
+    request.codec = codec
+    async with guarded(kind, tmp_path) as addr, connected(addr) as client, connected(addr) as thief:
+        await client.ask_for_challenge()
+        assert (await client.ask(request, WHO, SECRET)).code == ResponseCode.SUCCESS
+        assert (await client.ask(request)).code == ResponseCode.NO_PERMISSION, "on its own connection"
+        for _ in range(2):
+            for captured in (request, made(dict(request.ext or {}))):
+                answer = await thief.ask(captured)
+                assert answer.code in (ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR)
+                assert "sign" in (answer.remark or "")
+            await thief.ask_for_challenge()
+        assert (await client.ask(request, WHO, SECRET)).code == ResponseCode.SUCCESS
+
+
+async def test_what_remains_of_rocketmqs_signature(tmp_path: Path) -> None:
+    """docs/security-clients.md says so: it is served again, and fields can be cut anew into another request."""
+    request, made = requests("users")
+    async with guarded("users", tmp_path) as addr, connected(addr) as client, connected(addr) as thief:
+        assert (await client.ask(request, WHO, SECRET)).code == ResponseCode.SUCCESS
+        assert (await thief.ask(request)).code == ResponseCode.SUCCESS
+        assert (await thief.ask(made(dict(request.ext or {})))).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_old_clients_go_on_with_the_other_signature(kind: str, tmp_path: Path) -> None:
+    """Also on a connection with a challenge, which changes nothing for those who ignore it."""
+    request, _ = requests(kind)
+    async with guarded(kind, tmp_path) as addr, connected(addr) as client:
+        assert (await client.ask(Command(RequestCode.CHALLENGE))).code == ResponseCode.SUCCESS
+        assert (await client.ask(request, WHO, SECRET)).code == ResponseCode.SUCCESS
