@@ -19,14 +19,16 @@ from broker.file_sizes import check_file_size
 from broker.options import BrokerOptions
 from mqcommon.errors import UserError
 from mqcommon.memory import keep_freed_memory
-from mqcommon.options import click_options, given_options, load_conf, to_properties
+from mqcommon.options import OnceGroup, click_options, given_options, load_conf, to_properties
 from remoting.net.daemon import Ready, run_daemon
 
 logger = logging.getLogger(__name__)
 
 
 @click.group(
-    invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120}
+    cls=OnceGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 @click.option("-c", "--config-file", "conf", metavar="FILE", help="conf file with RocketMQ's keys (key=value lines)")
 @click.option("-p", "--print-config", is_flag=True, help="print all options with their values and exit")

@@ -1,4 +1,10 @@
-"""Addresses of servers as text: ``host:port``. Pure."""
+"""Addresses as text, ``host:port``, and who counts as one client where addresses are limited. Pure."""
+
+from functools import lru_cache
+from ipaddress import IPv6Address, IPv6Network, ip_address
+
+# What a provider gives to one customer at least: whoever has a /64 can connect from 2^64 addresses.
+_IPV6_PREFIX_BITS = 64
 
 
 def split_address(addr: str) -> tuple[str, int]:
@@ -27,3 +33,23 @@ def is_address(text: str) -> bool:
 def is_any_address(host: str) -> bool:
     """Whether a server that listens on ``host`` is reached on all interfaces of its machine."""
     return host in ("", "0.0.0.0", "::")
+
+
+@lru_cache(maxsize=4_096)
+def limited_network(host: str) -> str:
+    """What limits "of one address" count for ``host``: an IPv4 address itself, of an IPv6 address its /64.
+
+    An IPv4 address within an IPv6 one (``::ffff:a.b.c.d``) counts as IPv4. Other texts are returned as they are.
+    """
+    plain, _, zone = host.partition("%")
+    try:
+        address = ip_address(plain)
+    except ValueError:
+        return host
+    if not isinstance(address, IPv6Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    network = str(IPv6Network((int(address), _IPV6_PREFIX_BITS), strict=False))
+    # Each link has a network fe80::/64 of its own.
+    return f"{network}%{zone}" if zone else network

@@ -1,4 +1,4 @@
-"""The texts made from an options class: command-line flags and the table in docs/conf.md."""
+"""Options on command lines, and the table in docs/conf.md."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -8,6 +8,38 @@ import click
 from mqcommon.option_fields import Option, options_of, value_text
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class OnceCommand(click.Command):
+    """A command that refuses an option with several names (``-c``, ``--config-file``) when it is given twice.
+
+    click would take the last one, RocketMQ's tools take the first, and neither says that the other has no effect.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        _refuse_repeated(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+class OnceGroup(click.Group):
+    """A group that checks its own options as `OnceCommand` does."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        _refuse_repeated(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+def _refuse_repeated(command: click.Command, ctx: click.Context, args: list[str]) -> None:
+    if ctx.resilient_parsing:  # shell completion
+        return
+    _, _, order = command.make_parser(ctx).parse_args(args=args[:])
+    for param in command.params:
+        if isinstance(param, click.Option) and _has_one_value(param) and order.count(param) > 1:
+            raise click.UsageError(f"{' and '.join(param.opts)} are one option; give it once.", ctx)
+
+
+def _has_one_value(param: click.Option) -> bool:
+    return len(param.opts) > 1 and not (param.multiple or param.is_flag or param.count)
 
 
 def click_options(cls: type[Any]) -> Callable[[F], F]:

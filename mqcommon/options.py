@@ -20,7 +20,7 @@ import javaproperties
 
 from mqcommon.errors import ConfigError
 from mqcommon.option_fields import Option, Value, option, options_of, parse_value, place, value_text
-from mqcommon.option_texts import click_options, given_options, markdown_table
+from mqcommon.option_texts import OnceCommand, OnceGroup, click_options, given_options, markdown_table
 from mqcommon.secret_file import check_mode
 
 T = TypeVar("T")
@@ -30,6 +30,8 @@ MAX_UPDATE_BYTES = 64 * 1024
 MAX_UPDATE_LINES = 1_000
 
 __all__ = [
+    "OnceCommand",
+    "OnceGroup",
     "Option",
     "click_options",
     "entries",
@@ -76,10 +78,13 @@ def load_conf(
             check_mode(file, mode, ", ".join(secrets))
         values |= in_file
     names = {o.name: o for o in options.values()}
+    spelled: dict[str, str] = {}
     for name, text in (overrides or {}).items():
         found = names.get(name) or options.get(name)
         if found is None:
             raise ConfigError(f"{name}: {_unknown(name, options)}")
+        if (other := spelled.setdefault(found.name, name)) != name:
+            raise ConfigError(f"{other} and {name} are one option; give one of them")
         values[found.name] = parse_value(found, text, found.flag)
     try:
         return cls(**values)

@@ -8,7 +8,7 @@ import click
 import trio
 
 from mqcommon.errors import UserError
-from mqcommon.options import click_options, given_options, load_conf, to_properties
+from mqcommon.options import OnceCommand, click_options, given_options, load_conf, to_properties
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from remoting.net.daemon import Ready, run_daemon
@@ -16,7 +16,7 @@ from remoting.net.daemon import Ready, run_daemon
 logger = logging.getLogger(__name__)
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.command(cls=OnceCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.option("-c", "--config-file", "conf", metavar="FILE", help="conf file with RocketMQ's keys (key=value lines)")
 @click.option("-p", "--print-config", is_flag=True, help="print all options with their values and exit")
 @click_options(NamesrvOptions)

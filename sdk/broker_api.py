@@ -158,13 +158,14 @@ async def query_messages(
     return decode_messages((await call(broker, query.QUERY_MESSAGE, header)).body(), broker_name)
 
 
-async def view_message(broker: Endpoint, physical_offset: int) -> MessageExt:
-    """The message stored at ``physical_offset``, of an inner batch the first; BrokerError when there is none."""
-    answer = await call(broker, query.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(physical_offset))
+async def view_messages(broker: Endpoint, physical_offset: int) -> list[MessageExt]:
+    """The message stored at ``physical_offset``, or all messages of an inner batch; BrokerError when there is none."""
+    header = ViewMessageRequestHeader(physical_offset, takes_batches=True)
+    answer = await call(broker, query.VIEW_MESSAGE_BY_ID, header)
     messages = decode_messages(answer.body())
     if not messages:
         raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no message at offset {physical_offset}", broker.addr)
-    return messages[0]
+    return messages
 
 
 # --- messages that were not consumed, and queues with one owner

@@ -6,11 +6,14 @@ from broker.delivery.cold import reading
 from broker.meta.clients import Clients
 from broker.options import BrokerOptions
 from broker.part import Part
+from broker.store.expanded import expanded
+from broker.store.filter import ALL
 from broker.store.query import MAX_LOOKED
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
+from mqcommon.message.inner import may_hold_batches
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
@@ -80,10 +83,14 @@ class QueryHandlers(Part):
 
     def view(self, channel: Channel, request: Command) -> Command:
         """33."""
-        offset = VIEW_MESSAGE_BY_ID.header(request).offset
+        header = VIEW_MESSAGE_BY_ID.header(request)
+        offset = header.offset
         record = self._store.visible_record_at(offset)
         if record is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        if not header.takes_batches and may_hold_batches(record, [0]):
+            # RocketMQ's clients read one message from the answer: of an inner batch the first.
+            _, record = next(expanded(record, 0, ALL))
         return request.respond(body=record)
 
     def entries(self, channel: Channel, request: Command) -> Command:

@@ -17,7 +17,7 @@ from broker.replication.frames import CHUNK_BYTES
 from broker.replication.link import Range
 from broker.replication.sides import Examine, NewMasterSide, Peer
 from broker.store.log.commitlog import CommitLog
-from mqcommon.addresses import split_address
+from mqcommon.addresses import limited_network, split_address
 from mqcommon.errors import FileClosed, ProtocolError
 from mqcommon.polling import poll_until
 from mqcommon.signal import Signal
@@ -79,7 +79,7 @@ class Master:
     async def _serve(self, transport: Transport) -> None:
         addr = transport.remote
         connection = _Connection(transport, self._log, self._new_session, self._examine, self._rate, self._admit)
-        if (crowded := self._admission.arrived(connection, split_address(addr)[0])) is not None:
+        if (crowded := self._admission.arrived(connection, limited_network(split_address(addr)[0]))) is not None:
             crowded.close("too many connections, and this one did not identify itself in time")
         self._connections.add(connection)
         reason = "this broker stops, or is no longer the master"

@@ -10,7 +10,7 @@ Neighbours: commitlog.py, recovery.py (the same after a crash), replication/slav
 from zlib import crc32
 
 from broker.replication.replica_runs import ReplicaRuns, RunEntries
-from broker.replication.whole_records import MOST_HELD_BYTES, WholeRecords
+from broker.replication.whole_records import WholeRecords
 from broker.store.log.residency import Span, check_resident
 from broker.store.log.sound import is_storable
 from broker.store.queue.consumequeue import ConsumeQueue
@@ -97,14 +97,20 @@ class Replica:
         self._store.index.position = offset
 
     def whole_records(self) -> WholeRecords:
-        """Takes the bytes that follow the log's last whole record, and those that are in the log already."""
+        """Takes the bytes that follow ``raw_end``. Reads the heads of all records that have no queue entries yet."""
         log = self.log
-        segment = log.chain.at(log.end)
-        if not self.behind or segment is None:
-            return WholeRecords(log.chain.segment_bytes, log.raw_end)
-        if self.behind > MOST_HELD_BYTES or log.raw_end > segment.end:
-            return WholeRecords.unchecked()
-        return WholeRecords(log.chain.segment_bytes, log.end, log.copy(log.end, self.behind))
+        at, end = log.end, log.raw_end
+        while at < end:
+            segment = log.chain.at(at)
+            assert segment is not None
+            left = segment.end - at
+            size, magic = SIZE_MAGIC.unpack(log.copy(at, BLANK_BYTES)) if left >= BLANK_BYTES else (0, BLANK_MAGIC)
+            if magic == BLANK_MAGIC:
+                size = left
+            elif end < at + BLANK_BYTES or magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD <= size <= left:
+                return WholeRecords.unchecked()
+            at += size
+        return WholeRecords(log.chain.segment_bytes, end, at - end)
 
     @property
     def needs_file(self) -> bool:

@@ -168,7 +168,10 @@ class Slave:
         replica = self._replica
         # One buffer for all reads: the kernel zeroes the pages of each new one.
         buffer = memoryview(bytearray(RECEIVE_BYTES))
-        self._records = replica.whole_records()
+        if replica.behind < NEAR_BYTES:
+            self._records = replica.whole_records()
+        else:
+            self._records = await trio.to_thread.run_sync(replica.whole_records)
         while True:
             await self._send(session, transport)
             size = None

@@ -1,18 +1,25 @@
-"""Cuts the bytes of the master's log where records end, so that a slave writes whole records only. Pure.
+"""Cuts the bytes of the master's log so that no sector on the slave's disk ends within a record. Pure.
 
 Why: a sector that ends within a record can get to disk as it is, with zeros after the bytes that are there. If power is
 lost before the whole sector is written, while later sectors were, the record keeps these zeros. Where no CRC covers
 them, as in the times and hosts of its head and in its properties, it looks sound. A sector that ends after a whole
 record has zeros where the next one begins, and recovery cuts the log there.
-Neighbours: slave.py (writes), store/log/sound.py (what recovery can tell).
+
+So records are held until they are whole. Those of more than MOST_HELD_BYTES are written in pieces that end where a page
+of the file does, and therefore a sector: each of their sectors is on disk whole or not at all, as when the master wrote
+the record at once. Less than a page is held of them.
+Neighbours: slave.py (writes), replica.py (where a record in the log lacks its end), store/log/sound.py (what recovery
+can tell).
 """
 
 import math
 
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
 
-# Larger records are written as they come. RocketMQ's brokers accept messages of 4 MiB by default.
+# RocketMQ's brokers accept messages of 4 MiB by default.
 MOST_HELD_BYTES = 32 * 1024 * 1024
+# A multiple of every disk's sectors.
+PAGE_BYTES = 4096
 
 _MAGICS = MAGIC_V1, MAGIC_V2
 _unpack = SIZE_MAGIC.unpack_from
@@ -20,27 +27,26 @@ _NOTHING = memoryview(b"")
 
 
 class WholeRecords:
-    """Takes the log's bytes from ``offset`` on, where a record begins, in pieces of any size.
+    """Takes the log's bytes from ``offset`` on, in pieces of any size.
 
-    ``file_bytes``: the size of the log's files. ``written``: the first bytes, if the log has them already.
+    ``file_bytes``: the size of the log's files. ``rest``: how many bytes the record that has begun before ``offset``
+    lacks; 0 if a record begins there.
     """
 
-    def __init__(self, file_bytes: int, offset: int, written: bytes = b"") -> None:
+    def __init__(self, file_bytes: int, offset: int, rest: float = 0) -> None:
         self._file_bytes = file_bytes
+        # Where the held bytes begin.
         self._at = offset
-        self._held = bytearray(written)
-        self._written = len(written)
+        self._held = bytearray()
         # The length that is needed before anything can be written.
         self._needed = 0
-        # So many bytes are written as they come.
-        self._passing: float = 0
+        # So many bytes, from `_at` on, are of a record that is written in pieces. Infinite: no records are looked for.
+        self._rest = rest
 
     @classmethod
     def unchecked(cls) -> "WholeRecords":
         """Writes all bytes as they come."""
-        found = cls(1, 0)
-        found._passing = math.inf
-        return found
+        return cls(1, 0, math.inf)
 
     @property
     def is_empty(self) -> bool:
@@ -48,24 +54,28 @@ class WholeRecords:
         return not self._held
 
     def take(self, data: memoryview) -> memoryview:
-        """Add ``data``; returns what can be written now. The rest is held until its record is whole."""
+        """Add ``data``; returns what can be written now. The rest is held."""
         if self._held:
             self._held += data
             if len(self._held) < self._needed:
                 return _NOTHING
             data = memoryview(self._held)
-        end = self._end_of_whole(data)
-        known = min(self._written, end)
-        self._written -= known
+        end = self._end_of_writable(data)
         self._at += end
         self._held = bytearray(data[end:])
-        return data[known:end]
+        return data[:end]
 
-    def _end_of_whole(self, data: memoryview) -> int:
-        """Where the whole records of ``data`` end."""
+    def _end_of_writable(self, data: memoryview) -> int:
         total = len(data)
-        at = int(min(self._passing, total))
-        self._passing -= at
+        if self._rest == math.inf:
+            return total
+        self._needed = 0
+        at = int(self._rest)
+        if at > total:
+            end = self._page_end(total)
+            self._rest -= end
+            return end
+        self._rest = 0
         while at < total:
             file_end = at + self._file_bytes - (self._at + at) % self._file_bytes
             last = min(file_end, total) - BLANK_BYTES
@@ -84,14 +94,21 @@ class WholeRecords:
                 size = file_end - at
             elif magic not in _MAGICS or not MIN_RECORD <= size <= file_end - at:
                 # No record. The slave's next step, which is to read it, tells what is wrong.
-                self._passing = math.inf
+                self._rest = math.inf
                 return total
             elif size <= MOST_HELD_BYTES:
                 self._needed = size
                 break
-            rest = total - at
-            if size > rest:
-                self._passing = size - rest
-                return total
+            if at + size > total:
+                # `Replica.whole_records` finds the end of a record by the size in its head.
+                if (end := self._page_end(total)) < at + BLANK_BYTES:
+                    break
+                self._rest = at + size - end
+                return end
             at += size
         return at
+
+    def _page_end(self, total: int) -> int:
+        """How many of ``total`` bytes are before the last end of a page of the file; 0 if there is none."""
+        in_file = self._at % self._file_bytes
+        return max((in_file + total) // PAGE_BYTES * PAGE_BYTES - in_file, 0)

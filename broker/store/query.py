@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from broker.store.expanded import expanded
+from broker.store.filter import Filter
 from broker.store.index.index import Index
 from broker.store.index.index_file import IndexFile
 from broker.store.index.log_keys import index_keys
@@ -20,8 +22,9 @@ from broker.store.log.stored_time import HEAD_BYTES, stored_ms
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE
 from mqcommon.errors import DiskFull, ProtocolError
+from mqcommon.message.flags import WRAPPED
 from mqcommon.message.properties import find_property
-from mqcommon.message.record import decode_record
+from mqcommon.message.record import Record, decode_record
 
 _UNIQUE_KEY = b"UNIQ_KEY"
 # How many entries are read at once to get past blank ones.
@@ -135,7 +138,7 @@ class KeyQuery:
             most = min(ENTRIES, MAX_LOOKED - self._looked)
             found, looked, self._at = file.walk(self._at, self._key_hash, self._begin_ms, self._end_ms, most)
             self._looked += looked
-            self._candidates.extend(physical for physical in found if physical not in self._seen)
+            self._candidates.extend(physical for physical in dict.fromkeys(found) if physical not in self._seen)
             self._seen.update(found)
         if not self._at:
             files.pop()
@@ -152,20 +155,33 @@ class KeyQuery:
             physical = self._candidates.popleft()
             if raw is None or (self._confirmed is not None and physical + len(raw) > self._confirmed()):
                 continue
-            if self._is_wanted(raw):
-                result.records.append(raw)
-                self._max_bytes -= len(raw)
+            try:
+                record = decode_record(raw, check_crc=False)
+            except ProtocolError:
+                continue
+            if record.topic != self._topic or not self._begin_ms <= record.store_timestamp <= self._end_ms:
+                continue
+            is_batch = record.sys_flag & WRAPPED == WRAPPED
+            for found in self._of_batch(raw, record) if is_batch else [raw] if self._has_key(record.properties) else []:
+                result.records.append(found)
+                self._max_bytes -= len(found)
+            if is_batch:
+                # It may have thousands of messages.
+                return
 
-    def _is_wanted(self, raw: bytes) -> bool:
-        try:
-            record = decode_record(raw, check_crc=False)
-        except ProtocolError:
-            return False
-        if record.topic != self._topic or not self._begin_ms <= record.store_timestamp <= self._end_ms:
-            return False
+    def _of_batch(self, raw: bytes, batch: Record) -> list[bytes]:
+        """The messages of an inner batch that have the key, newest first; the batch if only itself has the key."""
+        # `Filter` shows properties with a separator before and after them.
+        wanted = Filter(matches=lambda properties: self._has_key(properties[1:-1]))
+        found = [record for _, record in expanded(raw, batch.queue_offset, wanted)]
+        if not found or found[0] is raw:
+            return [raw] if self._has_key(batch.properties) else []
+        return found[: -(self._max_num - len(self.result.records)) - 1 : -1]
+
+    def _has_key(self, properties: bytes) -> bool:
         if self._unique:
-            return find_property(record.properties, _UNIQUE_KEY) == self._key
-        return self._key in index_keys(record.properties)
+            return find_property(properties, _UNIQUE_KEY) == self._key
+        return self._key in index_keys(properties)
 
 
 def store_time(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:

@@ -10,7 +10,7 @@ import trio
 from mqcommon.clock import SystemClock
 from mqcommon.errors import UserError
 from mqcommon.files import OsFiles
-from mqcommon.options import click_options, given_options, load_conf, to_properties
+from mqcommon.options import OnceCommand, click_options, given_options, load_conf, to_properties
 from namesrv.controller.controller import Controller, Holder
 from namesrv.controller.options import ControllerDaemonOptions
 from remoting.net.daemon import Ready, run_daemon
@@ -19,7 +19,7 @@ from remoting.net.tls_options import daemon_tls
 logger = logging.getLogger(__name__)
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.command(cls=OnceCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.option("-c", "--config-file", "conf", metavar="FILE", help="conf file with RocketMQ's keys (key=value lines)")
 @click.option("-p", "--print-config", is_flag=True, help="print all options with their values and exit")
 @click_options(ControllerDaemonOptions)

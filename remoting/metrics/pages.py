@@ -2,8 +2,9 @@
 
 h11 reads the request, so garbage is a 400 and no more. Limits: connections, the size of a request (h11's 16 KiB), the
 time until the request is there, and that of the whole exchange. When there are too many connections, one is closed in
-favour of the next: of the address that has most, the one that has waited longest without a request, or else the oldest.
-So nobody keeps the others out. One of the pages that cost much is made at a time; the others wait, within their time.
+favour of the next: of the address (IPv6: /64) that has most, the one that has waited longest without a request, or else
+the oldest. So nobody keeps the others out. One of the pages that cost much is made at a time; the others wait, within
+their time.
 """
 
 import logging
@@ -15,7 +16,7 @@ from http import HTTPStatus
 import h11
 import trio
 
-from mqcommon.addresses import split_address
+from mqcommon.addresses import limited_network, split_address
 from remoting.net.transport import Listener, Transport
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ def text_page(status: HTTPStatus, text: str) -> Page:
 class _Exchange:
     """One connection. ``scope`` ends it."""
 
-    host: str
+    network: str
     scope: trio.CancelScope
     has_request: bool = False
 
@@ -78,13 +79,14 @@ class PageServer:
                     continue
                 if len(self._open) >= MAX_CONNECTIONS:
                     self._make_room()
-                exchange = _Exchange(split_address(transport.remote)[0], trio.CancelScope())
+                network = limited_network(split_address(transport.remote)[0])
+                exchange = _Exchange(network, trio.CancelScope())
                 self._open[exchange] = None
                 nursery.start_soon(self._connection, transport, exchange)
 
     def _make_room(self) -> None:
-        busiest, _ = Counter(each.host for each in self._open).most_common(1)[0]
-        of_busiest = [each for each in self._open if each.host == busiest]
+        busiest, _ = Counter(each.network for each in self._open).most_common(1)[0]
+        of_busiest = [each for each in self._open if each.network == busiest]
         gives_way = next((each for each in of_busiest if not each.has_request), of_busiest[0])
         del self._open[gives_way]
         gives_way.scope.cancel()

@@ -13,11 +13,15 @@ class LimitOptions:
     """Part of the options of both daemons."""
 
     # --- limits; docs/operations.md tells what happens at each
-    max_connections_per_address: int = option(0, "most connections from one address; 0: no limit", minimum=0)
-    max_new_connections_per_second: int = option(
-        0, "most new connections a second from one address; 0: no limit", minimum=0
+    max_connections_per_address: int = option(
+        0, "most connections from one address, or one /64 of IPv6; 0: no limit", minimum=0
     )
-    max_requests_per_second: int = option(0, "most requests a second from one address; 0: no limit", minimum=0)
+    max_new_connections_per_second: int = option(
+        0, "most new connections a second from one address, or one /64 of IPv6; 0: no limit", minimum=0
+    )
+    max_requests_per_second: int = option(
+        0, "most requests a second from one address, or one /64 of IPv6; 0: no limit", minimum=0
+    )
     max_requests_in_flight: int = option(
         1_000, "most requests that run as tasks because they wait for something", minimum=1
     )

@@ -1,7 +1,7 @@
-"""How often each address may do something: a token bucket for each. Pure.
+"""How often each network may do something: a token bucket for each. Pure.
 
 A bucket holds the tokens of one second. Buckets that are full again are dropped, so their number is bounded by the
-addresses of the last second; when even those are too many, the oldest are dropped.
+networks of the last second; when even those are too many, the oldest are dropped.
 """
 
 MAX_BUCKETS = 10_000

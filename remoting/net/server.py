@@ -12,7 +12,7 @@ from secrets import token_hex
 
 import trio
 
-from mqcommon.addresses import split_address
+from mqcommon.addresses import limited_network, split_address
 from mqcommon.errors import ProtocolError, RequestRefused
 from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
@@ -148,21 +148,21 @@ class Server:
                     self._refused("accepts_failed", listener.address, f"accept failed: {error}; connections wait")
                     await trio.sleep(_ACCEPT_PAUSE_S)
                     continue
-                ip = split_address(transport.remote)[0]
-                if refusal := self._connections.take(ip, trio.current_time()):
-                    self._refused(refusal, ip, f"connections refused: {self._connections.used} are open")
+                network = limited_network(split_address(transport.remote)[0])
+                if refusal := self._connections.take(network, trio.current_time()):
+                    self._refused(refusal, transport.remote, f"connections refused: {self._connections.used} are open")
                     await trio.aclose_forcefully(transport)
                     continue
-                self._nursery.start_soon(self._serve_connection, transport, ip)
+                self._nursery.start_soon(self._serve_connection, transport, network)
 
     def _refused(self, kind: str, remote: str, detail: str) -> None:
         self.refusals.count(kind, trio.current_time(), remote, detail)
 
-    async def _serve_connection(self, transport: Transport, ip: str) -> None:
+    async def _serve_connection(self, transport: Transport, network: str) -> None:
         try:
             await self._serve_transport(transport)
         finally:
-            self._connections.give(ip)
+            self._connections.give(network)
 
     async def _serve_transport(self, transport: Transport) -> None:
         channel = Channel(
@@ -206,11 +206,11 @@ class Server:
         channel.attachments.clear()
 
     def _dispatch_at_a_rate(self, channel: Channel, request: Command) -> None:
-        ip = channel.remote.rpartition(":")[0]
-        if self._request_rate.take(ip, trio.current_time()):
+        network = limited_network(channel.remote.rpartition(":")[0].strip("[]"))
+        if self._request_rate.take(network, trio.current_time()):
             self._dispatch(channel, request)
             return
-        self._refused("request_rate", ip, f"more than {self._limits.max_requests_a_second} requests a second")
+        self._refused("request_rate", network, f"more than {self._limits.max_requests_a_second} requests a second")
         if not request.flag & FLAG_ONEWAY:
             channel.reply(request, _busy(request))
 

@@ -269,11 +269,15 @@ class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin, AccountAdmin, ControllerAdmin)
 
     async def view_message(self, offset_msg_id: str) -> MessageExt:
         """The message with this offset message id, which contains the broker's address; of an inner batch the first."""
+        return (await self.view_messages(offset_msg_id))[0]
+
+    async def view_messages(self, offset_msg_id: str) -> list[MessageExt]:
+        """As `view_message`, with all messages of an inner batch, which share the id."""
         try:
             host, port, offset = parse_offset_msg_id(offset_msg_id)
         except ValueError as error:
             raise InvalidArgument(str(error)) from None
-        return await broker_api.view_message(self._ask.at(format_address(host, port)), offset)
+        return await broker_api.view_messages(self._ask.at(format_address(host, port)), offset)
 
     async def consume_message_directly(
         self, group: str, client_id: str, message: MessageExt

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mqcommon.errors import SkylarkError, UserError
+from mqcommon.option_texts import OnceCommand
 from sdk.admin.failures import error_document, explain, first_of
 from sdk.admin.params import Address
 from sdk.admin.render import to_json
@@ -103,7 +104,7 @@ def command(
 
         help_text = (work.__doc__ or "").strip()
         context = {"help_option_names": ["-h", "--help"]}
-        return click.Command(name, context, run, [*params, *_common()], help=help_text)
+        return OnceCommand(name, context, run, [*params, *_common()], help=help_text)
 
     return make
 

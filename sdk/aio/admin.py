@@ -197,6 +197,10 @@ class Admin(Facade[TrioAdmin]):
         """The message with this offset message id, which contains the broker's address; of an inner batch the first."""
         return await self._loop.call(lambda admin: admin.view_message(offset_msg_id))
 
+    async def view_messages(self, offset_msg_id: str) -> list[MessageExt]:
+        """As `view_message`, with all messages of an inner batch, which share the id."""
+        return await self._loop.call(lambda admin: admin.view_messages(offset_msg_id))
+
     async def consume_message_directly(
         self, group: str, client_id: str, message: MessageExt
     ) -> ConsumeMessageDirectlyResult:

@@ -197,6 +197,10 @@ class Admin(Facade[AsyncAdmin]):
         """The message with this offset message id, which contains the broker's address; of an inner batch the first."""
         return self._loop.call(lambda admin: admin.view_message(offset_msg_id))
 
+    def view_messages(self, offset_msg_id: str) -> list[MessageExt]:
+        """As `view_message`, with all messages of an inner batch, which share the id."""
+        return self._loop.call(lambda admin: admin.view_messages(offset_msg_id))
+
     def consume_message_directly(self, group: str, client_id: str, message: MessageExt) -> ConsumeMessageDirectlyResult:
         """Send a message through its broker to one push consumer of the group, even if it has consumed it before."""
         return self._loop.call(lambda admin: admin.consume_message_directly(group, client_id, message))

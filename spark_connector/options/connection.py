@@ -51,10 +51,13 @@ class ConnectionOptions:
         """Parse the user's options; UserError when one is unknown or invalid."""
         known = {o.key.lower(): o for o in options_of(cls)}
         values: dict[str, Any] = {"nameserver": os.environ.get(NAMESRV_ADDR, "")}
+        spelled: dict[str, str] = {}
         for name, text in given.items():
             o = known.get(cls.aliases.get(name.lower(), name.lower()))
             if o is None:
                 raise UserError(f"option {name} is unknown; {cls._hint(name, [o.key for o in known.values()])}")
+            if (other := spelled.setdefault(o.name, name)) != name:
+                raise UserError(f"options {other} and {name} are two names of one option; give one of them")
             try:
                 values[o.name] = parse_value(o, text, "")
             except ConfigError as error:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mqcommon.addresses import format_address, is_address, is_any_address, split_address
+from mqcommon.addresses import format_address, is_address, is_any_address, limited_network, split_address
 
 hosts = st.text("abcdefghijklmnopqrstuvwxyz0123456789.-", min_size=1)
 
@@ -50,3 +50,19 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 def test_what_listens_on_all_interfaces() -> None:
     assert all(map(is_any_address, ("", "0.0.0.0", "::")))
     assert not any(map(is_any_address, ("127.0.0.1", "::1", "10.0.0.1", "localhost")))
+
+
+@pytest.mark.parametrize(
+    ("host", "network"),
+    [
+        ("10.1.2.3", "10.1.2.3"),
+        ("::ffff:10.1.2.3", "10.1.2.3"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::", "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::1", "2001:db8:1:3::/64"),
+        ("fe80::1%eth0", "fe80::/64%eth0"),
+        ("memory", "memory"),
+    ],
+)
+def test_limits_of_one_address_count_networks_of_ipv6(host: str, network: str) -> None:
+    assert limited_network(host) == network

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+import pytest
 from click.testing import CliRunner
 
-from mqcommon.options import click_options, given_options, load_conf, markdown_table, option
+from mqcommon.errors import ConfigError
+from mqcommon.options import OnceGroup, click_options, given_options, load_conf, markdown_table, option
 
 
 @dataclass(frozen=True)
@@ -61,3 +63,25 @@ def test_markdown_table() -> None:
         "| `secret` |  | password |\n"
         "| `waitMs` | `3` | pause (unit: ms; at least 1; environment: `WAIT`) |\n"
     )
+
+
+@click.group(cls=OnceGroup, invoke_without_command=True)
+@click.option("-c", "--config-file", "conf")
+@click.option("-v", "--verbose", is_flag=True)
+@click.option("-t", "--topic", multiple=True)
+def tool(**arguments: Any) -> None:
+    click.echo(arguments["conf"])
+
+
+def test_an_option_under_two_of_its_names_is_refused() -> None:
+    runner = CliRunner()
+    for arguments in (["-c", "a", "--config-file", "b"], ["--config-file=a", "-ca"], ["-c", "a", "-c", "b"]):
+        result = runner.invoke(tool, arguments)
+        assert result.exit_code == 2 and "-c and --config-file are one option; give it once." in result.output
+    result = runner.invoke(tool, ["-c", "--config-file", "-v", "--verbose", "-t", "a", "--topic", "b"])
+    assert (result.exit_code, result.output) == (0, "--config-file\n")
+
+
+def test_an_override_under_two_spellings_is_refused() -> None:
+    with pytest.raises(ConfigError, match="listenPort and listen_port are one option"):
+        load_conf(Options, None, {"listenPort": "1", "listen_port": "2"}, environ={})

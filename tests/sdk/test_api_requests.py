@@ -64,7 +64,7 @@ MESSAGES: list[tuple[Ask, int, dict[str, Any] | None]] = [
             "topic": "T", "key": "k", "maxNum": 4, "beginTimestamp": 1, "endTimestamp": 5, "_UNIQUE_KEY_QUERY": True,
         },
     ),
-    (lambda at: broker_api.view_message(at, 77), 33, {"offset": 77}),
+    (lambda at: broker_api.view_messages(at, 77), 33, {"offset": 77, "takesBatches": True}),
     (
         lambda at: broker_api.send_back(at, "g", 77, "ID", "T", 3, 16),
         36,
@@ -199,6 +199,8 @@ async def test_bodies(ask: Ask, code: int, body: bytes) -> None:
 
 
 async def test_the_broker_that_is_meant_is_named() -> None:
-    assert await asked(lambda at: broker_api.view_message(at, 77), "b") == (33, {"offset": 77, "bname": "b"}, b"")
+    assert await asked(lambda at: broker_api.view_messages(at, 77), "b") == (
+        33, {"offset": 77, "takesBatches": True, "bname": "b"}, b"",
+    )  # fmt: skip
     code, ext, body = await asked(lambda at: broker_api.heartbeat(at, HEARTBEAT), "b")
     assert (code, ext, loads(body)["clientID"]) == (34, {"bname": "b"}, "id")

@@ -183,6 +183,8 @@ class MemoryNetwork:
 
     def __init__(self, *, capacity: int = CAPACITY_BYTES) -> None:
         self.listeners: dict[str, MemoryListener] = {}
+        #: Where the next connections come from.
+        self.client_host = "127.0.0.1"
         self._capacity = capacity
         self._next_port = 50_000
 
@@ -198,6 +200,6 @@ class MemoryNetwork:
         if listener is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         self._next_port += 1
-        ours, theirs = memory_pair(f"127.0.0.1:{self._next_port}", address, capacity=self._capacity)
+        ours, theirs = memory_pair(format_address(self.client_host, self._next_port), address, capacity=self._capacity)
         listener.arrive(theirs)
         return ours

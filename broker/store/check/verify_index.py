@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from broker.store.index.index_file import IndexFile
 from broker.store.index.layout import ENTRY, ENTRY_BYTES, MAX_SECONDS, SLOT_BYTES, SLOTS_AT, index_file_bytes
-from broker.store.index.log_keys import index_keys
+from broker.store.index.log_keys import record_keys
 from broker.store.log.log_files import LogFiles
 from mqcommon.files import FileSystem
 from mqcommon.message.javahash import KeyHasher
@@ -99,6 +99,7 @@ class IndexCheck:
         record = log.record_at(physical)
         if record is None:
             return None
-        prefix = record.topic.encode() + b"#"
-        hashes = frozenset(self._hasher.index_hash(prefix + key) for key in index_keys(record.properties))
+        # An index of an older version lacks the keys of messages in batches, but has no others.
+        prefix, known = record.topic.encode() + b"#", record_keys(record)
+        hashes = frozenset(self._hasher.index_hash(prefix + key) for key in known)
         return _Facts(hashes, min(max((record.store_timestamp - file.begin_ms) // 1000, 0), MAX_SECONDS))

@@ -1,22 +1,26 @@
 """Reads and hashes the keys of the messages in a range of the log, for the index.
 
 Runs of records with the unique key at the same position are decoded together (mqcommon/message/columns.py), all others
-one by one. Both ways give the same result.
+one by one. Both ways give the same result. An inner batch has the keys of its messages, too.
 Neighbours: index.py (owns this), mqcommon/message/javahash.py.
 """
 
 import mmap
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from mqcommon.errors import ProtocolError
+from mqcommon.message.batch import decode_batch
 from mqcommon.message.columns import MIN_RUN, Fixed, RunReader, Shape
-from mqcommon.message.flags import HOSTS_V6, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from mqcommon.message.compression import decompressed
+from mqcommon.message.flags import COMPRESSED, HOSTS_V6, INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK, WRAPPED
+from mqcommon.message.inner import MAX_INNER
 from mqcommon.message.javahash import TAIL, KeyHasher, head_hash
 from mqcommon.message.layout import HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD, TAIL_BYTES_V1, TOPIC_LENGTH_V1
 from mqcommon.message.properties import find_property
-from mqcommon.message.record import decode_record
+from mqcommon.message.record import Record, decode_record
 
 _HEAD = HEAD_V4.reader("size", "magic", "sys_flag", "store_timestamp", "body_length")
 _BODY_AT = HEAD_V4.size
@@ -61,7 +65,7 @@ class LogKeys:
             size, magic, sys_flag, store_ms, body_bytes = _HEAD.unpack_from(view, at)
             if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD:
                 break
-            if magic == MAGIC_V2 or sys_flag & HOSTS_V6 or not 0 <= body_bytes <= size - MIN_RECORD:
+            if magic == MAGIC_V2 or sys_flag & (HOSTS_V6 | INNER_BATCH) or not 0 <= body_bytes <= size - MIN_RECORD:
                 hashes, store_ms = self._unusual(view[at : at + size])
             elif sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
                 hashes = []
@@ -96,7 +100,10 @@ class LogKeys:
         return [self._hasher.index_hash(prefix + key) for key in index_keys(tail[first:])]
 
     def _unusual(self, raw: bytes) -> tuple[list[int], int]:
-        """Hashes of the keys of any record, and its store time."""
+        """Hashes of the keys of any record, and its store time.
+
+        The largest batch, of 32,767 messages, takes some 100 ms.
+        """
         try:
             record = decode_record(raw, check_crc=False)
         except ProtocolError:
@@ -105,7 +112,7 @@ class LogKeys:
         if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
             return [], 0
         prefix = record.topic.encode() + b"#"
-        hashes = [self._hasher.index_hash(prefix + key) for key in index_keys(record.properties)]
+        hashes = [self._hasher.index_hash(prefix + key) for key in record_keys(record)]
         return hashes, record.store_timestamp
 
     # --- runs
@@ -169,6 +176,20 @@ def _unique_key_at(tail: bytes) -> int:
     first = tail[0] + TAIL_BYTES_V1
     at = tail.rfind(_UNIQ_KEY, first)
     return at + len(_UNIQ_KEY) if at == first or (at > first and tail[at - 1] == 2) else -1
+
+
+def record_keys(record: Record) -> list[bytes]:
+    """The keys of a record: of an inner batch its own and those of its messages, each once."""
+    keys = index_keys(record.properties)
+    if record.sys_flag & WRAPPED != WRAPPED:
+        return keys
+    # A batch that cannot be taken apart is found by its own key only.
+    with suppress(ProtocolError):
+        body = decompressed(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body
+        rows, _ = decode_batch(body, 0, MAX_INNER)
+        for _, _, properties in rows:
+            keys += index_keys(properties)
+    return list(dict.fromkeys(keys))
 
 
 def index_keys(properties: bytes) -> list[bytes]:

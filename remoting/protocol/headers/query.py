@@ -29,10 +29,14 @@ class QueryMessageResponseHeader(Header):
 
 @dataclass(slots=True)
 class ViewMessageRequestHeader(Header):
-    """33: the message at a physical offset."""
+    """33: the message at a physical offset.
+
+    ``takes_batches`` is not RocketMQ's: the answer may be an inner batch. Others get its first message.
+    """
 
     offset: int = required(read_long)
     topic: str | None = optional(read_text)
+    takes_batches: bool | None = optional(read_flag)
 
 
 @dataclass(slots=True)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FAMILY = "Message queries"
 LONG_MAX = 2**63 - 1
+# How many messages of one batch are shown.
+MAX_SHOWN = 32
 
 
 def _body_format() -> click.Option:
@@ -101,27 +103,34 @@ async def query_msg_by_id(
 ) -> list[dict[str, Any]]:
     """Show the message with an offset message id, or send it to a consumer (-g, -d).
 
-    With -t the id may also be a producer's unique key.
+    With -t the id may also be a producer's unique key. The messages of a batch that is stored as one share an offset
+    message id: the first 32 are shown, and with -t and its unique key only one.
     """
     shown = []
     for one in [part.strip() for part in msg_id.split(",") if part.strip()]:
         try:
-            message = await _find_by_id(session, one, topic)
+            found = await _find_by_id(session, one, topic)
             if consumer_group is not None and client_id is not None:
-                shown.append(await _consume_directly(session, message, consumer_group, client_id))
-            else:
-                shown.append(await _show(session, message, charset=body_format))
+                shown.append(await _consume_directly(session, found[0], consumer_group, client_id))
+                continue
+            if len(found) > 1:
+                session.warn(
+                    f"{one} is the id of {len(found)} messages, which are stored as one batch;"
+                    " give -t and a unique key as -i to see one of them"
+                )
+            for index, message in enumerate(found[:MAX_SHOWN]):
+                shown.append(await _show(session, message, charset=body_format, index=index))
         except SkylarkError as error:
             session.fail(error, f"message {one}")
     return shown
 
 
-async def _find_by_id(session: Session, msg_id: str, topic: str | None) -> "MessageExt":
+async def _find_by_id(session: Session, msg_id: str, topic: str | None) -> list["MessageExt"]:
     if topic is not None:
         found = await session.admin.query_by_unique_key(topic, msg_id)
         if found:
-            return found[0]
-    return await session.admin.view_message(msg_id)
+            return found[:1]
+    return await session.admin.view_messages(msg_id)
 
 
 _BY_KEY = Table((("#Message ID", "msgId"), ("#QID", "queueId"), ("#Offset", "queueOffset")), "%-50s %4d %40d")

@@ -15,7 +15,7 @@ from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, pars
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, JSON, Command
 from tests.broker.handlers.support import Desk
-from tests.broker.store.support import BORN_HOST, HOST, put
+from tests.broker.store.support import BORN_HOST, HOST, put, put_inner
 
 FOREVER = {"beginTimestamp": 0, "endTimestamp": 2**63 - 1}
 
@@ -150,6 +150,34 @@ async def test_a_unique_key_is_asked_for_with_the_brokers_own_limit() -> None:
     flag = {"_UNIQUE_KEY_QUERY": "true"}
     assert await bodies_by_key(desk, "id2", maxNum=0, **flag) == [b"2"]
     assert await bodies_by_key(desk, "k", **flag) == []
+
+
+def desk_with_a_batch() -> Desk:
+    desk = Desk()
+    desk.store.queues.use_kinds({"T"}.__contains__)
+    put_inner(desk.store, "T", 0, [(0, b"%d" % n, b"UNIQ_KEY\x01id%d\x02KEYS\x01k k%d\x02" % (n, n)) for n in range(5)])
+    return desk
+
+
+async def test_a_message_of_a_batch_is_found_by_its_own_keys() -> None:
+    desk = desk_with_a_batch()
+    put(desk.store, "T", 1, b"alone", b"KEYS\x01k\x02")
+    assert await bodies_by_key(desk, "k") == [b"alone", b"4", b"3", b"2", b"1", b"0"]
+    assert await bodies_by_key(desk, "k", maxNum=3) == [b"alone", b"4", b"3"]
+    assert await bodies_by_key(desk, "k3") == [b"3"]
+    assert await bodies_by_key(desk, "id2", indexType="U") == [b"2"]
+    assert await bodies_by_key(desk, "k2", indexType="U") == []
+    answer = await desk.ask(RequestCode.QUERY_MESSAGE, {"topic": "T", "key": "id3", "maxNum": 9, **FOREVER})
+    (message,) = decode_messages(answer.body)
+    assert (message.queue_offset, message.msg_id, message.is_inner) == (3, "id3", False)
+
+
+async def test_who_cannot_take_a_batch_apart_gets_its_first_message_by_id() -> None:
+    desk = desk_with_a_batch()
+    (first,) = decode_messages((await desk.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 0})).body)
+    assert (first.body, first.is_inner) == (b"0", False)
+    whole = await desk.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 0, "takesBatches": "true"})
+    assert [message.body for message in decode_messages(whole.body)] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 async def test_the_message_at_an_offset_and_none_within_another() -> None:

@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 
 from broker.replication.admission import (
     MAX_FOLLOWERS,
-    MAX_FOLLOWERS_OF_AN_ADDRESS,
-    MAX_KNOWN_ADDRESSES,
+    MAX_FOLLOWERS_OF_A_NETWORK,
+    MAX_KNOWN_NETWORKS,
     MAX_STRANGERS,
-    MAX_STRANGERS_OF_AN_ADDRESS,
+    MAX_STRANGERS_OF_A_NETWORK,
     Admission,
 )
 
@@ -16,7 +16,7 @@ from broker.replication.admission import (
 def test_silent_strangers_of_one_address_keep_no_slave_of_the_same_address_out() -> None:
     door: Admission[int] = Admission()
     victims = [door.arrived(number, "a") for number in range(100)]
-    assert victims == [None] * MAX_STRANGERS_OF_AN_ADDRESS + list(range(100 - MAX_STRANGERS_OF_AN_ADDRESS))
+    assert victims == [None] * MAX_STRANGERS_OF_A_NETWORK + list(range(100 - MAX_STRANGERS_OF_A_NETWORK))
     assert door.arrived(1000, "a") is not None
     assert door.follows(1000, said_hello=True) == (True, None)
 
@@ -46,7 +46,7 @@ def test_a_slave_with_a_hello_takes_the_place_of_a_plain_peer() -> None:
 
 def test_an_address_has_so_many_followers() -> None:
     door: Admission[int] = Admission()
-    for number in range(MAX_FOLLOWERS_OF_AN_ADDRESS):
+    for number in range(MAX_FOLLOWERS_OF_A_NETWORK):
         door.arrived(number, "a")
         assert door.follows(number, said_hello=True) == (True, None)
     door.arrived(500, "a")
@@ -57,7 +57,7 @@ def test_an_address_has_so_many_followers() -> None:
 
 def test_one_that_had_to_go_does_not_follow() -> None:
     door: Admission[int] = Admission()
-    for number in range(MAX_STRANGERS_OF_AN_ADDRESS + 1):
+    for number in range(MAX_STRANGERS_OF_A_NETWORK + 1):
         door.arrived(number, "a")
     assert door.follows(0, said_hello=True) == (False, None)
 
@@ -93,22 +93,22 @@ def test_there_are_never_too_many_and_a_slave_that_is_quick_gets_in(
                 followers[last] = ip, bool(value)
             else:
                 here = [said for its_ip, said in followers.values() if its_ip == ip]
-                assert len(here) == MAX_FOLLOWERS_OF_AN_ADDRESS or len(followers) == MAX_FOLLOWERS
+                assert len(here) == MAX_FOLLOWERS_OF_A_NETWORK or len(followers) == MAX_FOLLOWERS
         elif what == "goes":
             door.gone(int(value))
             strangers.pop(int(value), None)
             followers.pop(int(value), None)
         assert len(strangers) <= MAX_STRANGERS and len(followers) <= MAX_FOLLOWERS
         for ip in {*strangers.values()}:
-            assert list(strangers.values()).count(ip) <= MAX_STRANGERS_OF_AN_ADDRESS
+            assert list(strangers.values()).count(ip) <= MAX_STRANGERS_OF_A_NETWORK
         for ip in {its_ip for its_ip, _ in followers.values()}:
-            assert sum(its_ip == ip for its_ip, _ in followers.values()) <= MAX_FOLLOWERS_OF_AN_ADDRESS
+            assert sum(its_ip == ip for its_ip, _ in followers.values()) <= MAX_FOLLOWERS_OF_A_NETWORK
 
 
 def test_no_more_than_so_many_addresses_are_remembered() -> None:
     door: Admission[int] = Admission()
-    for number in range(MAX_KNOWN_ADDRESSES + 5):
+    for number in range(MAX_KNOWN_NETWORKS + 5):
         door.arrived(number, f"slave{number}")
         assert door.follows(number, said_hello=True) == (True, None)
         door.gone(number)
-    assert len(door._known) == MAX_KNOWN_ADDRESSES
+    assert len(door._known) == MAX_KNOWN_NETWORKS

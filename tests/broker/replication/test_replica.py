@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from broker.replication import whole_records
 from broker.replication.replica import Replica
 from broker.store.queue.inner import shared_tag
 from broker.store.store import QUEUES, MessageStore
@@ -17,6 +18,7 @@ from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
 from mqcommon.names import SCHEDULE_TOPIC
 from tests.broker.store.support import BORN_HOST, SMALL, bodies, new_store, open_store, put, put_batch, put_inner
 from tests.support.clock import ManualClock
+from tests.support.memory_disk import SECTOR_BYTES
 from tests.support.memory_files import MemoryFiles
 
 BORN_HOST_V6 = bytes(range(16)) + BORN_HOST[4:]
@@ -176,12 +178,26 @@ def restart(store: MessageStore, how: str, random: Random) -> MessageStore:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32), st.lists(st.sampled_from(["", "", "", "clean", "killed", "power loss"]), max_size=25))
+@given(
+    st.integers(0, 2**32),
+    st.lists(st.sampled_from(["", "", "", "clean", "killed", "power loss", "reconnected"]), max_size=25),
+    st.sampled_from([whole_records.MOST_HELD_BYTES, 0]),
+)
 # A power loss where bytes of a part of a record were on disk already.
 @example(
-    1966535298, [*("", "", "", "killed", "", "", "", "power loss", "killed", "", "killed", "")] + ["power loss"] * 2
+    1966535298,
+    [*("", "", "", "killed", "", "", "", "power loss", "killed", "", "killed", "")] + ["power loss"] * 2,
+    whole_records.MOST_HELD_BYTES,
 )
-def test_a_slave_is_its_master_whatever_happens(seed: int, ends: list[str]) -> None:
+def test_a_slave_is_its_master_whatever_happens(seed: int, ends: list[str], most_held: int) -> None:
+    """With ``most_held`` of 0 all records are written in pieces, as very large ones are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(whole_records, "MOST_HELD_BYTES", most_held)
+        patch.setattr(whole_records, "PAGE_BYTES", SECTOR_BYTES)
+        copy_and_compare(seed, ends)
+
+
+def copy_and_compare(seed: int, ends: list[str]) -> None:
     random = Random(seed)
     its_master = master(random)
     slave = open_store(MemoryFiles())
@@ -198,7 +214,9 @@ def test_a_slave_is_its_master_whatever_happens(seed: int, ends: list[str]) -> N
         if random.random() < 0.2:
             with_ends = random.random() < 0.5
             slave.checkpoint(with_ends=with_ends, as_flushed=not with_ends)
-        if how:
+        if how == "reconnected":
+            records, received = replica.whole_records(), replica.raw_end
+        elif how:
             slave = restart(slave, how, random)
             replica = Replica(slave)
             if replica.is_empty:

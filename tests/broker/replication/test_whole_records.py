@@ -47,17 +47,36 @@ def taken(records: WholeRecords, data: bytes, sizes: list[int]) -> list[bytes]:
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 700), min_size=1, max_size=9), st.data())
 def test_what_is_written_ends_with_a_record(seed: int, sizes: list[int], data: st.DataObject) -> None:
     whole, ends = log(Random(seed), 3)
-    start = data.draw(st.sampled_from(sorted(ends)))
-    written = data.draw(st.integers(0, min(500, len(whole) - start)))
-    pieces = taken(WholeRecords(FILE_BYTES, start, whole[start : start + written]), whole[start + written :], sizes)
-    assert b"".join(pieces) == whole[start + written :]
-    at = start + written
-    fillers = [end for end in ends if end % FILE_BYTES == 0]
+    at = data.draw(st.sampled_from(sorted(ends)))
+    pieces = taken(WholeRecords(FILE_BYTES, at), whole[at:], sizes)
+    assert b"".join(pieces) == whole[at:]
     for piece in pieces:
         at += len(piece)
-        # Bytes of a filler are written as they come: only its head has a meaning.
-        in_filler = any(max((e for e in ends if e < end), default=0) + BLANK_BYTES <= at <= end for end in fillers)
-        assert not piece or at in ends or in_filler
+        assert at in ends
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32), st.lists(st.integers(1, 700), min_size=1, max_size=9), st.integers(0, 300))
+def test_pieces_of_large_records_end_where_a_page_does(seed: int, sizes: list[int], most_held: int) -> None:
+    """Also when a connection ends, and the next one goes on within a record."""
+    random = Random(seed)
+    whole, ends = log(random, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(whole_records, "MOST_HELD_BYTES", most_held)
+        patch.setattr(whole_records, "PAGE_BYTES", 50)
+        records, at, received, connections = WholeRecords(FILE_BYTES, 0), 0, 0, 1
+        while received < len(whole):
+            upto = received + random.choice(sizes)
+            at += len(piece := bytes(records.take(memoryview(whole[received:upto]))))
+            assert piece == whole[at - len(piece) : at]
+            received = upto
+            start, end = max(e for e in ends if e <= at), min(e for e in ends if e >= at)
+            # A filler, which ends with its file, is never held.
+            assert at == end or (at % FILE_BYTES % 50 == 0 and (end - start > most_held or end % FILE_BYTES == 0))
+            if random.random() < 0.2 and connections < 10:
+                connections += 1
+                records, received = WholeRecords(FILE_BYTES, at, end - at), at
+        assert at == len(whole)
 
 
 def test_nothing_is_held_back_longer_than_its_record_lasts() -> None:
@@ -70,11 +89,12 @@ def test_nothing_is_held_back_longer_than_its_record_lasts() -> None:
     assert records.is_empty
 
 
-def test_a_record_that_is_too_large_to_hold_is_written_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_is_too_large_to_hold_is_written_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_records, "MOST_HELD_BYTES", 300)
+    monkeypatch.setattr(whole_records, "PAGE_BYTES", 64)
     data = record(400) + record(200)
     pieces = taken(WholeRecords(FILE_BYTES, 0), data, [150])
-    assert [len(piece) for piece in pieces] == [150, 150, 100, 200]
+    assert [len(piece) for piece in pieces] == [128, 128, 144, 200]
 
 
 def test_bytes_that_are_no_record_are_written_for_the_reader_to_refuse() -> None:

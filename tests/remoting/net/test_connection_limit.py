@@ -41,7 +41,7 @@ def test_a_budget_is_taken_and_given_back() -> None:
 
 
 def test_one_address_leaves_connections_to_others() -> None:
-    budget = connection_budget(10, 0, of_address=2)
+    budget = connection_budget(10, 0, of_network=2)
     assert [budget.take("a", 0) for _ in range(3)] == ["", "", "connections_of_address"]
     assert budget.take("b", 0) == ""
     budget.give("a")

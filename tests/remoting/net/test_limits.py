@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from remoting.net.channel import Channel
+from remoting.net.connection_limit import ConnectionBudget
 from remoting.net.limits import COMPLAINT_INTERVAL_S, REFUSALS, Refusals, ServerLimits
 from remoting.net.server import Server
 from remoting.net.transport import Transport
@@ -18,6 +19,7 @@ from remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import encode
 from tests.remoting.net.served import Served, serve
+from tests.support.memory_transport import MemoryNetwork
 from tests.support.waiting import until
 
 ECHO, WAITS = 1, 2
@@ -71,6 +73,31 @@ async def test_requests_above_the_rate_are_answered_busy(autojump_clock: trio.te
         assert served.server.refusals.counts["request_rate"] == 4
         await trio.sleep(1)
         assert await ask(stream, Command(ECHO)) == [0]
+
+
+async def test_addresses_of_one_ipv6_network_share_their_limits(autojump_clock: trio.testing.MockClock) -> None:
+    network = MemoryNetwork()
+    server = Server(
+        {ECHO: echo}, limits=ServerLimits(max_requests_a_second=2), connections=ConnectionBudget(10, most_of_network=2)
+    )
+
+    async def stream(host: str) -> Transport:
+        network.client_host = host
+        return await network.connect("127.0.0.1", 10911)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.serve_on, [network.listen()])
+        first, second = await stream("2001:db8:0:1::1"), await stream("2001:db8:0:1:2:3:4:5")
+        assert await ask(first, Command(ECHO)) + await ask(second, Command(ECHO)) == [0, 0]
+        assert await ask(second, Command(ECHO)) == [ResponseCode.SYSTEM_BUSY]
+        third, other = await stream("2001:db8:0:1::3"), await stream("2001:db8:0:2::1")
+        assert await third.receive(1) == b""
+        assert await ask(other, Command(ECHO)) == [0]
+        assert server.refusals.counts["connections_of_address"] == 1
+        await first.aclose()
+        await trio.testing.wait_all_tasks_blocked()
+        assert await ask(other, Command(ECHO)) == [0]
+        nursery.cancel_scope.cancel()
 
 
 async def test_requests_of_one_connection_leave_room_for_others(autojump_clock: trio.testing.MockClock) -> None:

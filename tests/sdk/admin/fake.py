@@ -190,9 +190,9 @@ class FakeAdmin(FakeOffsets):
         self.world.asked("query_by_unique_key", topic, key)
         return [message for message in self.world.messages if message.msg_id == key]
 
-    async def view_message(self, offset_msg_id: str) -> Any:
-        self.world.asked("view_message", offset_msg_id)
-        return next(message for message in self.world.messages if message.offset_msg_id == offset_msg_id)
+    async def view_messages(self, offset_msg_id: str) -> list[Any]:
+        self.world.asked("view_messages", offset_msg_id)
+        return [message for message in self.world.messages if message.offset_msg_id == offset_msg_id]
 
     async def query_consume_queue(
         self, addr: str, topic: str, queue_id: int, index: int, count: int = 10, group: str | None = None

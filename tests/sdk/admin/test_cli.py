@@ -95,7 +95,15 @@ def test_mistyped_options_get_the_nearest() -> None:
     assert "--topic" in result.stderr
 
 
-@pytest.mark.parametrize("arguments", [["topicRoute"], ["clusterList", "-i", "0"], ["updateTopicPerm", "-p", "99"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topicRoute"],
+        ["clusterList", "-i", "0"],
+        ["updateTopicPerm", "-p", "99"],
+        ["topicRoute", "-t", "T", "--topic", "U"],
+    ],
+)
 def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
     assert run(World(), *arguments).exit_code == 2
 

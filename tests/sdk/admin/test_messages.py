@@ -95,17 +95,25 @@ def test_a_body_that_cannot_be_saved_is_said(own_tmp: Path) -> None:
 
 
 def test_several_ids_and_one_that_is_not_there() -> None:
-    world = World(messages=[message()], errors={("view_message", "0A"): BrokerError(1, "can not find message", MASTER)})
+    world = World(
+        messages=[message()], errors={("view_messages", "0A"): BrokerError(1, "can not find message", MASTER)}
+    )
     result = run(world, "queryMsgById", "-i", f"0A, {OFFSET_ID}", *JSON)
     assert result.exit_code == 1
     assert "message 0A: " in result.stderr
     assert [one["offsetMsgId"] for one in json.loads(result.stdout)] == [OFFSET_ID]
 
 
+def test_the_messages_of_a_batch_share_an_id_and_are_all_shown() -> None:
+    result = run(World(messages=[message()] * 40), "queryMsgById", "-i", OFFSET_ID, *JSON)
+    assert result.exit_code == 0 and len(json.loads(result.stdout)) == 32
+    assert "is the id of 40 messages" in result.stderr
+
+
 def test_a_unique_key_with_its_topic() -> None:
     world = World(messages=[message()])
     assert run(world, "queryMsgById", "-i", UNIQUE, "-t", "AdminT").exit_code == 0
-    assert world.called("view_message") == []
+    assert world.called("view_messages") == []
 
 
 def test_query_by_key_passes_the_range() -> None:

@@ -102,6 +102,9 @@ async def test_administrators_see_messages(cluster: PushCluster) -> None:
         (message, *_) = (await consumer.pull(mq, 27)).messages
         seen = await admin.view_message(message.offset_msg_id)
         assert (seen.body, seen.queue_offset) == (BODIES[25], 25)
+        together = await admin.view_messages(message.offset_msg_id)
+        assert message.body in [each.body for each in together] and len(together) > 1
+        assert [each.queue_offset for each in await admin.query_by_unique_key("b", message.msg_id)] == [27]
         taken: list[MessageExt] = []
         session: Any = SimpleNamespace(progress=lambda text: None)
         _, at = await read_queue(session, consumer, mq, 3, COUNT, lambda _, found: taken.extend(found), most=30)

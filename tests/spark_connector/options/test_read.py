@@ -55,6 +55,14 @@ def test_an_option_near_to_none_lists_all() -> None:
         ReadOptions.parse({**GOOD, "zzz": "1"})
 
 
+@pytest.mark.parametrize(("name", "other"), [("topic", "subscribe"), ("nameServer", "namesrvAddr")])
+def test_an_option_under_two_of_its_names_is_refused(name: str, other: str) -> None:
+    with pytest.raises(UserError, match=f"(?i)options {name} and {other} are two names of one option"):
+        ReadOptions.parse({name: "a:1", other: "b:1"})
+    with pytest.raises(UserError, match=f"(?i)options {name} and {other} are two names of one option"):
+        ReadOptions.of_stream({name: "a:1", other: "a:1"})
+
+
 def test_a_path_is_not_a_topic() -> None:
     with pytest.raises(UserError, match=r'use \.option\("topic", \.\.\.\)\.load\(\) without a path'):
         ReadOptions.parse({**GOOD, "path": "flights"})
