@@ -122,12 +122,16 @@ class RouteTable(Generic[C]):
         if new.part is not None and not self._follows(new, new.part, known, connection):
             return Registered(Outcome.WHOLE_NEEDED)
 
-        displaced = told = rival_addr = None
+        displaced = told = rival_addr = topics = None
         if known is not None and known is not holder:
             if known.broker_name == new.broker_name:
-                # it may be the last member: its set is removed with it and made again below
+                # It may be the last member: its set is removed with it and made again below. The topics stay: parts
+                # may bring them one after the other, and a client must not take a topic for a new one meanwhile.
                 told = self._sets[known.broker_name].told
+                topics = self._queues.get(known.broker_name)
             self._remove(known)
+            if topics:
+                self._queues.setdefault(new.broker_name, topics)
             known = None
         if holder is not None and holder is not known:
             displaced = holder

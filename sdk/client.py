@@ -282,7 +282,8 @@ class ClientInstance:
             self._log_skipped(request.route)
             self.tell_brokers()
         except RouteNotFound as error:
-            error.is_passing = self.routes.get(topic) is not None or await self._are_starting()
+            known = self.routes.get(topic)
+            error.is_passing = (known is not None and not known.is_guess) or await self._are_starting()
             request.error = error
         except BrokerError as error:
             # A NameServer that is not ready yet answers with SYSTEM_ERROR.

@@ -39,7 +39,7 @@ class TopicRoute:
 
     ``writable`` (the queues that a producer chooses from) and ``readable`` are sorted. ``writable_at`` is ``writable``
     by the master's address; it lacks queues without a master, which only an ordered topic has. ``brokers`` is broker
-    name → id → address.
+    name → id → address. ``is_guess``: no NameServer knew the topic, so this is the route that a send would give it.
     """
 
     topic: str
@@ -48,6 +48,7 @@ class TopicRoute:
     readable: tuple[MessageQueue, ...]
     writable_at: Mapping[str, tuple[MessageQueue, ...]]
     skipped: tuple[str, ...] = field(default=(), compare=False)
+    is_guess: bool = False
 
     def master(self, broker_name: str) -> str | None:
         """The address of the broker's master; None when it is not in the route."""

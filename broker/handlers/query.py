@@ -102,9 +102,11 @@ class QueryHandlers(Part):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         body = ConsumeQueueEntries(max_queue_index=queue.next_offset, min_queue_index=queue.min_offset)
         if header.consumer_group:
-            body.subscription_data = self._clients.subscription(header.consumer_group, topic)
+            group = header.consumer_group
+            body.subscription_data = self._clients.subscription(group, topic)
             if body.subscription_data is None:
-                body.filter_data = f"{header.consumer_group}@{topic} is not online!"
+                body.filter_data = f"{group}@{topic} is not online!"
+                body.subscription_data = self._clients.last_subscription(group, topic)
         answer = answer_with(QUERY_CONSUME_QUEUE, request, body)
         if not queue.min_offset <= index < queue.next_offset:
             answer.remark = f"Index {index} of {queue_id}@{topic} is not exist!"

@@ -25,7 +25,8 @@ MAX_NAME = 255
 _BODY_BYTES = 4_096
 _GROUP = re.compile(rb'"consumerGroup"\s*:\s*"([^"]*)"')
 
-# RocketMQ's names of codes that no Skylark daemon handles or sends.
+# RocketMQ's names of codes that no Skylark daemon handles or sends. Administrators' tools show the answer, so it says
+# the name.
 OTHER_CODES = {
     354: "CHECK_ROCKSDB_CQ_WRITE_PROGRESS",
     355: "EXPORT_ROCKSDB_CONFIG_TO_JSON",
@@ -55,7 +56,10 @@ class RefusedHandlers(Part):
 
     def refuse(self, channel: Channel, request: Command) -> Command:
         self._log_once(channel, request)
-        return not_supported(request)
+        answer = not_supported(request)
+        if name := OTHER_CODES.get(request.code):
+            answer.remark = f"{answer.remark}: {name}"
+        return answer
 
     def _log_once(self, channel: Channel, request: Command) -> None:
         client = (self._clients.client_id(channel) or split_address(channel.remote)[0])[:MAX_NAME]

@@ -19,6 +19,11 @@ from remoting.protocol.bodies.heartbeat import (
 
 Groups = dict[str, None]
 
+# Groups without a member whose subscriptions are remembered, unless one group has more topics or characters than this.
+MAX_LEFT = 256
+MAX_LEFT_TOPICS = 32
+MAX_LEFT_CHARS = 4_096
+
 
 @dataclass(slots=True)
 class Member:
@@ -99,6 +104,8 @@ class Clients:
         self._producer_channels: dict[str, dict[Channel, None]] = {}
         # Time of the last heartbeat, for each connection that is in a group.
         self._heard_ms: dict[Channel, int] = {}
+        # The last subscriptions of groups that have no member now; the group that left first is forgotten first.
+        self._left: dict[str, dict[str, SubscriptionData]] = {}
 
     # --- reading
 
@@ -135,6 +142,10 @@ class Clients:
         members = self._consumers.get(group)
         return None if members is None else members.subscriptions.get(topic)
 
+    def last_subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """The subscription that a group without members had when its last member left, as far as it is remembered."""
+        return self._left.get(group, {}).get(topic)
+
     def consumers_of(self, topic: str) -> list[str]:
         """Groups that are connected and subscribe to ``topic``."""
         return [name for name, group in self._consumers.items() if topic in group.subscriptions]
@@ -163,6 +174,7 @@ class Clients:
         group = self._consumers.get(data.group_name)
         if group is None:
             group = self._consumers[data.group_name] = ConsumerGroup(data.group_name)
+            self._left.pop(data.group_name, None)
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
@@ -204,6 +216,7 @@ class Clients:
             return False
         if not members.members:
             del self._consumers[group]
+            self._remember(group, members.subscriptions)
         self._forget(self._consumer_groups_of, channel, group)
         return True
 
@@ -232,6 +245,14 @@ class Clients:
     def silent(self, now_ms: int, timeout_ms: int) -> list[Channel]:
         """Connections of clients that sent no heartbeat for ``timeout_ms``."""
         return [channel for channel, at_ms in self._heard_ms.items() if now_ms - at_ms > timeout_ms]
+
+    def _remember(self, group: str, subscriptions: dict[str, SubscriptionData]) -> None:
+        chars = sum(len(each.topic) + len(each.sub_string) for each in subscriptions.values())
+        if len(subscriptions) > MAX_LEFT_TOPICS or chars > MAX_LEFT_CHARS:
+            return
+        if len(self._left) >= MAX_LEFT:
+            del self._left[next(iter(self._left))]
+        self._left[group] = subscriptions
 
     def _forget_producer(self, member: Member) -> None:
         channels = self._producer_channels.get(member.client_id, {})

@@ -20,7 +20,7 @@ from broker.options import BrokerOptions
 from broker.registration.outer import Namesrv, Part, Registered
 from broker.replication.known_master import MasterAddress
 from mqcommon.errors import FrameTooLarge, ProtocolError
-from mqcommon.names import PERM_READ_WRITE
+from mqcommon.names import AUTO_CREATE_TOPIC, PERM_READ_WRITE
 from remoting.protocol.bodies import encode_body
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.register import RegisterBrokerBody, encode_compressed
@@ -90,8 +90,11 @@ class Registration:
         return await self._send_in_one(names, version)
 
     async def _send_parts(self, names: Sequence[str], version: DataVersion, base: DataVersion | None) -> Registered:
-        """``names`` are all topics, or those that changed since ``base``."""
-        left, number, size = list(reversed(names)), 0, PART_TOPICS
+        """``names`` are all topics, or those that changed since ``base``.
+
+        TBW102 is the last one: a client that finds it, and not the topic that it asked for, takes that topic for new.
+        """
+        left, number, size = sorted(reversed(names), key=lambda name: name != AUTO_CREATE_TOPIC), 0, PART_TOPICS
         while True:
             chunk = left[-size:]
             body = self._body(chunk, version)

@@ -19,6 +19,8 @@ MAX_TERMS = 256
 MAX_DEPTH = 24
 MAX_TEXTS = 1_024
 
+# RocketMQ's parser ends before it without an error: of a LIKE 'x%' it takes "a", which no message matches.
+_NO_LIKE = "there is no LIKE in RocketMQ's SQL92: use STARTSWITH 'a', ENDSWITH 'a' or CONTAINS 'a'"
 _SEARCHES = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 
 
@@ -225,6 +227,9 @@ class _Parser:
 
     def _unexpected(self, wanted: str) -> InvalidSql:
         token = self._now
+        for each in self._tokens[self._next : self._next + 2]:
+            if each.kind is NAME and each.text.upper() == "LIKE":
+                return InvalidSql(self._sql, each.at, _NO_LIKE)
         got = "the expression ends" if token.kind is END else f"{token.text!r} stands"
         return self._error(f"{got} where {wanted} is expected")
 

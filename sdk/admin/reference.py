@@ -49,6 +49,13 @@ Names longer than their column are not cut. `printMsg` and `printMsgByQueue` sto
 not exist in RocketMQ.
 """
 
+_NO_COLD_DATA = """
+A broker refuses requests of the cold-data commands and of `setCommitLogReadAheadMode` (2001 to 2004) with code 3 and
+their names, which RocketMQ's tools print. There is nothing to set: threads read what is not in memory, connections take
+turns, nobody else waits for them, and too many such requests are answered SYSTEM_BUSY
+([store.md](store.md#reading-readerpy-querypy-residencypy)).
+"""
+
 
 def markdown(group: Families) -> str:
     """The reference of all commands and options, by family."""
@@ -60,7 +67,8 @@ def markdown(group: Families) -> str:
         for name in names:
             parts += _command_parts(ctx, group.commands[name], {param.name for param in shared})
     parts.append("## Not implemented yet\n")
-    parts.append(textwrap.fill(", ".join(f"`{name}`" for name in NOT_YET) + ".", 118, break_on_hyphens=False))
+    parts.append(textwrap.fill(", ".join(f"`{name}`" for name in NOT_YET) + ".\n", 118, break_on_hyphens=False))
+    parts.append(_NO_COLD_DATA)
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -18,6 +18,7 @@ from mqcommon.errors import (
 )
 from remoting.protocol.codes import ResponseCode
 from sdk.producer.faults import Faults
+from sdk.producer.routing import SendRoutes
 from sdk.retry import Outcome, outcome_of
 from sdk.runtime import survived
 from sdk.shared import ClientHandle
@@ -27,8 +28,9 @@ from sdk.suspects import PROBE_INTERVAL_S, Suspects
 class Brokers:
     """``wake_lanes`` is called when a broker becomes usable."""
 
-    def __init__(self, client: ClientHandle, wake_lanes: Callable[[], None]) -> None:
+    def __init__(self, client: ClientHandle, sendable: SendRoutes, wake_lanes: Callable[[], None]) -> None:
         self._client = client
+        self._sendable = sendable
         self._wake_lanes = wake_lanes
         self._wanted: dict[str, None] = {}
         self.suspects = Suspects(
@@ -80,7 +82,7 @@ class Brokers:
         routes = self._client.instance.routes
         before = routes.get(topic)
         try:
-            route = await self._client.instance.refresh(topic)
+            route = await self._sendable.refresh(topic)
         except SkylarkError:
             # The old route stays in use; the next failure or poll refreshes it again.
             return

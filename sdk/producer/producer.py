@@ -134,7 +134,7 @@ class Producer(RequestReply, ArrowSending, SendNowait):
         # Of a producer of halves: what its messages have in common, and who answers brokers that ask about them.
         self.sys_flag, self.mark = 0, b""
         self.checking: Checking | None = None
-        self.brokers = Brokers(self._client, self._lanes.wake)
+        self.brokers = Brokers(self._client, self._sendable, self._lanes.wake)
         self._asking = Asking(self, self._client, max_message_bytes)
         self._tables = ArrowSends(self._send_batches, self._key_block, max_message_bytes)
         # The number of retries of all sends so far.

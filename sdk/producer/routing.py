@@ -25,9 +25,10 @@ class SendRoutes:
     async def find(self, topic: str) -> TopicRoute:
         """The topic's route. For an unknown topic, the route of RocketMQ's default topic: the broker creates it."""
         route = self._client.instance.routes.get(topic)
-        return await self._ask(topic) if route is None else route
+        return await self.refresh(topic) if route is None else route
 
-    async def _ask(self, topic: str) -> TopicRoute:
+    async def refresh(self, topic: str) -> TopicRoute:
+        """As `find`, but asks the NameServers. A route that a NameServer gave is never replaced by a guess."""
         instance = self._client.instance
         try:
             return await instance.refresh(topic)
@@ -38,6 +39,13 @@ class SendRoutes:
                 template = await instance.refresh(DEFAULT_TOPIC)
             except RouteNotFound:
                 raise missing from None
+        # A set that takes over registers its topics together. It may have done so between the two answers above, and
+        # then its queues of this topic are others than those of the default topic.
+        try:
+            return await instance.refresh(topic)
+        except RouteNotFound as missing:
+            if missing.is_passing:
+                raise
         made = _route_like(template, topic)
         # While the default topic has no master, nothing is known of the queues that this one will have.
         if not made.writable:
@@ -48,7 +56,7 @@ class SendRoutes:
         """The topic's route; it is refreshed, and RouteNotFound raised, when it has no writable queue."""
         route = await self.find(topic)
         if not route.writable:
-            route = await self._ask(topic)
+            route = await self.refresh(topic)
         if not route.writable:
             raise no_writable(topic)
         return route
@@ -96,4 +104,5 @@ def _route_like(template: TopicRoute, topic: str) -> TopicRoute:
         named(template.writable),
         named(template.readable),
         {addr: named(queues) for addr, queues in template.writable_at.items()},
+        is_guess=True,
     )

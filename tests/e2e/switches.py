@@ -15,6 +15,7 @@ from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.codes import ResponseCode
 from scripts.controller_set import NAME, ControllerSet, running
 from scripts.daemons import Daemon
+from scripts.ports import ReservedPort, reserve
 from sdk import Admin, Producer, PullConsumer
 from tests.broker.running import pull_request
 from tests.broker.test_send_pull import messages
@@ -47,6 +48,21 @@ class LinkedSet(ControllerSet):
         self.to_controllers = [[Link(each.port) for each in self.controllers] for _ in self.brokers]
         # At the same port of another address of loopback.
         self.to_slaves = [Link(port, f"127.0.0.{10 + n}", port) for n, port in enumerate(self.ha_ports)]
+        # Those of `open_more_ports`.
+        self.fast_ports: list[ReservedPort] = []
+        self.http_ports: list[ReservedPort] = []
+
+    def open_more_ports(self) -> None:
+        """Before anything starts: brokers open their fast ports, too, and with the NameServer those of metrics."""
+        for daemon in (self.namesrv, *self.brokers):
+            self.http_ports.append(reserve())
+            daemon.command = [
+                *daemon.command,
+                "--metrics-exporter-type", "PROM", "--metrics-prom-exporter-port", str(self.http_ports[-1].number),
+            ]  # fmt: skip
+        for broker in self.brokers:
+            self.fast_ports.append(reserve())
+            broker.command = [*broker.command, "--fast-listen-port", str(self.fast_ports[-1].number)]
 
     async def open(self, nursery: trio.Nursery) -> None:
         """Before the brokers start."""
@@ -176,9 +192,13 @@ def log_files(store: Path) -> dict[int, Path]:
 
 
 @asynccontextmanager
-async def switching(home: Path, options: Sequence[str] = NOTHING_LOST) -> AsyncIterator[Switching]:
-    """Three brokers in sync, under load until the block ends; then all is checked."""
+async def switching(
+    home: Path, options: Sequence[str] = NOTHING_LOST, *, all_ports: bool = False
+) -> AsyncIterator[Switching]:
+    """Three brokers in sync, under load until the block ends; then all is checked. ``all_ports``: `open_more_ports`."""
     at = LinkedSet(home, options)
+    if all_ports:
+        at.open_more_ports()
     async with trio.open_nursery() as links:
         await at.open(links)
         async with running(at), Admin(at.nameserver) as admin:

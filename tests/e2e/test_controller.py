@@ -6,6 +6,7 @@ A failure prints its seed; SKYLARK_SEED repeats it, as far as the moments of oth
 import struct
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from itertools import permutations
@@ -20,6 +21,7 @@ from mqcommon.errors import RouteNotFound
 from scripts.controller_set import NAME, ControllerSet, running
 from scripts.daemons import BIN, Daemon
 from sdk import Admin, Message, Producer, SendFailed
+from tests.e2e.fuzz.streams import pages
 from tests.e2e.load import Acked, check_acknowledged, stored
 from tests.e2e.switches import NOTHING_LOST, PAUSE_S, QUICK, TOPIC, Switching, switching, until_logs_are_equal
 from tests.support.waiting import until
@@ -114,6 +116,15 @@ async def slave_killed(now: Switching, master: Daemon) -> None:
     await now.at.start_broker(slave)
 
 
+async def leading_controller_killed(now: Switching, master: Daemon) -> None:
+    """The others elect another leader. Until it answers heartbeats the set may have no master with a lease."""
+    leading = await now.at.leading_controller(now.admin) or now.at.controllers[0]
+    leading.kill()
+    await now.load.more_from(NAME, FEW)
+    leading.start()
+    await until(leading.ready, f"{leading.name} serves")
+
+
 FAULTS: list[Callable[[Switching, Daemon], Awaitable[None]]] = [
     killed, frozen, cut_from_controllers, cut_from_slaves_then_killed, disk_lost, slave_killed,
 ]  # fmt: skip
@@ -141,18 +152,27 @@ async def test_strangers_on_all_ports_change_nothing(
     """They say that they are members of the set, and acknowledge all, while masters die."""
     monkeypatch.setenv("ROCKETMQ_HA_SHARED_SECRET", "only the brokers know it")
     random = Random(seed)
-    async with switching(tmp_path) as now, trio.open_nursery() as nursery:
+    async with switching(tmp_path, all_ports=True) as now, trio.open_nursery() as nursery:
         strangers = Strangers(random)
         for port in now.at.ha_ports:
             nursery.start_soon(strangers.ask_for_the_log, port)
-        for daemon in now.at.daemons:
-            nursery.start_soon(strangers.send_garbage, daemon.port)
+        for port in [*(daemon.port for daemon in now.at.daemons), *(port.number for port in now.at.fast_ports)]:
+            nursery.start_soon(strangers.send_garbage, port)
+        for port in now.at.http_ports:
+            nursery.start_soon(strangers.ask_for_pages, port.number)
+        faults: list[Callable[[Switching, Daemon], Awaitable[None]]] = []
         for _ in range(rounds):
+            faults = faults or random.sample([*FAULTS, leading_controller_killed], len(FAULTS) + 1)
             master = await now.at.until_in_sync(now.admin)
             await now.load.more_from(NAME, FEW)
-            await random.choice([killed, cut_from_slaves_then_killed, slave_killed])(now, master)
+            await faults.pop()(now, master)
         await now.at.until_in_sync(now.admin)
-        await until(lambda: strangers.turned_away > len(now.at.ha_ports), "strangers were turned away")
+        # Only a master listens at its port for slaves.
+        master_ha_port = now.at.ha_ports[now.at.brokers.index(await now.at.until_master(now.admin))]
+        ports = {port for port in strangers.turned_away if port not in now.at.ha_ports} | {master_ha_port}
+        assert len(ports) == len(now.at.daemons) + len(now.at.fast_ports) + len(now.at.http_ports) + 1
+        before = strangers.turned_away.copy()
+        await until(lambda: all(strangers.turned_away[port] > before[port] for port in ports), "all are turned away")
         nursery.cancel_scope.cancel()
 
 
@@ -161,7 +181,8 @@ class Strangers:
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self.turned_away = 0
+        # By port.
+        self.turned_away: Counter[int] = Counter()
 
     async def ask_for_the_log(self, port: int) -> None:
         """As each replica in turn, and as one that is none, to a port for slaves."""
@@ -178,13 +199,19 @@ class Strangers:
                 port, struct.pack(">I", size + self._random.choice([0, 100])) + self._random.randbytes(size)
             )
 
-    async def _talk(self, port: int, data: bytes) -> None:
+    async def ask_for_pages(self, port: int) -> None:
+        """To a port of metrics, where everybody on loopback gets pages: requests, damaged ones and endless ones."""
+        while True:
+            await self._talk(port, pages(self._random), may_be_answered=True)
+
+    async def _talk(self, port: int, data: bytes, *, may_be_answered: bool = False) -> None:
         with suppress(OSError, trio.BrokenResourceError), trio.move_on_after(1.0):
             stream = await trio.open_tcp_stream("127.0.0.1", port)
             async with stream:
                 await stream.send_all(data)
-                assert await stream.receive_some() == b""
-                self.turned_away += 1
+                answer = await stream.receive_some()
+                assert may_be_answered or answer == b""
+                self.turned_away[port] += 1
         await trio.sleep(PAUSE_S)
 
 

@@ -119,31 +119,38 @@ async def back(cluster: Cluster, broker: Daemon) -> None:
         await until_route(cluster, topic, [broker.name])
 
 
-async def test_a_store_that_lacks_a_part_does_not_look_new(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.nightly)])
+async def test_a_store_that_lacks_a_part_does_not_look_new(tmp_path: Path, seed: int, rounds: int) -> None:
     """The metadata is made again by the command that the refusal names; a file of the log has to be put back."""
+    random = Random(seed)
     async with running(tmp_path) as cluster:
         for topic, kind in TOPICS.items():
             await make_topic(cluster, TopicConfig(topic, QUEUES, QUEUES, attributes={"queue.type": kind}))
         (broker,) = cluster.brokers
         store = tmp_path / broker.name
-        acked = await sent(cluster, 0)
-        broker.kill()
-        for journal in store.glob("config/metadata.*"):
-            journal.unlink()
-        assert "broker rebuildMetadata" in await refused(broker)
-        done = await trio.run_process([str(BIN / "broker"), "rebuildMetadata", str(store)], capture_stdout=True)
-        assert b"topic batches made with 2 queues" in done.stdout
-        await back(cluster, broker)
-        for topic in TOPICS:
-            check_acknowledged(acked[topic], await stored(cluster.nameserver, topic))
-        broker.kill()
-        first = sorted(store.glob("commitlog/*"))[0]
-        first.rename(tmp_path / "taken")
-        assert f"{first} is damaged at offset 0: the file is missing" in await refused(broker)
-        (tmp_path / "taken").rename(first)
-        await back(cluster, broker)
-        for topic in TOPICS:
-            check_acknowledged(acked[topic], await stored(cluster.nameserver, topic))
+        acked: dict[str, list[Acked]] = {topic: [] for topic in TOPICS}
+        for number in range(rounds):
+            for topic, more in (await sent(cluster, number)).items():
+                acked[topic] += more
+            broker.kill()
+            if number % 2:
+                first = sorted(store.glob("commitlog/*"))[0]
+                first.rename(tmp_path / "taken")
+                assert f"{first} is damaged at offset 0: the file is missing" in await refused(broker)
+                (tmp_path / "taken").rename(first)
+            else:
+                for journal in store.glob("config/metadata.*"):
+                    random.choice([Path.unlink, make_empty])(journal)
+                assert "broker rebuildMetadata" in await refused(broker)
+                done = await trio.run_process([str(BIN / "broker"), "rebuildMetadata", str(store)], capture_stdout=True)
+                assert b"topic batches made with 2 queues" in done.stdout
+            await back(cluster, broker)
+            for topic in TOPICS:
+                check_acknowledged(acked[topic], await stored(cluster.nameserver, topic))
+
+
+def make_empty(path: Path) -> None:
+    path.write_bytes(b"")
 
 
 async def refused(broker: Daemon) -> str:

@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from namesrv import routes
+from namesrv.parts import Part
 from namesrv.routes import DEFAULT_HEARTBEAT_TIMEOUT_MS, Outcome, RouteTable
 from remoting.net.steps import finish
 from remoting.protocol.bodies.data_version import DataVersion
@@ -151,6 +154,17 @@ def test_a_slave_that_becomes_master_has_one_address_only(table: RouteTable[obje
     assert result.displaced.broker_addr == "m:1"
     assert addrs(table, "broker-a") == {0: "s:1"}
     assert live_addrs(table) == ["s:1"]
+
+
+def test_the_last_member_of_a_set_becomes_its_master_and_no_topic_is_away_meanwhile(table: RouteTable[object]) -> None:
+    """Its topics come in parts: until the last one has come, the topics of the former master count."""
+    table.register(registration(addr="m:1", topics=("t", "u")), "c1", 0)
+    table.register(registration(addr="s:1", broker_id=1), "c2", 0)
+    table.close("c1")
+    first = replace(registration(addr="s:1", topics=("TBW102",), counter=1), part=Part(0, is_last=False))
+    table.register(first, "c2", 1)
+    assert perms(table, "t") == {"broker-a": 6}
+    assert addrs(table, "broker-a") == {0: "s:1"}
 
 
 @pytest.mark.parametrize(

@@ -255,6 +255,7 @@ class Membership(Part):
     def _enrolled(self, broker_id: int) -> None:
         self._decisions = Decisions(broker_id, self._epochs.last)
         self._decided.set()
+        self.followers.own = broker_id, self._identity.addr
         self._role.numbered(broker_id)
         self.enrolled.set()
 

@@ -44,9 +44,13 @@ class Followers:
         self.acks = acks
         self._copies = copies
         self._by_id: dict[int, tuple[str, SwitchMasterSession]] = {}
+        #: The id of this broker, which no slave of it has, and its address for clients; None before it has an id.
+        self.own: tuple[int, str] | None = None
 
     def rival(self, newcomer: Newcomer) -> str:
-        """Why ``newcomer`` may not follow now: another broker with its id does. "" when there is none."""
+        """Why ``newcomer`` may not follow now: its id is another slave's, or this broker's. "" when it may."""
+        if self.own is not None and newcomer.broker_id == self.own[0]:
+            return copied_identity(*self.own, newcomer.where)
         where, _ = self._by_id.get(newcomer.broker_id, (newcomer.where, None))
         if where == newcomer.where:
             return ""

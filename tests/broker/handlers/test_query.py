@@ -1,5 +1,6 @@
 """12, 33, 321."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, JSON, Command
 from tests.broker.handlers.support import Desk
 from tests.broker.store.support import BORN_HOST, HOST, put, put_inner
+from tests.support.caller import Caller
 
 FOREVER = {"beginTimestamp": 0, "endTimestamp": 2**63 - 1}
 
@@ -104,10 +106,16 @@ async def test_a_blank_place_is_said_to_be_one() -> None:
 async def test_what_a_group_would_take(expression: str, kind: str, taken: list[bool]) -> None:
     desk = desk_with(2, ("TagA", "TagB"))
     consumer = ConsumerData("g", subscription_data_set=[parse_subscription("T", expression, kind)])
-    await desk.ask(RequestCode.HEART_BEAT, {}, HeartbeatData("c1", consumer_data_set=[consumer]))
+    channel = Caller().channel
+    await desk.ask(RequestCode.HEART_BEAT, {}, HeartbeatData("c1", consumer_data_set=[consumer]), channel=channel)
     found = entries(await ask_entries(desk, 0, 2, consumerGroup="g"))
     assert found.subscription_data is not None and found.subscription_data.sub_string == expression
     assert [row.eval for row in found.queue_data] == taken
+    assert found.filter_data is None
+    # The last subscription of a group is shown when its members have left, too.
+    await desk.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "c1", "consumerGroup": "g"}, channel=channel)
+    left = entries(await ask_entries(desk, 0, 2, consumerGroup="g"))
+    assert left == replace(found, filter_data="g@T is not online!")
 
 
 async def test_a_group_that_is_not_there() -> None:

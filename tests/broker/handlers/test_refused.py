@@ -45,6 +45,21 @@ async def test_the_log_names_the_request_and_the_group(caplog: pytest.LogCapture
     assert "QUERY_SUBSCRIPTION_BY_CONSUMER (345) of client '127.0.0.1' of group 'asker' refused" in line
 
 
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (2001, "UPDATE_COLD_DATA_FLOW_CTR_CONFIG"),
+        (2002, "REMOVE_COLD_DATA_FLOW_CTR_CONFIG"),
+        (2003, "GET_COLD_DATA_FLOW_CTR_INFO"),
+        (2004, "SET_COMMITLOG_READ_MODE"),
+    ],
+)
+async def test_tools_show_the_name_of_what_is_not_supported(code: int, name: str) -> None:
+    answer = Refused().handlers[code](Caller().channel, Command(code))
+    assert answer is not None
+    assert (answer.code, answer.remark) == (3, f" request type {code} not supported: {name}")
+
+
 async def test_once_for_each_client_group_and_code(caplog: pytest.LogCaptureFixture) -> None:
     refused, one, other = Refused(), Caller("10.0.0.1:1").channel, Caller("10.0.0.1:2").channel
     for channel, client in ((one, "one"), (other, "other")):

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.meta.clients import Clients
+from broker.meta.clients import MAX_LEFT, MAX_LEFT_CHARS, MAX_LEFT_TOPICS, Clients
 from mqcommon.message.javahash import java_hash
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 
@@ -28,6 +28,23 @@ def consume(
     heartbeat = HeartbeatData(f"client of {channel}", without_sub=without_sub)
     data = ConsumerData(group, subscription_data_set=list(subscriptions))
     return clients.consume(channel, heartbeat, data, "JAVA", 479, now_ms)
+
+
+def test_what_is_remembered_of_groups_that_left_is_bounded() -> None:
+    clients = Clients()
+    for number in range(MAX_LEFT + 2):
+        consume(clients, ONE, subscription("T", "a"), group=f"g{number}")
+        clients.close(ONE)
+    assert [clients.last_subscription(f"g{number}", "T") is None for number in (0, 1, 2, MAX_LEFT + 1)] == [
+        True, True, False, False,
+    ]  # fmt: skip
+    consume(clients, ONE, subscription("T", "x" * MAX_LEFT_CHARS), group="large")
+    consume(clients, ONE, *(subscription(f"T{number}") for number in range(MAX_LEFT_TOPICS + 1)), group="many")
+    clients.close(ONE)
+    assert clients.last_subscription("large", "T") is clients.last_subscription("many", "T0") is None
+    consume(clients, ONE, group="g2")
+    clients.close(ONE)
+    assert clients.last_subscription("g2", "T") is None, "the group was there again, without this topic"
 
 
 def test_a_new_member_is_a_change_and_its_next_heartbeat_is_none() -> None:

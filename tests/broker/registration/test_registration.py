@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from broker.options import BrokerOptions
 from broker.registration import registration as registration_module
 from broker.registration.registration import encode_in_one
+from mqcommon.names import AUTO_CREATE_TOPIC
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from namesrv.routes import RouteTable
@@ -58,10 +59,12 @@ class Counting:
         self.namesrv = Namesrv(options, clock=ManualClock())
         self.routes = self.namesrv.state.routes
         self.sent: list[int] = []
+        self.last: set[str] = set()
         register = RouteTable.register
 
         def noting(routes: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
             self.sent.append(len(new.topics))
+            self.last = set(new.topics)
             return register(routes, new, *args, **kwargs)
 
         monkeypatch.setattr(RouteTable, "register", noting)
@@ -81,6 +84,8 @@ async def test_many_topics_in_parts_then_only_what_changes(monkeypatch: pytest.M
         await until(lambda: registrar.registered_addrs == [addr])
         assert all_topics(namesrv.routes) == set(meta.topics.names())
         assert max(namesrv.sent) <= 50
+        # Who finds the default topic, but not the one that it asked for, creates that one.
+        assert AUTO_CREATE_TOPIC in namesrv.last
         namesrv.sent.clear()
         meta.topics.put(TopicConfig("One", 3, 5, 4))
         meta.topics.delete(name(7))

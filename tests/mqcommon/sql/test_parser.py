@@ -52,6 +52,8 @@ def test_expressions(sql: str, node: object) -> None:
         ("a > 'x'", 2, "only numbers and properties"),
         ("a > TRUE", 2, "only numbers and properties"),
         ("a > 5 > 3", 6, "only numbers and properties"),
+        ("a like 'x%'", 2, "no LIKE in RocketMQ's SQL92: use STARTSWITH"),
+        ("b = 1 AND a NOT LIKE 'x%'", 16, "no LIKE in RocketMQ's SQL92: use STARTSWITH"),
         ("a = 1 b", 6, "'b' stands where AND, OR"),
         ("a = 'x", 4, "no closing quote"),
         ("a /* b", 2, "no end"),

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import trio
 
@@ -22,7 +22,9 @@ from sdk.producer.lane import Lane
 from sdk.producer.pending import PendingSend
 from sdk.producer.pick import Turns
 from sdk.producer.result import SendResult
+from sdk.producer.routing import SendRoutes
 from sdk.routes import RouteCache, TopicRoute, make_route
+from sdk.shared import ClientHandle
 
 OK = 0
 SILENT = -1
@@ -143,7 +145,8 @@ class Owner:
         self.remoting: Any = cluster
         self.backoff = cluster.backoff
         self.lanes: list[Lane] = []
-        self.brokers = Brokers(cluster, lambda: [lane.wake() for lane in self.lanes])  # type: ignore[arg-type]
+        client = cast(ClientHandle, cluster)
+        self.brokers = Brokers(client, SendRoutes(client), lambda: [lane.wake() for lane in self.lanes])
         self._cluster = cluster
 
     def now_ms(self) -> int:

@@ -199,6 +199,19 @@ async def test_a_second_broker_with_the_id_of_a_slave_is_refused_and_the_slave_s
     assert f"broker 2 is at {slave.addr}, and another one with this id at {copied.addr}" in caplog.text
 
 
+async def test_nobody_follows_a_master_under_its_own_id(caplog: pytest.LogCaptureFixture) -> None:
+    network, its_master = Wires(), Member()
+    await its_master.lead(1, 5)
+    its_master.registered = {1: f"{HOST}:10911"}
+    its_master.followers.own = 1, f"{HOST}:10911"
+    async with its_master.serving(network):
+        stranger = await network.open(HOST, int(PORT))
+        await stranger.send_all(encode_slave_hello(SlaveHello(False, False, 1)) + encode_ack(its_master.store.log.end))
+        assert await stranger.receive(1 << 16) == b""
+    assert not its_master.copies.ends and its_master.acks.reached(1) == -1
+    assert f"broker 1 is at {HOST}:10911, and another one with this id" in caplog.text
+
+
 async def test_only_brokers_of_the_set_at_their_registered_addresses_are_served(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
