@@ -322,6 +322,7 @@ def test_json_is_one_document_with_rocketmqs_names(command: str) -> None:
         configs={MASTER: {"a": "b"}, SLAVE: {}, NAMESRV: {"c": "d"}},
         messages=[message()],
         group_configs={"G": SubscriptionGroupConfig("G")},
+        kv={("n", "k"): "v"},
         consumers={"G": ConsumerConnection([Connection("c1", "1.1.1.1:1", "JAVA", 479)])},
         running={"c1": ConsumerRunningInfo(mq_table={MessageQueue("AdminT", "broker-a", 3): ProcessQueueInfo()})},
         offsets={MessageQueue("AdminT", "broker-a", 3): 7},

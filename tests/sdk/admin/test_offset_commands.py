@@ -13,7 +13,7 @@ from remoting.protocol.bodies.running_info import ConsumerRunningInfo, ConsumeSt
 from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats, QueueTimeSpan
 from sdk.admin.cli import mqadmin
 from sdk.admin.progress import lag_text
-from tests.sdk.admin.fake import MASTER, World, run
+from tests.sdk.admin.fake import MASTER, World, route, run
 from tests.sdk.admin.test_golden import golden, printed
 
 pytestmark = pytest.mark.usefixtures("utc")
@@ -91,6 +91,7 @@ def test_skip_and_roll_back() -> None:
     assert head.split() == ["#brokerName", "#queueId", "#offset"]
     assert len(rows) == 4
     assert world.called("reset_offsets") == [("G", "AdminT", -1, True)]
+    world.routes["AdminT"], world.group_configs["G"] = route(), SubscriptionGroupConfig("G")
     _, head, *rows = printed(world, *["resetOffsetByTimeOld", "-g", "G", "-t", "AdminT", "-s", "5"])
     assert head.split()[-1] == "#rollbackOffset"
     assert rows[3].split() == ["broker-a", "3", "9", "8", "1", "1"]
