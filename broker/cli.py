@@ -18,15 +18,16 @@ from broker.commands.verify_store import verify_store
 from broker.file_sizes import check_file_size
 from broker.options import BrokerOptions
 from mqcommon.errors import UserError
+from mqcommon.logs.start_report import DaemonGroup, StartReport, log_format_of
 from mqcommon.memory import keep_freed_memory
-from mqcommon.options import OnceGroup, click_options, given_options, load_conf, to_properties
+from mqcommon.options import click_options, given_options, load_conf, to_properties
 from remoting.net.daemon import Ready, run_daemon
 
 logger = logging.getLogger(__name__)
 
 
 @click.group(
-    cls=OnceGroup,
+    cls=DaemonGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
@@ -46,15 +47,16 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
     given = given_options(BrokerOptions, arguments)
     if conf is not None:
         given.setdefault("broker_config_path", conf)
+    report = StartReport("broker", log_format_of(BrokerOptions, conf, given))
     try:
         options = load_conf(BrokerOptions, conf, given, warnings=warnings)
         check_file_size(options)
         broker = Broker(options)
     except UserError as error:
-        click.echo(f"broker: {error}", err=True)
+        report.fail(str(error))
         sys.exit(1)
     for warning in warnings:
-        click.echo(f"broker: {warning}", err=True)
+        report.warn(warning)
     if print_config:
         click.echo(to_properties(broker.options), nl=False)
         return

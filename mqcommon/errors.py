@@ -9,7 +9,8 @@ SkylarkError
 ├── RequestRefused            raised in a handler: becomes the error answer, the connection lives
 ├── RemotingError             a request got no answer
 │   ├── ConnectFailed         nothing listens there, or not in time
-│   │   └── WrongBroker       another broker listens there
+│   │   ├── WrongBroker       another broker listens there
+│   │   └── TlsFailed         both ends do not agree on TLS, or do not trust each other
 │   ├── NoNameServer          none of the NameServers answers
 │   ├── NoController          no Controller leads the group, or answers
 │   ├── ConnectionLost        closed while the request was in flight
@@ -17,6 +18,7 @@ SkylarkError
 │   ├── FrameTooLarge         longer than peers accept: nothing was sent
 │   └── TooManyRequests       more requests wait on one connection than the limit
 ├── BrokerError               a server answered with an error code
+│   └── NotNameServer         another server than a NameServer listens there
 ├── RouteNotFound             no NameServer knows the topic
 ├── ReplicationRefused        a slave cannot follow its master until an administrator acts
 ├── SendFailed                a message could not be stored anywhere before the deadline
@@ -102,8 +104,12 @@ class WrongBroker(ConnectFailed):
         self.wanted = wanted
 
 
+class TlsFailed(ConnectFailed):
+    """``addr`` was reached, but no TLS connection could be made; ``reason`` also says what to do."""
+
+
 class NoNameServer(RemotingError):
-    """None of the NameServers answers; ``__cause__`` is the error of the last one asked."""
+    """None of the NameServers answers. ``__cause__`` is the error of the last one asked; the text has its remedy."""
 
     def __init__(self, addrs: str, reason: str) -> None:
         super().__init__(addrs, reason)
@@ -111,10 +117,16 @@ class NoNameServer(RemotingError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return (
-            f"no NameServer of {self.addrs} answers ({self.reason}): start one there, or give the right addresses "
-            "(the argument nameserver, or NAMESRV_ADDR)"
-        )
+        text = f"no NameServer of {self.addrs} answers ({self.reason})"
+        match self.__cause__:
+            case TlsFailed():
+                return text
+            case ConnectionLost():
+                return (
+                    f"{text}: something listens there, so look at its log; a server that takes TLS only "
+                    "closes connections without it (the argument tls)"
+                )
+        return f"{text}: start one there, or give the right addresses (the argument nameserver, or NAMESRV_ADDR)"
 
 
 class NoController(RemotingError):
@@ -188,6 +200,21 @@ class BrokerError(SkylarkError):
 
     def __str__(self) -> str:
         return f"{self.addr or 'server'} answered code {self.code}: {self.remark}"
+
+
+class NotNameServer(BrokerError):
+    """A server was asked as a NameServer, and is none: ``broker_name`` is that of the broker there, if it is known."""
+
+    def __init__(self, error: BrokerError, broker_name: str) -> None:
+        super().__init__(error.code, error.remark, error.addr)
+        self.broker_name = broker_name
+
+    def __str__(self) -> str:
+        found = f"the broker {self.broker_name} listens there" if self.broker_name else "is it a broker's address?"
+        return (
+            f"{self.addr} is no NameServer ({found}): give the address of a NameServer, "
+            "whose port is 9876 unless its conf says otherwise"
+        )
 
 
 class RouteNotFound(SkylarkError):

@@ -14,6 +14,7 @@ import difflib
 import os
 import typing
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import javaproperties
@@ -40,6 +41,7 @@ __all__ = [
     "markdown_table",
     "option",
     "options_of",
+    "raw_value",
     "read_update",
     "to_properties",
     "update",
@@ -90,6 +92,22 @@ def load_conf(
         return cls(**values)
     except ConfigError as error:  # a rule between options, in the class's own __post_init__
         raise ConfigError(f"{os.fspath(path)}: {error}" if path is not None else str(error)) from None
+
+
+def raw_value(cls: type[Any], key: str, path: str | os.PathLike[str] | None, overrides: Mapping[str, str]) -> str:
+    """The text that ``overrides`` or the conf file give for ``key``, "" for none.
+
+    Other lines may be wrong, and the file may not be there: `load_conf` reports that.
+    """
+    name = next(o.name for o in options_of(cls) if o.key == key)
+    given = overrides.get(name, overrides.get(key, ""))
+    if given or path is None:
+        return given
+    found = ""
+    with suppress(ConfigError):
+        for _, other, value in entries(_read_text(os.fspath(path))[0]):
+            found = value if other == key else found
+    return found
 
 
 def entries(text: str, source: str = "") -> Iterator[tuple[int, str, str]]:

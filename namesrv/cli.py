@@ -8,7 +8,8 @@ import click
 import trio
 
 from mqcommon.errors import UserError
-from mqcommon.options import OnceCommand, click_options, given_options, load_conf, to_properties
+from mqcommon.logs.start_report import DaemonCommand, StartReport, log_format_of
+from mqcommon.options import click_options, given_options, load_conf, to_properties
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from remoting.net.daemon import Ready, run_daemon
@@ -16,7 +17,7 @@ from remoting.net.daemon import Ready, run_daemon
 logger = logging.getLogger(__name__)
 
 
-@click.command(cls=OnceCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.command(cls=DaemonCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.option("-c", "--config-file", "conf", metavar="FILE", help="conf file with RocketMQ's keys (key=value lines)")
 @click.option("-p", "--print-config", is_flag=True, help="print all options with their values and exit")
 @click_options(NamesrvOptions)
@@ -27,16 +28,17 @@ def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
     given = given_options(NamesrvOptions, arguments)
     if conf is not None:
         given.setdefault("config_store_path", conf)
+    report = StartReport("namesrv", log_format_of(NamesrvOptions, conf, given))
     try:
         options = load_conf(NamesrvOptions, conf, given, warnings=warnings)
         for warning in warnings:
-            click.echo(f"namesrv: {warning}", err=True)
+            report.warn(warning)
         if print_config:
             click.echo(to_properties(options), nl=False)
             return
         namesrv = Namesrv(options)
     except UserError as error:
-        click.echo(f"namesrv: {error}", err=True)
+        report.fail(str(error))
         sys.exit(1)
     sys.exit(run_daemon(partial(_serve, namesrv), name="namesrv", logs=options))
 

@@ -8,15 +8,16 @@ routes.py       what routes mean (pure); namespaces.py: topics and groups of sev
 retry.py        which failures are worth a retry (pure); waiting.py: reads that are retried until their timeout
 suspects.py     brokers that did not answer, and probes of them; arrow.py: types of tables and record batches
 client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
-checked.py, credentials.py, given_tls.py: checks of arguments; runtime.py: trio, forks, unexpected errors
+checked.py, credentials.py, given_tls.py: checks of arguments; hidden.py: what hides ours; runtime.py: trio, forks
 producer/  consumer/  admin/  testing/   Producer, the consumers, Admin and mqadmin; a cluster inside of a test process
 traces/  what became of messages, for a trace topic, a file or Elasticsearch
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run
 Names are imported on first use, so that `mqadmin --help` does not load the event loop.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from sdk.hidden import import_home
 
 if TYPE_CHECKING:
     from mqcommon.errors import (
@@ -141,5 +142,5 @@ def __getattr__(name: str) -> Any:
         return version("skylark-mq")
     for home, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(home), name)
+            return getattr(import_home(home), name)
     raise AttributeError(f"module 'sdk' has no attribute {name!r}")

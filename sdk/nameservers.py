@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import trio
 
-from mqcommon.errors import BrokerError, NoNameServer, RemotingError
+from mqcommon.errors import BrokerError, NoNameServer, NotNameServer, RemotingError
 from remoting.net.client import RemotingClient
 from sdk.endpoint import Endpoint
 from sdk.nameserver_source import Known, none_given
@@ -85,14 +85,16 @@ class NameServers:
     ) -> T:
         """The first answer of a NameServer to ``call`` within ``timeout_ms``.
 
-        When a NameServer does not answer, or answers with a code in ``not_known`` (it may just have started), the next
-        one is asked. When all fail, the last BrokerError with such a code is raised, else the last failure.
+        When a NameServer does not answer, or answers with a code in ``not_known`` (it may just have started), or is
+        another kind of server, the next one is asked. When all fail, the last BrokerError with such a code is raised,
+        else the last failure to answer, else NotNameServer.
         """
         deadline = trio.current_time() + timeout_ms / 1000
         addrs = self._addrs or await self.wait_known(timeout_ms)
         first = addrs.index(self._good)
         failure: RemotingError | None = None
         unknown: BrokerError | None = None
+        stranger: NotNameServer | None = None
         for number in range(len(addrs)):
             addr = addrs[(first + number) % len(addrs)]
             left_ms = (deadline - trio.current_time()) * 1000
@@ -104,6 +106,10 @@ class NameServers:
             except RemotingError as error:
                 logger.info("NameServer failed, trying the next: %s", error)
                 failure = error
+            except NotNameServer as error:
+                stranger = error
+                if len(addrs) > 1:  # else it is raised
+                    logger.warning("%s", error)
             except BrokerError as error:
                 if error.code not in not_known:
                     self._answers(addr)
@@ -112,7 +118,7 @@ class NameServers:
             else:
                 self._answers(addr)
                 return answer
-        last = unknown or failure
+        last = unknown or failure or stranger
         assert last is not None
         raise last
 

@@ -15,11 +15,10 @@ from broker.delivery.filters import Filters, check_property_filter
 from broker.delivery.hold import HeldPull, HeldPulls
 from broker.delivery.pulled import note_pulled
 from broker.delivery.resets import OffsetResets
-from broker.handlers.send import FAQ
 from broker.meta.clients import Clients
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.groups import Groups
-from broker.meta.topics import Topics
+from broker.meta.topics import FAQ, Topics, no_such_topic
 from broker.observe.stats import GET_FROM_DISK, BrokerStats
 from broker.options import BrokerOptions
 from broker.part import Part
@@ -188,7 +187,7 @@ class PullHandlers(Part):
             raise RequestRefused(ResponseCode.NO_PERMISSION, text)
         topic_config = self._topics.get(topic)
         if topic_config is None:
-            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
+            raise no_such_topic(topic)
         if not topic_config.perm & PERM_READ:
             raise RequestRefused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
         if not 0 <= queue_id < topic_config.read_queue_nums:

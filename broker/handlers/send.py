@@ -14,7 +14,7 @@ import trio
 
 from broker.delivery.retry.resent import Resent
 from broker.handlers.broker_name import check_broker_name
-from broker.meta.topics import Topics
+from broker.meta.topics import Topics, no_such_topic
 from broker.observe.put_times import PutTimes
 from broker.options import BrokerOptions
 from broker.part import Part
@@ -42,7 +42,6 @@ from remoting.protocol.command import CBOR, Command
 from remoting.protocol.headers.send import LONG, SHORT, SendFields
 from remoting.protocol.scalars import read_int, read_text
 
-FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 # Messages of a batch that are checked or stored in one turn of the event loop: 10 µs each.
 BATCH_AT_ONCE = 3_000
 # A compressed batch of more bytes is decompressed in a thread.
@@ -305,7 +304,7 @@ class SendHandlers(Part):
         except DiskFull as error:
             raise no_space(error) from None
         if config is None:
-            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
+            raise no_such_topic(topic)
         return config
 
 

@@ -17,6 +17,7 @@ from broker.meta.journal import Journal
 from broker.meta.table import JournalledTable, TableFormat
 from broker.options import BrokerOptions
 from mqcommon.clock import Clock
+from mqcommon.errors import RequestRefused
 from mqcommon.names import (
     AUTO_CREATE_TOPIC,
     PERM_INHERIT,
@@ -30,12 +31,27 @@ from mqcommon.names import (
 )
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
+# RocketMQ's brokers end some refusals with this.
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 FORMAT = TableFormat(
     "topic", "topic-gone", "topics-version", attrgetter("topic_name"), TopicConfig.to_wire, TopicConfig.from_wire
 )
+
+
+def no_such_topic(name: str) -> RequestRefused:
+    """The refusal of a request for a topic that is not in the table."""
+    if is_light(name):  # with enableLmq each of them is found
+        text = (
+            f"topic[{name}] not exist: this broker has no light queues while enableLmq=false; set enableLmq=true, "
+            "and enableMultiDispatch=true so that messages get into them, and restart it"
+        )
+    else:
+        text = f"topic[{name}] not exist, apply first please!{FAQ}"
+    return RequestRefused(ResponseCode.TOPIC_NOT_EXIST, text)
 
 
 class Topics(JournalledTable[TopicConfig]):

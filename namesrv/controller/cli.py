@@ -10,7 +10,8 @@ import trio
 from mqcommon.clock import SystemClock
 from mqcommon.errors import UserError
 from mqcommon.files import OsFiles
-from mqcommon.options import OnceCommand, click_options, given_options, load_conf, to_properties
+from mqcommon.logs.start_report import DaemonCommand, StartReport, log_format_of
+from mqcommon.options import click_options, given_options, load_conf, to_properties
 from namesrv.controller.controller import Controller, Holder
 from namesrv.controller.options import ControllerDaemonOptions
 from remoting.net.daemon import Ready, run_daemon
@@ -19,7 +20,7 @@ from remoting.net.tls_options import daemon_tls
 logger = logging.getLogger(__name__)
 
 
-@click.command(cls=OnceCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.command(cls=DaemonCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.option("-c", "--config-file", "conf", metavar="FILE", help="conf file with RocketMQ's keys (key=value lines)")
 @click.option("-p", "--print-config", is_flag=True, help="print all options with their values and exit")
 @click_options(ControllerDaemonOptions)
@@ -30,15 +31,16 @@ def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
     given = given_options(ControllerDaemonOptions, arguments)
     if conf is not None:
         given.setdefault("config_store_path", conf)
+    report = StartReport("controller", log_format_of(ControllerDaemonOptions, conf, given))
     try:
         options = load_conf(ControllerDaemonOptions, conf, given, warnings=warnings)
         for warning in warnings:
-            click.echo(f"controller: {warning}", err=True)
+            report.warn(warning)
         if print_config:
             click.echo(to_properties(options), nl=False)
             return
     except UserError as error:
-        click.echo(f"controller: {error}", err=True)
+        report.fail(str(error))
         sys.exit(1)
     sys.exit(run_daemon(partial(_serve, options), name="controller", logs=options))
 

@@ -16,12 +16,12 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.addresses import split_address
-from mqcommon.errors import ConnectFailed, RemotingError, RequestTimeout
+from mqcommon.errors import ConnectFailed, RemotingError, RequestTimeout, TlsFailed
 from mqcommon.outliving import outliving_nursery
 from remoting.net import sockets
 from remoting.net.channel import Answered, Channel
 from remoting.net.server import Handler, failure
-from remoting.net.transport import Connect
+from remoting.net.transport import Connect, TlsError
 from remoting.protocol.bodies import Body, encode_body
 from remoting.protocol.bodies.dialect import Dialect
 from remoting.protocol.codes import ResponseCode
@@ -244,7 +244,8 @@ class RemotingClient:
             channel = Channel(transport, max_frame_bytes=self.max_frame_bytes)
         except (OSError, ValueError, trio.TooSlowError) as error:
             reason = "timed out" if isinstance(error, trio.TooSlowError) else sockets.connect_reason(error)
-            self._errors[peer.addr] = ConnectFailed(peer.addr, reason)
+            kind = TlsFailed if isinstance(error, TlsError) else ConnectFailed
+            self._errors[peer.addr] = kind(peer.addr, reason)
             self._end(peer, attempt)
             return
         except BaseException:

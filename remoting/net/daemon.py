@@ -7,7 +7,6 @@ import gc
 import logging
 import resource
 import signal
-import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -36,14 +35,16 @@ def run_daemon(main: Main, *, name: str, logs: LogOptions) -> int:
     """Run ``main(stopping, ready)`` until it returns; returns the exit code of the process.
 
     The first SIGTERM or SIGINT sets ``stopping``, a second one ends the process at once. A SkylarkError prints one
-    line on stderr, and another error is logged with its traceback; the exit code is then 1.
+    line on stderr, in the log's format, and another error is logged with its traceback; the exit code is then 1.
     """
     from mqcommon.logs.start import start_log
+    from mqcommon.logs.start_report import StartReport
 
+    report = StartReport(name, logs.log_format)
     try:
         log = start_log(logs)
     except SkylarkError as error:
-        sys.stderr.write(f"{name}: {error}\n")
+        report.fail(str(error))
         return 1
     code, mistakes = 0, list[str]()
     # The usual soft limit of 1024 open files is meant for programs that use select.
@@ -56,10 +57,10 @@ def run_daemon(main: Main, *, name: str, logs: LogOptions) -> int:
     try:
         trio.run(_with_signals, main, Systemd(), log.file)
     except* SkylarkError as group:
-        mistakes = [f"{name}: {error}" for error in _leaves(group)]
+        mistakes = [str(error) for error in _leaves(group)]
         if log.file is not None:
-            for line in mistakes:
-                logger.critical("%s", line)
+            for text in mistakes:
+                logger.critical("%s: %s", name, text)
         code = 1
     except* KeyboardInterrupt:
         code = 130
@@ -68,8 +69,8 @@ def run_daemon(main: Main, *, name: str, logs: LogOptions) -> int:
         code = 1
     finally:
         log.close()
-    for line in mistakes:
-        sys.stderr.write(f"{line}\n")
+    for text in mistakes:
+        report.fail(text)
     return code
 
 

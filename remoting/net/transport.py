@@ -59,6 +59,10 @@ class Transport(trio.abc.AsyncResource):
         """Send bytes of a file, which a thread reads. Raises FileClosed when the file was removed meanwhile."""
 
 
+class TlsError(ConnectionError):
+    """The other end was reached, but TLS was not agreed on; the text says why, and what to do."""
+
+
 class Listener(trio.abc.Listener[Transport]):
     """Accepts connections."""
 
@@ -66,5 +70,5 @@ class Listener(trio.abc.Listener[Transport]):
     address: str
 
 
-#: Connects to (host, port). OSError when that fails.
+#: Connects to (host, port). OSError when that fails, of which TlsError is one.
 Connect = Callable[[str, int], Awaitable[Transport]]

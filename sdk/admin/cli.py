@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import click
 
+from sdk.admin.command import common_options
 from sdk.admin.commands import (
     accounts,
     brokers,
@@ -48,6 +49,8 @@ from sdk.admin.render import to_json
 
 # RocketMQ's other names of commands, in lower case.
 _ALIASES = {"deleteaccessconfig": "deleteAclConfig", "getaccessconfigsubcommand": "getAclConfig"}
+# Commands that ask no server: they have no options.
+_LOCAL = ("help", "completion")
 _IN_JSON = "sdk.admin.errors_in_json"
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -68,12 +71,27 @@ class Families(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Like click's, but first find out whether errors are to be printed as JSON: the command line may be wrong."""
+        """Like click's, but first find out whether errors are to be printed as JSON: the command line may be wrong.
+
+        Options that every command takes may stand before the command, too.
+        """
         in_json = _wants_json(args)
         with _usage_errors(in_json=in_json):
-            ctx = super().make_context(info_name, args, parent, **extra)
+            ctx = super().make_context(info_name, self._command_first(args), parent, **extra)
         ctx.meta[_IN_JSON] = in_json
         return ctx
+
+    def _command_first(self, args: list[str]) -> list[str]:
+        """``args`` with the common options that stand before the command put behind it; a later one counts."""
+        common = {spelling for parameter in common_options() for spelling in parameter.opts}
+        at = 0
+        while at < len(args) and args[at].partition("=")[0] in common:
+            at += 1 if "=" in args[at] else 2
+        if at == 0:
+            return args
+        if at >= len(args):
+            raise click.UsageError(f"{args[0]} belongs to a command: mqadmin COMMAND {args[0]} ... See mqadmin help.")
+        return args[at:] if args[at] in _LOCAL else [args[at], *args[:at], *args[at + 1 :]]
 
     def invoke(self, ctx: click.Context) -> Any:
         with _usage_errors(in_json=ctx.meta[_IN_JSON]):
@@ -143,7 +161,7 @@ def unknown_command(group: click.Group, ctx: click.Context, name: str) -> click.
 def mqadmin(ctx: click.Context) -> None:
     """Administer RocketMQ and Skylark clusters.
 
-    Every command takes -n (or NAMESRV_ADDR), --timeout, --output table|json and --help.
+    Every command takes -n (or NAMESRV_ADDR), --credentials, --tls-config, --timeout, --output table|json and --help.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -26,7 +26,8 @@ Work = Callable[..., Awaitable[Any]]
 Show = Callable[[Any], Iterable[str]]
 
 
-def _common() -> list[click.Parameter]:
+def common_options() -> list[click.Parameter]:
+    """The options of every command."""
     return [
         click.Option(
             ["-n", "--namesrvAddr", "namesrv_addr"],
@@ -104,7 +105,7 @@ def command(
 
         help_text = (work.__doc__ or "").strip()
         context = {"help_option_names": ["-h", "--help"]}
-        return OnceCommand(name, context, run, [*params, *_common()], help=help_text)
+        return OnceCommand(name, context, run, [*params, *common_options()], help=help_text)
 
     return make
 

@@ -9,9 +9,11 @@ from mqcommon.errors import (
     BrokerError,
     ConnectFailed,
     ConnectionLost,
+    NotNameServer,
     RequestTimeout,
     RouteNotFound,
     SendFailed,
+    TlsFailed,
     UserError,
 )
 from sdk.admin.render import visible
@@ -32,18 +34,20 @@ _REMEDIES = {
 }
 
 _NO_PERMISSION = 16
+# A broker's refusal that names this option says what to do already.
+_LIGHT_QUEUES_OFF = "enableLmq"
 _SEND_REMEDY = "look at the topic's perm with mqadmin topicRoute and at the brokers with mqadmin clusterList"
 
 
 def explain(error: BaseException) -> str:
     """One line for ``error``."""
     match error:
-        case UserError():
+        case UserError() | TlsFailed() | NotNameServer():
             text = str(error)
         case ConnectFailed():
             text = f"{error}; check that a server listens there and that the address is right (-n, -b, NAMESRV_ADDR)"
         case ConnectionLost():
-            text = f"{error}; look at the server's log, then try again"
+            text = f"{error}; look at the server's log, then try again (a server may take TLS only: --tls-config)"
         case RequestTimeout():
             text = f"{error}; check that the server is alive, or wait longer with --timeout"
         case RouteNotFound():
@@ -67,6 +71,8 @@ def explain(error: BaseException) -> str:
 def _remedy(error: BrokerError) -> str:
     if error.code == _NO_PERMISSION and ": " in error.remark:
         return ""  # such as mistakes about users: after the colon stands what to do
+    if _LIGHT_QUEUES_OFF in error.remark:
+        return ""
     # ACL 1.0 refuses with the code of any failure, and says who it is by its Java class.
     return _REMEDIES[16] if "AclException" in error.remark else _REMEDIES.get(error.code, "")
 

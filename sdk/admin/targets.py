@@ -7,13 +7,15 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mqcommon.errors import SkylarkError, UserError
+from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
 from sdk.admin.session import Session
 
 if TYPE_CHECKING:
     from remoting.protocol.bodies.cluster import ClusterInfo
 
 MASTER_ID = 0
+# TOPIC_NOT_EXIST, SUBSCRIPTION_GROUP_NOT_EXIST
+_ABSENT = (17, 26)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,26 @@ async def at_each(
                 session.say(done(addr))
             results.append({key: addr, "ok": True, "error": None})
     return results
+
+
+async def is_known(addrs: Iterable[str], look: Callable[[str], Awaitable[object]]) -> bool:
+    """Whether ``look`` finds something at one of ``addrs``. Deletes succeed for names that never were, as in RocketMQ.
+
+    ``look`` returns None, or is refused with a code of _ABSENT, where there is nothing. A server that cannot say counts
+    as one that knows it: the delete that follows tells what is wrong with that server.
+    """
+    for addr in addrs:
+        try:
+            if await look(addr) is not None:
+                return True
+        except RouteNotFound:
+            continue
+        except BrokerError as error:
+            if error.code not in _ABSENT:
+                return True
+        except SkylarkError:
+            return True
+    return False
 
 
 def all_ok(results: Iterable[dict[str, Any]]) -> bool:

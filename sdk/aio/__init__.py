@@ -13,8 +13,9 @@ admin.py, client.py, consumer.py, producer.py, push.py, simple.py, transactional
 by scripts/facades.py
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from sdk.hidden import import_home
 
 if TYPE_CHECKING:
     from sdk.aio.admin import Admin
@@ -51,5 +52,5 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(f"sdk.aio.{_HOMES[name]}"), name)
+        return getattr(import_home(f"sdk.aio.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'sdk.aio' has no attribute {name!r}")

@@ -13,6 +13,8 @@ fixtures.py    pytest fixtures; pytest is imported only with them
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sdk.hidden import hidden_package
+
 if TYPE_CHECKING:
     from sdk.testing.embedded import Cluster
     from sdk.testing.fixtures import cluster, cluster_fixture
@@ -25,5 +27,8 @@ _HOMES = {"Cluster": "embedded", "Node": "node", "cluster": "fixtures", "cluster
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
+        hidden = hidden_package("mqcommon", "remoting", "namesrv", "broker")
+        if hidden is not None:
+            raise hidden
         return getattr(import_module(f"sdk.testing.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'sdk.testing' has no attribute {name!r}")

@@ -22,6 +22,9 @@ class WriteOptions(ConnectionOptions):
     dedup: bool = option(
         True, "send each row once, even if its task or its epoch is run again; `false` sends faster, and may send twice"
     )
+    create_topic: bool = option(
+        False, "create a topic that does not exist, where and as a send would (`autoCreateTopicEnable`)"
+    )
     query_id: str = option(
         "", "recognises a query, or a batch job, that is run again; streams have an id in their checkpoint"
     )

@@ -108,13 +108,17 @@ class Deduplicated:
         self._stack.close()
 
     def send(self, lot: Lot) -> int:
-        once = self._topics.get(lot.topic) or self._topics.setdefault(lot.topic, self._once(lot.topic))
+        once = self._topics.get(lot.topic)
+        if once is None:
+            once = self._topics[lot.topic] = self._once(lot.topic)
         return once.send(lot.messages, lot.places)
 
     def _once(self, topic: str) -> Once:
-        from spark_connector.writing.topic_io import RealTime, TopicIO
+        from spark_connector.writing.topic_io import RealTime, TopicIO, create_missing
 
         task, options = self._task, self._options
+        if options.create_topic:
+            create_missing(topic, self._admin, self._consumer, options.send_timeout_ms)
         keys = RowKeys(task.query, task.epoch, task.partition, topic)
         limits = Limits(options.send_timeout_ms, options.num_retries)
         io = TopicIO(topic, keys.scope, options, self._producer, self._admin, self._consumer)

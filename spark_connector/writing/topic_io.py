@@ -12,7 +12,10 @@ import pyarrow.compute as pc
 from mqcommon.errors import RouteNotFound
 from mqcommon.message.message import Message, MessageExt
 from mqcommon.message.queue import MessageQueue
+from mqcommon.names import AUTO_CREATE_TOPIC, PERM_INHERIT
+from sdk import TopicConfig
 from sdk.blocking import Admin, Producer
+from sdk.routes import master_of
 from spark_connector.offsets import LostRange, OffsetRange
 from spark_connector.options.connection import ConnectionOptions
 from spark_connector.options.read import ReadOptions
@@ -25,6 +28,10 @@ from spark_connector.writing.sending import send_all
 
 # Clocks of brokers may differ by this much: a claim's time is that of its broker, but all queues are read from there.
 CLOCKS_MS = 60_000
+# The queues that producers ask for when a send creates a topic.
+DEFAULT_QUEUES = 4
+# The time between two looks for a topic that was created: brokers register it at once.
+REGISTERING_S = 0.02
 _COLUMNS = pa.schema([pa.field("msgId", pa.string()), pa.field("storeTimestamp", pa.timestamp("us", tz="UTC"))])
 
 
@@ -86,13 +93,57 @@ class TopicIO:
         return found
 
     def _all_queues(self) -> list[MessageQueue]:
-        queues = self._consumer.message_queues(self._topic)
+        try:
+            queues = self._consumer.message_queues(self._topic)
+        except RouteNotFound as error:
+            if error.is_passing:
+                raise
+            raise RouteNotFound(self._topic, f'{error.reason}, and so does .option("createTopic", "true")') from None
         missing = self._queues.difference(queues)
         if missing:
             names = ", ".join(sorted({queue.broker_name for queue in missing}))
             raise RouteNotFound(self._topic, f"no NameServer knows its queues of {names} any more", is_passing=True)
         self._queues.update(queues)
         return queues
+
+
+def create_missing(topic: str, admin: Admin, consumer: Consumer, timeout_ms: float) -> None:
+    """Create the topic where a send would, unless it is there; returns when the NameServers know it.
+
+    A send creates it at one broker after the other. Here all of them get it before the first row is sent: the brokers
+    that may have rows of this task are then known from the beginning.
+    """
+    try:
+        consumer.message_queues(topic)  # waits while servers may be starting
+        return
+    except RouteNotFound as error:
+        if error.is_passing:
+            raise
+    try:
+        default = admin.topic_route(AUTO_CREATE_TOPIC)
+    except RouteNotFound:
+        raise RouteNotFound(
+            topic, "no broker creates topics by itself (autoCreateTopicEnable=false): use mqadmin updateTopic"
+        ) from None
+    masters = {one.broker_name: master_of(one.broker_addrs) for one in default.broker_datas}
+    wanted = set()
+    for queues in default.queue_datas:
+        addr, count = masters.get(queues.broker_name), min(queues.write_queue_nums, DEFAULT_QUEUES)
+        if addr is not None:
+            admin.create_topic(addr, TopicConfig(topic, count, count, queues.perm & ~PERM_INHERIT))
+            wanted.add(queues.broker_name)
+    deadline = time.monotonic() + timeout_ms / 1000
+    while wanted - _brokers_of(topic, consumer):
+        if time.monotonic() > deadline:
+            raise RouteNotFound(topic, f"it was created, but no NameServer knows that after {timeout_ms:.0f} ms")
+        time.sleep(REGISTERING_S)
+
+
+def _brokers_of(topic: str, consumer: Consumer) -> set[str]:
+    try:
+        return {queue.broker_name for queue in consumer.message_queues(topic)}
+    except RouteNotFound:
+        return set()
 
 
 def read_options(topic: str, options: WriteOptions) -> ReadOptions:

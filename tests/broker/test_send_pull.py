@@ -89,6 +89,16 @@ async def test_a_json_client_gets_the_ids_of_a_batch_as_text() -> None:
         (send_request("t", b"", b=None), ResponseCode.SYSTEM_ERROR, "the custom field <b> is null"),
         (send_request("t", b"junk", m=True), ResponseCode.MESSAGE_ILLEGAL, "the batch ends within message 0"),
         (pull_request("nowhere", 0), ResponseCode.TOPIC_NOT_EXIST, "topic[nowhere] not exist"),
+        (
+            pull_request("%LMQ%a", 0),
+            ResponseCode.TOPIC_NOT_EXIST,
+            "while enableLmq=false; set enableLmq=true",
+        ),
+        (
+            send_request("%LMQ%a", b"", c="nothing"),
+            ResponseCode.TOPIC_NOT_EXIST,
+            "while enableLmq=false; set enableLmq",
+        ),
         (pull_request("BenchmarkTest", 0, queue_id=1024), ResponseCode.INVALID_PARAMETER, "queueId[1024] is illegal"),
         (pull_request("BenchmarkTest", 5), ResponseCode.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE"),
         (pull_request("BenchmarkTest", 0), ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE"),

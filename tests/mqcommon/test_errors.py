@@ -44,3 +44,20 @@ def test_the_picture_is_the_tree() -> None:
 )
 def test_texts(error: Exception, text: str) -> None:
     assert str(error) == text
+
+
+@pytest.mark.parametrize(
+    ("cause", "advice"),
+    [
+        (errors.ConnectFailed("h:1", "refused"), ": start one there, or give the right addresses"),
+        (errors.RequestTimeout("h:1", 105, 3000.0), ": start one there, or give the right addresses"),
+        (errors.TlsFailed("h:1", "not trusted: trust its CA"), "not trusted: trust its CA)"),
+        (errors.ConnectionLost("h:1"), ": something listens there, so look at its log; a server that takes TLS only"),
+    ],
+)
+def test_the_advice_fits_the_reason_why_no_nameserver_answers(cause: errors.RemotingError, advice: str) -> None:
+    error = errors.NoNameServer("h:1", str(cause))
+    error.__cause__ = cause
+    text = str(error)
+    assert advice in text and text.startswith("no NameServer of h:1 answers (")
+    assert ("start one there" in text) == ("start one there" in advice)

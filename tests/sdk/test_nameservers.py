@@ -6,13 +6,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mqcommon.errors import BrokerError, ConnectFailed, NoNameServer, RequestTimeout, UserError
+from mqcommon.errors import BrokerError, ConnectFailed, NoNameServer, NotNameServer, RequestTimeout, UserError
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.command import Command
 from sdk import namesrv_api
 from sdk.nameserver_source import Known
 from sdk.nameservers import NameServers
-from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
+from tests.sdk.fakes import Fake, FakeBroker, FakeNamesrv, serving
 
 
 @pytest.fixture
@@ -140,3 +140,26 @@ async def test_without_any_the_caller_is_told() -> None:
     async with open_client() as client:
         with pytest.raises(UserError, match="NAMESRV_ADDR"):
             await NameServers(client, Known(), Random(0)).ask(namesrv_api.topic_list, 1000)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("broker-a", "(the broker broker-a listens there)"), ("", "(is it a broker's address?)")]
+)
+async def test_a_broker_that_is_asked_as_a_nameserver_is_named(name: str, said: str) -> None:
+    async with serving(Fake()) as broker, open_client() as client:
+        broker.announces, broker.json_only = name, not name
+        for code in (105, 106, 319):
+            broker.on(code, lambda request: request.respond(3, f" request type {request.code} not supported"))
+        servers = starting_at(client, broker.addr)
+        for ask in (lambda at: namesrv_api.topic_route(at, "t"), namesrv_api.cluster_info, namesrv_api.namesrv_config):
+            with pytest.raises(NotNameServer) as caught:
+                await servers.ask(ask, 2_000, not_known=(1, 17))
+            assert str(caught.value).startswith(f"{broker.addr} is no NameServer {said}: give the address of a Name")
+
+
+async def test_a_broker_among_the_nameservers_is_told_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(Fake()) as broker, serving(FakeNamesrv()) as good, open_client() as client:
+        assert isinstance(good, FakeNamesrv)
+        good.add("t", FakeBroker("b"))
+        assert await route_brokers(starting_at(client, broker.addr, good.addr)) == ["b"]
+    assert f"{broker.addr} is no NameServer" in caplog.text

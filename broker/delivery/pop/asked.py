@@ -3,7 +3,7 @@
 from broker.delivery.pop.records import Key, Queue
 from broker.delivery.pop.revived import retry_topic_of
 from broker.meta.groups import Groups
-from broker.meta.topics import Topics
+from broker.meta.topics import FAQ, Topics, no_such_topic
 from broker.options import BrokerOptions
 from broker.stored_changes import refused_when_not_stored
 from mqcommon.errors import RequestRefused
@@ -14,7 +14,6 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers.pop import ANY_QUEUE
 from remoting.protocol.pop_info import PopHandle, parse_handle
 
-FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 #: A message may be hidden for as long as RocketMQ's timer goes; more would pin the log.
 MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 0, 3 * 24 * 3600 * 1000
 
@@ -57,7 +56,7 @@ class Checks:
         check_topic(topic)
         config = self._topics.get(topic)
         if config is None:
-            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
+            raise no_such_topic(topic)
         return config
 
     def queue(self, topic: str, queue_id: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.meta.clients import Clients
-from broker.meta.topics import Topics
+from broker.meta.topics import Topics, no_such_topic
 from broker.options import BrokerOptions
 from broker.part import Part
 from broker.writing.writer import Writer
@@ -85,7 +85,7 @@ class Replies(Part):
         check_topic(header.topic)
         config = self._topics.get(header.topic)
         if config is None:
-            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
+            raise no_such_topic(header.topic)
         if not config.perm & PERM_WRITE:
             raise RequestRefused(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] sending message is forbidden")
         if header.queue_id < 0 < config.write_queue_nums:

@@ -16,7 +16,7 @@ from broker.delivery.delay.waiting import to_level
 from broker.delivery.retry.messages import given_back, named
 from broker.delivery.retry.policy import next_level
 from broker.meta.groups import Groups
-from broker.meta.topics import Topics
+from broker.meta.topics import FAQ, Topics
 from broker.observe.stats import DEAD_LETTER, SEND_BACK, BrokerStats
 from broker.options import BrokerOptions
 from broker.part import Part, TopicCheck
@@ -40,8 +40,6 @@ from remoting.protocol.headers.send_back import ConsumerSendMsgBackRequestHeader
 from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
 
 logger = logging.getLogger(__name__)
-
-FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
 class SendBack(Part):

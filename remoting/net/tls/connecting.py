@@ -8,14 +8,13 @@ from remoting.net import sockets
 from remoting.net.tls.contexts import client_context
 from remoting.net.tls.session import TlsTransport, reason_of
 from remoting.net.tls.settings import Tls
-from remoting.net.transport import Connect, Transport
+from remoting.net.transport import Connect, TlsError, Transport
 
 
 def tls_connect(tls: Tls, connect: Connect = sockets.connect) -> Connect:
     """A function that connects with TLS. Reads the files now; UserError when one cannot be used.
 
-    It raises OSError, with the reason, when the server does not speak TLS, or is not trusted, or does not trust this
-    client.
+    It raises TlsError when the server does not speak TLS, or is not trusted, or does not trust this client.
     """
     context = client_context(tls)
 
@@ -28,10 +27,25 @@ def tls_connect(tls: Tls, connect: Connect = sockets.connect) -> Connect:
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(inner)
             if isinstance(error, ssl.SSLError):
-                raise ConnectionError(reason_of(error)) from None
+                raise TlsError(_with_remedy(error)) from None
             if isinstance(error, trio.BrokenResourceError):
-                raise ConnectionError(f"{error}: does this port speak TLS?") from None
+                raise TlsError(f"{error}: does this port speak TLS? If not, switch it on there, or off here") from None
             raise
         return transport
 
     return connect_securely
+
+
+def _with_remedy(error: ssl.SSLError) -> str:
+    """The reason; of a certificate that is not trusted, what this client can do about it, too."""
+    reason = reason_of(error)
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return reason
+    match error.verify_code:
+        case 10:  # OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED
+            remedy = "renew it"
+        case 62 | 64:  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+            remedy = "connect to a name that is in it, or give that name (Tls(server_name))"
+        case _:
+            remedy = "trust its CA, or a self-signed one itself: Tls(ca_file), tls.client.trustCertPath"
+    return f"{reason.rstrip('.')}: {remedy}"

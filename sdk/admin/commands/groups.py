@@ -12,7 +12,7 @@ from sdk.admin.progress import client_ips, group_row, lag_text, lags_ms, progres
 from sdk.admin.render import Row, Table, java_object, seconds_text
 from sdk.admin.rounds import in_rounds, watch_option
 from sdk.admin.session import Session
-from sdk.admin.targets import at_each, chosen_addrs
+from sdk.admin.targets import at_each, chosen_addrs, is_known
 
 if TYPE_CHECKING:
     from remoting.protocol.bodies.group import SubscriptionGroupConfig
@@ -125,13 +125,19 @@ async def delete_sub_group(
 ) -> dict[str, Any]:
     """Delete a consumer group. Its %RETRY% and %DLQ% topics are kept: delete them with deleteTopic."""
     of_cluster = f" in cluster [{cluster_name}]" if cluster_name is not None else ""
+    addrs = await chosen_addrs(session, broker_addr, cluster_name)
+    was_known = await is_known(addrs, lambda addr: session.admin.group_config(addr, group_name))
     results = await at_each(
         session,
-        await chosen_addrs(session, broker_addr, cluster_name),
+        addrs,
         f"delete subscription group {group_name}",
         lambda addr: session.admin.delete_group(addr, group_name, remove_offset),
-        lambda addr: f"delete subscription group [{group_name}] from broker [{addr}]{of_cluster} success.",
+        (lambda addr: f"delete subscription group [{group_name}] from broker [{addr}]{of_cluster} success.")
+        if was_known
+        else None,
     )
+    if not was_known:
+        session.fail(UserError(f"there is no group {group_name}: check its name with mqadmin consumerProgress"))
     return {"groupName": group_name, "results": results}
 
 

@@ -135,10 +135,17 @@ async def update_kv_config(session: Session, namespace: str, key: str, value: st
 )
 async def delete_kv_config(session: Session, namespace: str, key: str) -> list[dict[str, Any]]:
     """Remove a value from the key-value store of every NameServer."""
-    results = await _each_namesrv(
-        session, f"delete {namespace} {key}", lambda admin, addr: admin.delete_kv(namespace, key)
-    )
-    if all_ok(results):
+    had: list[str] = []
+
+    async def delete(admin: "Admin", addr: str) -> None:
+        if await admin.get_kv(namespace, key) is not None:
+            had.append(addr)
+        await admin.delete_kv(namespace, key)
+
+    results = await _each_namesrv(session, f"delete {namespace} {key}", delete)
+    if all_ok(results) and not had:
+        session.fail(UserError(f"namespace {namespace} has no key {key}: check both names"))
+    elif all_ok(results):
         session.say("delete kv config from namespace success.")
     return results
 

@@ -10,6 +10,7 @@ from sdk.admin.command import command
 from sdk.admin.params import ResetTime, broker_addr, option, topic_option
 from sdk.admin.render import Row, Table
 from sdk.admin.session import Session
+from sdk.admin.targets import is_known
 
 if TYPE_CHECKING:
     from mqcommon.message.queue import MessageQueue
@@ -129,6 +130,10 @@ async def reset_offset_by_time_old(
         f"rollback consumer offset by specified group[{group}], topic[{topic}],"
         f" force[{'true' if force else 'false'}], timestamp(string)[{_shown(timestamp)}], timestamp(long)[{timestamp}]"
     )
+    brokers = (await session.admin.topic_route(topic)).broker_datas
+    addrs = [broker.broker_addrs[min(broker.broker_addrs)] for broker in brokers if broker.broker_addrs]
+    if not await is_known(addrs, lambda addr: session.admin.group_config(addr, group)):
+        raise UserError(f"no broker of topic {topic} knows group {group}: check its name with mqadmin consumerProgress")
     rows = await session.admin.roll_back_offsets(group, topic, timestamp, force=force)
     return [
         {

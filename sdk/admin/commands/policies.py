@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import UserError
+from mqcommon.errors import BrokerError, UserError
 from sdk.admin.command import command
 from sdk.admin.commands.users import FAMILY as FAMILY
 from sdk.admin.commands.users import Names, brokers, where
@@ -99,14 +99,33 @@ async def delete_acl(
     """Delete the policies of a user, or those about one resource."""
     if policy_type is not None and resources is None:
         raise click.UsageError("-t/--policyType needs -r/--resources: without it all policies are deleted.")
+    idle: list[str] = []
+
+    async def delete(addr: str) -> None:
+        before = await _seen(session, addr, subject)
+        await session.admin.delete_acl(addr, subject, resources, policy_type)
+        # Brokers accept the delete of policies that never were, as RocketMQ's do.
+        if before is not None and before == await _seen(session, addr, subject):
+            idle.append(addr)
+
     results = await at_each(
         session,
         await brokers(session, broker_addr, cluster_name),
         f"delete acl of {subject}",
-        lambda addr: session.admin.delete_acl(addr, subject, resources, policy_type),
-        lambda addr: f"delete acl to {addr} success.",
+        delete,
+        lambda addr: f"{addr} has no such acl." if addr in idle else f"delete acl to {addr} success.",
     )
+    if len(idle) == len(results):
+        session.fail(UserError(f"{subject} has no policy about {resources}: see mqadmin getAcl -s {subject}"))
     return {"subject": subject, "resource": resources, "results": results}
+
+
+async def _seen(session: Session, addr: str, subject: str) -> "AclInfo | None":
+    """The policies of ``subject``; None when there are none, or this caller may not see them."""
+    try:
+        return await session.admin.get_acl(addr, subject)
+    except BrokerError:
+        return None
 
 
 _ACLS = Table(

@@ -69,8 +69,11 @@ async def update_order_conf(session: Session, topic: str, order_conf: str | None
         session.say(f"get orderConf success. topic=[{topic}], orderConf=[{order_conf}] ")
     else:
         order_conf = None
+        if await session.admin.get_kv(NAMESPACE, topic) is None:
+            session.fail(UserError(f"topic {topic} has no orderConf: check its name with mqadmin topicList"))
         await session.admin.delete_kv(NAMESPACE, topic)
-        session.say(f"delete orderConf success. topic=[{topic}]")
+        if not session.failed:
+            session.say(f"delete orderConf success. topic=[{topic}]")
     return {"topic": topic, "method": method, "orderConf": order_conf}
 
 

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import BrokerError, RouteNotFound
+from mqcommon.errors import BrokerError, RouteNotFound, UserError
 from mqcommon.fastjson import pretty
+from mqcommon.names import is_light
 from sdk.admin.command import command
 from sdk.admin.order_conf import set_order_conf
 from sdk.admin.params import attributes_option, broker_addr, cluster_name, option, route_cluster, topic_option
 from sdk.admin.render import Row, Table, java_value, time_text
 from sdk.admin.session import Session
-from sdk.admin.targets import all_ok, all_targets, at_each, chosen_addrs
+from sdk.admin.targets import all_ok, all_targets, at_each, chosen_addrs, is_known
 
 if TYPE_CHECKING:
     from remoting.protocol.bodies.route import TopicRouteData
@@ -88,6 +89,7 @@ async def update_topic(
 async def delete_topic(session: Session, topic: str, cluster_name: str) -> dict[str, Any]:
     """Delete a topic from the brokers of a cluster and from the NameServers."""
     addrs = await chosen_addrs(session, None, cluster_name, slaves=True)
+    was_known = await _is_topic_known(session, topic, addrs)
     brokers = await at_each(
         session,
         addrs,
@@ -104,6 +106,8 @@ async def delete_topic(session: Session, topic: str, cluster_name: str) -> dict[
     if not all_ok(brokers):
         # a broker that still has the topic would register its route again
         session.warn("the NameServers keep the route until every broker has deleted the topic: run this again")
+    elif not was_known:
+        session.fail(UserError(f"there is no topic {topic}: check its name with mqadmin topicList"))
     else:
         session.say(f"delete topic [{topic}] from cluster [{cluster_name}] success.")
         namesrvs = await at_each(
@@ -117,6 +121,19 @@ async def delete_topic(session: Session, topic: str, cluster_name: str) -> dict[
         if all_ok(namesrvs):
             session.say(f"delete topic [{topic}] from NameServer success.")
     return {"topic": topic, "brokers": brokers, "namesrvs": namesrvs}
+
+
+async def _is_topic_known(session: Session, topic: str, broker_addrs: list[str]) -> bool:
+    async def route(namesrv_addr: str) -> object:
+        async with session.admin_at(namesrv_addr) as admin:
+            return await admin.topic_route(topic)
+
+    # A light queue has neither a configuration nor a route.
+    return (
+        is_light(topic)
+        or await is_known(broker_addrs, lambda addr: session.admin.topic_config(addr, topic))
+        or await is_known(session.namesrv_addrs, route)
+    )
 
 
 @command(

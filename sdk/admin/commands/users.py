@@ -10,7 +10,7 @@ from sdk.admin.command import command
 from sdk.admin.params import Address, Text, broker_addr, cluster_name, option
 from sdk.admin.render import Table
 from sdk.admin.session import Session
-from sdk.admin.targets import at_each, chosen_addrs
+from sdk.admin.targets import at_each, chosen_addrs, is_known
 
 if TYPE_CHECKING:
     from remoting.protocol.bodies.auth import UserInfo
@@ -118,13 +118,17 @@ async def delete_user(
     session: Session, broker_addr: str | None, cluster_name: str | None, username: str
 ) -> dict[str, Any]:
     """Delete a user, with the policies."""
+    addrs = await brokers(session, broker_addr, cluster_name)
+    was_known = await is_known(addrs, lambda addr: session.admin.get_user(addr, username))
     results = await at_each(
         session,
-        await brokers(session, broker_addr, cluster_name),
+        addrs,
         f"delete user {username}",
         lambda addr: session.admin.delete_user(addr, username),
-        lambda addr: f"delete user to {addr} success.",
+        (lambda addr: f"delete user to {addr} success.") if was_known else None,
     )
+    if not was_known:
+        session.fail(UserError(f"there is no user {username}: check the name with mqadmin listUser"))
     return {"username": username, "results": results}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from mqcommon.addresses import format_address, split_address
-from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
+from mqcommon.errors import BrokerError, NotNameServer, RouteNotFound, SkylarkError
 from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.protocol.codes import ResponseCode
 from sdk.admin.commands.monitoring import undone_of
@@ -97,7 +97,8 @@ async def _name_server(session: Session, addr: str) -> NameServerFacts:
             info = await admin.cluster_info()
             topics = await admin.topic_list()
     except SkylarkError as error:
-        return NameServerFacts(addr, explain(error), isinstance(error, BrokerError))
+        refused = isinstance(error, BrokerError) and not isinstance(error, NotNameServer)
+        return NameServerFacts(addr, explain(error), refused)
     brokers = {name: dict(one.broker_addrs) for name, one in info.broker_addr_table.items()}
     return NameServerFacts(addr, None, False, brokers, info.contested or {}, frozenset(topics))
 

@@ -1,5 +1,6 @@
 """The life of a daemon: its log, its exit code, and what systemd is told."""
 
+import json
 import logging
 import os
 import signal
@@ -73,6 +74,12 @@ def test_a_users_mistake_is_one_line_on_stderr_and_in_the_file(
     assert run_daemon(refuse, name="x", logs=LogOptions(log_file=str(path))) == 1
     assert capfd.readouterr().err == "x: take another port\n"
     assert path.read_text().endswith("CRITICAL remoting.net.daemon - x: take another port\n")
+    for logs in (LogOptions(log_format="json"), LogOptions(log_format="json", log_file=str(tmp_path))):
+        assert run_daemon(refuse, name="x", logs=logs) == 1
+        (line,) = capfd.readouterr().err.splitlines()
+        said = json.loads(line)
+        assert (said["level"], said["logger"]) == ("CRITICAL", "x")
+        assert "take another port" in said["message"] or said["message"].startswith("logFile: ")
 
 
 def test_an_unexpected_error_is_logged_with_its_traceback(capfd: pytest.CaptureFixture[str]) -> None:

@@ -124,6 +124,8 @@ class FakeAdmin(FakeOffsets):
 
     async def topic_config(self, addr: str, topic: str) -> TopicConfig:
         self.world.asked("topic_config", addr, topic)
+        if topic not in self.world.topic_configs:
+            raise BrokerError(17, f"No topic in this broker. topic: {topic}", addr)
         return self.world.topic_configs[topic]
 
     async def topic_stats(self, topic: str, cluster: str | None = None) -> TopicStatsTable:

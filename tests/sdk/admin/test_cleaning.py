@@ -5,6 +5,7 @@ import json
 import pytest
 
 from mqcommon.errors import ConnectFailed
+from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.topic import TopicConfig
 from tests.sdk.admin.fake import MASTER, SLAVE, World, run
 
@@ -60,7 +61,11 @@ def test_wrong_usage(name: str) -> None:
     ],
 )
 def test_a_broker_is_enough_where_nothing_is_asked_of_a_nameserver(command_line: str) -> None:
-    world = World(configs={MASTER: {}}, topic_configs={"T": TopicConfig("T")})
+    world = World(
+        configs={MASTER: {}},
+        topic_configs={"T": TopicConfig("T")},
+        group_configs={"G": SubscriptionGroupConfig("G")},
+    )
     result = run(world, *command_line.split(), namesrv=None)
     assert result.exit_code == 0, result.stderr
     assert [settings.namesrv for settings in world.opened] == [""]

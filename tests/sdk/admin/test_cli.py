@@ -55,6 +55,30 @@ def test_letters_are_used_once_a_command() -> None:
         assert len(letters) == len(set(letters)), name
 
 
+@pytest.mark.parametrize("before", [["-n", NAMESRV], [f"--namesrvAddr={NAMESRV}"], ["--output", "json", "-n", NAMESRV]])
+def test_common_options_may_stand_before_the_command(before: list[str]) -> None:
+    world = World()
+    result = run(world, *before, "deleteTopic", "-t", "t", "-c", "c", namesrv=None)
+    assert "No such option" not in result.output
+    assert result.output == run(World(), "deleteTopic", "-t", "t", "-c", "c", *before, namesrv=None).output
+
+
+def test_the_option_behind_the_command_beats_the_one_before() -> None:
+    result = invoke("--timeout", "-1", "topicList", "--timeout", "-2")
+    assert "-2.0 is not in the range" in result.output
+
+
+@pytest.mark.parametrize("arguments", [["-n", NAMESRV], ["-n"]])
+def test_a_common_option_without_a_command_says_where_it_belongs(arguments: list[str]) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert "-n belongs to a command: mqadmin COMMAND -n" in result.output
+
+
+def test_help_ignores_options_before_it() -> None:
+    assert invoke("-n", NAMESRV, "help", "topicList").output == invoke("help", "topicList").output
+
+
 @pytest.mark.parametrize("arguments", [[], ["help"], ["--help"], ["-h"]])
 def test_help_lists_every_command(arguments: list[str]) -> None:
     result = invoke(*arguments)
@@ -306,6 +330,7 @@ def test_json_is_one_document_with_rocketmqs_names(command: str) -> None:
         configs={MASTER: {"a": "b"}, SLAVE: {}, NAMESRV: {"c": "d"}},
         messages=[message()],
         group_configs={"G": SubscriptionGroupConfig("G")},
+        kv={("n", "k"): "v"},
         consumers={"G": ConsumerConnection([Connection("c1", "1.1.1.1:1", "JAVA", 479)])},
         running={"c1": ConsumerRunningInfo(mq_table={MessageQueue("AdminT", "broker-a", 3): ProcessQueueInfo()})},
         offsets={MessageQueue("AdminT", "broker-a", 3): 7},

@@ -240,6 +240,10 @@ async def test_offsets_of_a_group_without_consumers(cluster: Cluster) -> None:
         assert await moved("resetOffsetByTimeOld", *group, "-s", "-1") == 3
         assert await moved("resetOffsetByTimeOld", *group, "-s", "now", "-f", "false") == 3
         await consumer.commit_offset(mq, 1)
+    for command in ("cloneGroupOffset -s g -d h -t t", "resetOffsetByTimeOld -g h -t t -s 0"):
+        unknown = await cluster.run(*command.split())
+        assert unknown.exit_code == 1
+        assert "success" not in unknown.stdout and "group h" in unknown.stderr.lower()
     await cluster.text("updateSubGroup", "-b", cluster.broker, "-g", "h")
     assert "clone group offset success" in await cluster.text("cloneGroupOffset", "-s", "g", "-d", "h", "-t", "t")
     for group_name in ("g", "h"):

@@ -66,7 +66,7 @@ def test_ordered_topic_of_one_broker_keeps_the_others_entries() -> None:
 
 
 def test_delete_topic_at_all_brokers_and_each_nameserver() -> None:
-    world = World()
+    world = World(topic_configs={"T": TopicConfig("T")})
     run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T", "-n", OTHER_NAMESRV)
     assert world.called("delete_topic_in_broker") == [(MASTER, "T"), (SLAVE, "T")]
     both = run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T", namesrv=f"{NAMESRV};{OTHER_NAMESRV}")
@@ -80,6 +80,38 @@ def test_the_route_stays_while_a_broker_has_the_topic() -> None:
     assert (result.exit_code, result.stdout) == (1, "")
     assert "run this again" in result.stderr
     assert world.called("delete_topic_in_namesrv") == []
+
+
+@pytest.mark.parametrize(
+    ("command_line", "text"),
+    [
+        ("deleteTopic -c DefaultCluster -t typo", "there is no topic typo: check its name with mqadmin topicList"),
+        (f"deleteSubGroup -b {MASTER} -g typo", "there is no group typo: check its name"),
+        ("deleteKvConfig -s n -k typo", "namespace n has no key typo: check both names"),
+        ("updateOrderConf -m delete -t typo", "topic typo has no orderConf: check its name"),
+    ],
+)
+def test_deletes_of_names_that_never_were_fail(command_line: str, text: str) -> None:
+    result = run(World(), *command_line.split())
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert text in result.stderr
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        World(routes={"T": route()}),
+        World(errors={("topic_config", SLAVE): ConnectFailed(SLAVE, "refused")}),
+    ],
+    ids=["a NameServer knows it", "a broker cannot say"],
+)
+def test_a_topic_that_somebody_may_know_is_deleted(world: World) -> None:
+    result = run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T")
+    assert (result.exit_code, world.called("delete_topic_in_namesrv")) == (0, [(NAMESRV, "T")])
+
+
+def test_light_queues_have_nothing_that_could_be_looked_for() -> None:
+    assert run(World(), "deleteTopic", "-c", "DefaultCluster", "-t", "%LMQ%a").exit_code == 0
 
 
 def test_update_topic_perm_keeps_the_rest() -> None:
@@ -195,7 +227,7 @@ def test_nameservers_config() -> None:
 
 
 def test_delete_kv_config() -> None:
-    world = World()
+    world = World(kv={("n", "k"): "v"})
     assert run(world, "deleteKvConfig", "-s", "n", "-k", "k").stdout == "delete kv config from namespace success.\n"
     assert world.called("delete_kv") == [(NAMESRV, "n", "k")]
 
@@ -229,7 +261,7 @@ def test_bad_retry_policies(policy: str) -> None:
 
 
 def test_delete_sub_group_with_offsets() -> None:
-    world = World()
+    world = World(group_configs={"G": SubscriptionGroupConfig("G")})
     result = run(world, "deleteSubGroup", "-b", MASTER, "-g", "G", "-r", "true")
     assert world.called("delete_group") == [(MASTER, "G", True)]
     assert result.stdout == f"delete subscription group [G] from broker [{MASTER}] success.\n"

@@ -8,11 +8,13 @@ from mqcommon.errors import (
     BrokerError,
     ConnectFailed,
     ConnectionLost,
+    NotNameServer,
     ProtocolError,
     RequestTimeout,
     RouteNotFound,
     SendFailed,
     SkylarkError,
+    TlsFailed,
     TooManyRequests,
     UserError,
 )
@@ -26,7 +28,8 @@ ADDR = "127.0.0.1:10911"
     [
         (UserError("do that"), ["do that"]),
         (ConnectFailed(ADDR, "refused"), [ADDR, "refused", "check that a server listens"]),
-        (ConnectionLost(ADDR), [ADDR, "try again"]),
+        (ConnectionLost(ADDR), [ADDR, "try again", "--tls-config"]),
+        (NotNameServer(BrokerError(3, "no", ADDR), "b"), [ADDR, "is no NameServer (the broker b listens there)"]),
         (RequestTimeout(ADDR, 25, 5000), [ADDR, "5000 ms", "--timeout"]),
         (TooManyRequests(ADDR, 9), [ADDR]),
         (RouteNotFound("T"), ["topic T", "topicList"]),
@@ -40,6 +43,14 @@ ADDR = "127.0.0.1:10911"
 def test_lines(error: SkylarkError, words: list[str]) -> None:
     text = explain(error)
     assert all(word in text for word in words), text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TlsFailed(ADDR, "not trusted: do that"), BrokerError(17, "topic[%LMQ%a] not exist: set enableLmq=true", ADDR)],
+)
+def test_errors_with_a_remedy_of_their_own_get_no_other(error: SkylarkError) -> None:
+    assert explain(error).endswith(("do that", "enableLmq=true"))
 
 
 def test_the_cause_of_a_failed_send() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from mqcommon.errors import BrokerError
 from mqcommon.message.queue import MessageQueue
+from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats
 from remoting.protocol.bodies.topic import TopicConfig, TopicOffset, TopicStatsTable
 from tests.sdk.admin.fake import MASTER, SLAVE, World, message, route, run
@@ -45,7 +46,11 @@ pytestmark = pytest.mark.usefixtures("utc")
     ],
 )
 def test_changes(command_line: str) -> None:
-    assert printed(World(), *command_line.split()) == golden(command_line)
+    world = World(
+        topic_configs={"AdminT": TopicConfig("AdminT")},
+        group_configs={"admin_group": SubscriptionGroupConfig("admin_group")},
+    )
+    assert printed(world, *command_line.split()) == golden(command_line)
 
 
 def test_update_topic_perm() -> None:

@@ -20,7 +20,7 @@ from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats, QueueTim
 from sdk.admin.cli import mqadmin
 from sdk.admin.commands.clients import problems
 from sdk.admin.progress import lag_text
-from tests.sdk.admin.fake import MASTER, World, run
+from tests.sdk.admin.fake import MASTER, World, route, run
 from tests.sdk.admin.test_golden import golden, printed
 
 pytestmark = pytest.mark.usefixtures("utc")
@@ -98,6 +98,7 @@ def test_skip_and_roll_back() -> None:
     assert head.split() == ["#brokerName", "#queueId", "#offset"]
     assert len(rows) == 4
     assert world.called("reset_offsets") == [("G", "AdminT", -1, True)]
+    world.routes["AdminT"], world.group_configs["G"] = route(), SubscriptionGroupConfig("G")
     _, head, *rows = printed(world, *["resetOffsetByTimeOld", "-g", "G", "-t", "AdminT", "-s", "5"])
     assert head.split()[-1] == "#rollbackOffset"
     assert rows[3].split() == ["broker-a", "3", "9", "8", "1", "1"]

@@ -47,9 +47,10 @@ async def test_the_life_of_a_user() -> None:
         assert [row["username"] for row in await rows("listUser", *at, "-f", "ob")] == ["bob"]
         assert await ok("deleteUser", *at, "-u", "anna") == f"delete user to {addr} success.\n"
         assert [row["username"] for row in await rows("listUser", *at)] == ["bob"]
-        gone = await run("getUser", *at, "-u", "anna")
-        assert gone.exit_code == 1
-        assert "there is no user anna" in gone.output
+        for command in ("getUser", "deleteUser"):
+            gone = await run(command, *at, "-u", "anna")
+            assert gone.exit_code == 1
+            assert "there is no user anna" in gone.output and "success" not in gone.output
 
 
 async def test_the_life_of_policies() -> None:
@@ -63,6 +64,9 @@ async def test_the_life_of_policies() -> None:
             f"{'User:anna':16}  {'Custom':10}  {'Topic:a*':22}  {'[Pub, Sub]':20}  {'[10.0.0.0/8]':24}  {'Allow':10}\n"
         )
         assert shown.endswith(line)
+        never = await run("deleteAcl", *at, *subject, "-r", "Topic:typo")
+        assert never.exit_code == 1
+        assert "User:anna has no policy about Topic:typo" in never.output and "success" not in never.output
         await ok("updateAcl", *at, *subject, "-r", "Topic:orders", "-a", "All", "-d", "deny")
         await ok("updateAcl", *at, *subject, "-r", "*", "-a", "Get", "-d", "Allow", "-t", "Default")
         listed = await rows("listAcl", *at)

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.errors import ConnectFailed, RemotingError
+from mqcommon.errors import RemotingError, TlsFailed
 from remoting.net.channel import Channel
 from remoting.net.client import open_client
 from remoting.net.server import Server
@@ -97,7 +97,7 @@ async def test_a_server_of_another_ca_is_not_trusted(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(of_server(authority)) as (network, addr):
-        with pytest.raises(ConnectFailed, match="the certificate is not trusted"):
+        with pytest.raises(TlsFailed, match=r"the certificate is not trusted: .*: trust its CA, .*Tls\(ca_file\)"):
             await ask(network, addr, Tls(Authority(tmp_path, "other").ca_file))
         assert await ask(network, addr, Tls(verify=False)) == b"hello"
     assert "does not trust this certificate" in caplog.text
@@ -106,7 +106,7 @@ async def test_a_server_of_another_ca_is_not_trusted(
 async def test_the_name_in_the_certificate_counts(authority: Authority) -> None:
     tls = TlsServer(ServerTls(PERMISSIVE, *authority.sign("elsewhere", host="10.1.2.3")))
     async with serving(tls) as (network, addr):
-        with pytest.raises(ConnectFailed, match="IP address mismatch"):
+        with pytest.raises(TlsFailed, match=r"IP address mismatch.*: connect to a name .*Tls\(server_name\)"):
             await ask(network, addr, Tls(authority.ca_file))
         assert await ask(network, addr, Tls(authority.ca_file, check_name=False)) == b"hello"
         assert await ask(network, addr, Tls(authority.ca_file, server_name="10.1.2.3")) == b"hello"
@@ -115,7 +115,7 @@ async def test_the_name_in_the_certificate_counts(authority: Authority) -> None:
 async def test_an_expired_certificate_is_told(authority: Authority) -> None:
     tls = TlsServer(ServerTls(PERMISSIVE, *authority.sign("old", ends=FROM + datetime.timedelta(days=1))))
     async with serving(tls) as (network, addr):
-        with pytest.raises(ConnectFailed, match="certificate has expired"):
+        with pytest.raises(TlsFailed, match="certificate has expired: renew it"):
             await ask(network, addr, Tls(authority.ca_file))
 
 
@@ -141,7 +141,7 @@ async def test_a_server_without_tls_is_told(authority: Authority) -> None:
     network = MemoryNetwork()
     async with trio.open_nursery() as nursery:
         addr = await nursery.start(Server({ECHO: echo}).serve_on, [network.listen()])
-        with pytest.raises(ConnectFailed, match="TLS"):
+        with pytest.raises(TlsFailed, match="does this port speak TLS"):
             await ask(network, addr, Tls(authority.ca_file))
         nursery.cancel_scope.cancel()
 
