@@ -19,20 +19,17 @@ from mqcommon.addresses import split_address
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.frame import encode
-from remoting.protocol.headers.controller import (
-    ApplyBrokerIdRequestHeader,
-    ElectMasterRequestHeader,
-    GetNextBrokerIdRequestHeader,
-    RegisterBrokerToControllerRequestHeader,
-)
-from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader
 from remoting.protocol.requests.controller import (
     CONTROLLER_APPLY_BROKER_ID,
     CONTROLLER_ELECT_MASTER,
     CONTROLLER_GET_NEXT_BROKER_ID,
     CONTROLLER_REGISTER_BROKER,
+    ApplyBrokerIdRequestHeader,
+    ElectMasterRequestHeader,
+    GetNextBrokerIdRequestHeader,
+    RegisterBrokerToControllerRequestHeader,
 )
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
 from scripts.controller_set import ControllerSet
 from scripts.daemons import Daemon
 from sdk import Admin

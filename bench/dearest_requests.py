@@ -16,16 +16,16 @@ from typing import Any
 
 from bench.harness import Row, cluster, row, show
 from mqcommon.message.batch import MAX_MESSAGES, encode_batch
-from remoting.protocol.bodies import Body, encode_body
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
-from remoting.protocol.bodies.register import RegisterBrokerBody, encode_compressed
-from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
+from remoting.protocol.body import Body, DataVersion
 from remoting.protocol.codes import RequestCode as C
 from remoting.protocol.command import VERSION, Command
 from remoting.protocol.connection import Connection
+from remoting.protocol.dialect import encode_body
 from remoting.protocol.frame import encode
+from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.registrations import RegisterBrokerBody, encode_compressed
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 
 QUEUES = 65_536
 TOPICS = 2_000

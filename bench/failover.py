@@ -18,7 +18,7 @@ import trio
 
 from bench.harness import Row, row, show
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import POLL_S, Daemon, broker_daemon, namesrv_daemon, wait_ready
 from sdk import Admin, Message, Producer, SendFailed
 

@@ -17,7 +17,7 @@ import trio
 from bench.guard_auth import USER, frames
 from bench.harness import Row, cluster, in_turn, row, show
 from bench.traffic import QUEUES, TOPIC, make_topic, pipeline
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from remoting.protocol.signature import Credentials
 from sdk import Admin
 

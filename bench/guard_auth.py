@@ -16,11 +16,11 @@ import trio
 
 from bench.harness import Row, cluster, in_turn, row, show
 from bench.traffic import QUEUES, TOPIC, make_topic, pipeline
-from remoting.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
+from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from remoting.protocol.requests.topics import TopicConfig
 from remoting.protocol.signature import Credentials, sign
 from sdk import Admin
 

@@ -24,10 +24,10 @@ from broker.options import BrokerOptions
 from mqcommon.clock import SystemClock
 from mqcommon.files import OsFiles
 from mqcommon.names import PERM_READ_WRITE
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.ports import free_port
 
 STOP_TIMEOUT_S = 120

@@ -13,7 +13,7 @@ import trio
 
 from bench.harness import Cluster, Row, cluster, row, show
 from mqcommon.message.message import Message
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, Producer
 
 BODY = b"first"

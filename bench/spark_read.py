@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from bench.harness import BROKER, Row, cluster_at, in_turn, row, show
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Message
 from sdk.blocking import Admin, Producer, PullConsumer
 from spark_connector import register

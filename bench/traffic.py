@@ -16,10 +16,10 @@ from mqcommon.errors import RemotingError, RouteNotFound
 from mqcommon.message.message import Message
 from remoting.net.channel import Channel
 from remoting.net.sockets import connect
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, BufferFull, Producer, PullConsumer, SendResult, Ticket
 
 TOPIC = "bench"

@@ -8,7 +8,7 @@ from mqcommon.errors import RequestRefused
 from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, system_topics
 from namesrv.registration import Queues
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.namesrv import RegisterBrokerRequestHeader
+from remoting.protocol.requests.routes import RegisterBrokerRequestHeader
 
 MAX_NAME_CHARS = 255
 MAX_FILTER_SERVERS = 64

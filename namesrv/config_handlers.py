@@ -20,11 +20,16 @@ from remoting.net.answers import answer_steps
 from remoting.net.channel import Channel
 from remoting.net.server import SlowHandler
 from remoting.net.steps import Steps
-from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.body import KVTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.namesrv import GetKVConfigResponseHeader
-from remoting.protocol.requests.namesrv import DELETE_KV_CONFIG, GET_KV_CONFIG, GET_KVLIST_BY_NAMESPACE, PUT_KV_CONFIG
+from remoting.protocol.requests.routes import (
+    DELETE_KV_CONFIG,
+    GET_KV_CONFIG,
+    GET_KVLIST_BY_NAMESPACE,
+    PUT_KV_CONFIG,
+    GetKVConfigResponseHeader,
+)
 
 logger = logging.getLogger(__name__)
 

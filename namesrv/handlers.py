@@ -20,18 +20,13 @@ from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import NAMES, StepHandler, Steps, slices, sorted_steps
-from remoting.protocol.bodies import dialect_for, encode_body
-from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswer
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.topic import TOPIC_UNIT, TOPIC_UNIT_SUB, TopicList
+from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, OFFER_FIELD, Command
-from remoting.protocol.headers.namesrv import (
-    AddWritePermResponseHeader,
-    QueryDataVersionResponseHeader,
-    WipeWritePermResponseHeader,
-)
-from remoting.protocol.requests.namesrv import (
+from remoting.protocol.dialect import dialect_for, encode_body
+from remoting.protocol.request import Request
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, GET_BROKER_MEMBER_GROUP, QUERY_DATA_VERSION
+from remoting.protocol.requests.routes import (
     ADD_WRITE_PERM_OF_BROKER,
     DELETE_TOPIC_IN_NAMESRV,
     GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
@@ -44,9 +39,13 @@ from remoting.protocol.requests.namesrv import (
     GET_UNIT_TOPIC_LIST,
     REGISTER_TOPIC_IN_NAMESRV,
     WIPE_WRITE_PERM_OF_BROKER,
+    AddWritePermResponseHeader,
+    BrokerMemberGroup,
+    MemberGroupAnswer,
+    QueryDataVersionResponseHeader,
+    WipeWritePermResponseHeader,
 )
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, GET_BROKER_MEMBER_GROUP, QUERY_DATA_VERSION
-from remoting.protocol.requests.request import Request
+from remoting.protocol.requests.topics import TOPIC_UNIT, TOPIC_UNIT_SUB, TopicList
 
 logger = logging.getLogger(__name__)
 

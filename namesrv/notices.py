@@ -17,8 +17,7 @@ from namesrv.state import State
 from remoting.net import sockets
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.transport import Connect
-from remoting.protocol.headers.members import NotifyMinBrokerIdChangeRequestHeader
-from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
+from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE, NotifyMinBrokerIdChangeRequestHeader
 
 logger = logging.getLogger(__name__)
 

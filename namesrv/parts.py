@@ -9,7 +9,7 @@ Neighbours: routes.py keeps the broker; register.py reads the request; broker/re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.body import DataVersion
 
 
 @dataclass(frozen=True, slots=True)

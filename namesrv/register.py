@@ -26,9 +26,12 @@ from remoting.net.channel import Channel
 from remoting.net.server import Handler, failure
 from remoting.net.steps import Stepper, Steps, finish
 from remoting.protocol import strict_cbor
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.kvtable import KVTable
-from remoting.protocol.bodies.register import (
+from remoting.protocol.body import DataVersion, KVTable
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import CBOR, Command
+from remoting.protocol.requests.registrations import (
+    REGISTER_BROKER,
+    UNREGISTER_BROKER,
     RegisterBrokerBody,
     Take,
     body_crc32,
@@ -36,14 +39,8 @@ from remoting.protocol.bodies.register import (
     decode_json,
     read_registration,
 )
-from remoting.protocol.bodies.topic import TopicConfig
-from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import CBOR, Command
-from remoting.protocol.headers.namesrv import (
-    RegisterBrokerRequestHeader,
-    RegisterBrokerResponseHeader,
-)
-from remoting.protocol.requests.registrations import REGISTER_BROKER, UNREGISTER_BROKER
+from remoting.protocol.requests.routes import RegisterBrokerRequestHeader, RegisterBrokerResponseHeader
+from remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from namesrv.parts import Arrived, Part
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.route import QueueData
+from remoting.protocol.body import DataVersion
+from remoting.protocol.requests.routes import QueueData
 
 DEFAULT_HEARTBEAT_TIMEOUT_MS = 120_000
 

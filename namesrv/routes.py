@@ -22,9 +22,8 @@ from namesrv.min_broker import MinBroker, MinBrokerChange, change_of, min_broker
 from namesrv.parts import Arrived, Part, arrived_with, incomplete
 from namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, LiveBroker, Queues, Registration, live_broker
 from namesrv.rivals import Rivals
-from remoting.protocol.bodies.cluster import ClusterInfo
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from remoting.protocol.body import DataVersion
+from remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
 
 __all__ = ["DEFAULT_HEARTBEAT_TIMEOUT_MS", "LiveBroker", "Outcome", "Registered", "Registration", "RouteTable"]
 

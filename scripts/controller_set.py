@@ -13,8 +13,8 @@ import trio
 
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, UserError
 from mqcommon.names import MASTER_ID
-from remoting.protocol.bodies.controller import InSyncStateData
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.controller import InSyncStateData
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import BIN, POLL_S, Daemon, DaemonFailed, broker_daemon, namesrv_daemon, stop, wait_ready
 from scripts.ports import HOST, reserve
 from sdk import Admin

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from mqcommon.message.message import Message, MessageExt
     from mqcommon.message.queue import MessageQueue
     from remoting.net.tls.settings import Tls
-    from remoting.protocol.bodies.group import SubscriptionGroupConfig
-    from remoting.protocol.bodies.topic import TopicConfig
+    from remoting.protocol.requests.groups import SubscriptionGroupConfig
+    from remoting.protocol.requests.topics import TopicConfig
     from remoting.protocol.signature import Credentials
     from sdk.admin.client import Admin
     from sdk.consumer.expression import Sql

@@ -13,32 +13,39 @@ from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
 from remoting.net.call import call
-from remoting.protocol.bodies.heartbeat import TAG, HeartbeatData
-from remoting.protocol.bodies.lock import LockBatchRequestBody, UnlockBatchRequestBody
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.client import UnregisterClientRequestHeader
-from remoting.protocol.headers.groups import ConsumerGroupRequestHeader
-from remoting.protocol.headers.offsets import (
+from remoting.protocol.requests import consuming, offsets, query
+from remoting.protocol.requests.clients import (
+    GET_CONSUMER_LIST_BY_GROUP,
+    HEART_BEAT,
+    TAG,
+    UNREGISTER_CLIENT,
+    HeartbeatData,
+    UnregisterClientRequestHeader,
+)
+from remoting.protocol.requests.consuming import (
+    ConsumerSendMsgBackRequestHeader,
+    LockBatchRequestBody,
+    UnlockBatchRequestBody,
+)
+from remoting.protocol.requests.groups import ConsumerGroupRequestHeader
+from remoting.protocol.requests.offsets import (
     GetMaxOffsetRequestHeader,
     QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from remoting.protocol.headers.pull import (
+from remoting.protocol.requests.pulls import (
     PULL_COMMIT_OFFSET,
+    PULL_MESSAGE,
     PULL_SUBSCRIPTION,
     PULL_SUSPEND,
     PULL_UNWRAPS,
     PullMessageRequestHeader,
 )
-from remoting.protocol.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
-from remoting.protocol.headers.recall import RecallMessageRequestHeader
-from remoting.protocol.headers.send_back import ConsumerSendMsgBackRequestHeader
-from remoting.protocol.requests import consuming, offsets, query
-from remoting.protocol.requests.clients import GET_CONSUMER_LIST_BY_GROUP, HEART_BEAT, UNREGISTER_CLIENT
-from remoting.protocol.requests.pulls import PULL_MESSAGE
-from remoting.protocol.requests.recall import RECALL_MESSAGE
+from remoting.protocol.requests.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+from remoting.protocol.requests.sends import RECALL_MESSAGE, RecallMessageRequestHeader
 from sdk.endpoint import Endpoint
 
 

@@ -15,8 +15,7 @@ from mqcommon.message.message import decode_messages
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, failure
-from remoting.protocol.bodies.limited import BodyLimits
-from remoting.protocol.bodies.reset_offset import GetConsumerStatusBody
+from remoting.protocol.bounded_body import BodyLimits
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.clients import (
@@ -26,6 +25,7 @@ from remoting.protocol.requests.clients import (
     NOTIFY_CONSUMER_IDS_CHANGED,
     RESET_CONSUMER_CLIENT_OFFSET,
 )
+from remoting.protocol.requests.offsets import GetConsumerStatusBody
 from remoting.protocol.requests.transactions import CHECK_TRANSACTION_STATE
 from sdk.membership import Consumer, Membership
 from sdk.replies import Replies

@@ -32,8 +32,8 @@ from remoting.net import sockets
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.tls.settings import Tls
 from remoting.net.transport import Connect
-from remoting.protocol.bodies.route import QueueData, TopicRouteData
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.routes import QueueData, TopicRouteData
 from remoting.protocol.signature import Credentials
 from sdk import namesrv_api
 from sdk.address_server import AddressServer

@@ -5,15 +5,16 @@ from collections.abc import Mapping, Sequence
 import orjson
 
 from remoting.net.call import call
-from remoting.protocol.bodies.controller import BrokerReplicasInfo, ControllerMembers
-from remoting.protocol.headers.controller import (
+from remoting.protocol.requests import controller as requests
+from remoting.protocol.requests.controller import (
+    BrokerReplicasInfo,
     CleanBrokerDataRequestHeader,
+    ControllerMembers,
     ControllerMembersRequestHeader,
     ElectMasterRequestHeader,
     GetMetaDataResponseHeader,
     MasterHeader,
 )
-from remoting.protocol.requests import controller as requests
 from sdk.config_text import decode_config, encode_config
 from sdk.endpoint import Endpoint
 

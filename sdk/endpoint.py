@@ -10,7 +10,7 @@ import trio
 
 from mqcommon.errors import ConnectionLost, WrongBroker
 from remoting.net.client import RemotingClient
-from remoting.protocol.bodies import Body
+from remoting.protocol.body import Body
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import BNAME_FIELD, Command
 

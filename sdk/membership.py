@@ -12,10 +12,14 @@ from mqcommon.errors import BrokerError, InvalidArgument
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.net.channel import Channel
-from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo
-from remoting.protocol.headers.transaction import CheckTransactionStateRequestHeader
+from remoting.protocol.requests.clients import (
+    ConsumeMessageDirectlyResult,
+    ConsumerData,
+    ConsumerRunningInfo,
+    HeartbeatData,
+    ProducerData,
+)
+from remoting.protocol.requests.transactions import CheckTransactionStateRequestHeader
 from sdk import broker_api
 from sdk.endpoint import Endpoint
 from sdk.fanout import Answers, ask_all

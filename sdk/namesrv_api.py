@@ -10,20 +10,20 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from mqcommon.errors import BrokerError, NotNameServer
 from remoting.net.call import call
-from remoting.protocol.bodies.cluster import ClusterInfo
-from remoting.protocol.bodies.route import TopicRouteData
-from remoting.protocol.bodies.topic import TopicList
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.namesrv import (
+from remoting.protocol.requests import routes as requests
+from remoting.protocol.requests.routes import (
     BrokerNameRequestHeader,
+    ClusterInfo,
     ClusterRequestHeader,
     DeleteTopicFromNamesrvRequestHeader,
     GetRouteInfoRequestHeader,
     KVConfigRequestHeader,
     NamespaceRequestHeader,
     PutKVConfigRequestHeader,
+    TopicRouteData,
 )
-from remoting.protocol.requests import namesrv as requests
+from remoting.protocol.requests.topics import TopicList
 from sdk.config_text import decode_config, encode_config
 from sdk.endpoint import Endpoint
 

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 
 from remoting.net.call import call
-from remoting.protocol.bodies.heartbeat import TAG
-from remoting.protocol.bodies.pop import BatchAckMessageRequestBody
-from remoting.protocol.headers.pop import (
+from remoting.protocol.requests import pops
+from remoting.protocol.requests.clients import TAG
+from remoting.protocol.requests.pops import (
     ANY_QUEUE,
+    BatchAckMessageRequestBody,
     ChangeInvisibleTimeRequestHeader,
     NotificationRequestHeader,
     PopMessageRequestHeader,
 )
-from remoting.protocol.requests import pops
 from sdk.consumer.popped import Lease, ReceivedMessage, received
 from sdk.endpoint import Endpoint
 

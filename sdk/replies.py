@@ -15,8 +15,7 @@ from mqcommon.message.properties import ARRIVE_TIME, CORRELATION_ID, find_proper
 from mqcommon.message.record import encode_record, topic_field
 from remoting.net.channel import Channel
 from remoting.protocol.command import Command
-from remoting.protocol.headers.replies import ReplyMessageRequestHeader
-from remoting.protocol.requests.replies import PUSH_REPLY_MESSAGE_TO_CLIENT
+from remoting.protocol.requests.sends import PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequestHeader
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from mqcommon.addresses import is_address
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID, PERM_READ, PERM_WRITE
-from remoting.protocol.bodies.route import TopicRouteData
+from remoting.protocol.requests.routes import TopicRouteData
 
 # No topic has more queues. A larger number is invalid data and would use too much memory.
 MAX_QUEUES = 65_536

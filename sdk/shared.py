@@ -15,7 +15,7 @@ from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import ConnectFailed, InvalidArgument, RouteNotFound, SkylarkError, WrongBroker
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.route import TopicRouteData
+from remoting.protocol.requests.routes import TopicRouteData
 from sdk.checked import Milliseconds, checked_methods
 from sdk.client import ClientInstance
 from sdk.credentials import GivenCredentials, check_credentials

@@ -14,8 +14,7 @@ from mqcommon.errors import RemotingError
 from mqcommon.names import AUTO_CREATE_TOPIC
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.offsets import GetMaxOffsetRequestHeader
-from remoting.protocol.requests.offsets import GET_MAX_OFFSET
+from remoting.protocol.requests.offsets import GET_MAX_OFFSET, GetMaxOffsetRequestHeader
 from sdk.runtime import survived
 from sdk.shared import ClientHandle
 

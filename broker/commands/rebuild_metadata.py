@@ -22,8 +22,8 @@ from mqcommon.files import FileSystem, OsFiles
 from mqcommon.message.ids import encode_host
 from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, is_light, is_system_topic
 from mqcommon.options import load_conf
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig
 
 LOST = (
     "not in the messages, and lost: how far each group had consumed (a group without offsets begins where its "

@@ -7,7 +7,7 @@ here. Names of strategies are RocketMQ's.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.headers.pop import ANY_QUEUE
+from remoting.protocol.requests.pops import ANY_QUEUE
 
 #: Called with sorted queues, the number of members and the place of one of them.
 _Strategy = Callable[[Sequence[MessageQueue], int, int], Sequence[MessageQueue]]

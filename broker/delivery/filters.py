@@ -7,8 +7,8 @@ from mqcommon.bounded_cache import BoundedCache
 from mqcommon.errors import InvalidSql, RequestRefused
 from mqcommon.message.javahash import java_hash
 from mqcommon.sql.parser import parse, terms_of
-from remoting.protocol.bodies.heartbeat import SQL92, TAG
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.clients import SQL92, TAG
 
 # Parsing a longer expression would hold up other requests: one of this length takes about 15 ms.
 MAX_EXPRESSION = 32_768

@@ -21,8 +21,8 @@ from broker.store.filter import Filter
 from broker.store.queue.consumequeue import ConsumeQueue
 from mqcommon.signal import Signal
 from remoting.net.channel import Channel
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.command import Command
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
 
 MAX_HELD = 100_000
 # Tag codes of all held pulls together: about 100 bytes each.

@@ -20,17 +20,18 @@ from mqcommon.errors import RequestRefused, UserError
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.protocol.bodies.acl import AclConfig, PlainAccessConfig
-from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.acl import AclVersionResponseHeader
 from remoting.protocol.requests.acl import (
     DELETE_ACL_CONFIG,
     GET_BROKER_CLUSTER_ACL_CONFIG,
     GET_BROKER_CLUSTER_ACL_INFO,
     UPDATE_AND_CREATE_ACL_CONFIG,
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+    AclConfig,
+    AclVersionResponseHeader,
+    PlainAccessConfig,
 )
 
 logger = logging.getLogger(__name__)

@@ -24,13 +24,11 @@ from mqcommon.options import options_of, read_update, to_properties, update, val
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.protocol.bodies import encode_body
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.body import DataVersion, KVTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.admin import GetBrokerConfigResponseHeader
-from remoting.protocol.requests.admin import GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO
+from remoting.protocol.dialect import encode_body
+from remoting.protocol.requests.brokers import GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO, GetBrokerConfigResponseHeader
 
 logger = logging.getLogger(__name__)
 

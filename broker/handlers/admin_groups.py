@@ -19,16 +19,17 @@ from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.net.steps import StepHandler, Steps, run_slices
-from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.groups import GetAllSubscriptionGroupResponseHeader
 from remoting.protocol.requests.groups import (
     DELETE_SUBSCRIPTIONGROUP,
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     GET_SUBSCRIPTIONGROUP_CONFIG,
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    GetAllSubscriptionGroupResponseHeader,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
 )
 
 logger = logging.getLogger(__name__)

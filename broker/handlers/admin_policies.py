@@ -23,20 +23,21 @@ from broker.stored_changes import Durable, refused_when_not_stored
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.protocol.bodies import dialect_for, encode_body
-from remoting.protocol.bodies.auth import AclInfo, AclInfos
-from remoting.protocol.bodies.limited import BodyLimits
+from remoting.protocol.bounded_body import BodyLimits
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.auth import AclRequestHeader
+from remoting.protocol.dialect import dialect_for, encode_body
+from remoting.protocol.request import Request
 from remoting.protocol.requests.auth import (
     AUTH_CREATE_ACL,
     AUTH_DELETE_ACL,
     AUTH_GET_ACL,
     AUTH_LIST_ACL,
     AUTH_UPDATE_ACL,
+    AclInfo,
+    AclInfos,
+    AclRequestHeader,
 )
-from remoting.protocol.requests.request import Request
 
 logger = logging.getLogger(__name__)
 

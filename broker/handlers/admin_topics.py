@@ -24,21 +24,22 @@ from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.net.steps import NAMES, StepHandler, Steps, run_slices, slices
-from remoting.protocol.bodies.topic import TOPIC_FILTER_TYPE, TopicConfig, TopicConfigTable, TopicList
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.topics import (
-    CreateTopicRequestHeader,
-    GetAllTopicConfigResponseHeader,
-)
 from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
 from remoting.protocol.requests.topics import (
     DELETE_TOPIC_IN_BROKER,
     GET_ALL_TOPIC_CONFIG,
     GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
     GET_TOPIC_CONFIG,
+    TOPIC_FILTER_TYPE,
     UPDATE_AND_CREATE_TOPIC,
     UPDATE_AND_CREATE_TOPIC_LIST,
+    CreateTopicRequestHeader,
+    GetAllTopicConfigResponseHeader,
+    TopicConfig,
+    TopicConfigTable,
+    TopicList,
 )
 
 logger = logging.getLogger(__name__)

@@ -24,10 +24,9 @@ from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.bodies import dialect_for, encode_body
-from remoting.protocol.bodies.auth import AuthTables, UserInfo, UserInfos
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import dialect_for, encode_body
 from remoting.protocol.requests.auth import (
     AUTH_CREATE_USER,
     AUTH_DELETE_USER,
@@ -35,6 +34,9 @@ from remoting.protocol.requests.auth import (
     AUTH_LIST_USER,
     AUTH_UPDATE_USER,
     GET_AUTH_TABLES,
+    AuthTables,
+    UserInfo,
+    UserInfos,
 )
 
 logger = logging.getLogger(__name__)

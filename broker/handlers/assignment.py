@@ -22,17 +22,18 @@ from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.client import OpenClient, RemotingClient
 from remoting.net.server import SlowHandler
-from remoting.protocol.bodies.assignment import (
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.requests.groups import (
     BROADCASTING,
     POP,
     PULL,
+    QUERY_ASSIGNMENT,
+    SET_MESSAGE_REQUEST_MODE,
     MessageQueueAssignment,
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
 )
-from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.groups import QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE
 
 logger = logging.getLogger(__name__)
 

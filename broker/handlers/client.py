@@ -23,22 +23,9 @@ from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import StepHandler, Steps, slices
-from remoting.protocol.bodies.connections import (
-    Connection,
-    ConsumerConnection,
-    ProducerConnection,
-    ProducerInfo,
-    ProducerTableInfo,
-)
-from remoting.protocol.bodies.group import ConsumerIdList, SubscriptionGroupConfig
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
-from remoting.protocol.bodies.limited import BodyLimits
-from remoting.protocol.bodies.topic import TOPIC_UNIT_SUB
+from remoting.protocol.bounded_body import BodyLimits
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import LANGUAGES, OTHER_LANGUAGE, Command
-from remoting.protocol.headers.client import (
-    HeartbeatResponseHeader,
-)
 from remoting.protocol.requests.clients import (
     GET_ALL_PRODUCER_INFO,
     GET_CONSUMER_CONNECTION_LIST,
@@ -46,7 +33,17 @@ from remoting.protocol.requests.clients import (
     GET_PRODUCER_CONNECTION_LIST,
     HEART_BEAT,
     UNREGISTER_CLIENT,
+    Connection,
+    ConsumerConnection,
+    ConsumerData,
+    HeartbeatData,
+    HeartbeatResponseHeader,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
 )
+from remoting.protocol.requests.groups import ConsumerIdList, SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TOPIC_UNIT_SUB
 
 logger = logging.getLogger(__name__)
 

@@ -19,19 +19,20 @@ from mqcommon.message.queue import MessageQueue
 from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.bodies.offsets import CorrectionOffsets
-from remoting.protocol.bodies.stats import (
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.requests.groups import (
+    GET_BROKER_CONSUME_STATS,
+    GET_CONSUME_STATS,
+    QUERY_CONSUME_TIME_SPAN,
     ConsumeOffset,
     ConsumeStats,
     ConsumeStatsList,
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,
 )
-from remoting.protocol.bodies.topic import TopicConfig
-from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.groups import GET_BROKER_CONSUME_STATS, GET_CONSUME_STATS, QUERY_CONSUME_TIME_SPAN
-from remoting.protocol.requests.offsets import QUERY_CORRECTION_OFFSET
+from remoting.protocol.requests.offsets import QUERY_CORRECTION_OFFSET, CorrectionOffsets
+from remoting.protocol.requests.topics import TopicConfig
 
 # Queues, topics or groups that one step handles: each costs about 10 µs.
 QUEUES = 100

@@ -9,10 +9,9 @@ from mqcommon.errors import RequestRefused
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.bodies.acl import AccessExplanation, AccessStep
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.requests.acl import EXPLAIN_ACCESS
+from remoting.protocol.requests.acl import EXPLAIN_ACCESS, AccessExplanation, AccessStep
 
 #: Of the account, the address, what the request needs, and its code.
 Explainer = Callable[[str, str, Sequence[Need], int], Explanation]

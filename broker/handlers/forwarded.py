@@ -21,19 +21,18 @@ from mqcommon.names import check_group, check_topic
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import SlowHandler
-from remoting.protocol.bodies import Body
-from remoting.protocol.bodies.limited import BodyLimits, decode_limited
-from remoting.protocol.bodies.reset_offset import GetConsumerStatusBody
+from remoting.protocol.body import Body
+from remoting.protocol.bounded_body import BodyLimits, decode_limited
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
-from remoting.protocol.headers.client import GetConsumerStatusRequestHeader
+from remoting.protocol.request import Answer, Request
 from remoting.protocol.requests.clients import (
     CONSUME_MESSAGE_DIRECTLY,
     GET_CONSUMER_RUNNING_INFO,
     GET_CONSUMER_STATUS_FROM_CLIENT,
     INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
 )
-from remoting.protocol.requests.request import Answer, Request
+from remoting.protocol.requests.offsets import GetConsumerStatusBody, GetConsumerStatusRequestHeader
 
 logger = logging.getLogger(__name__)
 

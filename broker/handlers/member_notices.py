@@ -15,8 +15,8 @@ from broker.meta.clients import Clients
 from broker.meta.groups import Groups
 from broker.options import BrokerOptions
 from mqcommon.signal import Signal
-from remoting.protocol.headers.groups import NotifyConsumerIdsChangedRequestHeader
 from remoting.protocol.requests.clients import NOTIFY_CONSUMER_IDS_CHANGED
+from remoting.protocol.requests.groups import NotifyConsumerIdsChangedRequestHeader
 
 WINDOW_S = 0.2
 # Notices in one turn of the event loop: each costs about 10 µs.

@@ -14,17 +14,9 @@ from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.offsets import ConsumerOffsetTable
+from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
-from remoting.protocol.headers.offsets import (
-    GetAllConsumerOffsetResponseHeader,
-    GetAllDelayOffsetResponseHeader,
-    OffsetResponseHeader,
-    TimestampResponseHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
 from remoting.protocol.requests.offsets import (
     GET_ALL_CONSUMER_OFFSET,
     GET_ALL_DELAY_OFFSET,
@@ -34,6 +26,12 @@ from remoting.protocol.requests.offsets import (
     QUERY_CONSUMER_OFFSET,
     SEARCH_OFFSET_BY_TIMESTAMP,
     UPDATE_CONSUMER_OFFSET,
+    ConsumerOffsetTable,
+    GetAllConsumerOffsetResponseHeader,
+    GetAllDelayOffsetResponseHeader,
+    OffsetResponseHeader,
+    TimestampResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
 )
 
 # Offsets in a page for a slave: it costs both sides some milliseconds.

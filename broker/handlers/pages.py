@@ -13,11 +13,12 @@ from mqcommon.errors import RequestRefused
 from remoting.net.answers import HEADER_BYTES, answer_steps
 from remoting.net.channel import Channel
 from remoting.net.steps import Steps
-from remoting.protocol.bodies import Body, dialect_for, encode_body
+from remoting.protocol.body import Body
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.pages import PageRequestHeader, PageResponseHeader
-from remoting.protocol.requests.request import Request
+from remoting.protocol.dialect import dialect_for, encode_body
+from remoting.protocol.request import Request
+from remoting.protocol.requests.replication import PageRequestHeader, PageResponseHeader
 
 logger = logging.getLogger(__name__)
 

@@ -34,18 +34,18 @@ from mqcommon.names import MASTER_ID, PERM_READ
 from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, failure
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.heartbeat import TAG
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
-from remoting.protocol.headers.pull import (
+from remoting.protocol.requests.clients import TAG
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.pulls import (
     PULL_COMMIT_OFFSET,
+    PULL_MESSAGE,
     PULL_SUBSCRIPTION,
     PULL_SUSPEND,
     PULL_UNWRAPS,
     PullMessageRequestHeader,
 )
-from remoting.protocol.requests.pulls import PULL_MESSAGE
 
 # RocketMQ's limits suit clients that ask for 32 messages; a Skylark client may have what it asks for, up to these.
 SKYLARK_MAX_COUNT = 16_384

@@ -18,12 +18,17 @@ from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.bodies.consume_queue import ConsumeQueueData, ConsumeQueueEntries
-from remoting.protocol.bodies.heartbeat import SubscriptionData
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.query import QueryMessageResponseHeader
-from remoting.protocol.requests.query import QUERY_CONSUME_QUEUE, QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
+from remoting.protocol.requests.clients import SubscriptionData
+from remoting.protocol.requests.query import (
+    QUERY_CONSUME_QUEUE,
+    QUERY_MESSAGE,
+    VIEW_MESSAGE_BY_ID,
+    ConsumeQueueData,
+    ConsumeQueueEntries,
+    QueryMessageResponseHeader,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -23,14 +23,18 @@ from mqcommon.names import check_group, check_topic, retry_topic
 from remoting.net.answers import answer_steps
 from remoting.net.channel import Channel
 from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.bodies import Dialect, encode_body
-from remoting.protocol.bodies.reset_offset import ResetOffsetBody, ResetOffsetBodyForC
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.client import ResetOffsetRequestHeader
+from remoting.protocol.dialect import Dialect, encode_body
 from remoting.protocol.requests.clients import RESET_CONSUMER_CLIENT_OFFSET
-from remoting.protocol.requests.offsets import CLONE_GROUP_OFFSET, INVOKE_BROKER_TO_RESET_OFFSET
+from remoting.protocol.requests.offsets import (
+    CLONE_GROUP_OFFSET,
+    INVOKE_BROKER_TO_RESET_OFFSET,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
+    ResetOffsetRequestHeader,
+)
+from remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
 

@@ -36,10 +36,10 @@ from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, HandOver
 from remoting.net.steps import Stepper, Steps
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
-from remoting.protocol.headers.send import LONG, SHORT, SendFields
+from remoting.protocol.requests.sends import LONG, SHORT, SendFields
+from remoting.protocol.requests.topics import TopicConfig
 from remoting.protocol.scalars import read_int, read_text
 
 # Messages of a batch that are checked or stored in one turn of the event loop: 10 µs each.

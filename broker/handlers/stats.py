@@ -15,12 +15,18 @@ from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.bodies.topic import GroupList, TopicList, TopicOffset, TopicStatsTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.requests.admin import VIEW_BROKER_STATS_DATA
+from remoting.protocol.requests.brokers import VIEW_BROKER_STATS_DATA
 from remoting.protocol.requests.groups import QUERY_TOPICS_BY_CONSUMER
-from remoting.protocol.requests.topics import GET_TOPIC_STATS_INFO, QUERY_TOPIC_CONSUME_BY_WHO
+from remoting.protocol.requests.topics import (
+    GET_TOPIC_STATS_INFO,
+    QUERY_TOPIC_CONSUME_BY_WHO,
+    GroupList,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
 
 # Queues that one step handles: each costs about 10 µs.
 QUEUES = 100

@@ -13,8 +13,8 @@ from broker.meta.journal import Journal
 from broker.meta.journalled import Change
 from broker.meta.table import JournalledTable, Row, TableFormat
 from mqcommon.clock import Clock
-from remoting.protocol.bodies.auth import AclInfo, UserInfo
-from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.body import DataVersion
+from remoting.protocol.requests.auth import AclInfo, UserInfo
 
 USERS = TableFormat(
     "user", "user-gone", "users-version", lambda user: user.username, UserInfo.to_wire, UserInfo.from_wire

@@ -10,12 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from remoting.net.channel import Channel
-from remoting.protocol.bodies.heartbeat import (
-    ConsumerData,
-    HeartbeatData,
-    SubscriptionData,
-    parse_subscription,
-)
+from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData, parse_subscription
 
 Groups = dict[str, None]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from broker.meta.journal import Journal
 from broker.meta.journalled import Applier, Change, JournalledVersion
-from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.body import DataVersion
 
 PUT, GONE, VERSION = "offsets", "offsets-gone", "offsets-version"
 # Offsets per journal record: encoding and appending them takes well under a millisecond.

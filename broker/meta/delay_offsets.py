@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from broker.meta.journal import Journal
 from broker.meta.journalled import JournalledValue
-from remoting.protocol.bodies.offsets import DelayOffsetTable
+from remoting.protocol.requests.offsets import DelayOffsetTable
 
 KIND = "delay-offsets"
 

@@ -18,8 +18,8 @@ from broker.options import BrokerOptions
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, RequestRefused
 from mqcommon.names import can_have_retry_topic, check_group, is_light
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
+from remoting.protocol.body import DataVersion
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
 
 logger = logging.getLogger(__name__)
 

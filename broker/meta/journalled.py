@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from broker.meta.compaction import END
 from broker.meta.journal import MARK, Journal
-from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.body import DataVersion
 
 #: Kind and payload of a record.
 Change = tuple[str, Any]

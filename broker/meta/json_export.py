@@ -11,7 +11,7 @@ from broker.meta.json_import import POPS_KEY, is_of_revive_log
 from broker.meta.request_modes import RequestModes
 from broker.meta.topics import Topics
 from mqcommon.fastjson import pretty
-from remoting.protocol.bodies.assignment import MessageRequestModes
+from remoting.protocol.requests.groups import MessageRequestModes
 
 Offsets = Mapping[str, Mapping[int, int]]
 

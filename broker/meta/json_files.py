@@ -16,11 +16,11 @@ from broker.meta.journalled import JournalledValue
 from mqcommon.atomic import read_or_backup, write_atomic
 from mqcommon.errors import ProtocolError, StoreCorrupt
 from mqcommon.files import FileSystem
-from remoting.protocol.bodies import Body, loads
-from remoting.protocol.bodies.assignment import MessageRequestModes
-from remoting.protocol.bodies.group import SubscriptionGroupTable
-from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
-from remoting.protocol.bodies.topic import TopicConfigTable
+from remoting.protocol.body import Body
+from remoting.protocol.dialect import loads
+from remoting.protocol.requests.groups import MessageRequestModes, SubscriptionGroupTable
+from remoting.protocol.requests.offsets import ConsumerOffsetTable, DelayOffsetTable
+from remoting.protocol.requests.topics import TopicConfigTable
 
 TOPICS = "topics.json"
 GROUPS = "subscriptionGroup.json"

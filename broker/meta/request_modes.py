@@ -12,7 +12,7 @@ from broker.meta.journal import Journal
 from broker.meta.journalled import Change
 from broker.meta.table import JournalledTable, TableFormat
 from mqcommon.clock import Clock
-from remoting.protocol.bodies.assignment import MessageRequestMode
+from remoting.protocol.requests.groups import MessageRequestMode
 
 #: By topic, then by group.
 Modes = Mapping[str, Mapping[str, MessageRequestMode]]

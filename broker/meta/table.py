@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from broker.meta.journal import Journal
 from broker.meta.journalled import Applier, Change, JournalledVersion
 from mqcommon.clock import Clock
-from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.body import DataVersion
 
 # Rows that a slave compares or copies in one turn of the event loop: some milliseconds.
 SLICE = 200

@@ -29,9 +29,9 @@ from mqcommon.names import (
     retry_topic,
     system_topics,
 )
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
 

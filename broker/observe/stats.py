@@ -15,7 +15,7 @@ from broker.observe.meter import MINUTE_MS, SECOND_MS, Meter, Window
 from broker.observe.put_times import PutTimes
 from broker.observe.rows import SLICE, Exists, GroupRows
 from mqcommon.clock import Clock
-from remoting.protocol.bodies.stats import BrokerStatsData
+from remoting.protocol.requests.brokers import BrokerStatsData
 
 TEN_SECONDS_MS = 10 * SECOND_MS
 TEN_MINUTES_MS = 10 * MINUTE_MS

@@ -12,23 +12,23 @@ from broker.replication.known_master import MasterAddress
 from mqcommon.errors import ConnectionLost
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.kvtable import KVTable
-from remoting.protocol.bodies.register import RegisterBrokerBody
-from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader, GetBrokerMemberGroupRequestHeader
-from remoting.protocol.headers.namesrv import (
-    BrokerRequestHeader,
-    RegisterBrokerRequestHeader,
-    RegisterBrokerResponseHeader,
-)
+from remoting.protocol.body import DataVersion, KVTable
+from remoting.protocol.request import Answer
 from remoting.protocol.requests.registrations import (
     BROKER_HEARTBEAT,
     GET_BROKER_MEMBER_GROUP,
     QUERY_DATA_VERSION,
     REGISTER_BROKER,
     UNREGISTER_BROKER,
+    BrokerHeartbeatRequestHeader,
+    GetBrokerMemberGroupRequestHeader,
+    RegisterBrokerBody,
 )
-from remoting.protocol.requests.request import Answer
+from remoting.protocol.requests.routes import (
+    BrokerRequestHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+)
 
 
 class Part(NamedTuple):

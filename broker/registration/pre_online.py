@@ -28,7 +28,7 @@ from mqcommon.names import MASTER_ID
 from mqcommon.polling import poll_until
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader
+from remoting.protocol.requests.replication import FIRST_PAGE, PageRequestHeader
 
 logger = logging.getLogger(__name__)
 

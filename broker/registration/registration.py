@@ -21,11 +21,11 @@ from broker.registration.outer import Namesrv, Part, Registered
 from broker.replication.known_master import MasterAddress
 from mqcommon.errors import FrameTooLarge, ProtocolError
 from mqcommon.names import AUTO_CREATE_TOPIC, PERM_READ_WRITE
-from remoting.protocol.bodies import encode_body
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.register import RegisterBrokerBody, encode_compressed
-from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
+from remoting.protocol.body import DataVersion
 from remoting.protocol.command import VERSION
+from remoting.protocol.dialect import encode_body
+from remoting.protocol.requests.registrations import RegisterBrokerBody, encode_compressed
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 
 logger = logging.getLogger(__name__)
 

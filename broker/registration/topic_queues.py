@@ -16,10 +16,13 @@ from mqcommon.message.queue import MessageQueue
 from mqcommon.names import PERM_READ
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
-from remoting.protocol.bodies.route import QueueData, TopicRouteData
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.namesrv import GetRouteInfoRequestHeader
-from remoting.protocol.requests.namesrv import GET_ROUTEINFO_BY_TOPIC
+from remoting.protocol.requests.routes import (
+    GET_ROUTEINFO_BY_TOPIC,
+    GetRouteInfoRequestHeader,
+    QueueData,
+    TopicRouteData,
+)
 
 # RocketMQ's loadBalancePollNameServerInterval.
 FRESH_S = 30.0

@@ -11,7 +11,7 @@ import logging
 from broker.meta.topics import Topics
 from broker.store.store import MessageStore
 from mqcommon.names import is_light, is_retry_topic
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
 

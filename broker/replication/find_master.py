@@ -17,8 +17,8 @@ from mqcommon.errors import ProtocolError, RemotingError
 from mqcommon.signal import Signal
 from remoting.net.client import OpenClient, open_client
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.admin import GET_BROKER_RUNTIME_INFO
-from remoting.protocol.requests.request import Answer
+from remoting.protocol.request import Answer
+from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
 
 ASK_TIMEOUT_MS = 3_000
 # When only the HA address is known, the port for clients is a guess. After this many failures the slave says no hello.

@@ -16,10 +16,15 @@ from mqcommon.errors import RequestRefused
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.requests.admin import GET_BROKER_HA_STATUS, RESET_MASTER_FLUSH_OFFSET
+from remoting.protocol.requests.brokers import (
+    GET_BROKER_HA_STATUS,
+    RESET_MASTER_FLUSH_OFFSET,
+    HAClientRuntimeInfo,
+    HAConnectionRuntimeInfo,
+    HARuntimeInfo,
+)
 
 logger = logging.getLogger(__name__)
 

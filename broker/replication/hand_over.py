@@ -19,7 +19,7 @@ from broker.replication.master_api import Master
 from broker.replication.members import Members
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from remoting.net.client import OpenClient, RemotingClient, open_client
-from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader
+from remoting.protocol.requests.replication import FIRST_PAGE, PageRequestHeader
 
 logger = logging.getLogger(__name__)
 

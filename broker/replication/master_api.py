@@ -13,27 +13,38 @@ import trio
 from mqcommon.errors import BrokerError
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
-from remoting.protocol.bodies import Body
-from remoting.protocol.bodies.assignment import MessageRequestModes
-from remoting.protocol.bodies.auth import AuthTables
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.group import SubscriptionGroupTable
-from remoting.protocol.bodies.metadata_versions import MetadataVersions
-from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
-from remoting.protocol.bodies.topic import TopicConfigTable
+from remoting.protocol.body import Body, DataVersion
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.frame import MAX_FRAME_BYTES
-from remoting.protocol.headers.members import ExchangeHAInfoHeader
-from remoting.protocol.headers.offsets import GetAllConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
-from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader, PageResponseHeader
-from remoting.protocol.headers.watch import WatchMetadataRequestHeader
-from remoting.protocol.requests.admin import GET_BROKER_RUNTIME_INFO
-from remoting.protocol.requests.auth import GET_AUTH_TABLES
-from remoting.protocol.requests.groups import GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-from remoting.protocol.requests.offsets import GET_ALL_CONSUMER_OFFSET, GET_ALL_DELAY_OFFSET, UPDATE_CONSUMER_OFFSET
-from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO, GET_ALL_MESSAGE_REQUEST_MODE, WATCH_METADATA
-from remoting.protocol.requests.request import Answer, Request
-from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG
+from remoting.protocol.request import Answer, Request
+from remoting.protocol.requests.auth import GET_AUTH_TABLES, AuthTables
+from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
+from remoting.protocol.requests.groups import (
+    GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    MessageRequestModes,
+    SubscriptionGroupTable,
+)
+from remoting.protocol.requests.offsets import (
+    GET_ALL_CONSUMER_OFFSET,
+    GET_ALL_DELAY_OFFSET,
+    UPDATE_CONSUMER_OFFSET,
+    ConsumerOffsetTable,
+    DelayOffsetTable,
+    GetAllConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from remoting.protocol.requests.replication import (
+    EXCHANGE_BROKER_HA_INFO,
+    FIRST_PAGE,
+    GET_ALL_MESSAGE_REQUEST_MODE,
+    WATCH_METADATA,
+    ExchangeHAInfoHeader,
+    MetadataVersions,
+    PageRequestHeader,
+    PageResponseHeader,
+    WatchMetadataRequestHeader,
+)
+from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, TopicConfigTable
 
 TIMEOUT_MS = 3_000
 # Larger bodies are decoded in a thread, since that would block the event loop for too long.

@@ -14,8 +14,7 @@ from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.members import ExchangeHAInfoHeader
-from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO
+from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoHeader
 
 
 class MemberHandlers(Part):

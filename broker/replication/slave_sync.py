@@ -29,10 +29,9 @@ from mqcommon.polling import poll_until
 from mqcommon.signal import Signal
 from remoting.net.client import OpenClient, RemotingClient, open_client
 from remoting.net.steps import run_slices
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.metadata_versions import MetadataVersions
+from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.pages import FIRST_PAGE
+from remoting.protocol.requests.replication import FIRST_PAGE, MetadataVersions
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,10 @@ from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.bodies.assignment import MessageRequestModes
-from remoting.protocol.bodies.slave_tables import TimerMetrics
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
-from remoting.protocol.requests.replication import GET_ALL_MESSAGE_REQUEST_MODE, GET_TIMER_METRICS
+from remoting.protocol.requests.groups import MessageRequestModes
+from remoting.protocol.requests.replication import GET_ALL_MESSAGE_REQUEST_MODE, GET_TIMER_METRICS, TimerMetrics
 
 SECOND_MS = 1_000
 # lastReadTimeMs, lastTimerLogFlushPos, lastTimerQueueOffset, masterTimerQueueOffset; DataVersion: state, time, counter.

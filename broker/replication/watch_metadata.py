@@ -18,10 +18,9 @@ from mqcommon.errors import RequestRefused
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.bodies.metadata_versions import MetadataVersions
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.requests.replication import WATCH_METADATA
+from remoting.protocol.requests.replication import WATCH_METADATA, MetadataVersions
 
 MAX_HOLD_MS = 60_000
 # A master has a few slaves.

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from mqcommon.message.properties import LIGHT_QUEUES, find_property
 from mqcommon.names import RETRY_PREFIX, is_retry_topic
-from remoting.protocol.bodies.limited import BodyLimits
+from remoting.protocol.bounded_body import BodyLimits
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command, ext_text
 from remoting.protocol.requests.clients import CHECK_CLIENT_CONFIG, HEART_BEAT

@@ -22,7 +22,7 @@ from broker.replication.replica import Replica
 from broker.replication.sides import Examine, NewMasterSide, Peer
 from broker.tasks.cut import LogCutter
 from broker.wiring.core import Core
-from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.body import DataVersion
 
 EPOCH_FILE, IDENTITY_FILE = "epochFileCheckpoint", "brokerIdentity"
 

@@ -19,20 +19,19 @@ from namesrv.controller.view import TIMEOUT_MS, View
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.protocol.bodies.controller import (
-    BrokerReplicasInfo,
-    ControllerMembers,
-    InSyncStateData,
-    ReplicaIdentity,
-)
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.controller import ControllerMembersRequestHeader, GetMetaDataResponseHeader
 from remoting.protocol.requests.controller import (
     CLEAN_BROKER_DATA,
     CONTROLLER_GET_METADATA_INFO,
     CONTROLLER_GET_SYNC_STATE_DATA,
     CONTROLLER_MEMBERS,
+    BrokerReplicasInfo,
+    ControllerMembers,
+    ControllerMembersRequestHeader,
+    GetMetaDataResponseHeader,
+    InSyncStateData,
+    ReplicaIdentity,
 )
 
 logger = logging.getLogger(__name__)

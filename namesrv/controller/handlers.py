@@ -19,20 +19,10 @@ from namesrv.controller.sets import BrokerSet
 from namesrv.controller.view import View
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.protocol.bodies import dialect_for, encode_body
-from remoting.protocol.bodies.body import Body
-from remoting.protocol.bodies.cluster import BrokerMemberGroup
-from remoting.protocol.bodies.controller import ElectMasterAnswer, SyncStateSet
+from remoting.protocol.body import Body
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.controller import (
-    AlterSyncStateSetResponseHeader,
-    ApplyBrokerIdResponseHeader,
-    GetNextBrokerIdResponseHeader,
-    MasterHeader,
-    RegisterBrokerToControllerResponseHeader,
-)
-from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader
+from remoting.protocol.dialect import dialect_for, encode_body
 from remoting.protocol.requests.controller import (
     CONTROLLER_ALTER_SYNC_STATE_SET,
     CONTROLLER_APPLY_BROKER_ID,
@@ -40,8 +30,16 @@ from remoting.protocol.requests.controller import (
     CONTROLLER_GET_NEXT_BROKER_ID,
     CONTROLLER_GET_REPLICA_INFO,
     CONTROLLER_REGISTER_BROKER,
+    AlterSyncStateSetResponseHeader,
+    ApplyBrokerIdResponseHeader,
+    ElectMasterAnswer,
+    GetNextBrokerIdResponseHeader,
+    MasterHeader,
+    RegisterBrokerToControllerResponseHeader,
+    SyncStateSet,
 )
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
+from remoting.protocol.requests.routes import BrokerMemberGroup
 
 MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 100, 600_000
 # Names are kept on disk.

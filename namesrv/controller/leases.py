@@ -18,7 +18,7 @@ from remoting.net.channel import Channel
 from remoting.net.server import failure
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.controller import MasterHeader
+from remoting.protocol.requests.controller import MasterHeader
 from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 
 MAX_WAITING = 100_000

@@ -12,9 +12,7 @@ from mqcommon.signal import Signal
 from namesrv.controller.sets import BrokerSet
 from namesrv.controller.view import View
 from remoting.net.client import RemotingClient
-from remoting.protocol.bodies.controller import SyncStateSet
-from remoting.protocol.headers.controller import MasterHeader
-from remoting.protocol.requests.controller import NOTIFY_BROKER_ROLE_CHANGED
+from remoting.protocol.requests.controller import NOTIFY_BROKER_ROLE_CHANGED, MasterHeader, SyncStateSet
 
 logger = logging.getLogger(__name__)
 

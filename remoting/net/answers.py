@@ -4,12 +4,13 @@ from typing import Any, TypeVar
 
 from mqcommon.errors import FrameTooLarge, RequestRefused
 from remoting.net.steps import Steps, finish
-from remoting.protocol.bodies import Body, dialect_for
-from remoting.protocol.bodies.cut import encode_within
+from remoting.protocol.body import Body
+from remoting.protocol.bounded_body import encode_within
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import dialect_for
 from remoting.protocol.frame import MAX_FRAME_BYTES
-from remoting.protocol.requests.request import Request
+from remoting.protocol.request import Request
 
 B = TypeVar("B", bound=Body)
 

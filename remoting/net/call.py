@@ -9,11 +9,11 @@ from typing import Any, Protocol, overload
 
 from mqcommon.errors import BrokerError
 from remoting.net.client import RemotingClient
-from remoting.protocol.bodies import Body
+from remoting.protocol.body import Body
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.pages import PageRequestHeader
-from remoting.protocol.requests.request import AB, AH, Answer, B, H, Request
+from remoting.protocol.request import AB, AH, Answer, B, H, Request
+from remoting.protocol.requests.replication import PageRequestHeader
 
 
 class Server(Protocol):

@@ -22,10 +22,10 @@ from remoting.net import sockets
 from remoting.net.channel import Answered, Channel
 from remoting.net.server import Handler, failure
 from remoting.net.transport import Connect, TlsError
-from remoting.protocol.bodies import Body, encode_body
-from remoting.protocol.bodies.dialect import Dialect
+from remoting.protocol.body import Body
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import BROKER_NAME_FIELD, CBOR, JSON, OFFER_CBOR, OFFER_FIELD, Command
+from remoting.protocol.dialect import Dialect, encode_body
 from remoting.protocol.frame import MAX_FRAME_BYTES
 from remoting.protocol.requests.clients import CHALLENGE
 from remoting.protocol.signature import CHALLENGE_FIELD, Credentials, WholeSignatures, sign

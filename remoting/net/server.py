@@ -23,8 +23,7 @@ from remoting.net.sockets import listen
 from remoting.net.transport import Listener, Transport
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, OFFER_CBOR, OFFER_FIELD, Command
-from remoting.protocol.headers.client import ChallengeHeader
-from remoting.protocol.requests.clients import CHALLENGE
+from remoting.protocol.requests.clients import CHALLENGE, ChallengeHeader
 from remoting.protocol.signature import WholeSignatures
 
 logger = logging.getLogger(__name__)

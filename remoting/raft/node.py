@@ -20,8 +20,14 @@ from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.raft import RaftJoinHeader, RaftStatusHeader, RaftStatusRequestHeader
-from remoting.protocol.requests.raft import RAFT_JOIN, RAFT_MESSAGES, RAFT_STATUS
+from remoting.protocol.requests.raft import (
+    RAFT_JOIN,
+    RAFT_MESSAGES,
+    RAFT_STATUS,
+    RaftJoinHeader,
+    RaftStatusHeader,
+    RaftStatusRequestHeader,
+)
 from remoting.raft.beginning import Beginning, Seen, how_to_begin, may_stand, next_step
 from remoting.raft.codec import decode_messages
 from remoting.raft.options import NodeOptions

@@ -12,8 +12,7 @@ from mqcommon.errors import RemotingError
 from mqcommon.raft.messages import AppendRequest, InstallSnapshot, Message
 from mqcommon.signal import Signal
 from remoting.net.client import RemotingClient
-from remoting.protocol.headers.raft import RaftMessagesHeader
-from remoting.protocol.requests.raft import RAFT_MESSAGES
+from remoting.protocol.requests.raft import RAFT_MESSAGES, RaftMessagesHeader
 from remoting.raft.codec import encode_messages
 
 logger = logging.getLogger(__name__)

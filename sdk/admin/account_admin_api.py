@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 
 from remoting.net.call import call
-from remoting.protocol.bodies.acl import AccessExplanation, AclConfig, PlainAccessConfig
-from remoting.protocol.headers.acl import (
+from remoting.protocol.requests import acl
+from remoting.protocol.requests.acl import (
+    AccessExplanation,
+    AclConfig,
     AclVersionResponseHeader,
     DeleteAclConfigRequestHeader,
     ExplainAccessRequestHeader,
+    PlainAccessConfig,
     UpdateAclConfigRequestHeader,
     UpdateGlobalWhiteAddrsRequestHeader,
 )
-from remoting.protocol.requests import acl
 from sdk.endpoint import Endpoint
 
 

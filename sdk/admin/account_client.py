@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from remoting.protocol.bodies.acl import AccessExplanation, AclConfig, PlainAccessConfig
-from remoting.protocol.headers.acl import AclVersionResponseHeader
+from remoting.protocol.requests.acl import AccessExplanation, AclConfig, AclVersionResponseHeader, PlainAccessConfig
 from sdk.admin import account_admin_api as api
 from sdk.admin.asking import Asking
 from sdk.checked import checked_methods

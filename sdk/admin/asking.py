@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from mqcommon.errors import RouteNotFound, UserError
 from mqcommon.names import retry_topic
-from remoting.protocol.bodies.route import BrokerData
+from remoting.protocol.requests.routes import BrokerData
 from sdk import namesrv_api
 from sdk.endpoint import Endpoint
 from sdk.fanout import Answers, ask_all

@@ -5,36 +5,46 @@ from collections.abc import Mapping, Sequence
 from mqcommon.errors import BrokerError
 from mqcommon.names import AUTO_CREATE_TOPIC
 from remoting.net.call import call
-from remoting.protocol.bodies.assignment import MessageRequestMode
-from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
-from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
-from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
-from remoting.protocol.bodies.epochs import EpochEntryCache
-from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupTable
-from remoting.protocol.bodies.ha import HARuntimeInfo
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo
-from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
-from remoting.protocol.bodies.topic import (
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests import brokers, clients, groups, query, topics
+from remoting.protocol.requests.brokers import (
+    BrokerStatsData,
+    HARuntimeInfo,
+    ResetMasterFlushOffsetHeader,
+    ViewBrokerStatsDataRequestHeader,
+)
+from remoting.protocol.requests.clients import (
+    ConsumeMessageDirectlyRequestHeader,
+    ConsumeMessageDirectlyResult,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    GetConsumerRunningInfoRequestHeader,
+    ProducerConnection,
+)
+from remoting.protocol.requests.groups import (
+    ConsumerGroupRequestHeader,
+    ConsumeStats,
+    DeleteSubscriptionGroupRequestHeader,
+    GetConsumeStatsRequestHeader,
+    MessageRequestMode,
+    ProducerGroupRequestHeader,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    SubscriptionGroupTable,
+)
+from remoting.protocol.requests.query import ConsumeQueueEntries, QueryConsumeQueueRequestHeader
+from remoting.protocol.requests.replication import GET_BROKER_EPOCH_CACHE, EpochEntryCache
+from remoting.protocol.requests.topics import (
+    CreateTopicRequestHeader,
+    GetTopicConfigRequestHeader,
     GroupList,
     TopicConfig,
     TopicConfigList,
     TopicConfigTable,
     TopicList,
+    TopicRequestHeader,
     TopicStatsTable,
 )
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.admin import ResetMasterFlushOffsetHeader, ViewBrokerStatsDataRequestHeader
-from remoting.protocol.headers.client import ConsumeMessageDirectlyRequestHeader, GetConsumerRunningInfoRequestHeader
-from remoting.protocol.headers.groups import (
-    ConsumerGroupRequestHeader,
-    DeleteSubscriptionGroupRequestHeader,
-    GetConsumeStatsRequestHeader,
-    ProducerGroupRequestHeader,
-)
-from remoting.protocol.headers.query import QueryConsumeQueueRequestHeader
-from remoting.protocol.headers.topics import CreateTopicRequestHeader, GetTopicConfigRequestHeader, TopicRequestHeader
-from remoting.protocol.requests import admin, clients, groups, query, topics
-from remoting.protocol.requests.replication import GET_BROKER_EPOCH_CACHE
 from sdk.config_text import decode_config, encode_config
 from sdk.endpoint import Endpoint
 
@@ -160,17 +170,17 @@ async def query_consume_queue(
 
 async def delete_expired_commit_log(broker: Endpoint) -> None:
     """Delete commit log files older than fileReservedTime now."""
-    await call(broker, admin.DELETE_EXPIRED_COMMITLOG)
+    await call(broker, brokers.DELETE_EXPIRED_COMMITLOG)
 
 
 async def clean_expired_consume_queue(broker: Endpoint) -> None:
     """Delete consume queue files whose messages have been deleted."""
-    await call(broker, admin.CLEAN_EXPIRED_CONSUMEQUEUE)
+    await call(broker, brokers.CLEAN_EXPIRED_CONSUMEQUEUE)
 
 
 async def clean_unused_topic(broker: Endpoint) -> None:
     """Delete consume queues of topics that the broker does not have."""
-    await call(broker, admin.CLEAN_UNUSED_TOPIC)
+    await call(broker, brokers.CLEAN_UNUSED_TOPIC)
 
 
 # --- the broker itself
@@ -178,22 +188,22 @@ async def clean_unused_topic(broker: Endpoint) -> None:
 
 async def runtime_info(broker: Endpoint) -> dict[str, str]:
     """Counters and state, all as text (PROTOCOL.md section 15)."""
-    return (await call(broker, admin.GET_BROKER_RUNTIME_INFO)).body().table
+    return (await call(broker, brokers.GET_BROKER_RUNTIME_INFO)).body().table
 
 
 async def broker_config(broker: Endpoint) -> dict[str, str]:
     """The current values of all options of the broker."""
-    return decode_config((await call(broker, admin.GET_BROKER_CONFIG)).body())
+    return decode_config((await call(broker, brokers.GET_BROKER_CONFIG)).body())
 
 
 async def update_broker_config(broker: Endpoint, values: Mapping[str, str]) -> None:
     """Change options while the broker runs."""
-    await call(broker, admin.UPDATE_BROKER_CONFIG, None, encode_config(values))
+    await call(broker, brokers.UPDATE_BROKER_CONFIG, None, encode_config(values))
 
 
 async def ha_status(broker: Endpoint) -> HARuntimeInfo:
     """The replication state: of a master, how far its slaves are; of a slave, how far it has copied."""
-    return (await call(broker, admin.GET_BROKER_HA_STATUS)).body()
+    return (await call(broker, brokers.GET_BROKER_HA_STATUS)).body()
 
 
 async def broker_epochs(broker: Endpoint) -> EpochEntryCache:
@@ -203,12 +213,12 @@ async def broker_epochs(broker: Endpoint) -> EpochEntryCache:
 
 async def reset_master_flush_offset(broker: Endpoint, offset: int) -> None:
     """Set the offset up to which a slave takes its master's log as flushed."""
-    await call(broker, admin.RESET_MASTER_FLUSH_OFFSET, ResetMasterFlushOffsetHeader(offset))
+    await call(broker, brokers.RESET_MASTER_FLUSH_OFFSET, ResetMasterFlushOffsetHeader(offset))
 
 
 async def broker_stats(broker: Endpoint, name: str, key: str) -> BrokerStatsData:
     """A rate (TOPIC_PUT_NUMS, GROUP_GET_NUMS, ...) over the last minute, hour and day; code 1 when unknown."""
-    return (await call(broker, admin.VIEW_BROKER_STATS_DATA, ViewBrokerStatsDataRequestHeader(name, key))).body()
+    return (await call(broker, brokers.VIEW_BROKER_STATS_DATA, ViewBrokerStatsDataRequestHeader(name, key))).body()
 
 
 # --- who is connected

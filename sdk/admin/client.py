@@ -14,18 +14,23 @@ from mqcommon.errors import InvalidArgument, UserError
 from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.assignment import MessageRequestMode
-from remoting.protocol.bodies.cluster import ClusterInfo
-from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
-from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
-from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
-from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
-from remoting.protocol.bodies.ha import HARuntimeInfo
-from remoting.protocol.bodies.route import TopicRouteData
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo
-from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
-from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicStatsTable
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.brokers import BrokerStatsData, HARuntimeInfo
+from remoting.protocol.requests.clients import (
+    ConsumeMessageDirectlyResult,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ProducerConnection,
+)
+from remoting.protocol.requests.groups import (
+    ConsumeStats,
+    MessageRequestMode,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+)
+from remoting.protocol.requests.query import ConsumeQueueEntries
+from remoting.protocol.requests.routes import ClusterInfo, TopicRouteData
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicStatsTable
 from sdk import broker_api, namesrv_api
 from sdk.admin import broker_admin_api as api
 from sdk.admin.account_client import AccountAdmin

@@ -3,9 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from mqcommon.errors import BrokerError, RemotingError, UserError
-from remoting.protocol.bodies.controller import BrokerReplicasInfo, ControllerMembers
-from remoting.protocol.bodies.epochs import EpochEntryCache
-from remoting.protocol.headers.controller import GetMetaDataResponseHeader, MasterHeader
+from remoting.protocol.requests.controller import (
+    BrokerReplicasInfo,
+    ControllerMembers,
+    GetMetaDataResponseHeader,
+    MasterHeader,
+)
+from remoting.protocol.requests.replication import EpochEntryCache
 from sdk import controller_api as api
 from sdk.admin.asking import Asking
 from sdk.admin.broker_admin_api import broker_epochs

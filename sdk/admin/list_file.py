@@ -7,14 +7,14 @@ from mqcommon.errors import ProtocolError, UserError
 from sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from remoting.protocol.bodies.body import Body
+    from remoting.protocol.body import Body
 
 B = TypeVar("B", bound="Body")
 
 
 def read_list(session: Session, path: str, kind: type[B], name_member: str) -> list[B]:
     """The bodies in the file; UserError when it is no such list. Members that have no meaning are warned of."""
-    from remoting.protocol.bodies import loads
+    from remoting.protocol.dialect import loads
 
     try:
         with open(path, "rb") as file:
@@ -30,7 +30,7 @@ def read_list(session: Session, path: str, kind: type[B], name_member: str) -> l
 
 
 def _entry(session: Session, place: str, found: Any, kind: type[B], name_member: str) -> B:
-    from remoting.protocol.bodies.body import members
+    from remoting.protocol.body import members
 
     if not isinstance(found, dict) or not isinstance(found.get(name_member), str) or not found[name_member].strip():
         raise UserError(f"{place} is not an object with a {name_member}")

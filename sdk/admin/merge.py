@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
-from remoting.protocol.bodies.stats import ConsumeStats
-from remoting.protocol.bodies.topic import TopicStatsTable
+from remoting.protocol.requests.clients import Connection, ConsumerConnection, ProducerConnection
+from remoting.protocol.requests.groups import ConsumeStats
+from remoting.protocol.requests.topics import TopicStatsTable
 
 
 def merge_topic_stats(parts: Sequence[TopicStatsTable]) -> TopicStatsTable:

@@ -3,17 +3,21 @@
 from mqcommon.errors import BrokerError
 from mqcommon.message.queue import MessageQueue
 from remoting.net.call import call
-from remoting.protocol.bodies.connections import ProducerTableInfo
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.stats import ConsumeStatsList, QueueTimeSpan
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.client import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
-from remoting.protocol.headers.groups import (
+from remoting.protocol.requests import clients, groups, offsets
+from remoting.protocol.requests.clients import ProducerTableInfo
+from remoting.protocol.requests.groups import (
+    ConsumeStatsList,
     GetBrokerConsumeStatsRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
+    QueueTimeSpan,
+    SubscriptionGroupConfig,
 )
-from remoting.protocol.headers.offsets import CloneGroupOffsetRequestHeader
-from remoting.protocol.requests import clients, groups, offsets
+from remoting.protocol.requests.offsets import (
+    CloneGroupOffsetRequestHeader,
+    GetConsumerStatusRequestHeader,
+    ResetOffsetRequestHeader,
+)
 from sdk.admin.broker_admin_api import all_groups
 from sdk.endpoint import Endpoint
 

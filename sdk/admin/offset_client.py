@@ -2,10 +2,9 @@
 
 from mqcommon.errors import BrokerError, UserError
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.connections import ProducerTableInfo
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.stats import ConsumeStatsList, QueueTimeSpan
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.clients import ProducerTableInfo
+from remoting.protocol.requests.groups import ConsumeStatsList, QueueTimeSpan, SubscriptionGroupConfig
 from sdk import broker_api
 from sdk.admin import broker_admin_api as api
 from sdk.admin import offset_admin_api as offset_api

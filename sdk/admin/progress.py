@@ -10,8 +10,8 @@ from sdk.admin.session import Session
 from sdk.admin.versions import version_name
 
 if TYPE_CHECKING:
-    from remoting.protocol.bodies.connections import ConsumerConnection
-    from remoting.protocol.bodies.stats import ConsumeStats
+    from remoting.protocol.requests.clients import ConsumerConnection
+    from remoting.protocol.requests.groups import ConsumeStats
 
 _QUEUE = (
     ("#Topic", "topic"),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.stats import ConsumeOffset
+from remoting.protocol.requests.groups import ConsumeOffset
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
 from sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from remoting.protocol.bodies.cluster import ClusterInfo
+    from remoting.protocol.requests.routes import ClusterInfo
 
 MASTER_ID = 0
 # TOPIC_NOT_EXIST, SUBSCRIPTION_GROUP_NOT_EXIST

@@ -10,7 +10,7 @@ from sdk.admin.session import Session
 
 if TYPE_CHECKING:
     from mqcommon.message.message import MessageExt
-    from remoting.protocol.bodies.connections import ConsumerConnection
+    from remoting.protocol.requests.clients import ConsumerConnection
 
 _NOT_ONLINE = 206
 

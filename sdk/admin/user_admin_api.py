@@ -1,15 +1,16 @@
 """Requests of administrators about users and policies, one function each."""
 
 from remoting.net.call import call
-from remoting.protocol.bodies.auth import AclInfo, UserInfo
-from remoting.protocol.headers.auth import (
+from remoting.protocol.requests import auth
+from remoting.protocol.requests.auth import (
+    AclInfo,
     AclRequestHeader,
     DeleteAclRequestHeader,
     ListAclsRequestHeader,
     ListUsersRequestHeader,
+    UserInfo,
     UserRequestHeader,
 )
-from remoting.protocol.requests import auth
 from sdk.endpoint import Endpoint
 
 

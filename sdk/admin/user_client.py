@@ -1,6 +1,6 @@
 """`UserAdmin`: the operations of `Admin` on the users of a broker, and on what these may do."""
 
-from remoting.protocol.bodies.auth import AclInfo, UserInfo
+from remoting.protocol.requests.auth import AclInfo, UserInfo
 from sdk.admin import user_admin_api as api
 from sdk.admin.asking import Asking
 from sdk.checked import checked_methods

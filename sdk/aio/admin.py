@@ -5,22 +5,33 @@ from typing import Literal
 
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.acl import AccessExplanation, AclConfig, PlainAccessConfig
-from remoting.protocol.bodies.auth import AclInfo, UserInfo
-from remoting.protocol.bodies.cluster import ClusterInfo
-from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
-from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
-from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
-from remoting.protocol.bodies.controller import BrokerReplicasInfo, ControllerMembers
-from remoting.protocol.bodies.epochs import EpochEntryCache
-from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
-from remoting.protocol.bodies.ha import HARuntimeInfo
-from remoting.protocol.bodies.route import TopicRouteData
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo
-from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats, ConsumeStatsList, QueueTimeSpan
-from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicStatsTable
-from remoting.protocol.headers.acl import AclVersionResponseHeader
-from remoting.protocol.headers.controller import GetMetaDataResponseHeader, MasterHeader
+from remoting.protocol.requests.acl import AccessExplanation, AclConfig, AclVersionResponseHeader, PlainAccessConfig
+from remoting.protocol.requests.auth import AclInfo, UserInfo
+from remoting.protocol.requests.brokers import BrokerStatsData, HARuntimeInfo
+from remoting.protocol.requests.clients import (
+    ConsumeMessageDirectlyResult,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ProducerConnection,
+    ProducerTableInfo,
+)
+from remoting.protocol.requests.controller import (
+    BrokerReplicasInfo,
+    ControllerMembers,
+    GetMetaDataResponseHeader,
+    MasterHeader,
+)
+from remoting.protocol.requests.groups import (
+    ConsumeStats,
+    ConsumeStatsList,
+    QueueTimeSpan,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+)
+from remoting.protocol.requests.query import ConsumeQueueEntries
+from remoting.protocol.requests.replication import EpochEntryCache
+from remoting.protocol.requests.routes import ClusterInfo, TopicRouteData
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicStatsTable
 from sdk.admin.client import LONG_MAX
 from sdk.admin.client import Admin as TrioAdmin
 from sdk.admin.rollback import Rollback

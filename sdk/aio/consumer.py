@@ -5,7 +5,7 @@ from typing import Literal
 
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.heartbeat import SUB_ALL
+from remoting.protocol.requests.clients import SUB_ALL
 from sdk.aio.client import Client
 from sdk.aio.facade import Facade, loop_of
 from sdk.aio.stream import BatchStream, batches_of, messages_of

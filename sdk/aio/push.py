@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.heartbeat import SUB_ALL
+from remoting.protocol.requests.clients import SUB_ALL
 from sdk.aio.client import Client
 from sdk.aio.facade import Facade, loop_of
 from sdk.aio.handlers import elsewhere

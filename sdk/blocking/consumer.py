@@ -5,7 +5,7 @@ from typing import Literal
 
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.heartbeat import SUB_ALL
+from remoting.protocol.requests.clients import SUB_ALL
 from sdk.arrow import RecordBatch
 from sdk.blocking.client import Client
 from sdk.blocking.facade import Facade, batches_of, loop_of, messages_of

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.heartbeat import SUB_ALL
+from remoting.protocol.requests.clients import SUB_ALL
 from sdk.blocking.client import Client
 from sdk.blocking.facade import Facade, loop_of
 from sdk.blocking.handlers import PlainArrowHandler, PlainBatchHandler, PlainHandler, elsewhere

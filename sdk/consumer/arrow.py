@@ -13,7 +13,7 @@ from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.flags import COMPRESSED
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import is_light
-from remoting.protocol.bodies.heartbeat import SUB_ALL
+from remoting.protocol.requests.clients import SUB_ALL
 from sdk.arrow import RecordBatch, check_arrow
 from sdk.checked import Count, NotNegative, checked_methods
 from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mqcommon.message.message import MessageExt
-from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
+from remoting.protocol.requests.clients import ConsumeMessageDirectlyResult
 from sdk.consumer.contents import keep_contents
 from sdk.consumer.outcome import ConsumeResult, Result, check_result
 from sdk.consumer.settings import Settings

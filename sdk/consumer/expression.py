@@ -6,7 +6,7 @@ from typing import Annotated
 
 from mqcommon.arguments import check_text, wrong_type
 from mqcommon.sql.parser import parse
-from remoting.protocol.bodies.heartbeat import SQL92, TAG, SubscriptionData, parse_subscription
+from remoting.protocol.requests.clients import SQL92, TAG, SubscriptionData, parse_subscription
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ from mqcommon.atomic import read_or_backup, write_atomic
 from mqcommon.errors import InvalidArgument, ProtocolError, StoreError, StoreLocked
 from mqcommon.files import FileLock, FileSystem
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies import decode_body, encode_body
-from remoting.protocol.bodies.body import Body, member
-from remoting.protocol.bodies.kinds import LONG, map_by_queue
+from remoting.protocol.body import LONG, Body, map_by_queue, member
+from remoting.protocol.dialect import decode_body, encode_body
 from sdk.consumer.settings import Settings
 from sdk.identity import local_ip
 

@@ -13,7 +13,7 @@ from trio.lowlevel import enable_ki_protection
 
 from mqcommon.clock import SystemClock
 from mqcommon.files import OsFiles
-from remoting.protocol.bodies.heartbeat import SUB_ALL
+from remoting.protocol.requests.clients import SUB_ALL
 from sdk.consumer.commits import Commits
 from sdk.consumer.contents import keep_content
 from sdk.consumer.elsewhere import make_workers

@@ -5,10 +5,13 @@ from collections.abc import Callable, Mapping
 from mqcommon.errors import RequestRefused
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
-from remoting.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.clients import (
+    ConsumeMessageDirectlyResult,
+    ConsumerData,
+    ConsumerRunningInfo,
+    SubscriptionData,
+)
 from sdk.consumer.expression import Sql, subscription_to
 
 

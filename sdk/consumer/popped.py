@@ -13,9 +13,8 @@ from mqcommon.errors import ProtocolError
 from mqcommon.message.columns import record_starts
 from mqcommon.message.inner import may_hold_batches, unwrapped
 from mqcommon.message.message import MessageExt
-from remoting.protocol.bodies.pop import BatchAck
-from remoting.protocol.headers.pop import ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
 from remoting.protocol.pop_info import NORMAL, PopHandle, parse_handle, parse_offset_info, read_topic
+from remoting.protocol.requests.pops import BatchAck, ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
 from sdk.namespaces import unwrap
 
 _HANDLE = "POP_CK"

@@ -16,7 +16,7 @@ from mqcommon.clock import SystemClock
 from mqcommon.errors import InvalidArgument, RemotingError
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.heartbeat import SUB_ALL
+from remoting.protocol.requests.clients import SUB_ALL
 from sdk import broker_api
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, check_queue, checked_methods
 from sdk.consumer.arrow import ArrowPulling, ArrowReader

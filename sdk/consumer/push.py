@@ -11,7 +11,7 @@ import trio
 
 from mqcommon.errors import InvalidArgument
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.heartbeat import SUB_ALL
+from remoting.protocol.requests.clients import SUB_ALL
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName, check_topic_name, checked_methods
 from sdk.consumer.allocate import Strategy
 from sdk.consumer.arrow_handler import ArrowHandler, batch_handler_of

@@ -9,10 +9,14 @@ from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
-from remoting.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.clients import (
+    ConsumeMessageDirectlyResult,
+    ConsumerData,
+    ConsumerRunningInfo,
+    ProcessQueueInfo,
+    SubscriptionData,
+)
 from sdk.consumer.calling import consumed_directly
 from sdk.consumer.expression import Sql, subscription_to
 from sdk.consumer.locks import CERTAIN_S

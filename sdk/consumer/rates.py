@@ -7,7 +7,7 @@ differences of totals: parts count, and nothing but a look every SAMPLE_S costs 
 from collections import deque
 from dataclasses import dataclass, replace
 
-from remoting.protocol.bodies.running_info import ConsumeStatus
+from remoting.protocol.requests.clients import ConsumeStatus
 
 # Time between two looks at the totals; how many looks are a minute, and an hour when only each sixtieth is kept.
 SAMPLE_S = 10.0

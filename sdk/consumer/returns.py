@@ -15,8 +15,7 @@ from mqcommon.message.properties import DELAY, RETRY_TOPIC, encode_properties
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import DELAY_LEVELS
 from remoting.net.call import call
-from remoting.protocol.headers.send import SendMessageRequestHeader
-from remoting.protocol.requests.sends import SEND_MESSAGE_V2
+from remoting.protocol.requests.sends import SEND_MESSAGE_V2, SendMessageRequestHeader
 from sdk import broker_api
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.settings import Settings

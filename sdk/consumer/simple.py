@@ -18,8 +18,8 @@ from mqcommon.arguments import wrong_type
 from mqcommon.clock import SystemClock
 from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound, SkylarkError
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.heartbeat import parse_subscription
-from remoting.protocol.headers.pop import INIT_MAX, INIT_MIN
+from remoting.protocol.requests.clients import parse_subscription
+from remoting.protocol.requests.pops import INIT_MAX, INIT_MIN
 from sdk import pop_api
 from sdk.checked import Bounds, GroupName, Milliseconds, NotNegative, check_topic_name, checked_methods
 from sdk.consumer.acking import AckLane, Bits

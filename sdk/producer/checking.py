@@ -13,8 +13,11 @@ from trio.lowlevel import enable_ki_protection
 from mqcommon.errors import RemotingError
 from mqcommon.message.message import MessageExt
 from remoting.net.channel import Channel
-from remoting.protocol.headers.transaction import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
-from remoting.protocol.requests.transactions import END_TRANSACTION
+from remoting.protocol.requests.transactions import (
+    END_TRANSACTION,
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
 from sdk.namespaces import Names
 from sdk.producer.transaction import Checker, TransactionState, check_state
 

@@ -24,8 +24,7 @@ from mqcommon.message.properties import (
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import reply_topic
 from remoting.net.call import call
-from remoting.protocol.headers.send import SendMessageRequestHeader
-from remoting.protocol.requests.replies import SEND_REPLY_MESSAGE_V2
+from remoting.protocol.requests.sends import SEND_REPLY_MESSAGE_V2, SendMessageRequestHeader
 from sdk.checked import Milliseconds, checked_methods
 from sdk.producer.bulk import check_body
 from sdk.producer.result import SendResult

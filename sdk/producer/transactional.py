@@ -16,8 +16,7 @@ from mqcommon.clock import Clock
 from mqcommon.errors import RemotingError
 from mqcommon.message.message import Message
 from remoting.protocol.command import Command
-from remoting.protocol.headers.transaction import EndTransactionRequestHeader
-from remoting.protocol.requests.transactions import END_TRANSACTION
+from remoting.protocol.requests.transactions import END_TRANSACTION, EndTransactionRequestHeader
 from sdk.checked import GroupName, Milliseconds, NotNegative, check_topic_name, checked
 from sdk.credentials import GivenCredentials
 from sdk.given_tls import GivenTls

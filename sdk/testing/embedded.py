@@ -12,7 +12,7 @@ from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkEr
 from remoting.net.inner_credentials import KEY as INNER_CREDENTIALS
 from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.sockets import HeldPort
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk.admin.client import Admin
 from sdk.checked import TopicName, checked_methods
 from sdk.runtime import Home

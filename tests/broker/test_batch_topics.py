@@ -15,7 +15,7 @@ from mqcommon.message.record import Record, decode_record
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.pull import PULL_SUBSCRIPTION, PULL_UNWRAPS
+from remoting.protocol.requests.pulls import PULL_SUBSCRIPTION, PULL_UNWRAPS
 from sdk import broker_api
 from sdk.endpoint import Endpoint
 from tests.broker.running import pull_request, running, send_request

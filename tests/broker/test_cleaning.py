@@ -13,10 +13,10 @@ from broker.store.store import MessageStore
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.message import MessageExt
 from remoting.net.client import RemotingClient
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.body import KVTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import decode_body
 from tests.broker.running import SMALL, pull_request, running, send_request
 from tests.broker.store.support import open_store as open_store_
 from tests.broker.store.support import put

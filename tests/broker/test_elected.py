@@ -17,8 +17,7 @@ from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.offsets import GetMaxOffsetRequestHeader
-from remoting.protocol.requests.offsets import GET_MAX_OFFSET
+from remoting.protocol.requests.offsets import GET_MAX_OFFSET, GetMaxOffsetRequestHeader
 from tests.broker.delivery.pop.support import Popper, bodies
 from tests.broker.running import SMALL, pull_request, send_request
 from tests.broker.test_send_pull import messages

@@ -10,10 +10,10 @@ from broker.cli import main
 from mqcommon.files import OsFiles
 from mqcommon.message.message import MessageExt, decode_messages
 from remoting.net.client import RemotingClient
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.topic import TopicConfigTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.topics import TopicConfigTable
 from tests.broker.running import pull_request, running, send_request
 from tests.support.golden_store import VERSIONS, rows, stored_offsets, unpack
 

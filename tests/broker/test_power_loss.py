@@ -19,10 +19,10 @@ from mqcommon.errors import RemotingError, StoreError
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.message import decode_messages
 from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.bodies import encode_body
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import encode_body
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from tests.broker.running import pull_request, running, send_request
 from tests.support.memory_files import MemoryFiles
 

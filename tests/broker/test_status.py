@@ -8,12 +8,12 @@ import trio
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.bodies import Dialect, decode_body, encode_body
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
-from remoting.protocol.bodies.kvtable import KVTable
-from remoting.protocol.bodies.stats import ConsumeStats
+from remoting.protocol.body import KVTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import Dialect, decode_body, encode_body
+from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.requests.groups import ConsumeStats
 from tests.broker.running import pull_request, running, send_request
 from tests.support.memory_files import MemoryFiles
 

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
 from mqcommon.errors import RemotingError
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin
 
 TOPICS = [f"meta-{number}" for number in range(12)]

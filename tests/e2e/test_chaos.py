@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import Daemon
 from sdk import Message, Producer, PullConsumer, SendFailed
 from tests.e2e.chaos.delivery import out_of_order, unexplained

@@ -9,7 +9,7 @@ from pathlib import Path
 import trio
 
 from mqcommon.errors import BrokerError, RemotingError
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.controller_set import NAME, ControllerSet
 from scripts.daemons import Daemon
 from sdk import Admin

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 import trio
 
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import BIN, Daemon
 from sdk import Producer
 from tests.e2e.load import Acked, Load, check_acknowledged, stored

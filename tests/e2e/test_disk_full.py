@@ -7,8 +7,8 @@ import trio
 
 from mqcommon.errors import BrokerError
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import Daemon
 from sdk import Admin, Message, Producer, PullConsumer, SendFailed
 from tests.e2e.load import Acked, bodies, check_acknowledged, stored

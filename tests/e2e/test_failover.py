@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.command import Command
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Message, MessageQueue, Producer, PullConsumer
 from sdk.producer import lane
 from sdk.producer.wire import send_request

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import ROOT
 from sdk import Admin, Message, Producer, SkylarkError
 from tests.support.cluster import SMALL, make_topic, running

@@ -12,7 +12,7 @@ import trio
 
 from mqcommon.errors import RemotingError, RouteNotFound
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import POLL_S, Daemon
 from sdk import Admin, Producer, PullConsumer
 from tests.e2e.load import Load, bodies, check_acknowledged, check_order_and_uniqueness, stored

@@ -14,13 +14,13 @@ import pytest
 from broker.replication.master_api import Master as BrokerTables
 from mqcommon.errors import BrokerError, RemotingError
 from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.kvtable import KVTable
-from remoting.protocol.bodies.route import TopicRouteData
+from remoting.protocol.body import KVTable
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import decode_body
 from remoting.protocol.frame import MAX_FRAME_BYTES
-from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader
+from remoting.protocol.requests.replication import FIRST_PAGE, PageRequestHeader
+from remoting.protocol.requests.routes import TopicRouteData
 from scripts.daemons import Daemon, broker_daemon, namesrv_daemon
 from tests.support.cluster import SMALL
 from tests.support.waiting import until

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import trio
 
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import LightMessage, MessageExt, MessageQueue, Producer, PullConsumer, SkylarkError
 from tests.e2e.test_soak import verify
 from tests.support.cluster import SMALL, Cluster, make_topic, running, until_route

@@ -12,7 +12,7 @@ from typing import Any
 import trio
 
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import BIN
 from sdk import Message, Producer
 from tests.support.cluster import make_topic, running

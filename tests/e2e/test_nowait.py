@@ -7,7 +7,7 @@ from random import Random
 
 import trio
 
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import BufferFull, Message, Producer, SendFailed, Ticket
 from tests.e2e.load import BODY_BYTES, Acked, check_acknowledged, check_order, stored
 from tests.support.cluster import make_topic, running, until_route

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 import trio
 
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import ROOT
 from sdk import Message, Producer, SendFailed
 from tests.e2e.chaos.popper import INVISIBLE_MS, Line, is_forgotten, parse

@@ -16,7 +16,7 @@ import trio
 from broker.replication.master_api import Master as BrokerTables
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import open_client
-from remoting.protocol.headers.pages import PageRequestHeader
+from remoting.protocol.requests.replication import PageRequestHeader
 from scripts.daemons import Daemon
 from scripts.ports import free_port
 from sdk import Admin, Message, Producer, PullConsumer, SendStatus

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import BIN, Daemon, stop
 from sdk import Admin, Message, Producer, PullConsumer
 from tests.e2e.load import Load, bodies

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import ROOT
 from scripts.demo.flights import flight_messages
 from scripts.spark_zip import make_zip

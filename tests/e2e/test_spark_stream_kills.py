@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import trio
 
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Producer
 from tests.e2e.spark_job import POLL_S, Job, bodies, count
 from tests.support.cluster import Cluster, make_topic, running

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import trio
 
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.spark_job import POLL_S, Job, bodies, count
 from tests.support.cluster import make_topic, running
 from tests.support.waiting import until

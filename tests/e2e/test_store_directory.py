@@ -6,7 +6,7 @@ from typing import Any
 
 import trio
 
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Producer
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.batch_reader import RocketMQBatchReader

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 import trio
 
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import ROOT
 from sdk import MessageQueue, PullConsumer, TransactionProducer
 from tests.e2e.chaos.transactions import check, commits

@@ -11,7 +11,7 @@ import pytest
 import trio
 from pyspark.sql import SparkSession
 
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Message, Producer, PullConsumer
 from tests.support.cluster import Cluster, make_topic, running
 from tests.support.spark import in_thread

@@ -34,12 +34,12 @@ from mqcommon.options import entries, read_update
 from mqcommon.sql.parser import parse as parse_sql
 from mqcommon.yaml_documents import parse_yaml
 from remoting.net.tls.settings import parse_properties
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.register import decode_compressed, decode_json
 from remoting.protocol.command import CBOR, JSON
 from remoting.protocol.connection import Connection
+from remoting.protocol.dialect import decode_body
 from remoting.protocol.pop_info import parse_handle, parse_offset_info
-from remoting.protocol.requests.request import NOTHING
+from remoting.protocol.request import NOTHING
+from remoting.protocol.requests.registrations import decode_compressed, decode_json
 from sdk.admin.order_conf import parse_order_conf
 from sdk.config_text import decode_config
 from sdk.traces.records import decode_records

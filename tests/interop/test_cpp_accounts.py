@@ -6,8 +6,8 @@ from typing import cast
 import pytest
 
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig
 from remoting.protocol.signature import Credentials
 from sdk import Admin, testing
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, write

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import trio
 
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Message, Producer
 from tests.interop import cpp
 from tests.support.cluster import make_topic, running

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mqcommon.message.ids import parse_offset_msg_id
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin
 from tests.interop import cpp
 from tests.support.cluster import make_topic, running, until_route

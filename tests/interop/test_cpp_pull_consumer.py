@@ -5,7 +5,7 @@ from pathlib import Path
 import trio
 
 from mqcommon.message.message import MessageExt
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Message, Producer
 from tests.interop import cpp
 from tests.support.cluster import Cluster, make_topic, running

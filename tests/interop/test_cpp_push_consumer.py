@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mqcommon.errors import BrokerError
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, Message, Producer, PullConsumer
 from tests.interop import cpp
 from tests.support.cluster import SMALL, Cluster, make_topic, running

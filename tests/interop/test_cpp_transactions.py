@@ -6,7 +6,7 @@ sends it in the same way.
 
 from pathlib import Path
 
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import MessageExt, TransactionProducer, TransactionState
 from tests.interop import cpp
 from tests.support.cluster import SMALL, make_topic, running

@@ -7,9 +7,9 @@ from typing import cast
 import pytest
 
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig
 from remoting.protocol.signature import Credentials
 from sdk import Admin, testing
 from tests.interop import cpp

@@ -8,14 +8,14 @@ import trio
 
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
-from remoting.protocol.bodies import Body, encode_body, loads
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.register import RegisterBrokerBody, body_crc32
-from remoting.protocol.bodies.topic import TopicConfigTable
+from remoting.protocol.body import Body, DataVersion
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import JSON, Command
 from remoting.protocol.connection import Connection
+from remoting.protocol.dialect import encode_body, loads
 from remoting.protocol.frame import encode
+from remoting.protocol.requests.registrations import RegisterBrokerBody, body_crc32
+from remoting.protocol.requests.topics import TopicConfigTable
 from tests.namesrv.registrations import configs_of
 from tests.support.clock import ManualClock
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, Queues, Registration
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.body import DataVersion
+from remoting.protocol.requests.topics import TopicConfig
 
 
 def version(counter: int, state_version: int = 0) -> DataVersion:

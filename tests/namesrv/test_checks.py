@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from remoting.protocol.bodies import encode_body, loads
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.register import RegisterBrokerBody
-from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
+from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import encode_body, loads
+from remoting.protocol.requests.registrations import RegisterBrokerBody
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 from tests.namesrv.peer import Peer, Served
 from tests.namesrv.registrations import registration
 from tests.namesrv.tables import live_addrs

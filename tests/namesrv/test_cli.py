@@ -12,8 +12,8 @@ import trio
 from click.testing import CliRunner, Result
 
 from namesrv.cli import main
-from remoting.protocol.bodies import loads
 from remoting.protocol.codes import RequestCode
+from remoting.protocol.dialect import loads
 from tests.namesrv.peer import Peer
 
 NAMESRV = (sys.executable, "-m", "namesrv")

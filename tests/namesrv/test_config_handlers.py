@@ -6,8 +6,8 @@ import trio
 
 from mqcommon.options import load_conf
 from namesrv.options import NamesrvOptions
-from remoting.protocol.bodies import loads
 from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.dialect import loads
 from tests.namesrv.peer import Peer, Served, serve
 
 ORDER = "ORDER_TOPIC_CONFIG"

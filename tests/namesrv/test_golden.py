@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from remoting.protocol.bodies import loads
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.connection import Connection
+from remoting.protocol.dialect import loads
 from tests.namesrv.peer import Peer
 
 WIRE = Path(__file__).parents[1] / "golden" / "wire"

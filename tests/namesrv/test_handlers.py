@@ -10,14 +10,13 @@ from namesrv.register import Registrations
 from namesrv.rivals import CONTEST_MS
 from remoting.net.client import open_client
 from remoting.net.steps import Stepper
-from remoting.protocol.bodies import decode_body, encode_body, loads
-from remoting.protocol.bodies.cluster import ClusterInfo, MemberGroupAnswer
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.register import RegisterBrokerBody, body_crc32, encode_compressed
-from remoting.protocol.bodies.route import QueueData, TopicRouteData
-from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
+from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, ROCKETMQ, Command
+from remoting.protocol.dialect import decode_body, encode_body, loads
+from remoting.protocol.requests.registrations import RegisterBrokerBody, body_crc32, encode_compressed
+from remoting.protocol.requests.routes import ClusterInfo, MemberGroupAnswer, QueueData, TopicRouteData
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 from tests.namesrv.peer import V4_9_3, V5_3_3, Peer, Served, serve
 from tests.namesrv.registrations import configs_of, version
 

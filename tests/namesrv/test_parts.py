@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from namesrv.parts import Part
 from namesrv.routes import Outcome, Registered, RouteTable
 from remoting.net.steps import finish
-from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.body import DataVersion
 from tests.namesrv.registrations import registration, version
 from tests.namesrv.tables import all_topics
 

@@ -12,12 +12,12 @@ from namesrv.register import Registrations
 from namesrv.state import State
 from remoting.net.channel import Channel
 from remoting.net.steps import Stepper
-from remoting.protocol.bodies import encode_body
-from remoting.protocol.bodies import register as bodies_register
-from remoting.protocol.bodies.register import STEP_TOPICS, RegisterBrokerBody, encode_compressed
-from remoting.protocol.bodies.topic import TopicConfigTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import encode_body
+from remoting.protocol.dialect import register as bodies_register
+from remoting.protocol.requests.registrations import STEP_TOPICS, RegisterBrokerBody, encode_compressed
+from remoting.protocol.requests.topics import TopicConfigTable
 from tests.namesrv.peer import Peer, Served, serve
 from tests.namesrv.registrations import configs_of, version
 from tests.namesrv.tables import all_topics, live_addrs

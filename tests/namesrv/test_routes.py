@@ -6,8 +6,8 @@ from namesrv import routes
 from namesrv.parts import Part
 from namesrv.routes import DEFAULT_HEARTBEAT_TIMEOUT_MS, Outcome, RouteTable
 from remoting.net.steps import finish
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.route import BrokerData, QueueData
+from remoting.protocol.body import DataVersion
+from remoting.protocol.requests.routes import BrokerData, QueueData
 from tests.namesrv.registrations import registration, version
 from tests.namesrv.tables import all_topics, live_addrs
 

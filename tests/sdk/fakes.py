@@ -13,11 +13,10 @@ from mqcommon.message.queue import MessageQueue
 from mqcommon.message.record import encode_record, topic_field
 from remoting.net.channel import Channel
 from remoting.net.server import Server
-from remoting.protocol.bodies import Body, encode_body
-from remoting.protocol.bodies.cluster import ClusterInfo
-from remoting.protocol.bodies.dialect import dialect_for
-from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from remoting.protocol.body import Body
 from remoting.protocol.command import BROKER_NAME_FIELD, OFFER_FIELD, Command
+from remoting.protocol.dialect import dialect_for, encode_body
+from remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
 
 MAX_CODE = 2_000
 Answer = Callable[[Command], Command | Body | dict[str, Any] | None]

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from mqcommon.errors import BrokerError, SendFailed
-from remoting.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from sdk import Admin, ConsumeFrom, Credentials, Message, MessageExt, Producer, PushConsumer, TopicConfig
 from sdk.consumer import patience
 from sdk.testing import Cluster

@@ -8,12 +8,13 @@ import pytest
 
 from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies import Body, encode_body, loads
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.heartbeat import HeartbeatData, ProducerData
-from remoting.protocol.bodies.lock import LockBatchRequestBody
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.body import Body
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import encode_body, loads
+from remoting.protocol.requests.clients import HeartbeatData, ProducerData
+from remoting.protocol.requests.consuming import LockBatchRequestBody
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import broker_api, namesrv_api
 from sdk.admin import broker_admin_api as admin
 from sdk.admin import offset_admin_api as offsets

@@ -10,13 +10,10 @@ from trio.testing import wait_all_tasks_blocked
 from mqcommon.errors import RequestRefused
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies import decode_body, encode_body
-from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
-from remoting.protocol.bodies.dialect import Dialect
-from remoting.protocol.bodies.heartbeat import ConsumerData
-from remoting.protocol.bodies.reset_offset import GetConsumerStatusBody, ResetOffsetBody, ResetOffsetBodyForC
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import Dialect, decode_body, encode_body
+from remoting.protocol.requests.clients import ConsumeMessageDirectlyResult, ConsumerData, ConsumerRunningInfo
+from remoting.protocol.requests.offsets import GetConsumerStatusBody, ResetOffsetBody, ResetOffsetBodyForC
 from sdk.broker_requests import MAX_DIRECT
 from sdk.client import ClientInstance
 from sdk.consumer.pull import PullConsumer

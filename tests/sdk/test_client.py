@@ -6,10 +6,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mqcommon.errors import BrokerError, NoNameServer, RouteNotFound, SkylarkError, UserError
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.heartbeat import HeartbeatData
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.clients import ConsumerRunningInfo, HeartbeatData
 from sdk.client import HEARTBEAT_RETRY_S, LEAVE_TIMEOUT_S, ClientInstance
 from sdk.consumer.pull import PullConsumer
 from tests.sdk.fakes import Fake, FakeBroker, FakeNamesrv, queue, serving

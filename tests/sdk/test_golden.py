@@ -11,11 +11,11 @@ import pytest
 from mqcommon.message.message import decode_messages
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import open_client
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.command import Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import MAX_FRAME_BYTES
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import broker_api, namesrv_api
 from sdk.admin import broker_admin_api as api
 from sdk.endpoint import Endpoint

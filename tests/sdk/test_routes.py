@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from remoting.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
 from sdk.routes import MAX_QUEUES, RouteCache, make_route, reader_of
 
 

@@ -12,7 +12,7 @@ import trio
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import PullConsumer
 from spark_connector import register
 from spark_connector.schema import spark_schema

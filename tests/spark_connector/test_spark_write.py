@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mqcommon.message.message import MessageExt
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import PullConsumer
 from tests.support.cluster import Cluster, make_topic, running
 from tests.support.spark import in_thread

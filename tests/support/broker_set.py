@@ -8,8 +8,8 @@ from pathlib import Path
 from broker.replication.master_api import Master as BrokerTables
 from mqcommon.errors import BrokerError, RemotingError
 from remoting.net.client import open_client
-from remoting.protocol.bodies.ha import HARuntimeInfo
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.brokers import HARuntimeInfo
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import Daemon, broker_daemon, namesrv_daemon
 from scripts.ports import reserve
 from sdk import Admin

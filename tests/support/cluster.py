@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import Daemon, broker_daemon, namesrv_daemon
 from sdk import Admin
 from tests.support.waiting import until

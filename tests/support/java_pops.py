@@ -14,7 +14,7 @@ from mqcommon.clock import Clock
 from mqcommon.files import FileSystem
 from mqcommon.message.properties import decode_properties
 from mqcommon.message.record import Record
-from remoting.protocol.bodies import loads
+from remoting.protocol.dialect import loads
 from tests.broker.store.support import HOST, put
 from tests.support.java_recovery import records_of_log
 

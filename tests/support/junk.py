@@ -18,8 +18,8 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, JSON, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import PREFIX, encode
-from remoting.protocol.headers.header import Header, header_fields
-from remoting.protocol.headers.send import SendMessageRequestHeader
+from remoting.protocol.header import Header, header_fields
+from remoting.protocol.requests.sends import SendMessageRequestHeader
 
 # As a header's field or a body's member may come in JSON; CBOR brings what JSON has no form for.
 VALUES: tuple[Any, ...] = (

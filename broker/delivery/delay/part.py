@@ -31,8 +31,8 @@ from mqcommon.clock import Clock
 from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
 from mqcommon.message.record import decode_record
 from mqcommon.names import SCHEDULE_TOPIC
-from remoting.protocol.bodies.offsets import DelayOffsetTable
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.offsets import DelayOffsetTable
 
 logger = logging.getLogger(__name__)
 

@@ -16,11 +16,16 @@ from mqcommon.names import check_group
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.bodies.limited import BodyLimits
-from remoting.protocol.bodies.lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from remoting.protocol.bounded_body import BodyLimits
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.requests.consuming import LOCK_BATCH_MQ, UNLOCK_BATCH_MQ
+from remoting.protocol.requests.consuming import (
+    LOCK_BATCH_MQ,
+    UNLOCK_BATCH_MQ,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    UnlockBatchRequestBody,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -23,13 +23,17 @@ from mqcommon.errors import RequestRefused
 from mqcommon.names import check_group
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.bodies.limited import BodyLimits
-from remoting.protocol.bodies.pop import BatchAck
+from remoting.protocol.bounded_body import BodyLimits
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.pop import ChangeInvisibleTimeResponseHeader
 from remoting.protocol.pop_info import NORMAL, ORDER_REVIVE_QUEUE, RETRY_V1, RETRY_V2, read_topic
-from remoting.protocol.requests.pops import ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME
+from remoting.protocol.requests.pops import (
+    ACK_MESSAGE,
+    BATCH_ACK_MESSAGE,
+    CHANGE_MESSAGE_INVISIBLETIME,
+    BatchAck,
+    ChangeInvisibleTimeResponseHeader,
+)
 
 # Some 3,000 check points.
 LIMITS = BodyLimits(max_bytes=1 << 20, max_entries=40_000)

@@ -8,11 +8,11 @@ from broker.options import BrokerOptions
 from broker.stored_changes import refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.names import PERM_READ, RETRY_TOPIC_MAX_LENGTH, check_topic, is_retry_topic
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.pop import ANY_QUEUE
 from remoting.protocol.pop_info import PopHandle, parse_handle
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.pops import ANY_QUEUE
+from remoting.protocol.requests.topics import TopicConfig
 
 #: A message may be hidden for as long as RocketMQ's timer goes; more would pin the log.
 MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 0, 3 * 24 * 3600 * 1000

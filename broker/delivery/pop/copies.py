@@ -13,7 +13,7 @@ from broker.writing.writer import Writer
 from mqcommon.errors import DiskFull
 from mqcommon.message.record import Record
 from mqcommon.names import PERM_READ_WRITE, RETRY_PREFIX
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from mqcommon.message.columns import record_starts
 from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import replace_properties
 from mqcommon.message.record import decode_record, encode_record, topic_field
-from remoting.protocol.headers.pop import ANY_QUEUE
 from remoting.protocol.pop_info import PopHandle, retry_flag
+from remoting.protocol.requests.pops import ANY_QUEUE
 
 # Reads of a queue whose messages the filter leaves out, for one request: each looks at some 16,000 entries.
 READS = 4

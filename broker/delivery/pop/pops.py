@@ -28,18 +28,8 @@ from mqcommon.message.record import decode_record
 from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, failure
-from remoting.protocol.bodies.heartbeat import TAG
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
-from remoting.protocol.headers.pop import (
-    INIT_MAX,
-    INIT_MIN,
-    MAX_POP_COUNT,
-    NotificationResponseHeader,
-    PollingInfoResponseHeader,
-    PopMessageRequestHeader,
-    PopMessageResponseHeader,
-)
 from remoting.protocol.pop_info import (
     NORMAL,
     ORDER_REVIVE_QUEUE,
@@ -50,7 +40,21 @@ from remoting.protocol.pop_info import (
     pop_retry_topic,
     retry_flag,
 )
-from remoting.protocol.requests.pops import NOTIFICATION, PEEK_MESSAGE, POLLING_INFO, POP_MESSAGE, POP_ROLLBACK
+from remoting.protocol.requests.clients import TAG
+from remoting.protocol.requests.pops import (
+    INIT_MAX,
+    INIT_MIN,
+    MAX_POP_COUNT,
+    NOTIFICATION,
+    PEEK_MESSAGE,
+    POLLING_INFO,
+    POP_MESSAGE,
+    POP_ROLLBACK,
+    NotificationResponseHeader,
+    PollingInfoResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
 
 SKYLARK_MAX_BYTES = 4 * 1024 * 1024
 STOP_TIMEOUT_S = 2.0

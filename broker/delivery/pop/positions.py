@@ -14,7 +14,7 @@ from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
 from mqcommon.names import is_retry_topic
-from remoting.protocol.headers.pop import INIT_MIN
+from remoting.protocol.requests.pops import INIT_MIN
 
 
 class Positions:

@@ -24,14 +24,15 @@ from remoting.net.channel import Channel
 from remoting.net.server import SlowHandler
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.replies import ReplyMessageRequestHeader
-from remoting.protocol.headers.send import SendMessageRequestHeader, SendMessageResponseHeader
-from remoting.protocol.requests.replies import (
+from remoting.protocol.request import Request
+from remoting.protocol.requests.sends import (
     PUSH_REPLY_MESSAGE_TO_CLIENT,
     SEND_REPLY_MESSAGE,
     SEND_REPLY_MESSAGE_V2,
+    ReplyMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageResponseHeader,
 )
-from remoting.protocol.requests.request import Request
 
 logger = logging.getLogger(__name__)
 

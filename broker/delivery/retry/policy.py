@@ -7,7 +7,7 @@ policy's delay. (RocketMQ uses these policies for clients of its proxy only.)
 """
 
 from broker.store.queue.delay_levels import DelayLevels
-from remoting.protocol.bodies.group import GroupRetryPolicy
+from remoting.protocol.requests.groups import GroupRetryPolicy
 
 FIRST_LEVEL = 3
 # Java's limit for the exponent, so that the delay stays a number of 64 bits.

@@ -13,7 +13,7 @@ from broker.delivery.retry.send_back import known_group, made_dlq_topic
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
 from mqcommon.names import RETRY_PREFIX
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
 

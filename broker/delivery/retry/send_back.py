@@ -32,12 +32,11 @@ from mqcommon.message.record import Record, decode_record
 from mqcommon.names import PERM_WRITE, dlq_topic, retry_topic
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.send_back import ConsumerSendMsgBackRequestHeader
-from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
+from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
 

@@ -25,8 +25,7 @@ from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.recall import RecallMessageRequestHeader, RecallMessageResponseHeader
-from remoting.protocol.requests.recall import RECALL_MESSAGE
+from remoting.protocol.requests.sends import RECALL_MESSAGE, RecallMessageRequestHeader, RecallMessageResponseHeader
 
 _BODY, _TAG = b"0", "_RECALL_TAG_"
 

@@ -11,7 +11,7 @@ from mqcommon.message.ids import offset_msg_id
 from mqcommon.message.properties import find_property, replace_properties
 from mqcommon.message.record import Record, encode_record, topic_field
 from mqcommon.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
-from remoting.protocol.headers.transaction import CheckTransactionStateRequestHeader
+from remoting.protocol.requests.transactions import CheckTransactionStateRequestHeader
 
 _TRAN_MSG, _REAL_TOPIC, _REAL_QUEUE = b"TRAN_MSG", b"REAL_TOPIC", b"REAL_QID"
 _CHECK_TIMES, _PREPARED = b"TRANSACTION_CHECK_TIMES", b"TRAN_PREPARED_QUEUE_OFFSET"

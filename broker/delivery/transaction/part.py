@@ -33,8 +33,11 @@ from remoting.net.server import Handler, HandOver
 from remoting.net.steps import Stepper, Steps
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.transaction import EndTransactionRequestHeader
-from remoting.protocol.requests.transactions import END_TRANSACTION, RESUME_CHECK_HALF_MESSAGE
+from remoting.protocol.requests.transactions import (
+    END_TRANSACTION,
+    RESUME_CHECK_HALF_MESSAGE,
+    EndTransactionRequestHeader,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,8 @@ from mqcommon.errors import BrokerError, NoController, ProtocolError, RemotingEr
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.controller import GetMetaDataResponseHeader
-from remoting.protocol.requests.controller import CONTROLLER_GET_METADATA_INFO
-from remoting.protocol.requests.request import AB, AH, Answer, Request
+from remoting.protocol.request import AB, AH, Answer, Request
+from remoting.protocol.requests.controller import CONTROLLER_GET_METADATA_INFO, GetMetaDataResponseHeader
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,12 @@ from mqcommon.clock import Clock
 from mqcommon.errors import BrokerError
 from mqcommon.files import FileSystem
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.controller import ApplyBrokerIdRequestHeader, GetNextBrokerIdRequestHeader
-from remoting.protocol.requests.controller import CONTROLLER_APPLY_BROKER_ID, CONTROLLER_GET_NEXT_BROKER_ID
+from remoting.protocol.requests.controller import (
+    CONTROLLER_APPLY_BROKER_ID,
+    CONTROLLER_GET_NEXT_BROKER_ID,
+    ApplyBrokerIdRequestHeader,
+    GetNextBrokerIdRequestHeader,
+)
 
 logger = logging.getLogger(__name__)
 

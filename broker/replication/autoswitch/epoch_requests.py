@@ -7,10 +7,9 @@ from broker.store.log.commitlog import CommitLog
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.bodies.epochs import EpochEntry, EpochEntryCache
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
-from remoting.protocol.requests.replication import GET_BROKER_EPOCH_CACHE
+from remoting.protocol.requests.replication import GET_BROKER_EPOCH_CACHE, EpochEntry, EpochEntryCache
 
 
 class EpochHandlers(Part):

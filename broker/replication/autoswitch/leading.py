@@ -13,8 +13,8 @@ from broker.replication.autoswitch.sync_set import DECIDED, SyncSet
 from broker.writing.elected import Elected
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from mqcommon.signal import Signal
-from remoting.protocol.bodies.controller import SyncStateSet
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.controller import SyncStateSet
 
 logger = logging.getLogger(__name__)
 

@@ -35,9 +35,9 @@ from mqcommon.signal import Signal
 from remoting.net.channel import Channel
 from remoting.net.client import OpenClient, RemotingClient
 from remoting.net.server import Handler
-from remoting.protocol.bodies.controller import SyncStateSet
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.controller import SyncStateSet
 
 logger = logging.getLogger(__name__)
 

@@ -12,24 +12,21 @@ from broker.writing.elected import Elected
 from mqcommon.errors import BrokerError, RemotingError, RequestTimeout
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
-from remoting.protocol.bodies.controller import SyncStateSet
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.controller import (
-    AlterSyncStateSetRequestHeader,
-    ElectMasterRequestHeader,
-    GetReplicaInfoRequestHeader,
-    MasterHeader,
-    RegisterBrokerToControllerRequestHeader,
-)
-from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader
 from remoting.protocol.requests.controller import (
     CONTROLLER_ALTER_SYNC_STATE_SET,
     CONTROLLER_ELECT_MASTER,
     CONTROLLER_GET_REPLICA_INFO,
     CONTROLLER_GET_SYNC_STATE_DATA,
     CONTROLLER_REGISTER_BROKER,
+    AlterSyncStateSetRequestHeader,
+    ElectMasterRequestHeader,
+    GetReplicaInfoRequestHeader,
+    MasterHeader,
+    RegisterBrokerToControllerRequestHeader,
+    SyncStateSet,
 )
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
 
 BEAT_TIMEOUT_MS = 1_000
 # So begins the text of a Skylark Controller that grants no lease.

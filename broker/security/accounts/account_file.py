@@ -14,7 +14,7 @@ from broker.security.accounts.permissions import DENY, parse_permission
 from mqcommon.acl_accounts import parse_accounts
 from mqcommon.errors import ConfigError
 from mqcommon.names import RETRY_PREFIX
-from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.body import DataVersion
 
 WHITE: Final = "globalWhiteRemoteAddresses"
 ACCOUNTS: Final = "accounts"

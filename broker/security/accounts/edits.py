@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from broker.security.accounts import account_file as keys
 from mqcommon.yaml_documents import compose_yaml, import_yaml
-from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.body import DataVersion
 
 _TAG: Final = "tag:yaml.org,2002:"
 

@@ -12,8 +12,8 @@ from broker.security.users.edits import rows_of
 from broker.security.users.policies import ACTIONS, ALLOW, ANY, CUSTOM, DEFAULT, DENY, parse_source
 from broker.security.users.resources import parse_resource
 from mqcommon.errors import RequestRefused
-from remoting.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 
 SUPER: Final = "Super"
 NORMAL: Final = "Normal"

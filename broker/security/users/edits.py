@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from broker.security.users.policies import CUSTOM
-from remoting.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo
+from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo
 
 Row = tuple[str, PolicyEntryInfo]
 

@@ -18,8 +18,8 @@ from broker.security.users.checks import MAX_NAME, refuse, subject_of
 from broker.security.users.login import Logins
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
-from remoting.protocol.bodies.auth import UserInfo
 from remoting.protocol.command import Command
+from remoting.protocol.requests.auth import UserInfo
 
 
 class Guard(Part):

@@ -7,8 +7,8 @@ from broker.meta.auth import Acls, Users
 from broker.security.users.checks import DISABLE, MAX_NAME, SUPER, refuse, subject_of
 from broker.security.users.policies import Decision, Policies
 from remoting.net.channel import Channel
-from remoting.protocol.bodies.auth import AclInfo, UserInfo
 from remoting.protocol.command import Command, ext_text
+from remoting.protocol.requests.auth import AclInfo, UserInfo
 from remoting.protocol.signature import ACCESS_KEY_FIELD, is_signed_with
 
 _NO_POLICY = Decision(False)

@@ -16,7 +16,7 @@ from broker.security.users.checks import ENABLE, NORMAL, SUPER, checked_acl, che
 from broker.security.users.policies import ALL, ALLOW, CUSTOM, DEFAULT, DENY
 from mqcommon.acl_accounts import parse_accounts, read_document
 from mqcommon.errors import ConfigError, RequestRefused
-from remoting.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import Final
 from broker.security.peers import Address, address_of
 from broker.security.users.resources import ANY_KIND, NAMESPACE, namespace_of, parse_resource
 from mqcommon.bounded_cache import BoundedCache
-from remoting.protocol.bodies.auth import AclInfo, PolicyEntryInfo
+from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo
 
 ALL: Final = "All"
 ANY: Final = "Any"

@@ -7,7 +7,7 @@ from broker.options import BrokerOptions
 from broker.security.users.checks import ENABLE, SUPER, checked_username
 from mqcommon.errors import ConfigError, RequestRefused
 from remoting.net.inner_credentials import KEY as INNER_KEY
-from remoting.protocol.bodies.auth import UserInfo
+from remoting.protocol.requests.auth import UserInfo
 
 logger = logging.getLogger(__name__)
 

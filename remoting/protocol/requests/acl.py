@@ -1,15 +1,104 @@
 """Accounts in files of a broker: RocketMQ's ACL 1.0 (50 to 54), and why a request is refused, which is our own."""
 
-from remoting.protocol.bodies.acl import AccessExplanation, AclConfig
+from dataclasses import dataclass, field
+
+from remoting.protocol.body import FLAG, TEXT, Body, body_of, list_of, member
 from remoting.protocol.codes import RequestCode
-from remoting.protocol.headers.acl import (
-    AclVersionResponseHeader,
-    DeleteAclConfigRequestHeader,
-    ExplainAccessRequestHeader,
-    UpdateAclConfigRequestHeader,
-    UpdateGlobalWhiteAddrsRequestHeader,
-)
-from remoting.protocol.requests.request import NOTHING, Request
+from remoting.protocol.header import Header, optional, required
+from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.scalars import read_flag, read_int, read_text
+
+
+@dataclass(slots=True)
+class UpdateAclConfigRequestHeader(Header):
+    """50: create or change an account. What is not there stays. Lists have commas. The secret is in no repr."""
+
+    access_key: str = required(read_text)
+    secret_key: str | None = field(default=None, repr=False, metadata={"read": read_text, "wire": None, "short": None})
+    white_remote_address: str | None = optional(read_text)
+    admin: bool | None = optional(read_flag)
+    default_topic_perm: str | None = optional(read_text)
+    default_group_perm: str | None = optional(read_text)
+    topic_perms: str | None = optional(read_text)
+    group_perms: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class DeleteAclConfigRequestHeader(Header):
+    """51: delete an account."""
+
+    access_key: str = required(read_text)
+
+
+@dataclass(slots=True)
+class UpdateGlobalWhiteAddrsRequestHeader(Header):
+    """53: replace the global white list of a file, by default that of plain_acl.yml."""
+
+    global_white_addrs: str = required(read_text)
+    acl_file_full_path: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class AclVersionResponseHeader(Header):
+    """52: the DataVersion of plain_acl.yml, and those of all files by their path, as JSON."""
+
+    version: str = required(read_text)
+    broker_addr: str = required(read_text)
+    broker_name: str = required(read_text)
+    cluster_name: str = required(read_text)
+    all_acl_file_version: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class ExplainAccessRequestHeader(Header):
+    """7102: whether a client with this account at this address may send a request about this topic and group."""
+
+    access_key: str = required(read_text)
+    remote_address: str = required(read_text)
+    request_code: int = required(read_int)
+    topic: str = optional(read_text, "")
+    group: str = optional(read_text, "")
+
+
+@dataclass(slots=True)
+class PlainAccessConfig(Body):
+    """An account. Permissions are texts like ``topicA=PUB|SUB``. The secret is in no repr, and in no answer."""
+
+    access_key: str = member(TEXT, "")
+    secret_key: str | None = field(default=None, repr=False, metadata={"kind": TEXT, "wire": None})
+    white_remote_address: str | None = member(TEXT, None)
+    admin: bool | None = member(FLAG, None)
+    default_topic_perm: str | None = member(TEXT, None)
+    default_group_perm: str | None = member(TEXT, None)
+    topic_perms: list[str] | None = member(list_of(TEXT), None)
+    group_perms: list[str] | None = member(list_of(TEXT), None)
+
+
+@dataclass(slots=True)
+class AclConfig(Body):
+    """54: all accounts of a broker, and the addresses that are not asked who they are."""
+
+    global_white_addrs: list[str] = member(list_of(TEXT))
+    plain_access_configs: list[PlainAccessConfig] = member(list_of(body_of(PlainAccessConfig)))
+
+
+@dataclass(slots=True)
+class AccessStep(Body):
+    """A question, its answer (yes or no), and the rule that gave it."""
+
+    step: str = member(TEXT, "")
+    outcome: str = member(TEXT, "")
+    rule: str = member(TEXT, "")
+
+
+@dataclass(slots=True)
+class AccessExplanation(Body):
+    """7102. ``text``: why, or the refusal that a client would get. The last step decided."""
+
+    allowed: bool = member(FLAG, False)
+    text: str = member(TEXT, "")
+    steps: list[AccessStep] = member(list_of(body_of(AccessStep)))
+
 
 UPDATE_AND_CREATE_ACL_CONFIG = Request(
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, UpdateAclConfigRequestHeader, NOTHING, NOTHING, NOTHING

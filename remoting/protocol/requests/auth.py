@@ -1,15 +1,136 @@
 """Users and policies of a broker: RocketMQ's ACL 2.0 (3001 to 3010), and both tables for slaves, which is our own."""
 
-from remoting.protocol.bodies.auth import AclInfo, AclInfos, AuthTables, UserInfo, UserInfos
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from mqcommon.errors import ProtocolError
+from remoting.protocol.body import TEXT, Body, DataVersion, body_of, list_of, member
 from remoting.protocol.codes import RequestCode
-from remoting.protocol.headers.auth import (
-    AclRequestHeader,
-    DeleteAclRequestHeader,
-    ListAclsRequestHeader,
-    ListUsersRequestHeader,
-    UserRequestHeader,
-)
-from remoting.protocol.requests.request import NOTHING, Request
+from remoting.protocol.header import Header, optional
+from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.scalars import read_text
+
+
+@dataclass(slots=True)
+class UserRequestHeader(Header):
+    """3001 to 3004: about one user. In 3001 and 3002 this name counts, not that of the body."""
+
+    username: str = optional(read_text, "")
+
+
+@dataclass(slots=True)
+class ListUsersRequestHeader(Header):
+    """3005: users whose name contains the filter, or all."""
+
+    filter: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class AclRequestHeader(Header):
+    """3006, 3007, 3009: about the policies of one subject."""
+
+    subject: str = optional(read_text, "")
+
+
+@dataclass(slots=True)
+class DeleteAclRequestHeader(Header):
+    """3008: without a resource all policies of the subject are deleted; without a policy type Custom is meant."""
+
+    subject: str = optional(read_text, "")
+    policy_type: str | None = optional(read_text)
+    resource: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class ListAclsRequestHeader(Header):
+    """3010: subjects whose name contains the filter; of these the entries whose resource contains the other."""
+
+    subject_filter: str | None = optional(read_text)
+    resource_filter: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class UserInfo(Body):
+    """A user. The password is in no repr, so that it gets into no log."""
+
+    username: str = member(TEXT, "")
+    password: str | None = field(default=None, repr=False, metadata={"kind": TEXT, "wire": None})
+    #: Super or Normal.
+    user_type: str | None = member(TEXT, None)
+    #: enable or disable.
+    user_status: str | None = member(TEXT, None)
+
+
+@dataclass(slots=True)
+class PolicyEntryInfo(Body):
+    """Whether some actions on a resource are allowed. Without addresses it holds for all clients."""
+
+    resource: str = member(TEXT, "")
+    actions: list[str] = member(list_of(TEXT))
+    source_ips: list[str] | None = member(list_of(TEXT), None)
+    #: Allow or Deny.
+    decision: str = member(TEXT, "")
+
+
+@dataclass(slots=True)
+class PolicyInfo(Body):
+    """Entries of one type: Custom or Default."""
+
+    policy_type: str | None = member(TEXT, None)
+    entries: list[PolicyEntryInfo] = member(list_of(body_of(PolicyEntryInfo)))
+
+
+@dataclass(slots=True)
+class AclInfo(Body):
+    """The policies of a subject, which is a user: ``User:name``."""
+
+    subject: str = member(TEXT, "")
+    policies: list[PolicyInfo] = member(list_of(body_of(PolicyInfo)))
+
+
+@dataclass(slots=True)
+class UserInfos(Body):
+    """Users, as a JSON array (3005)."""
+
+    users: list[UserInfo] = member(list_of(body_of(UserInfo)))
+
+    def to_wire(self) -> Any:
+        return [user.to_wire() for user in self.users]
+
+    @classmethod
+    def from_wire(cls, obj: Any) -> Self:
+        return cls([UserInfo.from_wire(each) for each in _array(obj)])
+
+
+@dataclass(slots=True)
+class AclInfos(Body):
+    """The policies of several subjects, as a JSON array (3010)."""
+
+    acls: list[AclInfo] = member(list_of(body_of(AclInfo)))
+
+    def to_wire(self) -> Any:
+        return [acl.to_wire() for acl in self.acls]
+
+    @classmethod
+    def from_wire(cls, obj: Any) -> Self:
+        return cls([AclInfo.from_wire(each) for each in _array(obj)])
+
+
+@dataclass(slots=True)
+class AuthTables(Body):
+    """7101: all users with their passwords, and all policies, for a slave."""
+
+    users: list[UserInfo] = member(list_of(body_of(UserInfo)))
+    acls: list[AclInfo] = member(list_of(body_of(AclInfo)))
+    users_version: DataVersion = member(body_of(DataVersion))
+    acls_version: DataVersion = member(body_of(DataVersion))
+
+
+def _array(obj: Any) -> list[Any]:
+    if type(obj) is not list:
+        raise ProtocolError("it is not an array")
+    return obj
+
 
 AUTH_CREATE_USER = Request(RequestCode.AUTH_CREATE_USER, UserRequestHeader, UserInfo, NOTHING, NOTHING)
 AUTH_UPDATE_USER = Request(RequestCode.AUTH_UPDATE_USER, UserRequestHeader, UserInfo, NOTHING, NOTHING)

@@ -2,28 +2,289 @@
 (223), requests of brokers (40, 220, 221, 307, 309), challenges (7103).
 """
 
-from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
-from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
-from remoting.protocol.bodies.group import ConsumerIdList
-from remoting.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
-from remoting.protocol.bodies.reset_offset import GetConsumerStatusBody, ResetOffsetBody
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo
-from remoting.protocol.codes import RequestCode
-from remoting.protocol.headers.client import (
-    ChallengeHeader,
-    ConsumeMessageDirectlyRequestHeader,
-    GetConsumerRunningInfoRequestHeader,
-    GetConsumerStatusRequestHeader,
-    HeartbeatResponseHeader,
-    ResetOffsetRequestHeader,
-    UnregisterClientRequestHeader,
+from dataclasses import dataclass
+
+from mqcommon.message.javahash import java_hash
+from mqcommon.message.queue import MessageQueue
+from remoting.protocol.body import (
+    FLAG,
+    INT,
+    LONG,
+    REAL,
+    TEXT,
+    Body,
+    body_of,
+    choice,
+    list_of,
+    map_by_queue,
+    map_of,
+    member,
 )
-from remoting.protocol.headers.groups import (
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import LANGUAGES
+from remoting.protocol.header import Header, optional, required
+from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.requests.groups import (
     ConsumerGroupRequestHeader,
+    ConsumerIdList,
     NotifyConsumerIdsChangedRequestHeader,
     ProducerGroupRequestHeader,
 )
-from remoting.protocol.requests.request import NOTHING, Request
+from remoting.protocol.requests.offsets import (
+    GetConsumerStatusBody,
+    GetConsumerStatusRequestHeader,
+    ResetOffsetBody,
+    ResetOffsetRequestHeader,
+)
+from remoting.protocol.scalars import read_flag, read_text
+
+SUB_ALL = "*"
+TAG = "TAG"
+SQL92 = "SQL92"
+CONSUME_TYPE = choice("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
+MESSAGE_MODEL = choice("BROADCASTING", "CLUSTERING")
+CONSUME_FROM_WHERE = choice(
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+)
+
+
+@dataclass(slots=True)
+class SubscriptionData(Body):
+    """A subscription as heartbeats carry it. ``tags_set`` and ``code_set`` keep the order they came in."""
+
+    topic: str = member(TEXT, "")
+    sub_string: str = member(TEXT, SUB_ALL)
+    expression_type: str = member(TEXT, TAG)
+    tags_set: list[str] = member(list_of(TEXT))
+    code_set: list[int] = member(list_of(INT))
+    sub_version: int = member(LONG, 0)
+    class_filter_mode: bool = member(FLAG, False)
+
+    @property
+    def is_tag(self) -> bool:
+        """Whether the expression consists of tags."""
+        return self.expression_type in ("", TAG)
+
+
+def parse_subscription(
+    topic: str, expression: str | None, expression_type: str | None = TAG, sub_version: int = 0
+) -> SubscriptionData:
+    """The subscription of an expression: "*", "TagA || TagB", or SQL with expression type SQL92.
+
+    Raises ValueError when an expression of tags names none.
+    """
+    if expression_type not in (None, "", TAG):
+        return SubscriptionData(topic, expression or "", expression_type or TAG, [], [], sub_version)
+    if not expression or expression == SUB_ALL:
+        return SubscriptionData(topic, SUB_ALL, TAG, [], [], sub_version)
+    tags = list(dict.fromkeys(tag.strip() for tag in expression.split("||") if tag.strip()))
+    if not tags:
+        raise ValueError(f"subscription {expression!r} names no tag")
+    codes = list(dict.fromkeys(map(java_hash, tags)))
+    return SubscriptionData(topic, expression, TAG, tags, codes, sub_version)
+
+
+@dataclass(slots=True)
+class ChallengeHeader(Header):
+    """The answer to 7103. Old versions of Skylark, which have no challenge, and RocketMQ answer with an error."""
+
+    challenge: str = required(read_text)
+
+
+@dataclass(slots=True)
+class HeartbeatResponseHeader(Header):
+    """The answer to 34."""
+
+    is_support_heart_beat_v2: bool | None = optional(read_flag, wire="IS_SUPPORT_HEART_BEAT_V2")
+    is_sub_change: bool | None = optional(read_flag, wire="IS_SUB_CHANGE")
+
+
+@dataclass(slots=True)
+class UnregisterClientRequestHeader(Header):
+    """35. Group names may be empty."""
+
+    client_id: str = required(read_text, wire="clientID")
+    producer_group: str | None = optional(read_text)
+    consumer_group: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class GetConsumerRunningInfoRequestHeader(Header):
+    """307: a broker passes it on to the client."""
+
+    consumer_group: str = required(read_text)
+    client_id: str = required(read_text)
+    jstack_enable: bool | None = optional(read_flag)
+
+
+@dataclass(slots=True)
+class ConsumeMessageDirectlyRequestHeader(Header):
+    """309: a broker adds its name and the message that the offset message id names, and passes it on."""
+
+    consumer_group: str = required(read_text)
+    client_id: str = required(read_text)
+    msg_id: str | None = optional(read_text)
+    topic: str | None = optional(read_text)
+    broker_name: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class ProcessQueueInfo(Body):
+    """One queue that the consumer works on. ``droped`` is RocketMQ's spelling."""
+
+    commit_offset: int = member(LONG, 0)
+    cached_msg_min_offset: int = member(LONG, 0)
+    cached_msg_max_offset: int = member(LONG, 0)
+    cached_msg_count: int = member(INT, 0)
+    cached_msg_size_in_mib: int = member(INT, 0, wire="cachedMsgSizeInMiB")
+    transaction_msg_min_offset: int = member(LONG, 0)
+    transaction_msg_max_offset: int = member(LONG, 0)
+    transaction_msg_count: int = member(INT, 0)
+    locked: bool = member(FLAG, False)
+    try_unlock_times: int = member(LONG, 0)
+    last_lock_timestamp: int = member(LONG, 0)
+    droped: bool = member(FLAG, False)
+    last_pull_timestamp: int = member(LONG, 0)
+    last_consume_timestamp: int = member(LONG, 0)
+
+
+@dataclass(slots=True)
+class PopProcessQueueInfo(Body):
+    """One queue that the consumer pops from."""
+
+    wait_ack_count: int = member(INT, 0)
+    droped: bool = member(FLAG, False)
+    last_pop_timestamp: int = member(LONG, 0)
+
+
+@dataclass(slots=True)
+class ConsumeStatus(Body):
+    """Rates of one topic."""
+
+    pull_rt: float = member(REAL, 0.0, wire="pullRT")
+    pull_tps: float = member(REAL, 0.0, wire="pullTPS")
+    consume_rt: float = member(REAL, 0.0, wire="consumeRT")
+    consume_ok_tps: float = member(REAL, 0.0, wire="consumeOKTPS")
+    consume_failed_tps: float = member(REAL, 0.0, wire="consumeFailedTPS")
+    consume_failed_msgs: int = member(LONG, 0)
+
+
+@dataclass(slots=True)
+class ConsumerRunningInfo(Body):
+    """Settings, queues and rates of one consumer."""
+
+    properties: dict[str, str] = member(map_of(TEXT))
+    subscription_set: list[SubscriptionData] = member(list_of(body_of(SubscriptionData)))
+    mq_table: dict[MessageQueue, ProcessQueueInfo] = member(map_by_queue(body_of(ProcessQueueInfo)))
+    mq_pop_table: dict[MessageQueue, PopProcessQueueInfo] = member(map_by_queue(body_of(PopProcessQueueInfo)))
+    status_table: dict[str, ConsumeStatus] = member(map_of(body_of(ConsumeStatus)))
+    user_consumer_info: dict[str, str] = member(map_of(TEXT))
+    jstack: str | None = member(TEXT, None)
+
+
+CONSUME_RESULT = choice("CR_SUCCESS", "CR_LATER", "CR_ROLLBACK", "CR_COMMIT", "CR_THROW_EXCEPTION", "CR_RETURN_NULL")
+
+
+@dataclass(slots=True)
+class ConsumeMessageDirectlyResult(Body):
+    """The result of the consumer's listener."""
+
+    order: bool = member(FLAG, False)
+    auto_commit: bool = member(FLAG, True)
+    consume_result: str = member(CONSUME_RESULT, "CR_SUCCESS")
+    remark: str | None = member(TEXT, None)
+    spent_time_mills: int = member(LONG, 0)
+
+
+@dataclass(slots=True)
+class Connection(Body):
+    """One client's connection."""
+
+    client_id: str = member(TEXT, "")
+    client_addr: str = member(TEXT, "")
+    language: str = member(choice(*LANGUAGES), "OTHER")
+    version: int = member(INT, 0)
+
+
+@dataclass(slots=True)
+class ConsumerConnection(Body):
+    """The members of a consumer group and what they subscribe to."""
+
+    connection_set: list[Connection] = member(list_of(body_of(Connection)))
+    subscription_table: dict[str, SubscriptionData] = member(map_of(body_of(SubscriptionData)))
+    consume_type: str = member(CONSUME_TYPE, "CONSUME_ACTIVELY")
+    message_model: str = member(MESSAGE_MODEL, "CLUSTERING")
+    consume_from_where: str = member(CONSUME_FROM_WHERE, "CONSUME_FROM_LAST_OFFSET")
+
+
+@dataclass(slots=True)
+class ProducerConnection(Body):
+    """The members of a producer group."""
+
+    connection_set: list[Connection] = member(list_of(body_of(Connection)))
+
+
+@dataclass(slots=True)
+class ProducerInfo(Body):
+    """One producer's connection, and when it last sent a heartbeat."""
+
+    client_id: str = member(TEXT, "")
+    remote_ip: str = member(TEXT, "", wire="remoteIP")
+    language: str = member(choice(*LANGUAGES), "OTHER")
+    version: int = member(INT, 0)
+    last_update_timestamp: int = member(LONG, 0)
+
+
+@dataclass(slots=True)
+class ProducerTableInfo(Body):
+    """All connected producers by group (328)."""
+
+    data: dict[str, list[ProducerInfo]] = member(map_of(list_of(body_of(ProducerInfo))))
+
+
+@dataclass(slots=True)
+class ProducerData(Body):
+    """A producer group that the client is in."""
+
+    group_name: str = member(TEXT, "")
+
+
+@dataclass(slots=True)
+class ConsumerData(Body):
+    """A consumer group that the client is in."""
+
+    group_name: str = member(TEXT, "")
+    consume_type: str = member(CONSUME_TYPE, "CONSUME_ACTIVELY")
+    message_model: str = member(MESSAGE_MODEL, "CLUSTERING")
+    consume_from_where: str = member(CONSUME_FROM_WHERE, "CONSUME_FROM_LAST_OFFSET")
+    subscription_data_set: list[SubscriptionData] = member(list_of(body_of(SubscriptionData)))
+    unit_mode: bool = member(FLAG, False)
+
+
+@dataclass(slots=True)
+class CheckClientRequestBody(Body):
+    """46: a subscription that a client is about to make."""
+
+    client_id: str = member(TEXT, "")
+    group: str = member(TEXT, "")
+    subscription_data: SubscriptionData = member(body_of(SubscriptionData))
+
+
+@dataclass(slots=True)
+class HeartbeatData(Body):
+    """One client's groups. With ``without_sub`` the subscriptions are those sent before with the same fingerprint."""
+
+    client_id: str = member(TEXT, "", wire="clientID")
+    producer_data_set: list[ProducerData] = member(list_of(body_of(ProducerData)))
+    consumer_data_set: list[ConsumerData] = member(list_of(body_of(ConsumerData)))
+    heartbeat_fingerprint: int = member(INT, 0)
+    without_sub: bool = member(FLAG, False)
+
 
 # Asked before a client signs anything. Each connection has another challenge.
 CHALLENGE = Request(RequestCode.CHALLENGE, NOTHING, NOTHING, ChallengeHeader, NOTHING)

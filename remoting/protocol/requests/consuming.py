@@ -1,9 +1,57 @@
 """Consumers: messages given back (36), queues locked and unlocked (41, 42)."""
 
-from remoting.protocol.bodies.lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from dataclasses import dataclass
+
+from mqcommon.message.queue import MessageQueue
+from remoting.protocol.body import FLAG, TEXT, Body, Kind, list_of, member, read_queue, write_queue
 from remoting.protocol.codes import RequestCode
-from remoting.protocol.headers.send_back import ConsumerSendMsgBackRequestHeader
-from remoting.protocol.requests.request import NOTHING, Request
+from remoting.protocol.header import Header, optional, required
+from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
+
+
+@dataclass(slots=True)
+class ConsumerSendMsgBackRequestHeader(Header):
+    """``offset`` is the message's physical one. ``delay_level``: 0 lets the broker choose, below 0 is a dead letter."""
+
+    offset: int = required(read_long)
+    group: str = required(read_text)
+    delay_level: int = required(read_int)
+    origin_msg_id: str | None = optional(read_text)
+    origin_topic: str | None = optional(read_text)
+    unit_mode: bool | None = optional(read_flag)
+    max_reconsume_times: int | None = optional(read_int)
+
+
+_QUEUES = list_of(Kind(read_queue, write_queue))
+
+
+@dataclass(slots=True)
+class LockBatchRequestBody(Body):
+    """41. ``only_this_broker``: do not ask the other members of the broker's set for the lock."""
+
+    consumer_group: str = member(TEXT, "")
+    client_id: str = member(TEXT, "")
+    only_this_broker: bool = member(FLAG, False)
+    mq_set: list[MessageQueue] = member(_QUEUES)
+
+
+@dataclass(slots=True)
+class UnlockBatchRequestBody(Body):
+    """42."""
+
+    consumer_group: str = member(TEXT, "")
+    client_id: str = member(TEXT, "")
+    only_this_broker: bool = member(FLAG, False)
+    mq_set: list[MessageQueue] = member(_QUEUES)
+
+
+@dataclass(slots=True)
+class LockBatchResponseBody(Body):
+    """The queues of a 41 that its client owns now."""
+
+    lock_ok_mq_set: list[MessageQueue] = member(_QUEUES, wire="lockOKMQSet")
+
 
 CONSUMER_SEND_MSG_BACK = Request(
     RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader, NOTHING, NOTHING, NOTHING, may_be_oneway=True

@@ -1,24 +1,292 @@
 """Subscription groups of a broker: 200, 201, 207, 208, 225, 303, 317, 343, 352, 400, 401."""
 
-from remoting.protocol.bodies.assignment import (
-    MessageRequestMode,
-    QueryAssignmentRequestBody,
-    QueryAssignmentResponseBody,
+from dataclasses import dataclass
+from typing import Final
+
+from mqcommon.message.queue import MessageQueue
+from remoting.protocol.body import (
+    FLAG,
+    INT,
+    LONG,
+    REAL,
+    TEXT,
+    Body,
+    DataVersion,
+    Kind,
+    body_of,
+    choice,
+    list_of,
+    map_by_queue,
+    map_of,
+    member,
+    read_queue,
+    write_queue,
 )
-from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupTable
-from remoting.protocol.bodies.stats import ConsumeStats, ConsumeStatsList, QueryConsumeTimeSpanBody
-from remoting.protocol.bodies.topic import TopicList
 from remoting.protocol.codes import RequestCode
-from remoting.protocol.headers.groups import (
-    DeleteSubscriptionGroupRequestHeader,
-    GetAllSubscriptionGroupRequestHeader,
-    GetAllSubscriptionGroupResponseHeader,
-    GetBrokerConsumeStatsRequestHeader,
-    GetConsumeStatsRequestHeader,
-    GroupRequestHeader,
-    QueryConsumeTimeSpanRequestHeader,
-)
-from remoting.protocol.requests.request import NOTHING, Request
+from remoting.protocol.header import Header, optional, required
+from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.requests.topics import TopicList
+from remoting.protocol.scalars import read_flag, read_int, read_text
+
+
+@dataclass(slots=True)
+class ConsumerGroupRequestHeader(Header):
+    """38, 203: about one consumer group."""
+
+    consumer_group: str = required(read_text)
+
+
+@dataclass(slots=True)
+class NotifyConsumerIdsChangedRequestHeader(Header):
+    """40: the members of a group changed. A client does nothing about one that names no group."""
+
+    consumer_group: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class ProducerGroupRequestHeader(Header):
+    """204: about one producer group."""
+
+    producer_group: str = required(read_text)
+
+
+@dataclass(slots=True)
+class GetAllSubscriptionGroupRequestHeader(Header):
+    """201: older callers send no header, and get all."""
+
+    group_seq: int | None = optional(read_int)
+    data_version: str | None = optional(read_text)
+    max_group_num: int | None = optional(read_int)
+
+
+@dataclass(slots=True)
+class GetAllSubscriptionGroupResponseHeader(Header):
+    """How many groups there are."""
+
+    total_group_num: int | None = optional(read_int)
+
+
+@dataclass(slots=True)
+class DeleteSubscriptionGroupRequestHeader(Header):
+    """207. ``remove_offset`` is what 4.x calls ``clean_offset``; clients send both."""
+
+    group_name: str = required(read_text)
+    clean_offset: bool | None = optional(read_flag)
+    remove_offset: bool | None = optional(read_flag)
+
+
+@dataclass(slots=True)
+class GetConsumeStatsRequestHeader(Header):
+    """208. A blank topic means all topics of the group; ``topic_list`` is a ";" list."""
+
+    consumer_group: str = required(read_text)
+    topic: str | None = optional(read_text)
+    topic_list: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class GroupRequestHeader(Header):
+    """343 and 352: about one group."""
+
+    group: str = required(read_text)
+
+
+@dataclass(slots=True)
+class QueryConsumeTimeSpanRequestHeader(Header):
+    """303."""
+
+    topic: str = required(read_text)
+    group: str = required(read_text)
+
+
+@dataclass(slots=True)
+class GetBrokerConsumeStatsRequestHeader(Header):
+    """317. ``is_order``: only ordered topics."""
+
+    is_order: bool = required(read_flag)
+
+
+PULL: Final = "PULL"
+POP: Final = "POP"
+BROADCASTING: Final = "BROADCASTING"
+
+_QUEUE = Kind(read_queue, write_queue, lambda: MessageQueue("", "", 0))
+
+
+@dataclass(slots=True)
+class MessageRequestMode(Body):
+    """How a group consumes a topic: PULL or POP; ``pop_share_queue_num`` is of POP."""
+
+    consumer_group: str = member(TEXT, "")
+    topic: str = member(TEXT, "")
+    mode: str = member(TEXT, "PULL")
+    pop_share_queue_num: int = member(INT, 0)
+
+
+@dataclass(slots=True)
+class MessageRequestModes(Body):
+    """402: by topic and group."""
+
+    message_request_mode_map: dict[str, dict[str, MessageRequestMode]] = member(
+        map_of(map_of(body_of(MessageRequestMode)))
+    )
+
+
+@dataclass(slots=True)
+class QueryAssignmentRequestBody(Body):
+    """400: a member of a group asks for its queues. ``strategy_name``: AVG or AVG_BY_CIRCLE."""
+
+    topic: str = member(TEXT, "")
+    consumer_group: str = member(TEXT, "")
+    client_id: str = member(TEXT, "")
+    strategy_name: str = member(TEXT, "")
+    message_model: str = member(choice("BROADCASTING", "CLUSTERING"), "CLUSTERING")
+
+
+@dataclass(slots=True)
+class MessageQueueAssignment(Body):
+    """A queue, and how it is consumed."""
+
+    message_queue: MessageQueue = member(_QUEUE)
+    mode: str = member(TEXT, PULL)
+
+
+@dataclass(slots=True)
+class QueryAssignmentResponseBody(Body):
+    """The answer to 400; None when the broker cannot tell. The member then keeps the queues that it has."""
+
+    message_queue_assignments: list[MessageQueueAssignment] | None = member(
+        list_of(body_of(MessageQueueAssignment)), None
+    )
+
+
+@dataclass(slots=True)
+class ExponentialRetryPolicy(Body):
+    """Delays that grow, in milliseconds."""
+
+    initial: int = member(LONG, 5000)
+    max: int = member(LONG, 7_200_000)
+    multiplier: int = member(LONG, 2)
+
+
+@dataclass(slots=True)
+class CustomizedRetryPolicy(Body):
+    """Delays one by one, in milliseconds."""
+
+    next: list[int] = member(list_of(LONG))
+
+
+@dataclass(slots=True)
+class GroupRetryPolicy(Body):
+    """When a message that was not consumed is delivered again."""
+
+    type: str = member(choice("EXPONENTIAL", "CUSTOMIZED"), "CUSTOMIZED")
+    exponential_retry_policy: ExponentialRetryPolicy | None = member(body_of(ExponentialRetryPolicy), None)
+    customized_retry_policy: CustomizedRetryPolicy | None = member(body_of(CustomizedRetryPolicy), None)
+
+
+@dataclass(slots=True)
+class SimpleSubscriptionData(Body):
+    """A subscription that the group's configuration fixes."""
+
+    topic: str = member(TEXT, "")
+    expression_type: str = member(TEXT, "TAG")
+    expression: str = member(TEXT, "*")
+    version: int = member(LONG, 0)
+
+
+@dataclass(slots=True)
+class SubscriptionGroupConfig(Body):
+    """How a broker serves a consumer group."""
+
+    group_name: str = member(TEXT, "")
+    consume_enable: bool = member(FLAG, True)
+    consume_from_min_enable: bool = member(FLAG, True)
+    consume_broadcast_enable: bool = member(FLAG, True)
+    consume_message_orderly: bool = member(FLAG, False)
+    retry_queue_nums: int = member(INT, 1)
+    retry_max_times: int = member(INT, 16)
+    group_retry_policy: GroupRetryPolicy = member(body_of(GroupRetryPolicy))
+    broker_id: int = member(LONG, 0)
+    which_broker_when_consume_slowly: int = member(LONG, 1)
+    notify_consumer_ids_changed_enable: bool = member(FLAG, True)
+    group_sys_flag: int = member(INT, 0)
+    consume_timeout_minute: int = member(INT, 15)
+    subscription_data_set: list[SimpleSubscriptionData] | None = member(list_of(body_of(SimpleSubscriptionData)), None)
+    attributes: dict[str, str] = member(map_of(TEXT))
+
+
+@dataclass(slots=True)
+class SubscriptionGroupList(Body):
+    """Groups to create or change (225)."""
+
+    group_config_list: list[SubscriptionGroupConfig] = member(list_of(body_of(SubscriptionGroupConfig)))
+
+
+@dataclass(slots=True)
+class SubscriptionGroupTable(Body):
+    """All groups of a broker (201)."""
+
+    subscription_group_table: dict[str, SubscriptionGroupConfig] = member(map_of(body_of(SubscriptionGroupConfig)))
+    forbidden_table: dict[str, dict[str, int]] = member(map_of(map_of(INT)))
+    data_version: DataVersion = member(body_of(DataVersion))
+
+
+@dataclass(slots=True)
+class ConsumerIdList(Body):
+    """The members of a consumer group (38)."""
+
+    consumer_id_list: list[str] = member(list_of(TEXT))
+
+
+@dataclass(slots=True)
+class ConsumeOffset(Body):
+    """A group's progress in one queue."""
+
+    broker_offset: int = member(LONG, 0)
+    consumer_offset: int = member(LONG, 0)
+    pull_offset: int = member(LONG, 0)
+    last_timestamp: int = member(LONG, 0)
+
+
+@dataclass(slots=True)
+class ConsumeStats(Body):
+    """A group's progress in all its queues (208)."""
+
+    offset_table: dict[MessageQueue, ConsumeOffset] = member(map_by_queue(body_of(ConsumeOffset)))
+    consume_tps: float = member(REAL, 0.0)
+
+
+@dataclass(slots=True)
+class ConsumeStatsList(Body):
+    """All groups of a broker (317): for each a map with one key, the group, to its progress in each topic."""
+
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = member(list_of(map_of(list_of(body_of(ConsumeStats)))))
+    broker_addr: str = member(TEXT, "")
+    total_diff: int = member(LONG, 0)
+    total_inflight_diff: int = member(LONG, 0)
+
+
+@dataclass(slots=True)
+class QueueTimeSpan(Body):
+    """Store times in one queue: of its first and last message, and of the last one that the group has consumed.
+
+    ``delay_time``: how long the group's next message has been waiting.
+    """
+
+    message_queue: MessageQueue | None = member(Kind(read_queue, write_queue), None)
+    min_time_stamp: int = member(LONG, 0)
+    max_time_stamp: int = member(LONG, 0)
+    consume_time_stamp: int = member(LONG, 0)
+    delay_time: int = member(LONG, 0)
+
+
+@dataclass(slots=True)
+class QueryConsumeTimeSpanBody(Body):
+    """A group's progress in time, in each queue of a topic (303)."""
+
+    consume_time_span_set: list[QueueTimeSpan] = member(list_of(body_of(QueueTimeSpan)))
+
 
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = Request(
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NOTHING, SubscriptionGroupConfig, NOTHING, NOTHING

@@ -1,24 +1,229 @@
 """Offsets of groups (14, 15, 43; set from outside: 222, 314; 308), of queues (29 - 32) and of delay levels (45)."""
 
-from remoting.protocol.bodies.offsets import ConsumerOffsetTable, CorrectionOffsets, DelayOffsetTable
-from remoting.protocol.bodies.reset_offset import ResetOffsetBody
-from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.headers.client import ResetOffsetRequestHeader
-from remoting.protocol.headers.offsets import (
-    CloneGroupOffsetRequestHeader,
-    GetAllConsumerOffsetRequestHeader,
-    GetAllConsumerOffsetResponseHeader,
-    GetAllDelayOffsetResponseHeader,
-    GetMaxOffsetRequestHeader,
-    OffsetResponseHeader,
-    QueryConsumerOffsetRequestHeader,
-    QueryCorrectionOffsetHeader,
-    QueueRequestHeader,
-    SearchOffsetRequestHeader,
-    TimestampResponseHeader,
-    UpdateConsumerOffsetRequestHeader,
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mqcommon.message.queue import MessageQueue
+from remoting.protocol.body import (
+    LONG,
+    TEXT,
+    Body,
+    DataVersion,
+    Kind,
+    body_of,
+    list_of,
+    map_by_int,
+    map_by_queue,
+    map_of,
+    member,
+    read_queue,
 )
-from remoting.protocol.requests.request import NOTHING, Request
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.header import Header, optional, required
+from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
+
+
+@dataclass(slots=True)
+class QueryConsumerOffsetRequestHeader(Header):
+    """14: asks for a group's offset in a queue."""
+
+    consumer_group: str = required(read_text)
+    topic: str = required(read_text)
+    queue_id: int = required(read_int)
+    set_zero_if_not_found: bool | None = optional(read_flag)
+
+
+@dataclass(slots=True)
+class UpdateConsumerOffsetRequestHeader(Header):
+    """15: commits a group's offset. Clients do send -1, which must not be stored.
+
+    ``forward_only``, from Skylark's clients to Skylark's brokers: a lower offset than the present one is not stored.
+    """
+
+    consumer_group: str = required(read_text)
+    topic: str = required(read_text)
+    queue_id: int = required(read_int)
+    commit_offset: int = required(read_long)
+    forward_only: bool | None = optional(read_flag)
+
+
+@dataclass(slots=True)
+class GetAllConsumerOffsetRequestHeader(Header):
+    """43. A Skylark slave tells its Skylark master which version of the offsets it has."""
+
+    known_run: int | None = optional(read_long)
+    known_changes: int | None = optional(read_long)
+
+
+@dataclass(slots=True)
+class GetAllConsumerOffsetResponseHeader(Header):
+    """The answer to 43: the version of these offsets, and whether they are only those that changed."""
+
+    run: int | None = optional(read_long)
+    changes: int | None = optional(read_long)
+    is_part: bool = optional(read_flag, False)
+
+
+@dataclass(slots=True)
+class SearchOffsetRequestHeader(Header):
+    """29: the offset for a time. ``boundary_type`` is LOWER or UPPER."""
+
+    topic: str = required(read_text)
+    queue_id: int = required(read_int)
+    timestamp: int = required(read_long)
+    boundary_type: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class GetMaxOffsetRequestHeader(Header):
+    """30: the offset that the next message gets."""
+
+    topic: str = required(read_text)
+    queue_id: int = required(read_int)
+    committed: bool | None = optional(read_flag)
+
+
+@dataclass(slots=True)
+class QueueRequestHeader(Header):
+    """31 and 32: the first offset of a queue, or its message's store time."""
+
+    topic: str = required(read_text)
+    queue_id: int = required(read_int)
+
+
+@dataclass(slots=True)
+class OffsetResponseHeader(Header):
+    """The answer to 14, 29, 30, 31."""
+
+    offset: int = required(read_long)
+
+
+@dataclass(slots=True)
+class TimestampResponseHeader(Header):
+    """The answer to 32; -1 for an empty queue."""
+
+    timestamp: int = required(read_long)
+
+
+@dataclass(slots=True)
+class GetAllDelayOffsetResponseHeader(Header):
+    """The answer to 45, from a Skylark master: where its log ends. RocketMQ's says nothing."""
+
+    log_end: int | None = optional(read_long)
+
+
+@dataclass(slots=True)
+class CloneGroupOffsetRequestHeader(Header):
+    """314. Without a topic: all. ``offline``: also topics that connected consumers no longer subscribe to."""
+
+    src_group: str = required(read_text)
+    dest_group: str = required(read_text)
+    topic: str | None = optional(read_text)
+    offline: bool = optional(read_flag, False)
+
+
+@dataclass(slots=True)
+class QueryCorrectionOffsetHeader(Header):
+    """308. ``filter_groups``: groups that are left out, separated by commas."""
+
+    topic: str = required(read_text)
+    compare_group: str = required(read_text)
+    filter_groups: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class ResetOffsetRequestHeader(Header):
+    """222 asks a broker to reset a group's offsets; with 220 it tells the group's consumers.
+
+    ``timestamp`` -1 is the end of each queue. Without ``is_force`` offsets are only moved back. ``offset`` is for one
+    queue.
+    """
+
+    group: str = required(read_text)
+    topic: str = required(read_text)
+    timestamp: int = required(read_long)
+    is_force: bool = required(read_flag)
+    queue_id: int | None = optional(read_int)
+    offset: int | None = optional(read_long)
+
+
+@dataclass(slots=True)
+class GetConsumerStatusRequestHeader(Header):
+    """223 asks a broker for the offsets of a group's consumers, or of the one that is named; it asks them with 221."""
+
+    topic: str = required(read_text)
+    group: str = required(read_text)
+    client_addr: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class ConsumerOffsetTable(Body):
+    """Committed offsets by ``topic@group`` and queue; 5.x also sends the topics of each group."""
+
+    offset_table: dict[str, dict[int, int]] = member(map_of(map_by_int(LONG)))
+    group_topic_map: dict[str, list[str]] = member(map_of(list_of(TEXT)))
+    data_version: DataVersion = member(body_of(DataVersion))
+
+
+@dataclass(slots=True)
+class DelayOffsetTable(Body):
+    """How far the messages of each delay level were delivered."""
+
+    offset_table: dict[int, int] = member(map_by_int(LONG))
+    data_version: DataVersion = member(body_of(DataVersion))
+
+
+@dataclass(slots=True)
+class CorrectionOffsets(Body):
+    """The lowest offset of all groups in each queue of a topic (308)."""
+
+    correction_offsets: dict[int, int] = member(map_by_int(LONG))
+
+
+_OFFSETS: Final = map_by_queue(LONG)
+
+
+def _read_pair(value: Any) -> tuple[MessageQueue, int]:
+    if type(value) is not dict:
+        raise ValueError("not an object")
+    return read_queue(value), read_long(value.get("offset"))
+
+
+def _write_pair(pair: tuple[MessageQueue, int]) -> dict[str, Any]:
+    queue, offset = pair
+    return {"brokerName": queue.broker_name, "offset": offset, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+_PAIRS: Final = list_of(Kind(_read_pair, _write_pair))
+
+
+def _read_either(value: Any) -> dict[MessageQueue, int]:
+    found: dict[MessageQueue, int] = dict(_PAIRS.read(value)) if type(value) is list else _OFFSETS.read(value)
+    return found
+
+
+@dataclass(slots=True)
+class ResetOffsetBody(Body):
+    """The offsets of 220 and of the answer to 222; both forms are read."""
+
+    offset_table: dict[MessageQueue, int] = member(Kind(_read_either, _OFFSETS.write, dict))
+
+
+@dataclass(slots=True)
+class ResetOffsetBodyForC(Body):
+    """The form of 220 for C++ clients."""
+
+    offset_table: list[tuple[MessageQueue, int]] = member(_PAIRS)
+
+
+@dataclass(slots=True)
+class GetConsumerStatusBody(Body):
+    """The offsets of one consumer (answer to 221), or those of several by client id (answer to 223)."""
+
+    message_queue_table: dict[MessageQueue, int] | None = member(_OFFSETS, None)
+    consumer_table: dict[str, dict[MessageQueue, int]] | None = member(map_of(_OFFSETS), None)
+
 
 # QUERY_NOT_FOUND: the group has no offset; the answer then has no fields.
 QUERY_CONSUMER_OFFSET = Request(

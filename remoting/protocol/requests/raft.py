@@ -1,13 +1,49 @@
 """The nodes of a Raft group: messages (7110; remoting/raft/codec.py reads the body), and how a node finds its group."""
 
+from dataclasses import dataclass
+
 from remoting.protocol.codes import RequestCode
-from remoting.protocol.headers.raft import (
-    RaftJoinHeader,
-    RaftMessagesHeader,
-    RaftStatusHeader,
-    RaftStatusRequestHeader,
-)
-from remoting.protocol.requests.request import NOTHING, Request
+from remoting.protocol.header import Header, required
+from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.scalars import read_flag, read_long, read_text
+
+
+@dataclass(slots=True)
+class RaftMessagesHeader(Header):
+    """7110. ``addr``: where the sender, ``node``, listens."""
+
+    group: str = required(read_text)
+    node: str = required(read_text)
+    addr: str = required(read_text)
+
+
+@dataclass(slots=True)
+class RaftStatusRequestHeader(Header):
+    """7111."""
+
+    group: str = required(read_text)
+
+
+@dataclass(slots=True)
+class RaftStatusHeader(Header):
+    """The answer to 7111. ``begun``: whether the node keeps its votes on disk already. No leader: empty texts."""
+
+    node: str = required(read_text)
+    begun: bool = required(read_flag)
+    term: int = required(read_long)
+    leader: str = required(read_text)
+    leader_addr: str = required(read_text)
+
+
+@dataclass(slots=True)
+class RaftJoinHeader(Header):
+    """7112, to the leader: the node called ``name`` in the conf wants to be a member with the id ``node``."""
+
+    group: str = required(read_text)
+    name: str = required(read_text)
+    node: str = required(read_text)
+    addr: str = required(read_text)
+
 
 RAFT_MESSAGES = Request(RequestCode.RAFT_MESSAGES, RaftMessagesHeader, bytes, NOTHING, NOTHING, may_be_oneway=True)
 RAFT_STATUS = Request(RequestCode.RAFT_STATUS, RaftStatusRequestHeader, NOTHING, RaftStatusHeader, NOTHING)

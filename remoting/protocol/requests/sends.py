@@ -4,9 +4,84 @@ They are the hot path: broker/handlers/send.py reads ext by the names in headers
 itself, and sdk/producer/wire.py does so the other way round. A header object for each message would cost too much.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
 from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.headers.send import SendMessageRequestHeader, SendMessageResponseHeader
-from remoting.protocol.requests.request import NOTHING, Request
+from remoting.protocol.header import Header, header_fields, optional, required
+from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
+
+
+@dataclass(slots=True)
+class SendMessageRequestHeader(Header):
+    """The fields that go with the body of a message. ``properties`` is the properties string."""
+
+    producer_group: str = required(read_text, short="a")
+    topic: str = required(read_text, short="b")
+    default_topic: str = required(read_text, short="c")
+    default_topic_queue_nums: int = required(read_int, short="d")
+    queue_id: int = required(read_int, short="e")
+    sys_flag: int = required(read_int, short="f")
+    born_timestamp: int = required(read_long, short="g")
+    flag: int = required(read_int, short="h")
+    properties: str | None = optional(read_text, short="i")
+    reconsume_times: int | None = optional(read_int, short="j")
+    unit_mode: bool | None = optional(read_flag, short="k")
+    max_reconsume_times: int | None = optional(read_int, short="l")
+    batch: bool | None = optional(read_flag, short="m")
+    broker_name: str | None = optional(read_text, short="n")
+
+    @classmethod
+    def from_short_ext(cls, ext: Mapping[str, Any] | None) -> Self:
+        """The header of a 310 or 320."""
+        return cls._read(ext, True)
+
+    def to_short_ext(self) -> dict[str, Any]:
+        """The ext of a 310 or 320."""
+        return self._written(True)
+
+
+@dataclass(slots=True)
+class SendMessageResponseHeader(Header):
+    """Where the message is stored. ``msg_id`` is a comma list for a batch."""
+
+    msg_id: str = required(read_text)
+    queue_id: int = required(read_int)
+    queue_offset: int = required(read_long)
+    transaction_id: str | None = optional(read_text)
+    batch_uniq_id: str | None = optional(read_text)
+    recall_handle: str | None = optional(read_text)
+    msg_region: str | None = optional(read_text, wire="MSG_REGION")
+    trace_on: bool | None = optional(read_flag, wire="TRACE_ON")
+
+
+class SendFields(NamedTuple):
+    """The wire names of a send's fields. The hot path reads ext by these names, without making a header object."""
+
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: str
+    queue_id: str
+    sys_flag: str
+    born_timestamp: str
+    flag: str
+    properties: str
+    reconsume_times: str
+    max_reconsume_times: str
+    batch: str
+    broker_name: str
+
+
+def _names(*, short: bool) -> SendFields:
+    wire = {each.attribute: each.wire for each in header_fields(SendMessageRequestHeader, short)}
+    return SendFields(*(wire[name] for name in SendFields._fields))
+
+
+SHORT = _names(short=True)
+LONG = _names(short=False)
+
 
 # The message is stored, but not as durably as the broker's options require.
 _STORED = (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT)
@@ -24,3 +99,58 @@ SEND_BATCH_MESSAGE = Request(
     RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestHeader, bytes, SendMessageResponseHeader, bytes,
     accepts=_STORED, may_be_oneway=True, has_short_names=True,
 )  # fmt: skip
+
+
+@dataclass(slots=True)
+class RecallMessageRequestHeader(Header):
+    """``recall_handle`` is that of the answer to the send."""
+
+    topic: str = required(read_text)
+    recall_handle: str = required(read_text)
+    producer_group: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class RecallMessageResponseHeader(Header):
+    """``msg_id``: the unique key of the message that was recalled."""
+
+    msg_id: str = required(read_text)
+
+
+RECALL_MESSAGE = Request(
+    RequestCode.RECALL_MESSAGE, RecallMessageRequestHeader, NOTHING, RecallMessageResponseHeader, NOTHING,
+    may_be_oneway=True,
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class ReplyMessageRequestHeader(Header):
+    """326: the fields of the reply, which is the body. Hosts are texts, with a slash in front from Java brokers."""
+
+    producer_group: str = required(read_text)
+    topic: str = required(read_text)
+    default_topic: str = required(read_text)
+    default_topic_queue_nums: int = required(read_int)
+    queue_id: int = required(read_int)
+    sys_flag: int = required(read_int)
+    born_timestamp: int = required(read_long)
+    flag: int = required(read_int)
+    born_host: str = required(read_text)
+    store_host: str = required(read_text)
+    store_timestamp: int = required(read_long)
+    properties: str | None = optional(read_text)
+    reconsume_times: int | None = optional(read_int)
+    unit_mode: bool | None = optional(read_flag)
+
+
+SEND_REPLY_MESSAGE = Request(
+    RequestCode.SEND_REPLY_MESSAGE, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
+    may_be_oneway=True,
+)  # fmt: skip
+SEND_REPLY_MESSAGE_V2 = Request(
+    RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
+    may_be_oneway=True, has_short_names=True,
+)  # fmt: skip
+PUSH_REPLY_MESSAGE_TO_CLIENT = Request(
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequestHeader, bytes, NOTHING, NOTHING
+)

@@ -1,22 +1,202 @@
 """Topics of a broker: 17, 18, 21, 202, 215, 300, 305, 351."""
 
-from remoting.protocol.bodies.topic import (
-    GroupList,
-    TopicConfig,
-    TopicConfigList,
-    TopicConfigTable,
-    TopicList,
-    TopicStatsTable,
+from dataclasses import dataclass
+from typing import Final
+
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import perm_text
+from remoting.protocol.body import (
+    FLAG,
+    INT,
+    LONG,
+    REAL,
+    TEXT,
+    Body,
+    DataVersion,
+    body_of,
+    choice,
+    list_of,
+    map_by_int,
+    map_by_queue,
+    map_of,
+    member,
 )
 from remoting.protocol.codes import RequestCode
-from remoting.protocol.headers.topics import (
-    CreateTopicRequestHeader,
-    GetAllTopicConfigRequestHeader,
-    GetAllTopicConfigResponseHeader,
-    GetTopicConfigRequestHeader,
-    TopicRequestHeader,
-)
-from remoting.protocol.requests.request import NOTHING, Request
+from remoting.protocol.header import Header, optional, required
+from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.scalars import read_flag, read_int, read_text
+
+
+@dataclass(slots=True)
+class TopicQueueMappingInfo(Body):
+    """A broker's part in a static topic."""
+
+    topic: str = member(TEXT, "")
+    scope: str = member(TEXT, "__global__")
+    total_queues: int = member(INT, 0)
+    bname: str = member(TEXT, "")
+    epoch: int = member(LONG, 0)
+    dirty: bool = member(FLAG, False)
+    curr_id_map: dict[int, int] = member(map_by_int(INT))
+
+
+@dataclass(slots=True)
+class LogicQueueMappingItem(Body):
+    """A stretch of a logical queue on one broker."""
+
+    gen: int = member(INT, 0)
+    queue_id: int = member(INT, 0)
+    bname: str = member(TEXT, "")
+    logic_offset: int = member(LONG, 0)
+    start_offset: int = member(LONG, 0)
+    end_offset: int = member(LONG, -1)
+    time_of_start: int = member(LONG, -1)
+    time_of_end: int = member(LONG, -1)
+
+
+@dataclass(slots=True)
+class TopicQueueMappingDetail(Body):
+    """The same, with the stretches of each queue."""
+
+    topic: str = member(TEXT, "")
+    scope: str = member(TEXT, "__global__")
+    total_queues: int = member(INT, 0)
+    bname: str = member(TEXT, "")
+    epoch: int = member(LONG, 0)
+    dirty: bool = member(FLAG, False)
+    curr_id_map: dict[int, int] = member(map_by_int(INT))
+    hosted_queues: dict[int, list[LogicQueueMappingItem]] = member(map_by_int(list_of(body_of(LogicQueueMappingItem))))
+
+
+TOPIC_FILTER_TYPE = choice("SINGLE_TAG", "MULTI_TAG")
+
+#: Bits of ``topic_sys_flag`` for RocketMQ's units, which are clusters that mirror each other.
+TOPIC_UNIT: Final = 1
+TOPIC_UNIT_SUB: Final = 2
+
+
+@dataclass(slots=True)
+class TopicConfig(Body):
+    """How a broker keeps a topic."""
+
+    topic_name: str = member(TEXT, "")
+    read_queue_nums: int = member(INT, 16)
+    write_queue_nums: int = member(INT, 16)
+    perm: int = member(INT, 6)
+    topic_filter_type: str = member(TOPIC_FILTER_TYPE, "SINGLE_TAG")
+    topic_sys_flag: int = member(INT, 0)
+    order: bool = member(FLAG, False)
+    attributes: dict[str, str] = member(map_of(TEXT))
+
+    def __str__(self) -> str:
+        """RocketMQ's ``TopicConfig.toString``: its tools print it, and so do refusals and logs."""
+        attributes = ", ".join(f"{name}={value}" for name, value in self.attributes.items())
+        return (
+            f"TopicConfig [topicName={self.topic_name}, readQueueNums={self.read_queue_nums},"
+            f" writeQueueNums={self.write_queue_nums}, perm={perm_text(self.perm)},"
+            f" topicFilterType={self.topic_filter_type}, topicSysFlag={self.topic_sys_flag},"
+            f" order={str(self.order).lower()}, attributes={{{attributes}}}]"
+        )
+
+
+@dataclass(slots=True)
+class TopicConfigList(Body):
+    """Topics to create or change (18). Their attributes are changes: ``+name``: value, ``-name``: ""."""
+
+    topic_config_list: list[TopicConfig] = member(list_of(body_of(TopicConfig)))
+
+
+@dataclass(slots=True)
+class TopicConfigTable(Body):
+    """All topics of a broker (21, and within 103). The mapping members are of 5.x and stay empty."""
+
+    data_version: DataVersion = member(body_of(DataVersion))
+    topic_config_table: dict[str, TopicConfig] = member(map_of(body_of(TopicConfig)))
+    mapping_data_version: DataVersion = member(body_of(DataVersion))
+    topic_queue_mapping_detail_map: dict[str, TopicQueueMappingDetail] = member(
+        map_of(body_of(TopicQueueMappingDetail))
+    )
+    topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] = member(map_of(body_of(TopicQueueMappingInfo)))
+
+
+@dataclass(slots=True)
+class TopicList(Body):
+    """Names of topics (206, 224, 304)."""
+
+    topic_list: list[str] = member(list_of(TEXT))
+    broker_addr: str | None = member(TEXT, None)
+
+
+@dataclass(slots=True)
+class TopicOffset(Body):
+    """The offsets of one queue."""
+
+    min_offset: int = member(LONG, 0)
+    max_offset: int = member(LONG, 0)
+    last_update_timestamp: int = member(LONG, 0)
+
+
+@dataclass(slots=True)
+class TopicStatsTable(Body):
+    """All queues of a topic on one broker (202)."""
+
+    offset_table: dict[MessageQueue, TopicOffset] = member(map_by_queue(body_of(TopicOffset)))
+    topic_put_tps: float = member(REAL, 0.0)
+
+
+@dataclass(slots=True)
+class GroupList(Body):
+    """Names of groups (300)."""
+
+    group_list: list[str] = member(list_of(TEXT))
+
+
+@dataclass(slots=True)
+class CreateTopicRequestHeader(Header):
+    """17: create or change a topic. ``attributes`` is like "+k=v,-k"."""
+
+    topic: str = required(read_text)
+    default_topic: str = required(read_text)
+    read_queue_nums: int = required(read_int)
+    write_queue_nums: int = required(read_int)
+    perm: int = required(read_int)
+    topic_filter_type: str = required(read_text)
+    order: bool = required(read_flag)
+    topic_sys_flag: int | None = optional(read_int)
+    attributes: str | None = optional(read_text)
+    force: bool | None = optional(read_flag)
+
+
+@dataclass(slots=True)
+class GetAllTopicConfigRequestHeader(Header):
+    """21: older callers send no header, and get all."""
+
+    topic_seq: int | None = optional(read_int)
+    data_version: str | None = optional(read_text)
+    max_topic_num: int | None = optional(read_int)
+
+
+@dataclass(slots=True)
+class GetAllTopicConfigResponseHeader(Header):
+    """How many topics there are."""
+
+    total_topic_num: int | None = optional(read_int)
+
+
+@dataclass(slots=True)
+class TopicRequestHeader(Header):
+    """202, 215, 217, 300: about one topic."""
+
+    topic: str = required(read_text)
+
+
+@dataclass(slots=True)
+class GetTopicConfigRequestHeader(Header):
+    """351. ``lo`` True: the configuration on this broker only, for static topics, which span several brokers."""
+
+    topic: str = required(read_text)
+    lo: bool | None = optional(read_flag)
+
 
 UPDATE_AND_CREATE_TOPIC = Request(
     RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader, NOTHING, NOTHING, NOTHING

@@ -70,7 +70,7 @@ async def update_acl_config(
     session: Session, broker_addr: str | None, cluster_name: str | None, access_key: str, **given: Any
 ) -> dict[str, Any]:
     """Create an account, or change what is given. The secret is better in the environment: others see command lines."""
-    from remoting.protocol.bodies.acl import PlainAccessConfig
+    from remoting.protocol.requests.acl import PlainAccessConfig
 
     account = PlainAccessConfig(
         access_key,

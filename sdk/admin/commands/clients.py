@@ -18,7 +18,7 @@ from sdk.admin.session import Session
 from sdk.admin.versions import version_name
 
 if TYPE_CHECKING:
-    from remoting.protocol.bodies.running_info import ConsumerRunningInfo, PopProcessQueueInfo, ProcessQueueInfo
+    from remoting.protocol.requests.clients import ConsumerRunningInfo, PopProcessQueueInfo, ProcessQueueInfo
 
 Rows = list[dict[str, Any]]
 FAMILY = "Connections"

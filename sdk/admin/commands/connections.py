@@ -10,7 +10,7 @@ from sdk.admin.session import Session
 from sdk.admin.versions import version_name
 
 if TYPE_CHECKING:
-    from remoting.protocol.bodies.connections import Connection
+    from remoting.protocol.requests.clients import Connection
 
 FAMILY = "Connections"
 _CLIENTS = Table(

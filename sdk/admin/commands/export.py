@@ -18,8 +18,8 @@ from sdk.admin.session import Session
 from sdk.admin.targets import chosen_addrs
 
 if TYPE_CHECKING:
-    from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
-    from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
+    from remoting.protocol.requests.groups import SubscriptionGroupConfig, SubscriptionGroupTable
+    from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 
 FAMILY = "Export"
 DEFAULT_DIRECTORY = "/tmp/rocketmq/export"

@@ -31,7 +31,7 @@ async def update_sub_group_list(
     session: Session, broker_addr: str | None, cluster_name: str | None, filename: str
 ) -> dict[str, Any]:
     """Create or change the groups of a file: [{"groupName":"g","retryMaxTimes":16}, ...]."""
-    from remoting.protocol.bodies.group import SubscriptionGroupConfig
+    from remoting.protocol.requests.groups import SubscriptionGroupConfig
 
     groups = read_list(session, filename, SubscriptionGroupConfig, "groupName")
     results = await at_each(

@@ -15,7 +15,7 @@ from sdk.admin.session import Session
 from sdk.admin.targets import at_each, chosen_addrs, is_known
 
 if TYPE_CHECKING:
-    from remoting.protocol.bodies.group import SubscriptionGroupConfig
+    from remoting.protocol.requests.groups import SubscriptionGroupConfig
 
 FAMILY = "Consumer groups"
 _EITHER = ("broker_addr", "cluster_name")
@@ -83,7 +83,7 @@ async def update_sub_group(
     session: Session, broker_addr: str | None, cluster_name: str | None, **given: Any
 ) -> dict[str, Any]:
     """Create a consumer group, or change one."""
-    from remoting.protocol.bodies.group import SubscriptionGroupConfig
+    from remoting.protocol.requests.groups import SubscriptionGroupConfig
 
     wire = {
         "groupName": given["group_name"],

@@ -14,8 +14,8 @@ from sdk.admin.rounds import in_rounds
 from sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from remoting.protocol.bodies.stats import ConsumeStats
-    from remoting.protocol.bodies.topic import TopicStatsTable
+    from remoting.protocol.requests.groups import ConsumeStats
+    from remoting.protocol.requests.topics import TopicStatsTable
 
 FAMILY = "Statistics"
 _PREFIX = "[MONITOR] "

@@ -15,7 +15,7 @@ from sdk.admin.session import Session
 from sdk.admin.targets import at_each, chosen_addrs
 
 if TYPE_CHECKING:
-    from remoting.protocol.bodies.auth import AclInfo
+    from remoting.protocol.requests.auth import AclInfo
 
 _EITHER = ("broker_addr", "cluster_name")
 _DECISIONS = click.Choice(["Allow", "Deny"], case_sensitive=False)
@@ -50,7 +50,7 @@ def _entry(verb: str) -> tuple[click.Option, ...]:
 
 
 async def _put(session: Session, verb: str, given: dict[str, Any]) -> dict[str, Any]:
-    from remoting.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo
+    from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo
 
     entries = [
         PolicyEntryInfo(resource, given["actions"], given["source_ip"], given["decision"])

@@ -14,7 +14,7 @@ from sdk.admin.session import Session
 from sdk.admin.targets import all_targets, chosen_addrs
 
 if TYPE_CHECKING:
-    from remoting.protocol.bodies.ha import HARuntimeInfo
+    from remoting.protocol.requests.brokers import HARuntimeInfo
 
 FAMILY = "Replication"
 

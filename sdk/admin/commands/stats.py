@@ -12,7 +12,7 @@ from sdk.admin.session import Session
 from sdk.admin.targets import MASTER_ID
 
 if TYPE_CHECKING:
-    from remoting.protocol.bodies.stats import BrokerStatsData
+    from remoting.protocol.requests.brokers import BrokerStatsData
 
 FAMILY = "Statistics"
 _COLUMNS = (

@@ -31,7 +31,7 @@ async def update_topic_list(
     session: Session, broker_addr: str | None, cluster_name: str | None, filename: str
 ) -> dict[str, Any]:
     """Create or change the topics of a file: [{"topicName":"T","readQueueNums":4,"writeQueueNums":4,"perm":6}, ...]."""
-    from remoting.protocol.bodies.topic import TopicConfig
+    from remoting.protocol.requests.topics import TopicConfig
 
     topics = read_list(session, filename, TopicConfig, "topicName")
     results = await at_each(

@@ -17,7 +17,7 @@ from sdk.admin.session import Session
 from sdk.admin.targets import all_ok, all_targets, at_each, chosen_addrs, is_known
 
 if TYPE_CHECKING:
-    from remoting.protocol.bodies.route import TopicRouteData
+    from remoting.protocol.requests.routes import TopicRouteData
 
 FAMILY = "Topics"
 _PERM_HELP = "set topic's permission(2|4|6), intro[2:W 4:R; 6:RW]"
@@ -54,7 +54,7 @@ async def update_topic(
     attributes: dict[str, str] | None,
 ) -> dict[str, Any]:
     """Create a topic, or change one."""
-    from remoting.protocol.bodies.topic import TopicConfig
+    from remoting.protocol.requests.topics import TopicConfig
 
     config = TopicConfig(
         topic_name=topic,

@@ -13,7 +13,7 @@ from sdk.admin.session import Session
 from sdk.admin.targets import at_each, chosen_addrs, is_known
 
 if TYPE_CHECKING:
-    from remoting.protocol.bodies.auth import UserInfo
+    from remoting.protocol.requests.auth import UserInfo
 
 FAMILY = "Users and policies"
 _EITHER = ("broker_addr", "cluster_name")
@@ -61,7 +61,7 @@ async def create_user(
     session: Session, broker_addr: str | None, cluster_name: str | None, username: str, password: str, user_type: str
 ) -> dict[str, Any]:
     """Create a user. The password is better given in the environment: others can see command lines."""
-    from remoting.protocol.bodies.auth import UserInfo
+    from remoting.protocol.requests.auth import UserInfo
 
     user = UserInfo(username, password, user_type)
     results = await at_each(
@@ -93,7 +93,7 @@ async def update_user(
     user_status: str | None,
 ) -> dict[str, Any]:
     """Change a user. A user who is disabled is refused from the next request on."""
-    from remoting.protocol.bodies.auth import UserInfo
+    from remoting.protocol.requests.auth import UserInfo
 
     if password is None and user_type is None and user_status is None:
         raise click.UsageError("Missing option: give -p/--password, -t/--userType or -s/--userStatus.")

@@ -13,8 +13,8 @@ from broker.meta.metadata import Metadata, MetadataReport
 from broker.options import BrokerOptions
 from mqcommon.errors import UserError
 from mqcommon.files import OsFiles
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import DIRECTORY, MetadataDir
 from tests.support.clock import ManualClock
 from tests.support.golden_store import unpack

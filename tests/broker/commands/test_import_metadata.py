@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from broker.cli import main
 from broker.commands.import_metadata import import_files
 from mqcommon.errors import StoreCorrupt, UserError
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import DIRECTORY, MetadataDir
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles

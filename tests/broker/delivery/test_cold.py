@@ -18,11 +18,11 @@ from broker.store.reader import GetStatus, read_queue
 from broker.store.store import MessageStore
 from mqcommon.errors import OutOfDescriptors
 from mqcommon.files import MappedFile
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.stats import BrokerStatsData
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, FLAG_RESPONSE, Command
+from remoting.protocol.dialect import decode_body
 from remoting.protocol.frame import encode
+from remoting.protocol.requests.brokers import BrokerStatsData
 from tests.broker.delivery.gates import Gate, Turnstile
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.store.support import open_store, put

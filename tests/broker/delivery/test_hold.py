@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from broker.delivery import hold
 from broker.delivery.hold import HeldPull, HeldPulls, QueueName
 from broker.store.filter import Filter
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.command import Command
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
 
 # What the retry of these tests does not look at.
 ASKED = (Command(11), SubscriptionGroupConfig("g"), 32, 1 << 20)

@@ -10,7 +10,7 @@ from broker.delivery import resets
 from broker.delivery.hold import HeldPulls
 from broker.delivery.resets import OffsetResets
 from broker.meta.clients import Clients
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from remoting.protocol.requests.clients import ConsumerData, HeartbeatData
 from tests.broker.meta.support import MetadataDir
 
 

@@ -11,8 +11,8 @@ from broker.delivery.unconfirmed import Unconfirmed
 from broker.store.filter import Filter
 from broker.store.reader import GetStatus, read_queue
 from broker.writing.elected import Elected
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.command import Command
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from tests.broker.store.support import open_store, put
 from tests.support.memory_files import MemoryFiles
 

@@ -29,8 +29,9 @@ from broker.writing.group_commit import GroupCommit
 from mqcommon.errors import RequestRefused, StoreError
 from remoting.net.channel import Channel
 from remoting.net.steps import finish
-from remoting.protocol.bodies import Body, Dialect, encode_body
+from remoting.protocol.body import Body
 from remoting.protocol.command import CBOR, JSON, Command
+from remoting.protocol.dialect import Dialect, encode_body
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.store.support import open_store
 from tests.support.caller import Caller

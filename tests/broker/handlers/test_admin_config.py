@@ -5,10 +5,10 @@ import logging
 import orjson
 import pytest
 
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.body import KVTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR
+from remoting.protocol.dialect import decode_body
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import put

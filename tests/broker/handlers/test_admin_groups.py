@@ -2,10 +2,10 @@
 
 import pytest
 
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.groups import SubscriptionGroupConfig, SubscriptionGroupTable
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import options
 

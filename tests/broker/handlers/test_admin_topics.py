@@ -7,10 +7,10 @@ import trio
 import trio.testing
 
 from remoting.net.steps import finish
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicList
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicList
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import MetadataDir
 from tests.support.caller import Caller

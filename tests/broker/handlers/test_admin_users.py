@@ -10,10 +10,11 @@ from broker.security.users import checks
 from broker.security.users.login import Logins
 from mqcommon.errors import RequestRefused
 from remoting.net.steps import finish
-from remoting.protocol.bodies import Body, decode_body, encode_body
-from remoting.protocol.bodies.auth import AclInfo, AclInfos, AuthTables, PolicyEntryInfo, UserInfo, UserInfos
+from remoting.protocol.body import Body
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import decode_body, encode_body
+from remoting.protocol.requests.auth import AclInfo, AclInfos, AuthTables, PolicyEntryInfo, UserInfo, UserInfos
 from remoting.protocol.signature import Credentials, sign
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.security.users.rows import SECRET, acl, entry, user

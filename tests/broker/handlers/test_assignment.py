@@ -8,17 +8,17 @@ import trio.testing
 from broker.registration.topic_queues import FRESH_S, RETRY_S
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import RemotingClient
-from remoting.protocol.bodies import Dialect, decode_body, encode_body
-from remoting.protocol.bodies.assignment import (
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.dialect import Dialect, decode_body, encode_body
+from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.requests.groups import (
     MessageQueueAssignment,
     MessageRequestMode,
     MessageRequestModes,
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
 )
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
-from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import Command
 from tests.broker.running import running, send_request
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 from tests.support.memory_files import MemoryFiles

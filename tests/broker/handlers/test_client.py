@@ -9,16 +9,18 @@ import trio.testing
 
 from broker.handlers.client import MAX_EXPRESSIONS, MAX_GROUPS, MAX_NEW_GROUPS
 from broker.handlers.member_notices import WINDOW_S
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
-from remoting.protocol.bodies.heartbeat import (
-    ConsumerData,
-    HeartbeatData,
-    ProducerData,
-    SubscriptionData,
-)
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.clients import (
+    ConsumerConnection,
+    ConsumerData,
+    HeartbeatData,
+    ProducerConnection,
+    ProducerData,
+    ProducerTableInfo,
+    SubscriptionData,
+)
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import options
 from tests.support.caller import Caller

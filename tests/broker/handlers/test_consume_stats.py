@@ -5,14 +5,13 @@ import pytest
 from broker.handlers.consume_stats import NO_CORRECTION
 from mqcommon.arguments import LONG_MAX
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
-from remoting.protocol.bodies.offsets import CorrectionOffsets
-from remoting.protocol.bodies.stats import ConsumeStatsList, QueryConsumeTimeSpanBody
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.requests.groups import ConsumeStatsList, QueryConsumeTimeSpanBody, SubscriptionGroupConfig
+from remoting.protocol.requests.offsets import CorrectionOffsets
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.handlers.support import Desk
 from tests.broker.store.support import put
 from tests.support.caller import Caller

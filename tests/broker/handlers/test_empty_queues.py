@@ -10,9 +10,9 @@ from broker.delivery.cold import ColdReads
 from broker.delivery.filters import Filters
 from broker.handlers.pull import PullHandlers
 from broker.replication.known_master import KnownMaster
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.handlers.support import Desk
 from tests.broker.running import pull_request
 from tests.broker.store.support import put

@@ -12,12 +12,11 @@ from mqcommon.message.ids import offset_msg_id
 from mqcommon.message.message import decode_messages
 from mqcommon.message.queue import MessageQueue
 from remoting.net.channel import Channel
-from remoting.protocol.bodies import Dialect, decode_body, encode_body
-from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
-from remoting.protocol.bodies.reset_offset import GetConsumerStatusBody
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
+from remoting.protocol.dialect import Dialect, decode_body, encode_body
+from remoting.protocol.requests.clients import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from remoting.protocol.requests.offsets import GetConsumerStatusBody
 from tests.broker.handlers.support import Desk
 from tests.broker.handlers.test_client import beat
 from tests.broker.store.support import HOST, put

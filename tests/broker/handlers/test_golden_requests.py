@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from remoting.protocol.bodies import loads
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import loads
 from tests.broker.handlers.support import Desk
 from tests.remoting.protocol.golden import Recorded, recorded
 from tests.support.caller import Caller

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.offsets import DelayOffsetTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.offsets import DelayOffsetTable
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import put

@@ -12,11 +12,11 @@ from broker.handlers.pages import Cursor, answer_whole_or_page
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.steps import finish
-from remoting.protocol.bodies import decode_body, loads
-from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.body import KVTable
 from remoting.protocol.command import CBOR, Command
-from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader, PageResponseHeader
-from remoting.protocol.requests.admin import GET_BROKER_RUNTIME_INFO
+from remoting.protocol.dialect import decode_body, loads
+from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
+from remoting.protocol.requests.replication import FIRST_PAGE, PageRequestHeader, PageResponseHeader
 from tests.broker.handlers.support import Desk
 from tests.support.caller import Caller
 

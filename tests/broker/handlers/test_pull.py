@@ -18,11 +18,11 @@ from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.role import RoleMachine
 from mqcommon.errors import RequestRefused
 from mqcommon.message.message import decode_messages
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.running import pull_request
 from tests.broker.store.support import open_store, put

@@ -10,11 +10,11 @@ from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.message import decode_messages
 from mqcommon.message.record import encode_record, topic_field
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, parse_subscription
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, JSON, Command
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, parse_subscription
+from remoting.protocol.requests.query import ConsumeQueueEntries
 from tests.broker.handlers.support import Desk
 from tests.broker.store.support import BORN_HOST, HOST, put, put_inner
 from tests.support.caller import Caller

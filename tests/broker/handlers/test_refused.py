@@ -9,9 +9,9 @@ import pytest
 from broker.handlers.refused import MAX_CLIENTS, MAX_LINES_OF_A_CLIENT, OTHER_CODES, RefusedHandlers
 from broker.meta.clients import Clients
 from remoting.net.channel import Channel
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.clients import ConsumerData, HeartbeatData
 from tests.broker.running import running
 from tests.support.caller import Caller
 

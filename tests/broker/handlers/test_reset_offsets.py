@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
-from remoting.protocol.bodies.reset_offset import ResetOffsetBody
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.offsets import ResetOffsetBody
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import put

@@ -6,12 +6,13 @@ from broker.handlers.consume_stats import QUEUES, TOPICS
 from broker.meta import consumer_offsets
 from mqcommon.message.queue import MessageQueue
 from remoting.net.channel import Channel
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
-from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
-from remoting.protocol.bodies.topic import GroupList, TopicConfig, TopicList, TopicStatsTable
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, Command
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.brokers import BrokerStatsData
+from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.requests.groups import ConsumeStats
+from remoting.protocol.requests.topics import GroupList, TopicConfig, TopicList, TopicStatsTable
 from tests.broker.handlers.support import Desk
 from tests.broker.store.support import put
 from tests.support.caller import Caller

@@ -5,10 +5,10 @@ from hashlib import sha256
 from broker.meta.journal_format import scan
 from broker.meta.metadata import Metadata
 from remoting.net.steps import finish
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.offsets import DelayOffsetTable
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.body import DataVersion
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.offsets import DelayOffsetTable
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import DIRECTORY, MetadataDir
 from tests.broker.meta.test_consumer_offsets import flush
 

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from broker.meta.clients import MAX_LEFT, MAX_LEFT_CHARS, MAX_LEFT_TOPICS, Clients
 from mqcommon.message.javahash import java_hash
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 
 ONE: Any = "one connection"
 TWO: Any = "another connection"

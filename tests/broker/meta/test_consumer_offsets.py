@@ -13,7 +13,7 @@ from broker.meta import consumer_offsets
 from broker.meta.consumer_offsets import SLICE
 from mqcommon.errors import DiskFull
 from remoting.net.steps import finish
-from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.body import DataVersion
 from tests.broker.meta.support import MetadataDir
 
 

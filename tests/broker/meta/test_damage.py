@@ -12,8 +12,8 @@ import pytest
 
 from broker.meta.journal_format import HEADER_BYTES, scan
 from mqcommon.errors import StoreCorrupt
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import DIRECTORY, MetadataDir
 from tests.support.memory_files import MemoryFiles
 from tests.support.rot import Ways, cut_anywhere, flipped_anywhere, zeroed_anywhere

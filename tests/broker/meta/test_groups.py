@@ -3,7 +3,7 @@
 import pytest
 
 from mqcommon.errors import DiskFull
-from remoting.protocol.bodies.group import GroupRetryPolicy, SubscriptionGroupConfig
+from remoting.protocol.requests.groups import GroupRetryPolicy, SubscriptionGroupConfig
 from tests.broker.meta.support import MetadataDir, options
 
 

@@ -10,7 +10,7 @@ from broker.meta.compaction import END
 from broker.meta.journal import MARK, Journal
 from broker.meta.journalled import JournalledValue, JournalledVersion, Tables
 from mqcommon.errors import DiskFull, StoreCorrupt
-from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.body import DataVersion
 from tests.broker.meta.support import DIRECTORY
 from tests.support.memory_files import MemoryFiles
 

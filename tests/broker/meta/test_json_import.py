@@ -12,15 +12,15 @@ from broker.meta.json_export import json_files
 from broker.meta.json_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, parse
 from broker.meta.metadata import Metadata
 from mqcommon.errors import DiskFull, StoreCorrupt, UserError
-from remoting.protocol.bodies.group import (
+from remoting.protocol.requests.groups import (
     CustomizedRetryPolicy,
     GroupRetryPolicy,
     SimpleSubscriptionData,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
 )
-from remoting.protocol.bodies.offsets import ConsumerOffsetTable
-from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
+from remoting.protocol.requests.offsets import ConsumerOffsetTable
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 from tests.broker.meta.support import DIRECTORY, MetadataDir, options
 from tests.support.golden_store import VERSIONS, unpack
 from tests.support.memory_files import MemoryFiles

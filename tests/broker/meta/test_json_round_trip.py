@@ -6,16 +6,16 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.protocol.bodies.assignment import MessageRequestMode
-from remoting.protocol.bodies.group import (
+from remoting.protocol.requests.groups import (
     CustomizedRetryPolicy,
     ExponentialRetryPolicy,
     GroupRetryPolicy,
+    MessageRequestMode,
     SimpleSubscriptionData,
     SubscriptionGroupConfig,
 )
-from remoting.protocol.bodies.offsets import DelayOffsetTable
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.offsets import DelayOffsetTable
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import DIRECTORY, MetadataDir
 from tests.broker.meta.test_json_import import exported
 from tests.support.memory_files import MemoryFiles

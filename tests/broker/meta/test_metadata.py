@@ -4,8 +4,8 @@ import pytest
 
 from broker.meta.journal import Journal
 from mqcommon.errors import StoreCorrupt
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import DIRECTORY, MetadataDir
 from tests.support.memory_files import MemoryFiles
 

@@ -15,7 +15,7 @@ from broker.meta.journalled import Tables
 from broker.meta.table import JournalledTable, TableFormat
 from mqcommon.errors import DiskFull
 from remoting.net.steps import finish
-from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.body import DataVersion
 from tests.broker.meta.support import DIRECTORY
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles

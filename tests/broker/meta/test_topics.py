@@ -4,7 +4,7 @@ import pytest
 
 from mqcommon.errors import DiskFull
 from mqcommon.names import PERM_INHERIT, PERM_READ, PERM_READ_WRITE
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import MetadataDir, options
 
 # golden: REGISTER_BROKER of Apache RocketMQ 5.3.3

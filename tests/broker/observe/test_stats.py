@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from broker.observe.meter import Meter, Window
 from broker.observe.rows import SLICE
 from broker.observe.stats import GET_FROM_DISK, SEND_BACK, BrokerStats
-from remoting.protocol.bodies.stats import BrokerStatsItem
+from remoting.protocol.requests.brokers import BrokerStatsItem
 from tests.support.clock import ManualClock
 
 START_MS = 1_700_000_000_000

@@ -17,9 +17,9 @@ from broker.registration.registrar import Registrar
 from broker.replication.known_master import KnownMaster
 from broker.replication.members import Members
 from remoting.net.client import open_client
-from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswer
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.routes import BrokerMemberGroup, MemberGroupAnswer
 from tests.broker.meta.support import MetadataDir, options
 from tests.sdk.fakes import Fake, serving
 from tests.support.waiting import until

@@ -18,10 +18,10 @@ from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
 from broker.writing.group_commit import GroupCommit
 from remoting.net.client import open_client
-from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswer
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
+from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import RequestCode
+from remoting.protocol.requests.offsets import ConsumerOffsetTable, DelayOffsetTable
+from remoting.protocol.requests.routes import BrokerMemberGroup, MemberGroupAnswer
 from tests.broker.meta.support import MetadataDir, options
 from tests.sdk.fakes import Fake, serving
 from tests.support.waiting import until

@@ -18,12 +18,12 @@ from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from remoting.net.channel import Channel
 from remoting.net.server import Server
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.register import RegisterBrokerBody
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import JSON, Command
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.registrations import RegisterBrokerBody
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import MetadataDir, options
 from tests.namesrv.tables import all_topics
 

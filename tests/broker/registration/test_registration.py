@@ -18,11 +18,11 @@ from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from namesrv.routes import RouteTable
 from remoting.net.steps import finish
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.register import RegisterBrokerBody, decode_compressed
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.body import DataVersion
 from remoting.protocol.command import VERSION
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.registrations import RegisterBrokerBody, decode_compressed
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.registration.test_registrar import RecordingNamesrv, broker, serving, slave, until
 from tests.namesrv.tables import all_topics
 from tests.support.clock import ManualClock
@@ -171,7 +171,7 @@ async def test_rocketmqs_nameserver_gets_one_compressed_frame_when_it_must(caplo
 async def test_what_does_not_fit_is_an_error_in_the_log_and_the_others_are_registered(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("remoting.protocol.bodies.register.zlib.compress", lambda data: data)
+    monkeypatch.setattr("remoting.protocol.requests.registrations.zlib.compress", lambda data: data)
     recording = "tests.broker.registration.test_registrar.RecordingNamesrv"
     monkeypatch.setattr(f"{recording}.register", lambda *args: args[2].respond())
     namesrv = RecordingNamesrv()

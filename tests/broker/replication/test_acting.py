@@ -14,11 +14,11 @@ from broker.replication import hand_over as hand_over_module
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.kvtable import KVTable
-from remoting.protocol.bodies.route import TopicRouteData
+from remoting.protocol.body import KVTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.routes import TopicRouteData
 from tests.broker.replication.sets import SLAVE, Running, broker
 from tests.broker.running import pull_request
 from tests.support.memory_files import MemoryFiles

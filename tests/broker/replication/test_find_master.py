@@ -10,9 +10,9 @@ from broker.replication.find_master import GUESSES, LOG_S, MasterFinder, Target
 from broker.replication.known_master import KnownMaster, MasterAddress
 from remoting.net.channel import Channel
 from remoting.net.server import Server
-from remoting.protocol.bodies import dumps
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import dumps
 from tests.broker.replication.sets import broker
 
 

@@ -1,9 +1,9 @@
 """907 and 908, on a master and on a slave."""
 
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, JSON
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.brokers import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import put

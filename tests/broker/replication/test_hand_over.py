@@ -14,9 +14,9 @@ from broker.replication.members import Members
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.server import Server
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import MetadataDir
 from tests.support.waiting import until

@@ -3,8 +3,8 @@
 import pytest
 
 from broker.replication import slave_sync as slave_sync_module
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.offsets import DelayOffsetTable
+from remoting.protocol.body import DataVersion
+from remoting.protocol.requests.offsets import DelayOffsetTable
 from tests.broker.replication.test_slave_sync import SkylarkMaster, serving_master, short_pauses, slave, until
 from tests.broker.store.support import put
 

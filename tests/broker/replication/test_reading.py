@@ -8,9 +8,9 @@ from broker.replication import slave_sync
 from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.ports import free_port
 from sdk import Admin, Producer, PullConsumer, PullStatus
 from sdk.consumer import commits, replicas

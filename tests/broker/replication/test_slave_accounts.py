@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mqcommon.errors import BrokerError
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from remoting.protocol.signature import Credentials
 from sdk import Admin, testing
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, write

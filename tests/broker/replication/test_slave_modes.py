@@ -1,6 +1,6 @@
 """Modes of consumption that a slave copies from its master."""
 
-from remoting.protocol.bodies.assignment import MessageRequestMode
+from remoting.protocol.requests.groups import MessageRequestMode
 from tests.broker.replication.test_slave_sync import SkylarkMaster, java_master, serving_master, slave, until
 from tests.sdk.fakes import serving
 

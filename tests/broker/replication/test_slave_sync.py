@@ -17,13 +17,12 @@ from broker.tasks.persist import Persister
 from remoting.net.limits import ServerLimits
 from remoting.net.server import Server
 from remoting.net.steps import finish
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.offsets import DelayOffsetTable
-from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
+from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.offsets import GetAllConsumerOffsetResponseHeader
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.offsets import DelayOffsetTable, GetAllConsumerOffsetResponseHeader
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.meta.test_mirror import tables, versions

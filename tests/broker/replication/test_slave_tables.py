@@ -4,11 +4,11 @@ import struct
 
 import pytest
 
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.assignment import MessageRequestModes
-from remoting.protocol.bodies.slave_tables import TimerMetrics
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, JSON
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.groups import MessageRequestModes
+from remoting.protocol.requests.replication import TimerMetrics
 from tests.broker.handlers.support import Desk
 
 

@@ -8,8 +8,8 @@ from broker.handlers.admin_users import UserHandlers
 from broker.replication import slave_sync as slave_sync_module
 from broker.security.users.login import Logins
 from remoting.net.channel import Channel
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.command import Command
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.replication.test_slave_sync import SkylarkMaster, serving_master, slave, until
 from tests.broker.security.users.rows import acl, entry, user
 

@@ -10,11 +10,11 @@ import trio
 
 from mqcommon.addresses import split_address
 from mqcommon.message.message import decode_messages
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.ha import HARuntimeInfo
-from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.body import KVTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.brokers import HARuntimeInfo
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.running import pull_request, send_request
 from tests.support.waiting import until

@@ -11,16 +11,19 @@ from broker.replication import watch_metadata
 from broker.replication.watch_metadata import MAX_HOLD_MS, MetadataWatch
 from mqcommon.errors import RequestRefused
 from remoting.net.steps import finish
-from remoting.protocol.bodies import Dialect, decode_body, encode_body
-from remoting.protocol.bodies.assignment import MessageRequestMode
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.metadata_versions import MetadataVersions
-from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, Command
-from remoting.protocol.headers.offsets import GetAllConsumerOffsetRequestHeader, GetAllConsumerOffsetResponseHeader
+from remoting.protocol.dialect import Dialect, decode_body, encode_body
+from remoting.protocol.requests.groups import MessageRequestMode, SubscriptionGroupConfig
+from remoting.protocol.requests.offsets import (
+    ConsumerOffsetTable,
+    DelayOffsetTable,
+    GetAllConsumerOffsetRequestHeader,
+    GetAllConsumerOffsetResponseHeader,
+)
+from remoting.protocol.requests.replication import MetadataVersions
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import MetadataDir
 from tests.broker.meta.test_consumer_offsets import flush

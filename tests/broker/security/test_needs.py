@@ -13,22 +13,27 @@ from broker.security.needs import _BY_CODE, FROM_NAMESERVERS, Need, needs_of
 from broker.wiring.wiring import Wiring, wire
 from mqcommon.errors import RequestRefused
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies import Body, encode_body
-from remoting.protocol.bodies.assignment import MessageRequestMode, QueryAssignmentRequestBody
-from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupList
-from remoting.protocol.bodies.heartbeat import (
+from remoting.protocol.body import Body
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.codes import RequestCode as R
+from remoting.protocol.command import Command
+from remoting.protocol.dialect import encode_body
+from remoting.protocol.requests.clients import (
     CheckClientRequestBody,
     ConsumerData,
     HeartbeatData,
     ProducerData,
     SubscriptionData,
 )
-from remoting.protocol.bodies.lock import LockBatchRequestBody
-from remoting.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
-from remoting.protocol.bodies.topic import TopicConfig, TopicConfigList
-from remoting.protocol.codes import RequestCode
-from remoting.protocol.codes import RequestCode as R
-from remoting.protocol.command import Command
+from remoting.protocol.requests.consuming import LockBatchRequestBody
+from remoting.protocol.requests.groups import (
+    MessageRequestMode,
+    QueryAssignmentRequestBody,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+)
+from remoting.protocol.requests.pops import BatchAck, BatchAckMessageRequestBody
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigList
 from tests.broker.running import running
 
 SUB, PUB, GET, UPDATE = ("Sub",), ("Pub",), ("Get",), ("Update",)

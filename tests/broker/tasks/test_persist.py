@@ -17,7 +17,7 @@ from broker.meta.journal import COMPACT_FACTOR, COMPACT_MIN_BYTES
 from broker.tasks.persist import Persister
 from broker.tasks.repeat import repeat
 from mqcommon.errors import StoreError
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import DIRECTORY, MetadataDir, options
 
 

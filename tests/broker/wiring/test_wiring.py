@@ -11,7 +11,7 @@ from broker.meta.clients import Clients
 from broker.part import Part
 from broker.replication.role import RoleMachine
 from broker.wiring.wiring import Wiring, wire, wire_resets
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from remoting.protocol.requests.clients import ConsumerData, HeartbeatData
 from tests.broker.meta.support import MetadataDir
 from tests.broker.running import running, send_request
 

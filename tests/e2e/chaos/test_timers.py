@@ -11,7 +11,7 @@ import trio
 
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Message, Producer, PullConsumer, SkylarkError
 from tests.support.cluster import SMALL, Cluster, make_topic, running, until_registered
 from tests.support.waiting import until

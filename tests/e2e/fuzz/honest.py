@@ -7,7 +7,7 @@ from typing import TypeVar
 import trio
 
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, Message, Producer, PullConsumer
 from tests.e2e.load import Acked
 

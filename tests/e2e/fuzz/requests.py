@@ -19,7 +19,7 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, FLAG_ONEWAY, JSON, ROCKETMQ, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import encode
-from remoting.protocol.headers.header import Header, header_fields
+from remoting.protocol.header import Header, header_fields
 from tests.remoting.protocol.golden import recorded, recorded_by_fake_server
 
 RECORDED = ("admin_5.3.3", "admin_4.9.8", "broker_namesrv", "cpp", "java_json", "java_rocketmq")

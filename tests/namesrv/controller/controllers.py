@@ -16,19 +16,8 @@ from remoting.net.client import RemotingClient, open_client
 from remoting.net.server import Server
 from remoting.net.sockets import HeldPort
 from remoting.net.tls_options import DaemonTls
-from remoting.protocol.bodies.controller import SyncStateSet
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.controller import (
-    AlterSyncStateSetRequestHeader,
-    ApplyBrokerIdRequestHeader,
-    ElectMasterRequestHeader,
-    GetNextBrokerIdRequestHeader,
-    GetReplicaInfoRequestHeader,
-    MasterHeader,
-    RegisterBrokerToControllerRequestHeader,
-)
-from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader
 from remoting.protocol.requests.controller import (
     CONTROLLER_ALTER_SYNC_STATE_SET,
     CONTROLLER_APPLY_BROKER_ID,
@@ -37,8 +26,16 @@ from remoting.protocol.requests.controller import (
     CONTROLLER_GET_REPLICA_INFO,
     CONTROLLER_REGISTER_BROKER,
     NOTIFY_BROKER_ROLE_CHANGED,
+    AlterSyncStateSetRequestHeader,
+    ApplyBrokerIdRequestHeader,
+    ElectMasterRequestHeader,
+    GetNextBrokerIdRequestHeader,
+    GetReplicaInfoRequestHeader,
+    MasterHeader,
+    RegisterBrokerToControllerRequestHeader,
+    SyncStateSet,
 )
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 

@@ -7,7 +7,6 @@ import pytest
 from mqcommon.errors import BrokerError
 from remoting.net.call import call
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.controller import CleanBrokerDataRequestHeader, ControllerMembersRequestHeader
 from remoting.protocol.requests.controller import (
     CLEAN_BROKER_DATA,
     CONTROLLER_GET_METADATA_INFO,
@@ -15,6 +14,8 @@ from remoting.protocol.requests.controller import (
     CONTROLLER_MEMBERS,
     GET_CONTROLLER_CONFIG,
     UPDATE_CONTROLLER_CONFIG,
+    CleanBrokerDataRequestHeader,
+    ControllerMembersRequestHeader,
 )
 from tests.namesrv.controller.controllers import LONG_MS, NAME, StandIn, code_of, open_controllers, open_stand_in
 from tests.support.waiting import until

@@ -18,8 +18,8 @@ from namesrv.controller.replicas import Replicas
 from namesrv.controller.sets import BrokerSet
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.controller import RegisterBrokerToControllerResponseHeader
 from remoting.protocol.requests import controller as requests
+from remoting.protocol.requests.controller import RegisterBrokerToControllerResponseHeader
 from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 from tests.remoting.protocol.recorded_controller import Row, recorded_session
 

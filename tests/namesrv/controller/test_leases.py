@@ -4,9 +4,8 @@ import trio
 
 from remoting.net.call import call
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.controller import MasterHeader
-from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
+from remoting.protocol.requests.controller import MasterHeader
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
 from tests.namesrv.controller.controllers import CLUSTER, NAME, StandIn, code_of, open_controllers, open_stand_in
 
 TIMEOUT_MS = 1_000

@@ -7,16 +7,13 @@ import pytest
 from mqcommon.errors import BrokerError
 from remoting.net.call import Remote, call
 from remoting.net.client import open_client
-from remoting.protocol.bodies import Body
-from remoting.protocol.bodies.heartbeat import HeartbeatData
+from remoting.protocol.body import Body
 from remoting.protocol.command import Command
-from remoting.protocol.headers.offsets import QueryConsumerOffsetRequestHeader
-from remoting.protocol.headers.pages import PageRequestHeader
-from remoting.protocol.headers.topics import TopicRequestHeader
-from remoting.protocol.requests.admin import GET_BROKER_RUNTIME_INFO, UPDATE_BROKER_CONFIG
-from remoting.protocol.requests.clients import HEART_BEAT
-from remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET
-from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, GET_TOPIC_STATS_INFO
+from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO, UPDATE_BROKER_CONFIG
+from remoting.protocol.requests.clients import HEART_BEAT, HeartbeatData
+from remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader
+from remoting.protocol.requests.replication import PageRequestHeader
+from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, GET_TOPIC_STATS_INFO, TopicRequestHeader
 from tests.sdk.fakes import Fake, serving
 
 HEADER = QueryConsumerOffsetRequestHeader("g", "T", 3)

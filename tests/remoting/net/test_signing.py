@@ -11,7 +11,7 @@ from mqcommon.errors import ConnectFailed, RemotingError
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.server import Handler, Server, not_supported
-from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.body import KVTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, FLAG_ONEWAY, JSON, OFFER_FIELD, Command
 from remoting.protocol.signature import (

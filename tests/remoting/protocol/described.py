@@ -5,7 +5,7 @@ import pkgutil
 from typing import Any
 
 from remoting.protocol import requests
-from remoting.protocol.requests.request import Request
+from remoting.protocol.request import Request
 
 Described = Request[Any, Any, Any, Any]
 

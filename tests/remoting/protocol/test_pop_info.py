@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import ProtocolError
-from remoting.protocol.bodies import Dialect, decode_body, encode_body
-from remoting.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
+from remoting.protocol.dialect import Dialect, decode_body, encode_body
 from remoting.protocol.pop_info import (
     PopHandle,
     message_key,
@@ -17,6 +16,7 @@ from remoting.protocol.pop_info import (
     read_topic,
     retry_flag,
 )
+from remoting.protocol.requests.pops import BatchAck, BatchAckMessageRequestBody
 
 NUMBERS = st.integers(0, 10**18)
 

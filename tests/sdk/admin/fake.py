@@ -10,17 +10,23 @@ from click.testing import CliRunner, Result
 
 from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.cluster import ClusterInfo
-from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
-from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
-from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
-from remoting.protocol.bodies.ha import HARuntimeInfo
-from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo
-from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats, QueueTimeSpan
-from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicStatsTable
+from remoting.protocol.body import DataVersion
+from remoting.protocol.requests.brokers import BrokerStatsData, HARuntimeInfo
+from remoting.protocol.requests.clients import (
+    ConsumeMessageDirectlyResult,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ProducerConnection,
+)
+from remoting.protocol.requests.groups import (
+    ConsumeStats,
+    QueueTimeSpan,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+)
+from remoting.protocol.requests.query import ConsumeQueueEntries
+from remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicStatsTable
 from sdk.admin.cli import mqadmin
 from sdk.admin.session import Settings
 from tests.sdk.admin.fake_offsets import FakeOffsets

@@ -4,9 +4,8 @@ from typing import Any
 
 from mqcommon.errors import BrokerError
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.connections import ProducerInfo, ProducerTableInfo
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.stats import ConsumeStatsList, QueueTimeSpan
+from remoting.protocol.requests.clients import ProducerInfo, ProducerTableInfo
+from remoting.protocol.requests.groups import ConsumeStatsList, QueueTimeSpan, SubscriptionGroupConfig
 from sdk.admin.rollback import Rollback
 
 

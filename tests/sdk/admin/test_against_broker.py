@@ -3,8 +3,8 @@
 import pytest
 
 from mqcommon.errors import BrokerError
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk.admin.broker_admin_api import LIST_PART
 from sdk.admin.client import Admin
 from tests.broker.running import pull_request, running, send_request

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from mqcommon.errors import ConnectFailed
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig
 from tests.sdk.admin.fake import MASTER, SLAVE, World, run
 
 CALLS = {

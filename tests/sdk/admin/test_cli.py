@@ -11,11 +11,9 @@ from click.testing import CliRunner
 
 from mqcommon.errors import BrokerError, ConnectFailed, RequestTimeout, RouteNotFound
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.connections import Connection, ConsumerConnection
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
-from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats
-from remoting.protocol.bodies.topic import TopicConfig, TopicStatsTable
+from remoting.protocol.requests.clients import Connection, ConsumerConnection, ConsumerRunningInfo, ProcessQueueInfo
+from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig, TopicStatsTable
 from sdk.admin.cli import mqadmin
 from sdk.admin.not_yet import NOT_YET
 from tests.sdk.admin.command_names import ROCKETMQ_NAMES

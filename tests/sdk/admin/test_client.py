@@ -9,15 +9,25 @@ from mqcommon.errors import (
     RouteNotFound,
     UserError,
 )
-from remoting.protocol.bodies import Body, decode_body
-from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
-from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
-from remoting.protocol.bodies.heartbeat import SubscriptionData
-from remoting.protocol.bodies.kvtable import KVTable
-from remoting.protocol.bodies.route import BrokerData
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo
-from remoting.protocol.bodies.stats import BrokerStatsData, BrokerStatsItem, ConsumeOffset, ConsumeStats
-from remoting.protocol.bodies.topic import (
+from remoting.protocol.body import Body, KVTable
+from remoting.protocol.command import Command
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.brokers import BrokerStatsData, BrokerStatsItem
+from remoting.protocol.requests.clients import (
+    Connection,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ProducerConnection,
+    SubscriptionData,
+)
+from remoting.protocol.requests.groups import (
+    ConsumeOffset,
+    ConsumeStats,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+)
+from remoting.protocol.requests.routes import BrokerData
+from remoting.protocol.requests.topics import (
     GroupList,
     TopicConfig,
     TopicConfigTable,
@@ -25,7 +35,6 @@ from remoting.protocol.bodies.topic import (
     TopicOffset,
     TopicStatsTable,
 )
-from remoting.protocol.command import Command
 from sdk import Client, Producer, PullConsumer
 from sdk.admin.client import Admin
 from tests.sdk.admin.two_brokers import cluster, ext, mq

@@ -5,8 +5,8 @@ import pytest
 from mqcommon.errors import UserError
 from mqcommon.message.ids import encode_host
 from mqcommon.message.message import MessageExt
-from remoting.protocol.bodies.consume_queue import ConsumeQueueData, ConsumeQueueEntries
-from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
+from remoting.protocol.requests.clients import ConsumeMessageDirectlyResult
+from remoting.protocol.requests.query import ConsumeQueueData, ConsumeQueueEntries
 from sdk.admin.client import LONG_MAX
 from tests.sdk.admin.two_brokers import cluster, ext, mq
 from tests.sdk.fakes import record

@@ -7,13 +7,17 @@ import pytest
 
 from mqcommon.errors import BrokerError, ConnectFailed
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.heartbeat import SubscriptionData
-from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
-from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats
-from remoting.protocol.bodies.topic import TopicConfig, TopicStatsTable
+from remoting.protocol.requests.clients import (
+    Connection,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ProcessQueueInfo,
+    ProducerConnection,
+    SubscriptionData,
+)
+from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, SubscriptionGroupConfig
+from remoting.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
+from remoting.protocol.requests.topics import TopicConfig, TopicStatsTable
 from sdk.admin.render import to_json
 from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, World, route, run
 

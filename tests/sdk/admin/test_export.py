@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from mqcommon.errors import ConnectFailed
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig
 from tests.sdk.admin.fake import MASTER, SLAVE, World, run
 
 TOPICS = ["T", "TBW102", "DefaultCluster", "broker-a", "%RETRY%g", "%DLQ%g", "rmq_sys_REVIVE_LOG_DefaultCluster"]

@@ -7,9 +7,8 @@ import pytest
 
 from mqcommon.errors import BrokerError
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats
-from remoting.protocol.bodies.topic import TopicConfig, TopicOffset, TopicStatsTable
+from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig, TopicOffset, TopicStatsTable
 from tests.sdk.admin.fake import MASTER, SLAVE, World, message, route, run
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "mqadmin-5.3.3.txt"

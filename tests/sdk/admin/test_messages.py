@@ -14,10 +14,8 @@ from mqcommon.message.compression import COMPRESSIONS
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.message import decode_messages
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.connections import ConsumerConnection
-from remoting.protocol.bodies.heartbeat import SubscriptionData
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo
-from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats
+from remoting.protocol.requests.clients import ConsumerConnection, ConsumerRunningInfo, SubscriptionData
+from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats
 from sdk.admin.message_text import save_body
 from tests.sdk.admin.fake import MASTER, World, message, route, run
 from tests.sdk.fakes import record

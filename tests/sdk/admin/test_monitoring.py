@@ -4,8 +4,8 @@ import json
 
 from mqcommon.errors import ConnectFailed
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats
-from remoting.protocol.bodies.topic import TopicOffset, TopicStatsTable
+from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats
+from remoting.protocol.requests.topics import TopicOffset, TopicStatsTable
 from tests.sdk.admin.fake import World, run
 
 LINE = "=" * 41

@@ -5,16 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import BrokerError, UserError
-from remoting.protocol.bodies.connections import ProducerInfo, ProducerTableInfo
-from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
-from remoting.protocol.bodies.reset_offset import GetConsumerStatusBody, ResetOffsetBody
-from remoting.protocol.bodies.stats import (
+from remoting.protocol.requests.clients import ProducerInfo, ProducerTableInfo
+from remoting.protocol.requests.groups import (
     ConsumeOffset,
     ConsumeStats,
     ConsumeStatsList,
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
 )
+from remoting.protocol.requests.offsets import GetConsumerStatusBody, ResetOffsetBody
 from sdk.admin.rollback import rollback_of
 from tests.sdk.admin.two_brokers import cluster, ext, mq
 

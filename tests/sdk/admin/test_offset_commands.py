@@ -7,16 +7,17 @@ import pytest
 
 from mqcommon.errors import BrokerError
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.heartbeat import SubscriptionData
-from remoting.protocol.bodies.running_info import (
+from remoting.protocol.requests.clients import (
+    Connection,
+    ConsumerConnection,
     ConsumerRunningInfo,
     ConsumeStatus,
     PopProcessQueueInfo,
     ProcessQueueInfo,
+    ProducerConnection,
+    SubscriptionData,
 )
-from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats, QueueTimeSpan
+from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, QueueTimeSpan, SubscriptionGroupConfig
 from sdk.admin.cli import mqadmin
 from sdk.admin.commands.clients import problems
 from sdk.admin.progress import lag_text

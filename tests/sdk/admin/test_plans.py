@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from mqcommon.errors import BrokerError
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig
 from tests.sdk.admin.fake import MASTER, NAMESRV, World, route, run
 
 ORDER = ("ORDER_TOPIC_CONFIG", "T")

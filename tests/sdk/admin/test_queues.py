@@ -5,9 +5,9 @@ import json
 import pytest
 
 from mqcommon.errors import ConnectFailed
-from remoting.protocol.bodies.consume_queue import ConsumeQueueData, ConsumeQueueEntries
-from remoting.protocol.bodies.heartbeat import parse_subscription
-from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from remoting.protocol.requests.clients import parse_subscription
+from remoting.protocol.requests.query import ConsumeQueueData, ConsumeQueueEntries
+from remoting.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
 from tests.sdk.admin.fake import MASTER, MAX_ENTRIES, World, message, route, run
 
 JSON = ("--output", "json")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mqcommon.errors import BrokerError
-from remoting.protocol.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from remoting.protocol.requests.brokers import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from tests.sdk.admin.fake import MASTER, SLAVE, World, run
 from tests.sdk.admin.test_golden import golden, printed
 

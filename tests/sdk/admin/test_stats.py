@@ -4,7 +4,8 @@ import json
 
 from mqcommon.errors import BrokerError, RequestTimeout
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.stats import BrokerStatsData, BrokerStatsItem, ConsumeOffset, ConsumeStats
+from remoting.protocol.requests.brokers import BrokerStatsData, BrokerStatsItem
+from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats
 from sdk.admin.commands.stats import of_a_day
 from tests.sdk.admin.fake import MASTER, World, route, run
 from tests.sdk.admin.test_golden import golden

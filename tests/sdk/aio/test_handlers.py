@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remoting.protocol.bodies.running_info import ConsumeStatus
+from remoting.protocol.requests.clients import ConsumeStatus
 from sdk import Message, MessageExt, MessageQueue, blocking
 from sdk.aio import Client, PushConsumer
 from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later

@@ -10,8 +10,8 @@ import trio
 import sdk
 from mqcommon.errors import RouteNotFound, SkylarkError, UserError
 from mqcommon.message.ids import offset_msg_id
-from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from remoting.protocol.command import Command
+from remoting.protocol.requests.query import ConsumeQueueEntries
 from sdk import blocking
 from sdk.consumer.result import PullStatus
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, serving

@@ -11,7 +11,7 @@ import trio
 from broker.broker import Broker
 from broker.options import BrokerOptions
 from mqcommon.errors import RouteNotFound
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin
 from tests.namesrv.peer import serve
 

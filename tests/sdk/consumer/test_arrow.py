@@ -17,7 +17,7 @@ from mqcommon.arrow.schema import COLUMNS, USUAL
 from mqcommon.errors import InvalidArgument, ProtocolError, UserError
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, ConsumeFrom, ConsumeResult, LightMessage, Producer, PullConsumer, PushConsumer, blocking
 from tests.sdk.consumer.push_cluster import PushCluster, known, push_cluster, until
 from tests.sdk.consumer.test_light_queues import ON

@@ -10,7 +10,7 @@ import pytest
 
 from mqcommon.message.message import Message, MessageExt
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer, SimpleConsumer
 from sdk.admin.reading import read_queue
 from tests.sdk.consumer.push_cluster import PushCluster, known, push_cluster, until

@@ -12,8 +12,8 @@ from mqcommon.arrow import inner
 from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import decode_properties
 from remoting.protocol.command import Command
-from remoting.protocol.headers.pop import ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
-from remoting.protocol.headers.pull import PULL_UNWRAPS
+from remoting.protocol.requests.pops import ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
+from remoting.protocol.requests.pulls import PULL_UNWRAPS
 from sdk import PullConsumer
 from sdk.consumer.popped import bits_by_lease, received
 from sdk.consumer.result import PullStatus

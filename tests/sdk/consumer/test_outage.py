@@ -4,8 +4,8 @@ import pytest
 import trio
 
 from mqcommon.errors import BrokerError, RouteNotFound
-from remoting.protocol.bodies.heartbeat import HeartbeatData
 from remoting.protocol.command import Command
+from remoting.protocol.requests.clients import HeartbeatData
 from sdk import broker_api
 from sdk.consumer.pull import PullConsumer
 from tests.sdk.consumer.sets import broker_set

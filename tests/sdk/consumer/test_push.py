@@ -9,7 +9,7 @@ import trio
 
 from mqcommon.errors import InvalidArgument
 from mqcommon.message.message import Message, MessageExt
-from remoting.protocol.bodies.running_info import ConsumeStatus
+from remoting.protocol.requests.clients import ConsumeStatus
 from sdk import Admin, Client, ConsumeFrom, ConsumeResult, Later, Producer, PullConsumer, PushConsumer
 from sdk.identity import local_ip
 from tests.sdk.consumer.push_cluster import QUEUES, PushCluster, known, push_cluster, until

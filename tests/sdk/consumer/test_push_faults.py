@@ -11,11 +11,11 @@ import trio
 from mqcommon.message.compression import COMPRESSIONS
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.group import ConsumerIdList
-from remoting.protocol.bodies.heartbeat import HeartbeatData
-from remoting.protocol.bodies.lock import LockBatchRequestBody, LockBatchResponseBody
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.clients import HeartbeatData
+from remoting.protocol.requests.consuming import LockBatchRequestBody, LockBatchResponseBody
+from remoting.protocol.requests.groups import ConsumerIdList
 from sdk import ConsumeFrom, PushConsumer
 from sdk.consumer import failures, locks
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, record, serving

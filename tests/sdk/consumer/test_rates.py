@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from remoting.protocol.bodies.running_info import ConsumeStatus
+from remoting.protocol.requests.clients import ConsumeStatus
 from sdk.consumer.failures import Counters, Failures
 from sdk.consumer.outcome import ConsumeResult
 from sdk.consumer.owned import Room

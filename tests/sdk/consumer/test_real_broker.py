@@ -12,8 +12,8 @@ from broker.options import BrokerOptions
 from mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound
 from mqcommon.message.message import Message, MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.connections import Connection
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.clients import Connection
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, Client, ConsumeFrom, ConsumeResult, Producer, PullConsumer, PullStatus, PushConsumer, blocking
 from tests.namesrv.peer import serve
 

@@ -11,9 +11,9 @@ from broker.options import BrokerOptions
 from mqcommon.errors import BrokerError, InvalidArgument
 from mqcommon.message.message import Message, MessageExt
 from remoting.net.client import open_client
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, Producer, PullConsumer, PullStatus, PushConsumer, Sql, aio, blocking
 from tests.namesrv.peer import serve
 from tests.sdk.consumer.push_cluster import PushCluster, known

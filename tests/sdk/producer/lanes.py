@@ -14,9 +14,9 @@ from mqcommon.message.ids import encode_host, offset_msg_id
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from remoting.net.channel import Answered
-from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, Command
+from remoting.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
 from sdk.producer.brokers import Brokers
 from sdk.producer.lane import Lane
 from sdk.producer.pending import PendingSend

@@ -8,7 +8,7 @@ import trio
 from mqcommon.errors import NoNameServer, RouteNotFound, SendFailed
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies.heartbeat import HeartbeatData
+from remoting.protocol.requests.clients import HeartbeatData
 from sdk import broker_api
 from sdk.producer import Producer
 from sdk.producer.wire import DEFAULT_TOPIC

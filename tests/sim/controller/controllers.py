@@ -17,8 +17,12 @@ from namesrv.controller.sets import BrokerSet
 from namesrv.controller.view import View
 from remoting.net.server import failure
 from remoting.protocol.command import Command
-from remoting.protocol.headers.controller import CleanBrokerDataRequestHeader, ElectMasterRequestHeader
-from remoting.protocol.requests.controller import CLEAN_BROKER_DATA, CONTROLLER_ELECT_MASTER
+from remoting.protocol.requests.controller import (
+    CLEAN_BROKER_DATA,
+    CONTROLLER_ELECT_MASTER,
+    CleanBrokerDataRequestHeader,
+    ElectMasterRequestHeader,
+)
 from tests.sim.controller.group import Agreed, Group, Later, drive
 from tests.sim.scheduler import Process, Scheduler
 

@@ -16,20 +16,10 @@ from typing import TYPE_CHECKING, Any
 from broker.replication.autoswitch.decisions import Decisions, News, Stand
 from broker.replication.autoswitch.identity_file import Identified, Step, check_code, next_step
 from broker.replication.autoswitch.sync_set import DECIDED, SyncSet
-from remoting.protocol.bodies import encode_body
-from remoting.protocol.bodies.controller import SyncStateSet
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.controller import (
-    AlterSyncStateSetRequestHeader,
-    ApplyBrokerIdRequestHeader,
-    ElectMasterRequestHeader,
-    GetNextBrokerIdRequestHeader,
-    GetReplicaInfoRequestHeader,
-    MasterHeader,
-    RegisterBrokerToControllerRequestHeader,
-)
-from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader
+from remoting.protocol.dialect import encode_body
+from remoting.protocol.request import Answer
 from remoting.protocol.requests.controller import (
     CONTROLLER_ALTER_SYNC_STATE_SET,
     CONTROLLER_APPLY_BROKER_ID,
@@ -37,9 +27,16 @@ from remoting.protocol.requests.controller import (
     CONTROLLER_GET_NEXT_BROKER_ID,
     CONTROLLER_GET_REPLICA_INFO,
     CONTROLLER_REGISTER_BROKER,
+    AlterSyncStateSetRequestHeader,
+    ApplyBrokerIdRequestHeader,
+    ElectMasterRequestHeader,
+    GetNextBrokerIdRequestHeader,
+    GetReplicaInfoRequestHeader,
+    MasterHeader,
+    RegisterBrokerToControllerRequestHeader,
+    SyncStateSet,
 )
-from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
-from remoting.protocol.requests.request import Answer
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
 from tests.sim.controller.controllers import CLUSTER, NAME, TIMEOUT_MS, Caller
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from random import Random
 from broker.replication.autoswitch.decisions import Stand
 from namesrv.controller.replicas import Outcome
 from namesrv.controller.sets import BrokerSet
-from remoting.protocol.bodies.controller import SyncStateSet
-from remoting.protocol.headers.controller import MasterHeader
+from remoting.protocol.requests.controller import MasterHeader, SyncStateSet
 from tests.sim.controller.broker import Broker
 from tests.sim.controller.checks import Checks
 from tests.sim.controller.controllers import TIMEOUT_MS, Controller, Controllers

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import ROOT
 from sdk import Message, Producer
 from tests.support.cluster import make_topic, running

@@ -13,7 +13,7 @@ from broker.delivery.delay.part import POLL_S, SAVE_S, SLICE
 from broker.store.queue.tags import TagCodes
 from mqcommon.message.javahash import java_hash
 from mqcommon.names import SCHEDULE_TOPIC
-from remoting.protocol.bodies.offsets import DelayOffsetTable
+from remoting.protocol.requests.offsets import DelayOffsetTable
 from tests.broker.delivery.delay.support import Delays
 from tests.broker.store.support import BORN_HOST, put
 from tests.support.waiting import until

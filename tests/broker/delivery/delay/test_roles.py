@@ -10,10 +10,10 @@ from broker.replication import slave as slave_module
 from broker.replication.role import Kind
 from mqcommon.message.message import decode_messages
 from mqcommon.names import SCHEDULE_TOPIC
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.offsets import DelayOffsetTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.offsets import DelayOffsetTable
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.running import pull_request, send_request
 from tests.support.waiting import until

@@ -6,10 +6,10 @@ import pytest
 
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import open_client
-from remoting.protocol.bodies import decode_body, encode_body
-from remoting.protocol.bodies.lock import LockBatchRequestBody, LockBatchResponseBody
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.dialect import decode_body, encode_body
+from remoting.protocol.requests.consuming import LockBatchRequestBody, LockBatchResponseBody
 from sdk import broker_api
 from sdk.endpoint import Endpoint
 from tests.broker.running import running

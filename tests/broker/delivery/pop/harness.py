@@ -22,13 +22,18 @@ from broker.delivery.pop.reviving import Reviving
 from broker.observe.stats import BrokerStats
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.errors import RequestRefused
-from remoting.protocol.bodies import Dialect, encode_body
-from remoting.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
-from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.pop import INIT_MIN, PopMessageRequestHeader, PopMessageResponseHeader
-from remoting.protocol.requests.pops import POP_MESSAGE
+from remoting.protocol.dialect import Dialect, encode_body
+from remoting.protocol.requests.pops import (
+    INIT_MIN,
+    POP_MESSAGE,
+    BatchAck,
+    BatchAckMessageRequestBody,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from remoting.protocol.requests.topics import TopicConfig
 from sdk.consumer.popped import ReceivedMessage, received
 from tests.broker.delivery.delay.support import TrioClock
 from tests.broker.meta.support import MetadataDir

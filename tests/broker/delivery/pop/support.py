@@ -6,18 +6,19 @@ from typing import Any
 from mqcommon.message.message import MessageExt, decode_messages
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
-from remoting.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from remoting.protocol.command import Command
-from remoting.protocol.headers.pop import (
+from remoting.protocol.pop_info import PopHandle, parse_handle, parse_offset_info, pop_retry_topic, read_topic
+from remoting.protocol.requests import pops
+from remoting.protocol.requests.pops import (
     ANY_QUEUE,
     INIT_MIN,
     AckMessageRequestHeader,
+    BatchAck,
+    BatchAckMessageRequestBody,
     ChangeInvisibleTimeRequestHeader,
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from remoting.protocol.pop_info import PopHandle, parse_handle, parse_offset_info, pop_retry_topic, read_topic
-from remoting.protocol.requests import pops
 from tests.broker.running import send_request
 
 MINUTE_MS = 60_000

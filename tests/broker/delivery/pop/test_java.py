@@ -15,7 +15,7 @@ from broker.delivery.pop.records import CHECKPOINT, Checkpoint, Key, Queue, deco
 from broker.options import BrokerOptions
 from mqcommon.clock import SystemClock
 from mqcommon.message.properties import decode_properties
-from remoting.protocol.bodies.pop import BatchAck
+from remoting.protocol.requests.pops import BatchAck
 from tests.broker.delivery.pop.harness import OPTIONS, Pops
 from tests.broker.delivery.pop.support import MINUTE_MS, Popper, bodies
 from tests.broker.replication.sets import broker

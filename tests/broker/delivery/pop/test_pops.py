@@ -5,21 +5,28 @@ import trio
 
 from mqcommon.errors import BrokerError
 from remoting.net.call import call
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.offsets import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
-from remoting.protocol.headers.pop import (
+from remoting.protocol.requests import pops
+from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig
+from remoting.protocol.requests.offsets import (
+    QUERY_CONSUMER_OFFSET,
+    UPDATE_CONSUMER_OFFSET,
+    QueryConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from remoting.protocol.requests.pops import (
     INIT_MAX,
     AckMessageRequestHeader,
     NotificationRequestHeader,
     PeekMessageRequestHeader,
     PollingInfoRequestHeader,
 )
-from remoting.protocol.headers.topics import GetTopicConfigRequestHeader, TopicRequestHeader
-from remoting.protocol.requests import pops
-from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-from remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET
-from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER, GET_TOPIC_CONFIG
+from remoting.protocol.requests.topics import (
+    DELETE_TOPIC_IN_BROKER,
+    GET_TOPIC_CONFIG,
+    GetTopicConfigRequestHeader,
+    TopicRequestHeader,
+)
 from tests.broker.delivery.pop.support import MINUTE_MS, SHORT_MS, WAIT_MS, Popper, bodies
 from tests.broker.running import running
 from tests.support.memory_files import MemoryFiles

@@ -11,8 +11,8 @@ from broker.replication.role import Kind
 from mqcommon.errors import BrokerError
 from remoting.net.call import call
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.pop import PollingInfoRequestHeader
 from remoting.protocol.requests import pops
+from remoting.protocol.requests.pops import PollingInfoRequestHeader
 from tests.broker.delivery.pop.support import WAIT_MS, Popper, bodies
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.running import send_request

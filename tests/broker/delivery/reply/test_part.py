@@ -7,12 +7,10 @@ import pytest
 from mqcommon.message.message import decode_messages
 from remoting.net.channel import Channel
 from remoting.net.client import open_client
-from remoting.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.send import SendMessageRequestHeader
-from remoting.protocol.requests.clients import HEART_BEAT
-from remoting.protocol.requests.replies import SEND_REPLY_MESSAGE, SEND_REPLY_MESSAGE_V2
+from remoting.protocol.requests.clients import HEART_BEAT, HeartbeatData, ProducerData
+from remoting.protocol.requests.sends import SEND_REPLY_MESSAGE, SEND_REPLY_MESSAGE_V2, SendMessageRequestHeader
 from tests.broker.running import pull_request, running
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"

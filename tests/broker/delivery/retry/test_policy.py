@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from broker.delivery.retry.policy import next_level
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
-from remoting.protocol.bodies.group import CustomizedRetryPolicy, ExponentialRetryPolicy, GroupRetryPolicy
+from remoting.protocol.requests.groups import CustomizedRetryPolicy, ExponentialRetryPolicy, GroupRetryPolicy
 
 NONE = GroupRetryPolicy()
 

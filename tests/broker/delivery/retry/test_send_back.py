@@ -10,9 +10,9 @@ from mqcommon.message.compression import COMPRESSIONS, compressed
 from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import RemotingClient
-from remoting.protocol.bodies.group import CustomizedRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.groups import CustomizedRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
 from sdk import broker_api
 from sdk.admin import broker_admin_api as admin
 from sdk.endpoint import Endpoint

@@ -22,8 +22,12 @@ from remoting.net.channel import Channel
 from remoting.net.server import HandOver
 from remoting.net.steps import Stepper, finish
 from remoting.protocol.command import Command
-from remoting.protocol.headers.transaction import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
-from remoting.protocol.requests.transactions import CHECK_TRANSACTION_STATE, END_TRANSACTION
+from remoting.protocol.requests.transactions import (
+    CHECK_TRANSACTION_STATE,
+    END_TRANSACTION,
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
 from tests.broker.delivery.delay.support import LEVELS, TrioClock
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.store.support import HOST, SMALL, new_store, read_all

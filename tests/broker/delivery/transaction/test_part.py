@@ -17,8 +17,7 @@ from mqcommon.message.properties import decode_properties, find_property
 from mqcommon.message.record import decode_record
 from mqcommon.names import SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_TOPIC
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.transaction import ResumeCheckHalfMessageRequestHeader
-from remoting.protocol.requests.transactions import RESUME_CHECK_HALF_MESSAGE
+from remoting.protocol.requests.transactions import RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequestHeader
 from tests.broker.delivery.transaction.support import INTERVAL_MS, TIMEOUT_MS, Broker, timed_broker
 from tests.broker.store.support import HOST
 

@@ -18,11 +18,9 @@ from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
 from remoting.net.tls_options import DaemonTls
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers.controller import CleanBrokerDataRequestHeader
-from remoting.protocol.headers.namesrv import GetRouteInfoRequestHeader
-from remoting.protocol.requests.admin import GET_BROKER_HA_STATUS
-from remoting.protocol.requests.controller import CLEAN_BROKER_DATA
-from remoting.protocol.requests.namesrv import GET_ROUTEINFO_BY_TOPIC
+from remoting.protocol.requests.brokers import GET_BROKER_HA_STATUS
+from remoting.protocol.requests.controller import CLEAN_BROKER_DATA, CleanBrokerDataRequestHeader
+from remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader
 from tests.broker.replication.sets import Running, broker, namesrv
 from tests.broker.running import send_request
 from tests.namesrv.controller.controllers import open_controllers

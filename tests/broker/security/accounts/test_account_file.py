@@ -10,7 +10,7 @@ from broker.security.accounts.account_file import parse_file
 from broker.security.accounts.permissions import DENY, PUB, SUB
 from mqcommon.errors import ConfigError
 from mqcommon.yaml_documents import MAX_DEPTH, parse_yaml
-from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.body import DataVersion
 
 # As RocketMQ's conf/plain_acl.yml of 4.9, with a version that a command has written.
 PLAIN_ACL = """

@@ -8,7 +8,7 @@ from broker.security.accounts.account_file import parse_file
 from broker.security.accounts.edits import AccountChange, AccountDocument
 from broker.security.accounts.permissions import permission_text
 from mqcommon.yaml_documents import parse_yaml
-from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.body import DataVersion
 
 TEXT = """\
 globalWhiteRemoteAddresses:

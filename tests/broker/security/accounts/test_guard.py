@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from remoting.protocol.bodies import encode_body
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, Command
+from remoting.protocol.dialect import encode_body
+from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.signature import Credentials, sign
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, write

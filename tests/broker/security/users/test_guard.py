@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from remoting.protocol.bodies import encode_body
-from remoting.protocol.bodies.auth import AclInfo, UserInfo
-from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, Command
+from remoting.protocol.dialect import encode_body
+from remoting.protocol.requests.auth import AclInfo, UserInfo
+from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.security.users.rows import SECRET, acl, entry, user
 from tests.broker.security.wire import Wire, connected

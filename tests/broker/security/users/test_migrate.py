@@ -7,7 +7,7 @@ import pytest
 from broker.security.users.migrate import migrate
 from broker.security.users.policies import Policies
 from mqcommon.errors import ConfigError, UserError
-from remoting.protocol.bodies.auth import UserInfo
+from remoting.protocol.requests.auth import UserInfo
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.security.users.rows import acl, entry
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.security.users.policies import Policies
 from broker.security.users.resources import parse_resource
-from remoting.protocol.bodies.auth import AclInfo, PolicyEntryInfo
+from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo
 from tests.broker.security.users.rows import acl, entry
 
 NAMES = st.sampled_from(["a", "ab", "abc", "b", "n%a", "n%ab", "m%b"])

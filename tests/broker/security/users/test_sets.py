@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from mqcommon.errors import BrokerError
-from remoting.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from remoting.protocol.signature import Credentials
 from sdk.admin.client import Admin
 from tests.broker.replication.sets import SLAVE, broker, namesrv

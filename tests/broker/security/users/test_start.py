@@ -6,7 +6,7 @@ import pytest
 
 from broker.security.users.start import make_first_users
 from mqcommon.errors import ConfigError
-from remoting.protocol.bodies.auth import UserInfo
+from remoting.protocol.requests.auth import UserInfo
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.security.users.rows import SECRET
 

@@ -7,17 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import ProtocolError
-from remoting.protocol.bodies import Body, decode_body, encode_body
-from remoting.protocol.bodies.connections import Connection, ConsumerConnection
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.group import GroupRetryPolicy, SubscriptionGroupConfig
-from remoting.protocol.bodies.heartbeat import HeartbeatData, SubscriptionData, parse_subscription
-from remoting.protocol.bodies.register import RegisterBrokerBody
-from remoting.protocol.bodies.route import BrokerData, TopicRouteData
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo
-from remoting.protocol.bodies.stats import ConsumeStats
-from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicStatsTable
+from remoting.protocol.body import Body, DataVersion
 from remoting.protocol.command import CBOR, JSON
+from remoting.protocol.dialect import decode_body, encode_body
+from remoting.protocol.requests.clients import (
+    Connection,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    HeartbeatData,
+    SubscriptionData,
+    parse_subscription,
+)
+from remoting.protocol.requests.groups import ConsumeStats, GroupRetryPolicy, SubscriptionGroupConfig
+from remoting.protocol.requests.registrations import RegisterBrokerBody
+from remoting.protocol.requests.routes import BrokerData, TopicRouteData
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicStatsTable
 
 junk = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.binary(max_size=4),

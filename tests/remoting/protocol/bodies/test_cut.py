@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from mqcommon.errors import FrameTooLarge
 from mqcommon.message.queue import MessageQueue
 from remoting.net.steps import finish
-from remoting.protocol.bodies import Body, Dialect, cut, decode_body, encode_body
-from remoting.protocol.bodies.connections import Connection, ProducerConnection
-from remoting.protocol.bodies.cut import CHUNK_ENTRIES, CutBody, encode_within
-from remoting.protocol.bodies.dialect import dumps
-from remoting.protocol.bodies.kvtable import KVTable
-from remoting.protocol.bodies.offsets import ConsumerOffsetTable
-from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicList, TopicOffset, TopicStatsTable
+from remoting.protocol.body import Body, KVTable
+from remoting.protocol.bounded_body import CHUNK_ENTRIES, CutBody, encode_within
 from remoting.protocol.command import CBOR, JSON
+from remoting.protocol.dialect import Dialect, cut, decode_body, dumps, encode_body
+from remoting.protocol.requests.clients import Connection, ProducerConnection
+from remoting.protocol.requests.offsets import ConsumerOffsetTable
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicList, TopicOffset, TopicStatsTable
 
 TEXTS = st.text(max_size=20)
 BODIES: st.SearchStrategy[Any] = st.one_of(

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from mqcommon.errors import ProtocolError
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies import Dialect, dialect_for, dumps, loads
-from remoting.protocol.bodies.relaxed import parse_relaxed
 from remoting.protocol.command import CBOR, Command
+from remoting.protocol.dialect import Dialect, dialect_for, dumps, loads, parse_relaxed
 from tests.remoting.protocol.golden import recorded
 
 QUEUE = MessageQueue("T", "broker-a", 0)

@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.bodies import Body, Dialect, decode_body, encode_body, loads
-from remoting.protocol.bodies.heartbeat import HeartbeatData
-from remoting.protocol.bodies.register import body_crc32
-from remoting.protocol.bodies.stats import ConsumeStats
+from remoting.protocol.body import Body
 from remoting.protocol.command import CBOR
-from remoting.protocol.requests.request import NOTHING
+from remoting.protocol.dialect import Dialect, decode_body, encode_body, loads
+from remoting.protocol.request import NOTHING
+from remoting.protocol.requests.clients import HeartbeatData
+from remoting.protocol.requests.groups import ConsumeStats
+from remoting.protocol.requests.registrations import body_crc32
 from tests.remoting.protocol.described import BY_CODE
 from tests.remoting.protocol.golden import Recorded, recorded
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import ProtocolError
-from remoting.protocol.bodies import Dialect, encode_body
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
-from remoting.protocol.bodies.kvtable import KVTable
-from remoting.protocol.bodies.limited import BodyLimits, _has_at_most, decode_limited
+from remoting.protocol.body import KVTable
+from remoting.protocol.bounded_body import BodyLimits, _has_at_most, decode_limited
 from remoting.protocol.command import CBOR, JSON
+from remoting.protocol.dialect import Dialect, encode_body
+from remoting.protocol.requests.clients import ConsumerData, HeartbeatData
 
 LIMITS = BodyLimits(max_bytes=1_000, max_entries=20, relaxed_bytes=100)
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from mqcommon.errors import ProtocolError
 from remoting.net.steps import finish
-from remoting.protocol.bodies import decode_body, dumps, encode_body, loads, register
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.mapping import TopicQueueMappingInfo
-from remoting.protocol.bodies.register import (
+from remoting.protocol.body import DataVersion
+from remoting.protocol.dialect import decode_body, dumps, encode_body, loads, register
+from remoting.protocol.requests.registrations import (
+    PIECE_BYTES,
     STEP_TOPICS,
     RegisterBrokerBody,
     decode_compressed,
@@ -21,8 +21,7 @@ from remoting.protocol.bodies.register import (
     encode_compressed,
     read_registration,
 )
-from remoting.protocol.bodies.split import PIECE_BYTES
-from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicQueueMappingInfo
 
 OLD, NEW = 409, 479
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import ProtocolError
-from remoting.protocol.bodies import split
-from remoting.protocol.bodies.split import PIECE_BYTES, Piece, split_objects
+from remoting.protocol.dialect import split
+from remoting.protocol.requests.registrations import PIECE_BYTES, Piece, split_objects
 
 TEXTS = st.text(st.sampled_from('ab"\\{}[],: \n\x00é'), max_size=6)
 VALUES = st.recursive(

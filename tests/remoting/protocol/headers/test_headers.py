@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from mqcommon.errors import RequestRefused
 from remoting.protocol.command import Command, text_ext
-from remoting.protocol.headers import offsets, send, topics
-from remoting.protocol.headers.header import Header, header_fields
-from remoting.protocol.headers.pages import PageRequestHeader, PageResponseHeader
-from remoting.protocol.requests.request import NOTHING
+from remoting.protocol.header import Header, header_fields
+from remoting.protocol.request import NOTHING
+from remoting.protocol.requests import offsets, sends, topics
+from remoting.protocol.requests.replication import PageRequestHeader, PageResponseHeader
 from tests.remoting.protocol.described import BY_CODE
 from tests.remoting.protocol.golden import recorded
 
@@ -28,7 +28,7 @@ def kept(cls: type[Header], command: Command, short: bool, where: str) -> None:
     names = {each.wire for each in header_fields(cls, short)}
     ext = command.ext or {}
     if short:
-        out = send.SendMessageRequestHeader.from_short_ext(ext).to_short_ext()
+        out = sends.SendMessageRequestHeader.from_short_ext(ext).to_short_ext()
     else:
         out = cls.from_ext(ext).to_ext()
     expected = {name: value for name, value in ext.items() if name in names}
@@ -98,12 +98,12 @@ def test_flags(value: Any, flag: bool) -> None:
 
 
 def test_short_names() -> None:
-    header = send.SendMessageRequestHeader("g", "T", "TBW102", 4, 1, 0, 5, 0, "p", batch=True)
+    header = sends.SendMessageRequestHeader("g", "T", "TBW102", 4, 1, 0, 5, 0, "p", batch=True)
     assert header.to_short_ext() == {
         "a": "g", "b": "T", "c": "TBW102", "d": 4, "e": 1, "f": 0, "g": 5, "h": 0, "i": "p", "m": True,
     }  # fmt: skip
-    assert send.SendMessageRequestHeader.from_short_ext(header.to_short_ext()) == header
-    assert send.SendMessageRequestHeader.from_ext(header.to_ext()) == header
+    assert sends.SendMessageRequestHeader.from_short_ext(header.to_short_ext()) == header
+    assert sends.SendMessageRequestHeader.from_ext(header.to_ext()) == header
 
 
 junk = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.lists(st.none(), max_size=1)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from remoting.protocol.bodies import Dialect, decode_body, encode_body
 from remoting.protocol.command import text_ext
-from remoting.protocol.requests.request import NOTHING
+from remoting.protocol.dialect import Dialect, decode_body, encode_body
+from remoting.protocol.request import NOTHING
 from tests.remoting.protocol.described import BY_CODE
 from tests.remoting.protocol.recorded_controller import recorded_session
 

@@ -3,21 +3,17 @@
 import pytest
 
 from mqcommon.errors import ProtocolError, RequestRefused
-from remoting.protocol.bodies import encode_body
-from remoting.protocol.bodies.heartbeat import HeartbeatData, ProducerData
-from remoting.protocol.bodies.limited import BodyLimits
-from remoting.protocol.bodies.topic import TopicList
+from remoting.protocol.bounded_body import BodyLimits
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, FLAG_ONEWAY, Command
-from remoting.protocol.headers.header import header_fields
-from remoting.protocol.headers.offsets import GetMaxOffsetRequestHeader, OffsetResponseHeader
-from remoting.protocol.headers.topics import GetAllTopicConfigRequestHeader
-from remoting.protocol.requests.clients import HEART_BEAT, NOTIFY_CONSUMER_IDS_CHANGED
-from remoting.protocol.requests.namesrv import GET_TOPICS_BY_CLUSTER
-from remoting.protocol.requests.offsets import GET_MAX_OFFSET
+from remoting.protocol.dialect import encode_body
+from remoting.protocol.header import header_fields
+from remoting.protocol.request import NOTHING, Answer
+from remoting.protocol.requests.clients import HEART_BEAT, NOTIFY_CONSUMER_IDS_CHANGED, HeartbeatData, ProducerData
+from remoting.protocol.requests.offsets import GET_MAX_OFFSET, GetMaxOffsetRequestHeader, OffsetResponseHeader
 from remoting.protocol.requests.query import VIEW_MESSAGE_BY_ID
-from remoting.protocol.requests.request import NOTHING, Answer
-from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG
+from remoting.protocol.requests.routes import GET_TOPICS_BY_CLUSTER
+from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequestHeader, TopicList
 from tests.remoting.protocol.described import BY_CODE, ENTRIES, Described
 
 

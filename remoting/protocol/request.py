@@ -10,12 +10,12 @@ from types import NoneType
 from typing import Any, Final, Generic, TypeVar
 
 from mqcommon.errors import ProtocolError, RequestRefused
-from remoting.protocol.bodies import Body, decode_body
-from remoting.protocol.bodies.dialect import MAX_RELAXED_BYTES
-from remoting.protocol.bodies.limited import SMALL, BodyLimits, decode_limited
+from remoting.protocol.body import Body
+from remoting.protocol.bounded_body import SMALL, BodyLimits, decode_limited
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, Command
-from remoting.protocol.headers.header import Header
+from remoting.protocol.dialect import MAX_RELAXED_BYTES, decode_body
+from remoting.protocol.header import Header
 
 H = TypeVar("H", bound=Header | None)
 B = TypeVar("B", bound=Body | bytes | None)

@@ -1,15 +1,17 @@
-"""The kinds of values in bodies: how each is read from the wire and written, and its empty value.
+"""The base of all bodies: a dataclass whose fields know their name and kind on the wire.
 
-Readers raise ValueError (or ProtocolError from a body within a body). ``write`` None means that the value is written
-unchanged.
+Reading is lenient, as clients need it: unknown members are ignored, absent and null ones keep their default, values
+are read by their kind. Members are written in alphabetical order (fastjson's), without those that are None.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from typing import Any, Final, Protocol, Self
 
+from mqcommon.errors import ProtocolError
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.scalars import read_flag, read_int, read_long, read_real, read_text
+from remoting.protocol.scalars import camel_case, read_flag, read_int, read_long, read_real, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +113,82 @@ def read_queue(value: Any) -> MessageQueue:
 def write_queue(queue: MessageQueue) -> dict[str, Any]:
     """A queue as a JSON object."""
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One field of a body on the wire."""
+
+    attribute: str
+    wire: str
+    kind: Kind
+
+
+def member(kind: Kind, default: Any = MISSING, *, wire: str | None = None) -> Any:
+    """A field of a body. ``wire`` is its name there, when that is not the camel case of the attribute."""
+    metadata = {"kind": kind, "wire": wire}
+    if default is not MISSING:
+        return field(default=default, metadata=metadata)
+    return field(default_factory=kind.empty, metadata=metadata)
+
+
+def _members(cls: Any) -> tuple[Member, ...]:
+    found = [
+        Member(each.name, each.metadata["wire"] or camel_case(each.name), each.metadata["kind"]) for each in fields(cls)
+    ]
+    return tuple(sorted(found, key=lambda each: each.wire))
+
+
+#: The fields of a body class in the order of the wire.
+members: Final[Callable[[Any], tuple[Member, ...]]] = cache(_members)
+
+
+class Body:
+    """Base of all bodies; subclasses are dataclasses whose fields are made by ``member``."""
+
+    __slots__ = ()
+
+    def to_wire(self) -> dict[str, Any]:
+        """Plain values for ``dumps``. Maps keep their int and MessageQueue keys."""
+        wire: dict[str, Any] = {}
+        for each in members(type(self)):
+            value = getattr(self, each.attribute)
+            if value is not None:
+                write = each.kind.write
+                wire[each.wire] = value if write is None else write(value)
+        return wire
+
+    @classmethod
+    def from_wire(cls, obj: Any) -> Self:
+        """The body in the result of ``loads``. Raises ProtocolError when that is not such a body."""
+        if type(obj) is not dict:
+            raise ProtocolError(f"{cls.__name__} is not an object")
+        values: dict[str, Any] = {}
+        for each in members(cls):
+            value = obj.get(each.wire)
+            if value is not None:
+                try:
+                    values[each.attribute] = each.kind.read(value)
+                except ValueError as error:
+                    raise ProtocolError(f"{cls.__name__}.{each.wire}: {error}") from None
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion(Body):
+    """Equal only when all three agree. ``state_version`` is the controller's epoch, else 0."""
+
+    state_version: int = member(LONG, 0)
+    timestamp: int = member(LONG, 0)
+    counter: int = member(LONG, 0)
+
+    def next(self, now_ms: int) -> "DataVersion":
+        """The version after one more change."""
+        return DataVersion(self.state_version, now_ms, self.counter + 1)
+
+
+@dataclass(slots=True)
+class KVTable(Body):
+    """Keys and values."""
+
+    table: dict[str, str] = member(map_of(TEXT))

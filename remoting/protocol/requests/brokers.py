@@ -1,0 +1,112 @@
+"""A broker itself: its options as properties text, and its state (25, 26, 28, 315), cleaning (306, 316, 329), and the
+state of its replication (907, 908).
+"""
+
+from dataclasses import dataclass
+
+from remoting.protocol.body import (
+    FLAG,
+    INT,
+    LONG,
+    REAL,
+    TEXT,
+    Body,
+    KVTable,
+    body_of,
+    list_of,
+    member,
+)
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.header import Header, required
+from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.scalars import read_long, read_text
+
+
+@dataclass(slots=True)
+class HAConnectionRuntimeInfo(Body):
+    """A slave that is connected to the master."""
+
+    addr: str = member(TEXT, "")
+    slave_ack_offset: int = member(LONG, 0)
+    diff: int = member(LONG, 0)
+    in_sync: bool = member(FLAG, False)
+    transferred_byte_in_second: int = member(LONG, 0)
+    transfer_from_where: int = member(LONG, 0)
+
+
+@dataclass(slots=True)
+class HAClientRuntimeInfo(Body):
+    """A slave's own state; ``master_addr`` is the address of the master's HA port."""
+
+    master_addr: str | None = member(TEXT, None)
+    transferred_byte_in_second: int = member(LONG, 0)
+    max_offset: int = member(LONG, 0)
+    last_read_timestamp: int = member(LONG, 0)
+    last_write_timestamp: int = member(LONG, 0)
+    master_flush_offset: int = member(LONG, 0)
+
+
+@dataclass(slots=True)
+class HARuntimeInfo(Body):
+    """The master's part or the slave's part is filled, as ``master`` says."""
+
+    master: bool = member(FLAG, False)
+    master_commit_log_max_offset: int = member(LONG, 0)
+    in_sync_slave_nums: int = member(INT, 0)
+    ha_connection_info: list[HAConnectionRuntimeInfo] = member(list_of(body_of(HAConnectionRuntimeInfo)))
+    ha_client_runtime_info: HAClientRuntimeInfo = member(body_of(HAClientRuntimeInfo))
+
+
+@dataclass(slots=True)
+class BrokerStatsItem(Body):
+    """One counter over one span: sum, per second, and average value per call."""
+
+    sum: int = member(LONG, 0)
+    tps: float = member(REAL, 0.0)
+    avgpt: float = member(REAL, 0.0)
+
+
+@dataclass(slots=True)
+class BrokerStatsData(Body):
+    """One counter over the last minute, hour and day (315)."""
+
+    stats_minute: BrokerStatsItem = member(body_of(BrokerStatsItem))
+    stats_hour: BrokerStatsItem = member(body_of(BrokerStatsItem))
+    stats_day: BrokerStatsItem = member(body_of(BrokerStatsItem))
+
+
+@dataclass(slots=True)
+class GetBrokerConfigResponseHeader(Header):
+    """The answer to 26: a DataVersion as JSON text."""
+
+    version: str = required(read_text)
+
+
+@dataclass(slots=True)
+class ViewBrokerStatsDataRequestHeader(Header):
+    """315: one counter, like TOPIC_PUT_NUMS of a topic."""
+
+    stats_name: str = required(read_text)
+    stats_key: str = required(read_text)
+
+
+@dataclass(slots=True)
+class ResetMasterFlushOffsetHeader(Header):
+    """908: sets a slave's record of how far the log is on the master's disk."""
+
+    master_flush_offset: int = required(read_long)
+
+
+UPDATE_BROKER_CONFIG = Request(RequestCode.UPDATE_BROKER_CONFIG, NOTHING, bytes, NOTHING, NOTHING)
+GET_BROKER_CONFIG = Request(RequestCode.GET_BROKER_CONFIG, NOTHING, NOTHING, GetBrokerConfigResponseHeader, bytes)
+GET_BROKER_RUNTIME_INFO = Request(RequestCode.GET_BROKER_RUNTIME_INFO, NOTHING, NOTHING, NOTHING, KVTable)
+CLEAN_EXPIRED_CONSUMEQUEUE = Request(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, NOTHING, NOTHING, NOTHING, NOTHING)
+VIEW_BROKER_STATS_DATA = Request(
+    RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStatsDataRequestHeader, NOTHING, NOTHING, BrokerStatsData
+)
+CLEAN_UNUSED_TOPIC = Request(RequestCode.CLEAN_UNUSED_TOPIC, NOTHING, NOTHING, NOTHING, NOTHING)
+DELETE_EXPIRED_COMMITLOG = Request(RequestCode.DELETE_EXPIRED_COMMITLOG, NOTHING, NOTHING, NOTHING, NOTHING)
+GET_BROKER_HA_STATUS = Request(RequestCode.GET_BROKER_HA_STATUS, NOTHING, NOTHING, NOTHING, HARuntimeInfo)
+RESET_MASTER_FLUSH_OFFSET = Request(
+    RequestCode.RESET_MASTER_FLUSH_OFFSET, ResetMasterFlushOffsetHeader, NOTHING, NOTHING, NOTHING
+)

@@ -1,0 +1,254 @@
+"""NameServers: routes and topics (105, 106, 205, 206, 216, 217, 224, 304, 311 - 313, 327), key-value pairs (100 - 102,
+219), options (318, 319). The requests of brokers are in registrations.py.
+"""
+
+from dataclasses import dataclass
+
+from remoting.protocol.body import FLAG, INT, TEXT, Body, KVTable, body_of, list_of, map_by_int, map_of, member
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.header import Header, optional, required
+from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.requests.topics import TopicList, TopicQueueMappingInfo, TopicRequestHeader
+from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
+
+
+@dataclass(slots=True)
+class PutKVConfigRequestHeader(Header):
+    """100."""
+
+    namespace: str = required(read_text)
+    key: str = required(read_text)
+    value: str = required(read_text)
+
+
+@dataclass(slots=True)
+class KVConfigRequestHeader(Header):
+    """101 and 102: one key."""
+
+    namespace: str = required(read_text)
+    key: str = required(read_text)
+
+
+@dataclass(slots=True)
+class GetKVConfigResponseHeader(Header):
+    """The answer to 101."""
+
+    value: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class NamespaceRequestHeader(Header):
+    """219: all keys of a namespace."""
+
+    namespace: str = required(read_text)
+
+
+@dataclass(slots=True)
+class RegisterBrokerRequestHeader(Header):
+    """103. ``body_crc32`` 0 or absent is not checked.
+
+    Between Skylark and Skylark it may come in parts, which have a number; the last one is marked. With a base the
+    topics are those that changed since that version.
+    """
+
+    broker_name: str = required(read_text)
+    broker_addr: str = required(read_text)
+    cluster_name: str = required(read_text)
+    ha_server_addr: str = required(read_text)
+    broker_id: int = required(read_long)
+    heartbeat_timeout_millis: int | None = optional(read_long)
+    enable_acting_master: bool | None = optional(read_flag)
+    compressed: bool | None = optional(read_flag)
+    body_crc32: int | None = optional(read_int)
+    part: int | None = optional(read_int)
+    is_last_part: bool | None = optional(read_flag)
+    base_state_version: int | None = optional(read_long)
+    base_timestamp: int | None = optional(read_long)
+    base_counter: int | None = optional(read_long)
+
+
+@dataclass(slots=True)
+class RegisterBrokerResponseHeader(Header):
+    """The answer to 103: for a slave, the addresses of its master. The other fields are Skylark's own.
+
+    ``contested_by``: the address of another broker that registers with the same name and id. ``takes_parts``: this
+    NameServer accepts registrations in parts. ``whole_needed``: it lacks what the part or the change is based on.
+    """
+
+    ha_server_addr: str | None = optional(read_text)
+    master_addr: str | None = optional(read_text)
+    contested_by: str | None = optional(read_text)
+    takes_parts: bool | None = optional(read_flag)
+    whole_needed: bool | None = optional(read_flag)
+
+
+@dataclass(slots=True)
+class BrokerRequestHeader(Header):
+    """104 and 322: one broker."""
+
+    broker_name: str = required(read_text)
+    broker_addr: str = required(read_text)
+    cluster_name: str = required(read_text)
+    broker_id: int = required(read_long)
+
+
+@dataclass(slots=True)
+class QueryDataVersionResponseHeader(Header):
+    """The answer to 322: whether the broker must register fully."""
+
+    changed: bool = required(read_flag)
+    takes_parts: bool | None = optional(read_flag)
+
+
+@dataclass(slots=True)
+class GetRouteInfoRequestHeader(Header):
+    """105."""
+
+    topic: str = required(read_text)
+    accept_standard_json_only: bool | None = optional(read_flag)
+
+
+@dataclass(slots=True)
+class BrokerNameRequestHeader(Header):
+    """205 and 327: all topics of one broker name."""
+
+    broker_name: str = required(read_text)
+
+
+@dataclass(slots=True)
+class WipeWritePermResponseHeader(Header):
+    """The answer to 205."""
+
+    wipe_topic_count: int = required(read_int)
+
+
+@dataclass(slots=True)
+class AddWritePermResponseHeader(Header):
+    """The answer to 327."""
+
+    add_topic_count: int = required(read_int)
+
+
+@dataclass(slots=True)
+class DeleteTopicFromNamesrvRequestHeader(Header):
+    """216: in one cluster, or everywhere."""
+
+    topic: str = required(read_text)
+    cluster_name: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class ClusterRequestHeader(Header):
+    """224: topics of a cluster."""
+
+    cluster: str = required(read_text)
+
+
+@dataclass(slots=True)
+class BrokerData(Body):
+    """The brokers of one name: id (0 is the master) to address."""
+
+    cluster: str = member(TEXT, "")
+    broker_name: str = member(TEXT, "")
+    broker_addrs: dict[int, str] = member(map_by_int(TEXT))
+    zone_name: str | None = member(TEXT, None)
+    enable_acting_master: bool = member(FLAG, False)
+
+
+@dataclass(slots=True)
+class QueueData(Body):
+    """The queues that one broker name has of the topic."""
+
+    broker_name: str = member(TEXT, "")
+    read_queue_nums: int = member(INT, 0)
+    write_queue_nums: int = member(INT, 0)
+    perm: int = member(INT, 0)
+    topic_sys_flag: int = member(INT, 0)
+
+
+@dataclass(slots=True)
+class TopicRouteData(Body):
+    """The route of a topic. ``order_topic_conf`` is like "broker-a:4;broker-b:4"."""
+
+    queue_datas: list[QueueData] = member(list_of(body_of(QueueData)))
+    broker_datas: list[BrokerData] = member(list_of(body_of(BrokerData)))
+    order_topic_conf: str | None = member(TEXT, None)
+    filter_server_table: dict[str, list[str]] = member(map_of(list_of(TEXT)))
+    topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = member(
+        map_of(body_of(TopicQueueMappingInfo)), None
+    )
+
+
+@dataclass(slots=True)
+class ClusterInfo(Body):
+    """Brokers by name, broker names by cluster.
+
+    ``contested``, Skylark's own: by name and id, the address of another broker that registers with the same ones.
+    """
+
+    broker_addr_table: dict[str, BrokerData] = member(map_of(body_of(BrokerData)))
+    cluster_addr_table: dict[str, list[str]] = member(map_of(list_of(TEXT)))
+    contested: dict[str, dict[int, str]] | None = member(map_of(map_by_int(TEXT)), None)
+
+
+@dataclass(slots=True)
+class BrokerMemberGroup(Body):
+    """The living members of a broker set, by id."""
+
+    broker_addrs: dict[int, str] = member(map_by_int(TEXT))
+    broker_name: str = member(TEXT, "")
+    cluster: str = member(TEXT, "")
+
+
+@dataclass(slots=True)
+class MemberGroupAnswer(Body):
+    """The answer to 901."""
+
+    broker_member_group: BrokerMemberGroup = member(body_of(BrokerMemberGroup))
+
+
+# --- routes and topics
+
+GET_ROUTEINFO_BY_TOPIC = Request(
+    RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader, NOTHING, NOTHING, TopicRouteData
+)
+GET_BROKER_CLUSTER_INFO = Request(RequestCode.GET_BROKER_CLUSTER_INFO, NOTHING, NOTHING, NOTHING, ClusterInfo)
+WIPE_WRITE_PERM_OF_BROKER = Request(
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER, BrokerNameRequestHeader, NOTHING, WipeWritePermResponseHeader, NOTHING
+)
+ADD_WRITE_PERM_OF_BROKER = Request(
+    RequestCode.ADD_WRITE_PERM_OF_BROKER, BrokerNameRequestHeader, NOTHING, AddWritePermResponseHeader, NOTHING
+)
+GET_ALL_TOPIC_LIST_FROM_NAMESERVER = Request(
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NOTHING, NOTHING, NOTHING, TopicList
+)
+DELETE_TOPIC_IN_NAMESRV = Request(
+    RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicFromNamesrvRequestHeader, NOTHING, NOTHING, NOTHING
+)
+REGISTER_TOPIC_IN_NAMESRV = Request(
+    RequestCode.REGISTER_TOPIC_IN_NAMESRV, TopicRequestHeader, TopicRouteData, NOTHING, NOTHING
+)
+GET_TOPICS_BY_CLUSTER = Request(RequestCode.GET_TOPICS_BY_CLUSTER, ClusterRequestHeader, NOTHING, NOTHING, TopicList)
+GET_SYSTEM_TOPIC_LIST_FROM_NS = Request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, NOTHING, NOTHING, NOTHING, TopicList)
+GET_UNIT_TOPIC_LIST = Request(RequestCode.GET_UNIT_TOPIC_LIST, NOTHING, NOTHING, NOTHING, TopicList)
+GET_HAS_UNIT_SUB_TOPIC_LIST = Request(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, NOTHING, NOTHING, NOTHING, TopicList)
+GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST = Request(
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, NOTHING, NOTHING, NOTHING, TopicList
+)
+
+# --- key-value pairs and options
+
+PUT_KV_CONFIG = Request(RequestCode.PUT_KV_CONFIG, PutKVConfigRequestHeader, NOTHING, NOTHING, NOTHING)
+# QUERY_NOT_FOUND: the key or the namespace does not exist.
+GET_KV_CONFIG = Request(
+    RequestCode.GET_KV_CONFIG, KVConfigRequestHeader, NOTHING, GetKVConfigResponseHeader, NOTHING,
+    accepts=(ResponseCode.QUERY_NOT_FOUND,),
+)  # fmt: skip
+DELETE_KV_CONFIG = Request(RequestCode.DELETE_KV_CONFIG, KVConfigRequestHeader, NOTHING, NOTHING, NOTHING)
+GET_KVLIST_BY_NAMESPACE = Request(
+    RequestCode.GET_KVLIST_BY_NAMESPACE, NamespaceRequestHeader, NOTHING, NOTHING, KVTable,
+    accepts=(ResponseCode.QUERY_NOT_FOUND,),
+)  # fmt: skip
+# Properties text.
+UPDATE_NAMESRV_CONFIG = Request(RequestCode.UPDATE_NAMESRV_CONFIG, NOTHING, bytes, NOTHING, NOTHING)
+GET_NAMESRV_CONFIG = Request(RequestCode.GET_NAMESRV_CONFIG, NOTHING, NOTHING, NOTHING, bytes)
