@@ -23,8 +23,8 @@ E = TypeVar("E", bound=BaseException)
 # What to do next, by RocketMQ's response code.
 _REMEDIES = {
     2: "the server is busy: try again",
-    3: "the server does not know this request: check that the address is a broker's or a NameServer's as the "
-    "command wants it",
+    3: "the server does not know this request: check that the address is a broker's, a NameServer's or a Controller's "
+    "as the command wants it, and that the server is new enough and has the feature switched on",
     14: "the server cannot store now: look at its disk and its log",
     16: "no permission: check those of the topic, the group and the broker, and who you are (--credentials)",
     17: "check the topic's name with mqadmin topicList, or create it with mqadmin updateTopic",

@@ -104,6 +104,9 @@ async def send_msg_status(session: Session, broker_name: str, message_size: int,
     """Send messages to a broker's own topic, which has the broker's name, and print the result of each."""
     from mqcommon.message.message import Message
 
+    known = sorted((await session.admin.cluster_info()).broker_addr_table)
+    if broker_name not in known:  # a send would create a topic of that name
+        raise UserError(f"there is no broker {broker_name}; the NameServer knows: {', '.join(known) or 'none'}")
     rows: list[dict[str, Any]] = []
     async with session.producer(_GROUP) as producer:
         # The first message also opens the connection.

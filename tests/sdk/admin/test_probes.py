@@ -47,10 +47,18 @@ def test_messages_to_a_broker() -> None:
 
 
 def test_a_broker_that_nobody_knows() -> None:
-    world = World(errors={("send_to", "broker-x"): RouteNotFound("broker-x")})
+    """A send would create a topic of that name."""
+    world = World()
     result = run(world, "sendMsgStatus", "-b", "broker-x")
+    assert (result.exit_code, result.stdout, world.called("send")) == (1, "", [])
+    assert result.stderr.count("\n") == 1 and "there is no broker broker-x; the NameServer knows: " in result.stderr
+
+
+def test_a_broker_without_a_topic_of_its_own() -> None:
+    world = World(errors={("send_to", "broker-a"): RouteNotFound("broker-a")})
+    result = run(world, "sendMsgStatus", "-b", "broker-a")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.count("\n") == 1 and "no NameServer knows topic broker-x" in result.stderr
+    assert result.stderr.count("\n") == 1 and "no NameServer knows topic broker-a" in result.stderr
 
 
 def test_a_send_that_fails_among_others() -> None:
