@@ -16,6 +16,7 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, Command
 from remoting.protocol.dialect import MAX_RELAXED_BYTES, decode_body
 from remoting.protocol.header import Header
+from remoting.protocol.rights import UPDATE_CLUSTER, Need, Right
 
 H = TypeVar("H", bound=Header | None)
 B = TypeVar("B", bound=Body | bytes | None)
@@ -23,6 +24,14 @@ AH = TypeVar("AH", bound=Header | None)
 AB = TypeVar("AB", bound=Body | bytes | None)
 
 NOTHING: Final = NoneType
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveAnswer:
+    """What a slave answers to a request that only masters serve. SUCCESS: the slave does nothing and says so."""
+
+    code: int
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,10 @@ class Request(Generic[H, B, AH, AB]):
     may_be_oneway: bool = False
     #: Whether the header's fields have their short names.
     has_short_names: bool = False
+    #: What a broker with access control asks of the sender; None for a request that is never sent to brokers.
+    right: Right | None = None
+    #: None: slaves serve the request, too.
+    on_slave: SlaveAnswer | None = None
 
     # --- the sender's
 
@@ -81,6 +94,11 @@ class Request(Generic[H, B, AH, AB]):
         except ProtocolError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}") from None
         return body
+
+    def needs(self, request: Command) -> list[Need]:
+        """What the sender of ``request`` must have. Raises RequestRefused when its body cannot be read."""
+        right = self.right or UPDATE_CLUSTER
+        return right.of_ext(request.ext) if right.of_body is None else right.of_body(self.body(request, right.limits))
 
     def answer(
         self, request: Command, header: AH, *, code: int = 0, remark: str | None = None, body: bytes = b""

@@ -5,9 +5,10 @@ from typing import Any, Self
 
 from mqcommon.errors import ProtocolError
 from remoting.protocol.body import TEXT, Body, DataVersion, body_of, list_of, member
-from remoting.protocol.codes import RequestCode
+from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.header import Header, optional
-from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.request import NOTHING, Request, SlaveAnswer
+from remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
 from remoting.protocol.scalars import read_text
 
 
@@ -132,15 +133,43 @@ def _array(obj: Any) -> list[Any]:
     return obj
 
 
-AUTH_CREATE_USER = Request(RequestCode.AUTH_CREATE_USER, UserRequestHeader, UserInfo, NOTHING, NOTHING)
-AUTH_UPDATE_USER = Request(RequestCode.AUTH_UPDATE_USER, UserRequestHeader, UserInfo, NOTHING, NOTHING)
-AUTH_DELETE_USER = Request(RequestCode.AUTH_DELETE_USER, UserRequestHeader, NOTHING, NOTHING, NOTHING)
+#: Users and policies are copied from the master. RocketMQ's mqadmin sends changes of them to masters and slaves, and
+#: stops at the first refusal, so a slave answers as if it had changed them.
+_LEFT_TO_MASTER = SlaveAnswer(
+    ResponseCode.SUCCESS, "nothing changed here: this broker is a slave, and copies its master's users"
+)
+
+
+AUTH_CREATE_USER = Request(
+    RequestCode.AUTH_CREATE_USER, UserRequestHeader, UserInfo, NOTHING, NOTHING,
+    right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
+)  # fmt: skip
+AUTH_UPDATE_USER = Request(
+    RequestCode.AUTH_UPDATE_USER, UserRequestHeader, UserInfo, NOTHING, NOTHING,
+    right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
+)  # fmt: skip
+AUTH_DELETE_USER = Request(
+    RequestCode.AUTH_DELETE_USER, UserRequestHeader, NOTHING, NOTHING, NOTHING,
+    right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
+)  # fmt: skip
 # Without a body when there is no such user, and so for the others that read.
-AUTH_GET_USER = Request(RequestCode.AUTH_GET_USER, UserRequestHeader, NOTHING, NOTHING, UserInfo)
-AUTH_LIST_USER = Request(RequestCode.AUTH_LIST_USER, ListUsersRequestHeader, NOTHING, NOTHING, UserInfos)
-AUTH_CREATE_ACL = Request(RequestCode.AUTH_CREATE_ACL, AclRequestHeader, AclInfo, NOTHING, NOTHING)
-AUTH_UPDATE_ACL = Request(RequestCode.AUTH_UPDATE_ACL, AclRequestHeader, AclInfo, NOTHING, NOTHING)
-AUTH_DELETE_ACL = Request(RequestCode.AUTH_DELETE_ACL, DeleteAclRequestHeader, NOTHING, NOTHING, NOTHING)
-AUTH_GET_ACL = Request(RequestCode.AUTH_GET_ACL, AclRequestHeader, NOTHING, NOTHING, AclInfo)
-AUTH_LIST_ACL = Request(RequestCode.AUTH_LIST_ACL, ListAclsRequestHeader, NOTHING, NOTHING, AclInfos)
-GET_AUTH_TABLES = Request(RequestCode.GET_AUTH_TABLES, NOTHING, NOTHING, NOTHING, AuthTables)
+AUTH_GET_USER = Request(RequestCode.AUTH_GET_USER, UserRequestHeader, NOTHING, NOTHING, UserInfo, right=GET_CLUSTER)
+AUTH_LIST_USER = Request(
+    RequestCode.AUTH_LIST_USER, ListUsersRequestHeader, NOTHING, NOTHING, UserInfos,
+    right=GET_CLUSTER,
+)  # fmt: skip
+AUTH_CREATE_ACL = Request(
+    RequestCode.AUTH_CREATE_ACL, AclRequestHeader, AclInfo, NOTHING, NOTHING,
+    right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
+)  # fmt: skip
+AUTH_UPDATE_ACL = Request(
+    RequestCode.AUTH_UPDATE_ACL, AclRequestHeader, AclInfo, NOTHING, NOTHING,
+    right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
+)  # fmt: skip
+AUTH_DELETE_ACL = Request(
+    RequestCode.AUTH_DELETE_ACL, DeleteAclRequestHeader, NOTHING, NOTHING, NOTHING,
+    right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
+)  # fmt: skip
+AUTH_GET_ACL = Request(RequestCode.AUTH_GET_ACL, AclRequestHeader, NOTHING, NOTHING, AclInfo, right=GET_CLUSTER)
+AUTH_LIST_ACL = Request(RequestCode.AUTH_LIST_ACL, ListAclsRequestHeader, NOTHING, NOTHING, AclInfos, right=GET_CLUSTER)
+GET_AUTH_TABLES = Request(RequestCode.GET_AUTH_TABLES, NOTHING, NOTHING, NOTHING, AuthTables, right=GET_CLUSTER)

@@ -2,7 +2,9 @@
 (223), requests of brokers (40, 220, 221, 307, 309), challenges (7103).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.queue import MessageQueue
@@ -35,6 +37,21 @@ from remoting.protocol.requests.offsets import (
     GetConsumerStatusRequestHeader,
     ResetOffsetBody,
     ResetOffsetRequestHeader,
+)
+from remoting.protocol.rights import (
+    GET,
+    GET_CLUSTER,
+    LARGE,
+    SUB,
+    SUB_GET,
+    Need,
+    Right,
+    need_group,
+    need_topic,
+    of_body,
+    on_both,
+    on_group,
+    text_of,
 )
 from remoting.protocol.scalars import read_flag, read_text
 
@@ -286,43 +303,77 @@ class HeartbeatData(Body):
     without_sub: bool = member(FLAG, False)
 
 
+def _unregister_needs(ext: Mapping[str, Any] | None) -> list[Need]:
+    group = text_of(ext, "consumerGroup")
+    return [need_group(group, SUB)] if group else []
+
+
+def _heartbeat_needs(body: HeartbeatData) -> list[Need]:
+    found = []
+    for consumer in body.consumer_data_set:
+        found.append(need_group(consumer.group_name, SUB))
+        found += [need_topic(each.topic, SUB, consumer.group_name) for each in consumer.subscription_data_set]
+    return found
+
+
+def _check_client_needs(body: CheckClientRequestBody) -> list[Need]:
+    return [need_group(body.group, SUB), need_topic(body.subscription_data.topic, SUB, body.group)]
+
+
 # Asked before a client signs anything. Each connection has another challenge.
 CHALLENGE = Request(RequestCode.CHALLENGE, NOTHING, NOTHING, ChallengeHeader, NOTHING)
-HEART_BEAT = Request(RequestCode.HEART_BEAT, NOTHING, HeartbeatData, HeartbeatResponseHeader, NOTHING)
-CHECK_CLIENT_CONFIG = Request(RequestCode.CHECK_CLIENT_CONFIG, NOTHING, CheckClientRequestBody, NOTHING, NOTHING)
-UNREGISTER_CLIENT = Request(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader, NOTHING, NOTHING, NOTHING)
+HEART_BEAT = Request(
+    RequestCode.HEART_BEAT, NOTHING, HeartbeatData, HeartbeatResponseHeader, NOTHING,
+    right=of_body(_heartbeat_needs, like=on_both(SUB), limits=LARGE),
+)  # fmt: skip
+CHECK_CLIENT_CONFIG = Request(
+    RequestCode.CHECK_CLIENT_CONFIG, NOTHING, CheckClientRequestBody, NOTHING, NOTHING,
+    right=of_body(_check_client_needs, like=on_both(SUB)),
+)  # fmt: skip
+UNREGISTER_CLIENT = Request(
+    RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader, NOTHING, NOTHING, NOTHING,
+    right=Right(_unregister_needs),
+)  # fmt: skip
 GET_CONSUMER_LIST_BY_GROUP = Request(
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader, NOTHING, NOTHING, ConsumerIdList
-)
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader, NOTHING, NOTHING, ConsumerIdList,
+    right=on_group(SUB_GET),
+)  # fmt: skip
 NOTIFY_CONSUMER_IDS_CHANGED = Request(
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChangedRequestHeader, NOTHING, NOTHING, NOTHING,
     may_be_oneway=True,
 )  # fmt: skip
 GET_CONSUMER_CONNECTION_LIST = Request(
-    RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequestHeader, NOTHING, NOTHING, ConsumerConnection
-)
+    RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequestHeader, NOTHING, NOTHING, ConsumerConnection,
+    right=on_group(GET),
+)  # fmt: skip
 GET_PRODUCER_CONNECTION_LIST = Request(
-    RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerGroupRequestHeader, NOTHING, NOTHING, ProducerConnection
-)
-GET_ALL_PRODUCER_INFO = Request(RequestCode.GET_ALL_PRODUCER_INFO, NOTHING, NOTHING, NOTHING, ProducerTableInfo)
+    RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerGroupRequestHeader, NOTHING, NOTHING, ProducerConnection,
+    right=on_group(GET, "producerGroup"),
+)  # fmt: skip
+GET_ALL_PRODUCER_INFO = Request(
+    RequestCode.GET_ALL_PRODUCER_INFO, NOTHING, NOTHING, NOTHING, ProducerTableInfo,
+    right=GET_CLUSTER,
+)  # fmt: skip
 # C++ clients get a ResetOffsetBodyForC.
 RESET_CONSUMER_CLIENT_OFFSET = Request(
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequestHeader, ResetOffsetBody, NOTHING, NOTHING,
     may_be_oneway=True,
 )  # fmt: skip
 GET_CONSUMER_STATUS_FROM_CLIENT = Request(
-    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, GetConsumerStatusRequestHeader, NOTHING,
-    NOTHING, GetConsumerStatusBody,
-)  # fmt: skip
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, GetConsumerStatusRequestHeader, NOTHING, NOTHING, GetConsumerStatusBody
+)
 INVOKE_BROKER_TO_GET_CONSUMER_STATUS = Request(
-    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, GetConsumerStatusRequestHeader, NOTHING,
-    NOTHING, GetConsumerStatusBody,
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, GetConsumerStatusRequestHeader, NOTHING, NOTHING,
+    GetConsumerStatusBody,
+    right=on_both(GET, "group"),
 )  # fmt: skip
 GET_CONSUMER_RUNNING_INFO = Request(
-    RequestCode.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequestHeader, NOTHING, NOTHING, ConsumerRunningInfo
-)
+    RequestCode.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequestHeader, NOTHING, NOTHING, ConsumerRunningInfo,
+    right=on_group(GET),
+)  # fmt: skip
 # The body is the stored message. mqadmin sends none: the broker adds it.
 CONSUME_MESSAGE_DIRECTLY = Request(
-    RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader, bytes,
-    NOTHING, ConsumeMessageDirectlyResult,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader, bytes, NOTHING,
+    ConsumeMessageDirectlyResult,
+    right=GET_CLUSTER,
 )  # fmt: skip

@@ -7,6 +7,8 @@ from remoting.protocol.body import FLAG, TEXT, Body, Kind, list_of, member, read
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.requests.sends import NO_MESSAGES
+from remoting.protocol.rights import LARGE, SUB, Need, need_group, need_topic, of_body, on_both, on_group
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
@@ -53,10 +55,20 @@ class LockBatchResponseBody(Body):
     lock_ok_mq_set: list[MessageQueue] = member(_QUEUES, wire="lockOKMQSet")
 
 
+def _queues_needs(body: LockBatchRequestBody | UnlockBatchRequestBody) -> list[Need]:
+    topics = dict.fromkeys(queue.topic for queue in body.mq_set)
+    return [need_group(body.consumer_group, SUB), *(need_topic(each, SUB, body.consumer_group) for each in topics)]
+
+
 CONSUMER_SEND_MSG_BACK = Request(
-    RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader, NOTHING, NOTHING, NOTHING, may_be_oneway=True
-)
-LOCK_BATCH_MQ = Request(RequestCode.LOCK_BATCH_MQ, NOTHING, LockBatchRequestBody, NOTHING, LockBatchResponseBody)
+    RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader, NOTHING, NOTHING, NOTHING,
+    may_be_oneway=True, right=on_group(SUB, "group"), on_slave=NO_MESSAGES,
+)  # fmt: skip
+LOCK_BATCH_MQ = Request(
+    RequestCode.LOCK_BATCH_MQ, NOTHING, LockBatchRequestBody, NOTHING, LockBatchResponseBody,
+    right=of_body(_queues_needs, like=on_both(SUB), limits=LARGE),
+)  # fmt: skip
 UNLOCK_BATCH_MQ = Request(
-    RequestCode.UNLOCK_BATCH_MQ, NOTHING, UnlockBatchRequestBody, NOTHING, NOTHING, may_be_oneway=True
-)
+    RequestCode.UNLOCK_BATCH_MQ, NOTHING, UnlockBatchRequestBody, NOTHING, NOTHING,
+    may_be_oneway=True, right=of_body(_queues_needs, like=on_both(SUB), limits=LARGE),
+)  # fmt: skip

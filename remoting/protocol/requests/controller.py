@@ -9,6 +9,7 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.routes import BrokerMemberGroup
+from remoting.protocol.rights import UPDATE_CLUSTER
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
@@ -227,15 +228,16 @@ CONTROLLER_GET_SYNC_STATE_DATA = Request(
 )
 # A Controller tells the brokers of a set.
 NOTIFY_BROKER_ROLE_CHANGED = Request(
-    RequestCode.NOTIFY_BROKER_ROLE_CHANGED, MasterHeader, SyncStateSet, NOTHING, NOTHING, may_be_oneway=True
-)
+    RequestCode.NOTIFY_BROKER_ROLE_CHANGED, MasterHeader, SyncStateSet, NOTHING, NOTHING,
+    may_be_oneway=True, right=UPDATE_CLUSTER,
+)  # fmt: skip
 # Properties text.
 UPDATE_CONTROLLER_CONFIG = Request(RequestCode.UPDATE_CONTROLLER_CONFIG, NOTHING, bytes, NOTHING, NOTHING)
 GET_CONTROLLER_CONFIG = Request(RequestCode.GET_CONTROLLER_CONFIG, NOTHING, NOTHING, NOTHING, bytes)
 CLEAN_BROKER_DATA = Request(RequestCode.CLEAN_BROKER_DATA, CleanBrokerDataRequestHeader, NOTHING, NOTHING, NOTHING)
 CONTROLLER_GET_NEXT_BROKER_ID = Request(
-    RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, GetNextBrokerIdRequestHeader, NOTHING,
-    GetNextBrokerIdResponseHeader, NOTHING,
+    RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, GetNextBrokerIdRequestHeader, NOTHING, GetNextBrokerIdResponseHeader,
+    NOTHING,
 )  # fmt: skip
 CONTROLLER_APPLY_BROKER_ID = Request(
     RequestCode.CONTROLLER_APPLY_BROKER_ID, ApplyBrokerIdRequestHeader, NOTHING, ApplyBrokerIdResponseHeader, NOTHING

@@ -25,7 +25,21 @@ from remoting.protocol.body import (
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
-from remoting.protocol.requests.topics import TopicList
+from remoting.protocol.requests.topics import NO_CHANGE_ON_SLAVE, TopicList
+from remoting.protocol.rights import (
+    CREATE,
+    DELETE,
+    GET,
+    GET_CLUSTER,
+    SUB,
+    UPDATE,
+    Need,
+    need_group,
+    need_topic,
+    of_body,
+    on_both,
+    on_group,
+)
 from remoting.protocol.scalars import read_flag, read_int, read_text
 
 
@@ -288,33 +302,64 @@ class QueryConsumeTimeSpanBody(Body):
     consume_time_span_set: list[QueueTimeSpan] = member(list_of(body_of(QueueTimeSpan)))
 
 
+def _assignment_needs(body: QueryAssignmentRequestBody) -> list[Need]:
+    return [need_group(body.consumer_group, SUB), need_topic(body.topic, SUB, body.consumer_group)]
+
+
+def _mode_needs(body: MessageRequestMode) -> list[Need]:
+    return [need_group(body.consumer_group, UPDATE), need_topic(body.topic, UPDATE, body.consumer_group)]
+
+
+def _create_group_needs(body: SubscriptionGroupConfig) -> list[Need]:
+    return [need_group(body.group_name, CREATE)]
+
+
+def _create_groups_needs(body: SubscriptionGroupList) -> list[Need]:
+    return [need_group(config.group_name, CREATE) for config in body.group_config_list]
+
+
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = Request(
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NOTHING, SubscriptionGroupConfig, NOTHING, NOTHING
-)
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NOTHING, SubscriptionGroupConfig, NOTHING, NOTHING,
+    right=of_body(_create_group_needs, like=on_group(CREATE)), on_slave=NO_CHANGE_ON_SLAVE,
+)  # fmt: skip
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST = Request(
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NOTHING, SubscriptionGroupList, NOTHING, NOTHING
-)
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NOTHING, SubscriptionGroupList, NOTHING, NOTHING,
+    right=of_body(_create_groups_needs, like=on_group(CREATE)), on_slave=NO_CHANGE_ON_SLAVE,
+)  # fmt: skip
 GET_ALL_SUBSCRIPTIONGROUP_CONFIG = Request(
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllSubscriptionGroupRequestHeader, NOTHING,
     GetAllSubscriptionGroupResponseHeader, SubscriptionGroupTable,
+    right=GET_CLUSTER,
 )  # fmt: skip
 DELETE_SUBSCRIPTIONGROUP = Request(
-    RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequestHeader, NOTHING, NOTHING, NOTHING
-)
-GET_CONSUME_STATS = Request(RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequestHeader, NOTHING, NOTHING, ConsumeStats)
+    RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequestHeader, NOTHING, NOTHING, NOTHING,
+    right=on_group(DELETE, "groupName"), on_slave=NO_CHANGE_ON_SLAVE,
+)  # fmt: skip
+GET_CONSUME_STATS = Request(
+    RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequestHeader, NOTHING, NOTHING, ConsumeStats,
+    right=on_both(GET),
+)  # fmt: skip
 GET_BROKER_CONSUME_STATS = Request(
-    RequestCode.GET_BROKER_CONSUME_STATS, GetBrokerConsumeStatsRequestHeader, NOTHING, NOTHING, ConsumeStatsList
-)
+    RequestCode.GET_BROKER_CONSUME_STATS, GetBrokerConsumeStatsRequestHeader, NOTHING, NOTHING, ConsumeStatsList,
+    right=GET_CLUSTER,
+)  # fmt: skip
 QUERY_CONSUME_TIME_SPAN = Request(
-    RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequestHeader, NOTHING, NOTHING, QueryConsumeTimeSpanBody
-)
+    RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequestHeader, NOTHING, NOTHING, QueryConsumeTimeSpanBody,
+    right=on_both(GET, "group"),
+)  # fmt: skip
 QUERY_TOPICS_BY_CONSUMER = Request(
-    RequestCode.QUERY_TOPICS_BY_CONSUMER, GroupRequestHeader, NOTHING, NOTHING, TopicList
-)
+    RequestCode.QUERY_TOPICS_BY_CONSUMER, GroupRequestHeader, NOTHING, NOTHING, TopicList,
+    right=on_group(GET, "group"),
+)  # fmt: skip
 GET_SUBSCRIPTIONGROUP_CONFIG = Request(
-    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader, NOTHING, NOTHING, SubscriptionGroupConfig
-)
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader, NOTHING, NOTHING, SubscriptionGroupConfig,
+    right=on_group(GET, "group"),
+)  # fmt: skip
 QUERY_ASSIGNMENT = Request(
-    RequestCode.QUERY_ASSIGNMENT, NOTHING, QueryAssignmentRequestBody, NOTHING, QueryAssignmentResponseBody
-)
-SET_MESSAGE_REQUEST_MODE = Request(RequestCode.SET_MESSAGE_REQUEST_MODE, NOTHING, MessageRequestMode, NOTHING, NOTHING)
+    RequestCode.QUERY_ASSIGNMENT, NOTHING, QueryAssignmentRequestBody, NOTHING, QueryAssignmentResponseBody,
+    right=of_body(_assignment_needs, like=on_both(SUB)),
+)  # fmt: skip
+SET_MESSAGE_REQUEST_MODE = Request(
+    RequestCode.SET_MESSAGE_REQUEST_MODE, NOTHING, MessageRequestMode, NOTHING, NOTHING,
+    right=of_body(_mode_needs, like=on_both(UPDATE)), on_slave=NO_CHANGE_ON_SLAVE,
+)  # fmt: skip

@@ -1,5 +1,6 @@
 """Offsets of groups (14, 15, 43; set from outside: 222, 314; 308), of queues (29 - 32) and of delay levels (45)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,7 +21,20 @@ from remoting.protocol.body import (
 )
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.request import NOTHING, Request, SlaveAnswer
+from remoting.protocol.rights import (
+    GET,
+    GET_CLUSTER,
+    SUB_GET,
+    SUB_UPDATE,
+    UPDATE,
+    Need,
+    Right,
+    need_group,
+    on_both,
+    on_topic,
+    text_of,
+)
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
@@ -225,35 +239,57 @@ class GetConsumerStatusBody(Body):
     consumer_table: dict[str, dict[MessageQueue, int]] | None = member(map_of(_OFFSETS), None)
 
 
+_NO_RESET_ON_SLAVE = SlaveAnswer(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
+
+
+def _clone_needs(ext: Mapping[str, Any] | None) -> list[Need]:
+    return [need_group(text_of(ext, "srcGroup"), GET), need_group(text_of(ext, "destGroup"), UPDATE)]
+
+
 # QUERY_NOT_FOUND: the group has no offset; the answer then has no fields.
 QUERY_CONSUMER_OFFSET = Request(
     RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
-    accepts=(ResponseCode.QUERY_NOT_FOUND,),
+    accepts=(ResponseCode.QUERY_NOT_FOUND,), right=on_both(SUB_GET),
 )  # fmt: skip
 UPDATE_CONSUMER_OFFSET = Request(
     RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader, NOTHING, NOTHING, NOTHING,
-    may_be_oneway=True,
+    may_be_oneway=True, right=on_both(SUB_UPDATE),
 )  # fmt: skip
 SEARCH_OFFSET_BY_TIMESTAMP = Request(
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING
-)
-GET_MAX_OFFSET = Request(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING)
-GET_MIN_OFFSET = Request(RequestCode.GET_MIN_OFFSET, QueueRequestHeader, NOTHING, OffsetResponseHeader, NOTHING)
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
+    right=on_topic(SUB_GET),
+)  # fmt: skip
+GET_MAX_OFFSET = Request(
+    RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
+    right=on_topic(SUB_GET),
+)  # fmt: skip
+GET_MIN_OFFSET = Request(
+    RequestCode.GET_MIN_OFFSET, QueueRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
+    right=on_topic(SUB_GET),
+)  # fmt: skip
 GET_EARLIEST_MSG_STORETIME = Request(
-    RequestCode.GET_EARLIEST_MSG_STORETIME, QueueRequestHeader, NOTHING, TimestampResponseHeader, NOTHING
-)
+    RequestCode.GET_EARLIEST_MSG_STORETIME, QueueRequestHeader, NOTHING, TimestampResponseHeader, NOTHING,
+    right=on_topic(SUB_GET),
+)  # fmt: skip
 # Between Skylark and Skylark in pages, as are 21 and 201: see headers/pages.py.
 GET_ALL_CONSUMER_OFFSET = Request(
     RequestCode.GET_ALL_CONSUMER_OFFSET, GetAllConsumerOffsetRequestHeader, NOTHING,
     GetAllConsumerOffsetResponseHeader, ConsumerOffsetTable,
+    right=GET_CLUSTER,
 )  # fmt: skip
 GET_ALL_DELAY_OFFSET = Request(
-    RequestCode.GET_ALL_DELAY_OFFSET, NOTHING, NOTHING, GetAllDelayOffsetResponseHeader, DelayOffsetTable
-)
+    RequestCode.GET_ALL_DELAY_OFFSET, NOTHING, NOTHING, GetAllDelayOffsetResponseHeader, DelayOffsetTable,
+    right=GET_CLUSTER,
+)  # fmt: skip
 INVOKE_BROKER_TO_RESET_OFFSET = Request(
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader, NOTHING, NOTHING, ResetOffsetBody
-)
-CLONE_GROUP_OFFSET = Request(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetRequestHeader, NOTHING, NOTHING, NOTHING)
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader, NOTHING, NOTHING, ResetOffsetBody,
+    right=on_both(UPDATE, "group"), on_slave=_NO_RESET_ON_SLAVE,
+)  # fmt: skip
+CLONE_GROUP_OFFSET = Request(
+    RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetRequestHeader, NOTHING, NOTHING, NOTHING,
+    right=Right(_clone_needs), on_slave=_NO_RESET_ON_SLAVE,
+)  # fmt: skip
 QUERY_CORRECTION_OFFSET = Request(
-    RequestCode.QUERY_CORRECTION_OFFSET, QueryCorrectionOffsetHeader, NOTHING, NOTHING, CorrectionOffsets
-)
+    RequestCode.QUERY_CORRECTION_OFFSET, QueryCorrectionOffsetHeader, NOTHING, NOTHING, CorrectionOffsets,
+    right=on_topic(GET),
+)  # fmt: skip

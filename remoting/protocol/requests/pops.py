@@ -9,6 +9,7 @@ from remoting.protocol.body import INT, LONG, TEXT, Body, Kind, body_of, list_of
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.rights import LARGE, SUB, SUB_GET, UPDATE_CLUSTER, Need, need_group, need_topic, of_body, on_both
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 #: ``queue_id`` of a request for all queues of a topic.
@@ -174,22 +175,39 @@ class BatchAckMessageRequestBody(Body):
 # There are no messages now.
 _NO_MESSAGES = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT)
 
+
+def _batch_ack_needs(body: BatchAckMessageRequestBody) -> list[Need]:
+    acks = dict.fromkeys((ack.consumer_group, ack.topic) for ack in body.acks)
+    return [need for group, topic in acks for need in (need_group(group, SUB), need_topic(topic, SUB, group))]
+
+
 POP_MESSAGE = Request(
-    RequestCode.POP_MESSAGE, PopMessageRequestHeader, NOTHING, PopMessageResponseHeader, bytes, accepts=_NO_MESSAGES
-)
+    RequestCode.POP_MESSAGE, PopMessageRequestHeader, NOTHING, PopMessageResponseHeader, bytes,
+    accepts=_NO_MESSAGES, right=on_both(SUB),
+)  # fmt: skip
 PEEK_MESSAGE = Request(
-    RequestCode.PEEK_MESSAGE, PeekMessageRequestHeader, NOTHING, PopMessageResponseHeader, bytes, accepts=_NO_MESSAGES
-)
-ACK_MESSAGE = Request(RequestCode.ACK_MESSAGE, AckMessageRequestHeader, NOTHING, NOTHING, NOTHING, may_be_oneway=True)
+    RequestCode.PEEK_MESSAGE, PeekMessageRequestHeader, NOTHING, PopMessageResponseHeader, bytes,
+    accepts=_NO_MESSAGES, right=on_both(SUB),
+)  # fmt: skip
+ACK_MESSAGE = Request(
+    RequestCode.ACK_MESSAGE, AckMessageRequestHeader, NOTHING, NOTHING, NOTHING,
+    may_be_oneway=True, right=on_both(SUB),
+)  # fmt: skip
 BATCH_ACK_MESSAGE = Request(
-    RequestCode.BATCH_ACK_MESSAGE, NOTHING, BatchAckMessageRequestBody, NOTHING, NOTHING, may_be_oneway=True
-)
+    RequestCode.BATCH_ACK_MESSAGE, NOTHING, BatchAckMessageRequestBody, NOTHING, NOTHING,
+    may_be_oneway=True, right=of_body(_batch_ack_needs, like=on_both(SUB), limits=LARGE),
+)  # fmt: skip
 CHANGE_MESSAGE_INVISIBLETIME = Request(
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ChangeInvisibleTimeRequestHeader, NOTHING,
     ChangeInvisibleTimeResponseHeader, NOTHING,
+    right=on_both(SUB),
 )  # fmt: skip
 NOTIFICATION = Request(
-    RequestCode.NOTIFICATION, NotificationRequestHeader, NOTHING, NotificationResponseHeader, NOTHING
-)
-POLLING_INFO = Request(RequestCode.POLLING_INFO, PollingInfoRequestHeader, NOTHING, PollingInfoResponseHeader, NOTHING)
-POP_ROLLBACK = Request(RequestCode.POP_ROLLBACK, NOTHING, NOTHING, NOTHING, NOTHING)
+    RequestCode.NOTIFICATION, NotificationRequestHeader, NOTHING, NotificationResponseHeader, NOTHING,
+    right=on_both(SUB),
+)  # fmt: skip
+POLLING_INFO = Request(
+    RequestCode.POLLING_INFO, PollingInfoRequestHeader, NOTHING, PollingInfoResponseHeader, NOTHING,
+    right=on_both(SUB_GET),
+)  # fmt: skip
+POP_ROLLBACK = Request(RequestCode.POP_ROLLBACK, NOTHING, NOTHING, NOTHING, NOTHING, right=UPDATE_CLUSTER)

@@ -3,12 +3,14 @@
 Their answers are the hot path: broker/handlers/pull.py writes the fields itself, without a header object.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.rights import SUB, Need, Right, need_group, need_topic, text_of
 from remoting.protocol.scalars import read_int, read_long, read_text
 
 #: Bits of ``sys_flag``.
@@ -57,11 +59,19 @@ class PullMessageResponseHeader(Header):
 # There are no messages; the fields say from which offset to go on.
 _NO_MESSAGES = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
+
+def _pull_needs(ext: Mapping[str, Any] | None) -> list[Need]:
+    """Sub of both. Messages are read, so a retry topic is that of its whole name, see `need_topic`."""
+    topic = text_of(ext, "topic")
+    found = [need_group(text_of(ext, "consumerGroup"), SUB)]
+    return [*found, need_topic(topic, SUB)] if topic else found
+
+
 PULL_MESSAGE = Request(
     RequestCode.PULL_MESSAGE, PullMessageRequestHeader, NOTHING, PullMessageResponseHeader, bytes,
-    accepts=_NO_MESSAGES,
+    accepts=_NO_MESSAGES, right=Right(_pull_needs),
 )  # fmt: skip
 LITE_PULL_MESSAGE = Request(
     RequestCode.LITE_PULL_MESSAGE, PullMessageRequestHeader, NOTHING, PullMessageResponseHeader, bytes,
-    accepts=_NO_MESSAGES,
+    accepts=_NO_MESSAGES, right=Right(_pull_needs),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.clients import SubscriptionData
+from remoting.protocol.rights import GET, GET_CLUSTER, SUB_GET, on_topic
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
@@ -87,9 +88,13 @@ class ConsumeQueueEntries(Body):
 # QUERY_NOT_FOUND: no message has the key.
 QUERY_MESSAGE = Request(
     RequestCode.QUERY_MESSAGE, QueryMessageRequestHeader, NOTHING, QueryMessageResponseHeader, bytes,
-    accepts=(ResponseCode.QUERY_NOT_FOUND,),
+    accepts=(ResponseCode.QUERY_NOT_FOUND,), right=on_topic(SUB_GET),
 )  # fmt: skip
-VIEW_MESSAGE_BY_ID = Request(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader, NOTHING, NOTHING, bytes)
+VIEW_MESSAGE_BY_ID = Request(
+    RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader, NOTHING, NOTHING, bytes,
+    right=GET_CLUSTER,
+)  # fmt: skip
 QUERY_CONSUME_QUEUE = Request(
-    RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader, NOTHING, NOTHING, ConsumeQueueEntries
-)
+    RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader, NOTHING, NOTHING, ConsumeQueueEntries,
+    right=on_topic(GET),
+)  # fmt: skip

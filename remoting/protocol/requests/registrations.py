@@ -427,8 +427,9 @@ QUERY_DATA_VERSION = Request(
 )
 # Skylark's Controllers name the master in the answer. NameServers say nothing, and RocketMQ's brokers want no answer.
 BROKER_HEARTBEAT = Request(
-    RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader, NOTHING, MasterHeader, NOTHING, may_be_oneway=True
-)
+    RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader, NOTHING, MasterHeader, NOTHING,
+    may_be_oneway=True,
+)  # fmt: skip
 GET_BROKER_MEMBER_GROUP = Request(
     RequestCode.GET_BROKER_MEMBER_GROUP, GetBrokerMemberGroupRequestHeader, NOTHING, NOTHING, MemberGroupAnswer
 )

@@ -10,6 +10,7 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.groups import MessageRequestModes
+from remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
 from remoting.protocol.scalars import read_long, read_text
 
 
@@ -103,16 +104,22 @@ class EpochEntryCache(Body):
 
 
 # RocketMQ's binary file.
-GET_TIMER_CHECK_POINT = Request(RequestCode.GET_TIMER_CHECK_POINT, NOTHING, NOTHING, NOTHING, bytes)
-GET_TIMER_METRICS = Request(RequestCode.GET_TIMER_METRICS, NOTHING, NOTHING, NOTHING, TimerMetrics)
+GET_TIMER_CHECK_POINT = Request(RequestCode.GET_TIMER_CHECK_POINT, NOTHING, NOTHING, NOTHING, bytes, right=GET_CLUSTER)
+GET_TIMER_METRICS = Request(RequestCode.GET_TIMER_METRICS, NOTHING, NOTHING, NOTHING, TimerMetrics, right=GET_CLUSTER)
 GET_ALL_MESSAGE_REQUEST_MODE = Request(
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NOTHING, NOTHING, NOTHING, MessageRequestModes
-)
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NOTHING, NOTHING, NOTHING, MessageRequestModes,
+    right=GET_CLUSTER,
+)  # fmt: skip
 EXCHANGE_BROKER_HA_INFO = Request(
-    RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoHeader, NOTHING, ExchangeHAInfoHeader, NOTHING
-)
-GET_BROKER_EPOCH_CACHE = Request(RequestCode.GET_BROKER_EPOCH_CACHE, NOTHING, NOTHING, NOTHING, EpochEntryCache)
+    RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoHeader, NOTHING, ExchangeHAInfoHeader, NOTHING,
+    right=UPDATE_CLUSTER,
+)  # fmt: skip
+GET_BROKER_EPOCH_CACHE = Request(
+    RequestCode.GET_BROKER_EPOCH_CACHE, NOTHING, NOTHING, NOTHING, EpochEntryCache,
+    right=GET_CLUSTER,
+)  # fmt: skip
 # The versions that the slave has; the versions that the master has.
 WATCH_METADATA = Request(
-    RequestCode.WATCH_METADATA, WatchMetadataRequestHeader, MetadataVersions, NOTHING, MetadataVersions
-)
+    RequestCode.WATCH_METADATA, WatchMetadataRequestHeader, MetadataVersions, NOTHING, MetadataVersions,
+    right=GET_CLUSTER,
+)  # fmt: skip

@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
+from mqcommon.message.properties import LIGHT_QUEUES, find_property
+from mqcommon.names import is_retry_topic
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.header import Header, header_fields, optional, required
-from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.request import NOTHING, Request, SlaveAnswer
+from remoting.protocol.rights import PUB, SUB, TOPIC, Need, Right, need_topic, on_topic, text_of
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
@@ -86,18 +89,40 @@ LONG = _names(short=False)
 # The message is stored, but not as durably as the broker's options require.
 _STORED = (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT)
 
+#: What a slave answers to a message: the text of RocketMQ before 5 (and of 5 with acting masters), which says why.
+NO_MESSAGES = SlaveAnswer(
+    ResponseCode.SERVICE_NOT_AVAILABLE,
+    "service not available now. It may be caused by one of the following reasons: messages are put to the slave",
+)
+
+
+def _right_to_send(topic_field: str, properties_field: str) -> Right:
+    """Pub of the topic, and of each light queue that is named. A retry topic needs Sub of its group instead."""
+
+    def needs(ext: Mapping[str, Any] | None) -> list[Need]:
+        name = text_of(ext, topic_field)
+        found = [need_topic(name, SUB)] if is_retry_topic(name) else [Need(TOPIC, name, PUB)]
+        properties = text_of(ext, properties_field)
+        if LIGHT_QUEUES in properties:
+            names = find_property(properties.encode("utf-8", "replace"), LIGHT_QUEUES.encode()) or b""
+            found += [Need(TOPIC, each, PUB) for each in dict.fromkeys(names.decode().split(",")) if each]
+        return found
+
+    return Right(needs)
+
+
 SEND_MESSAGE = Request(
     RequestCode.SEND_MESSAGE, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
-    accepts=_STORED, may_be_oneway=True,
+    accepts=_STORED, may_be_oneway=True, right=_right_to_send("topic", "properties"),
 )  # fmt: skip
 SEND_MESSAGE_V2 = Request(
     RequestCode.SEND_MESSAGE_V2, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
-    accepts=_STORED, may_be_oneway=True, has_short_names=True,
+    accepts=_STORED, may_be_oneway=True, has_short_names=True, right=_right_to_send("b", "i"),
 )  # fmt: skip
 # With many messages a Skylark broker puts their offsets into the answer's body, see mqcommon/message/batch.py.
 SEND_BATCH_MESSAGE = Request(
     RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestHeader, bytes, SendMessageResponseHeader, bytes,
-    accepts=_STORED, may_be_oneway=True, has_short_names=True,
+    accepts=_STORED, may_be_oneway=True, has_short_names=True, right=_right_to_send("b", "i"),
 )  # fmt: skip
 
 
@@ -119,7 +144,7 @@ class RecallMessageResponseHeader(Header):
 
 RECALL_MESSAGE = Request(
     RequestCode.RECALL_MESSAGE, RecallMessageRequestHeader, NOTHING, RecallMessageResponseHeader, NOTHING,
-    may_be_oneway=True,
+    may_be_oneway=True, right=on_topic(PUB),
 )  # fmt: skip
 
 
@@ -145,11 +170,11 @@ class ReplyMessageRequestHeader(Header):
 
 SEND_REPLY_MESSAGE = Request(
     RequestCode.SEND_REPLY_MESSAGE, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
-    may_be_oneway=True,
+    may_be_oneway=True, right=_right_to_send("topic", "properties"),
 )  # fmt: skip
 SEND_REPLY_MESSAGE_V2 = Request(
     RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
-    may_be_oneway=True, has_short_names=True,
+    may_be_oneway=True, has_short_names=True, right=_right_to_send("b", "i"),
 )  # fmt: skip
 PUSH_REPLY_MESSAGE_TO_CLIENT = Request(
     RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequestHeader, bytes, NOTHING, NOTHING

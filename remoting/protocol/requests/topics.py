@@ -21,9 +21,10 @@ from remoting.protocol.body import (
     map_of,
     member,
 )
-from remoting.protocol.codes import RequestCode
+from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.request import NOTHING, Request, SlaveAnswer
+from remoting.protocol.rights import CREATE, DELETE, GET, GET_CLUSTER, Need, need_topic, of_body, on_topic
 from remoting.protocol.scalars import read_flag, read_int, read_text
 
 
@@ -198,22 +199,49 @@ class GetTopicConfigRequestHeader(Header):
     lo: bool | None = optional(read_flag)
 
 
+#: What a slave answers to changes of topics and groups, which it copies from its master.
+NO_CHANGE_ON_SLAVE = SlaveAnswer(
+    ResponseCode.SYSTEM_ERROR,
+    "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
+)
+#: mqadmin deletes a topic on masters and slaves, and stops at the first refusal. A slave follows its master.
+_DELETED_BY_MASTER = SlaveAnswer(ResponseCode.SUCCESS)
+
+
+def _create_topics_needs(body: TopicConfigList) -> list[Need]:
+    return [need_topic(config.topic_name, CREATE) for config in body.topic_config_list]
+
+
 UPDATE_AND_CREATE_TOPIC = Request(
-    RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader, NOTHING, NOTHING, NOTHING
-)
-UPDATE_AND_CREATE_TOPIC_LIST = Request(
-    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, NOTHING, TopicConfigList, NOTHING, NOTHING
-)
-GET_ALL_TOPIC_CONFIG = Request(
-    RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequestHeader, NOTHING,
-    GetAllTopicConfigResponseHeader, TopicConfigTable,
+    RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader, NOTHING, NOTHING, NOTHING,
+    right=on_topic(CREATE), on_slave=NO_CHANGE_ON_SLAVE,
 )  # fmt: skip
-GET_TOPIC_STATS_INFO = Request(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader, NOTHING, NOTHING, TopicStatsTable)
-DELETE_TOPIC_IN_BROKER = Request(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader, NOTHING, NOTHING, NOTHING)
+UPDATE_AND_CREATE_TOPIC_LIST = Request(
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, NOTHING, TopicConfigList, NOTHING, NOTHING,
+    right=of_body(_create_topics_needs, like=on_topic(CREATE)), on_slave=NO_CHANGE_ON_SLAVE,
+)  # fmt: skip
+GET_ALL_TOPIC_CONFIG = Request(
+    RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequestHeader, NOTHING, GetAllTopicConfigResponseHeader,
+    TopicConfigTable,
+    right=GET_CLUSTER,
+)  # fmt: skip
+GET_TOPIC_STATS_INFO = Request(
+    RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader, NOTHING, NOTHING, TopicStatsTable,
+    right=on_topic(GET),
+)  # fmt: skip
+DELETE_TOPIC_IN_BROKER = Request(
+    RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader, NOTHING, NOTHING, NOTHING,
+    right=on_topic(DELETE), on_slave=_DELETED_BY_MASTER,
+)  # fmt: skip
 QUERY_TOPIC_CONSUME_BY_WHO = Request(
-    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequestHeader, NOTHING, NOTHING, GroupList
-)
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequestHeader, NOTHING, NOTHING, GroupList,
+    right=on_topic(GET),
+)  # fmt: skip
 GET_SYSTEM_TOPIC_LIST_FROM_BROKER = Request(
-    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, NOTHING, NOTHING, NOTHING, TopicList
-)
-GET_TOPIC_CONFIG = Request(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader, NOTHING, NOTHING, TopicConfig)
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, NOTHING, NOTHING, NOTHING, TopicList,
+    right=GET_CLUSTER,
+)  # fmt: skip
+GET_TOPIC_CONFIG = Request(
+    RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader, NOTHING, NOTHING, TopicConfig,
+    right=on_topic(GET),
+)  # fmt: skip

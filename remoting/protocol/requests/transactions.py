@@ -1,10 +1,14 @@
 """Transactions (37, 39, 323)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from remoting.protocol.codes import RequestCode
+from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.header import Header, optional, required
-from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.request import NOTHING, Request, SlaveAnswer
+from remoting.protocol.requests.sends import NO_MESSAGES
+from remoting.protocol.rights import PUB, TOPIC, UPDATE_CLUSTER, Need, Right, text_of
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
@@ -42,12 +46,26 @@ class ResumeCheckHalfMessageRequestHeader(Header):
     topic: str | None = optional(read_text)
 
 
+_NO_END_ON_SLAVE = SlaveAnswer(
+    ResponseCode.SLAVE_NOT_AVAILABLE, "Message store is slave mode, so end transaction is forbidden."
+)
+
+
+def _end_needs(ext: Mapping[str, Any] | None) -> list[Need]:
+    """The topic, if it is named; older clients name none. The handler asks for the right to the topic of the half."""
+    topic = text_of(ext, "topic")
+    return [Need(TOPIC, topic, PUB)] if topic else []
+
+
 END_TRANSACTION = Request(
-    RequestCode.END_TRANSACTION, EndTransactionRequestHeader, NOTHING, NOTHING, NOTHING, may_be_oneway=True
-)
+    RequestCode.END_TRANSACTION, EndTransactionRequestHeader, NOTHING, NOTHING, NOTHING,
+    may_be_oneway=True, right=Right(_end_needs), on_slave=_NO_END_ON_SLAVE,
+)  # fmt: skip
 CHECK_TRANSACTION_STATE = Request(
-    RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionStateRequestHeader, bytes, NOTHING, NOTHING, may_be_oneway=True
-)
+    RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionStateRequestHeader, bytes, NOTHING, NOTHING,
+    may_be_oneway=True,
+)  # fmt: skip
 RESUME_CHECK_HALF_MESSAGE = Request(
-    RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequestHeader, NOTHING, NOTHING, NOTHING
-)
+    RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequestHeader, NOTHING, NOTHING, NOTHING,
+    right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
+)  # fmt: skip
