@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from broker.part import Part
 from broker.security.explanation import Explanation
-from broker.security.needs import Need, needs_about
+from broker.security.needs import needs_about
 from mqcommon.errors import RequestRefused
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
@@ -12,6 +12,7 @@ from remoting.net.server import Handler
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.acl import EXPLAIN_ACCESS, AccessExplanation, AccessStep
+from remoting.protocol.rights import Need
 
 #: Of the account, the address, what the request needs, and its code.
 Explainer = Callable[[str, str, Sequence[Need], int], Explanation]

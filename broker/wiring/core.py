@@ -17,7 +17,6 @@ from broker.meta.metadata import Metadata
 from broker.observe.sizes import SizedStats
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
-from broker.replication.refusals import NO_MESSAGES
 from broker.replication.role import Role, RoleMachine
 from broker.store.store import MessageStore
 from broker.tasks.flush import MAX_INDEX_BEHIND_BYTES, MAX_SLAVE_INDEX_BEHIND_BYTES, Flusher
@@ -36,6 +35,7 @@ from mqcommon.message.ids import UniqueKeys, encode_host
 from remoting.net.client import OpenClient, open_client
 from remoting.net.steps import Stepper
 from remoting.net.tls_options import DaemonTls
+from remoting.protocol.requests.sends import NO_MESSAGES
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Core:
         if is_master:
             self.writer.accept()
         else:
-            self.writer.refuse(*NO_MESSAGES)
+            self.writer.refuse(NO_MESSAGES.code, NO_MESSAGES.remark)
 
 
 def make_core(

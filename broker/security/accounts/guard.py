@@ -11,12 +11,13 @@ import trio
 from broker.part import Hook, Part
 from broker.security.accounts.live import LiveRules
 from broker.security.audit import Audit
-from broker.security.needs import FROM_NAMESERVERS, Need, needs_of, to_consume, to_send
+from broker.security.needs import FROM_NAMESERVERS, needs_of, needs_to_consume, needs_to_send
 from broker.security.peers import host_of
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.rights import Need
 
 
 class AccountGuard(Part):
@@ -36,11 +37,11 @@ class AccountGuard(Part):
 
     def may_consume(self, channel: Channel, request: Command, topic: str) -> None:
         """A TopicCheck."""
-        self._check(channel, request, lambda request: to_consume(topic))
+        self._check(channel, request, lambda request: needs_to_consume(topic))
 
     def may_send(self, channel: Channel, request: Command, topic: str) -> None:
         """A TopicCheck."""
-        self._check(channel, request, lambda request: to_send(topic))
+        self._check(channel, request, lambda request: needs_to_send(topic))
 
     def _check(self, channel: Channel, request: Command, needs: Callable[[Command], list[Need]] = needs_of) -> None:
         refusal = self._live.rules.refusal(request, host_of(channel.remote), needs, channel.signatures)

@@ -17,10 +17,10 @@ from broker.security.accounts.account_file import Account, AccountFile
 from broker.security.accounts.addresses import Addresses
 from broker.security.accounts.permissions import ADMIN, PUB, needed_bits, needed_text, permission_text, permits
 from broker.security.explanation import NO, YES, Explanation, Step
-from broker.security.needs import CLUSTER, TOPIC, Need
 from mqcommon.errors import ConfigError
 from mqcommon.names import TRACE_TOPIC
 from remoting.protocol.command import Command, ext_text
+from remoting.protocol.rights import CLUSTER, TOPIC, Need
 from remoting.protocol.signature import ACCESS_KEY_FIELD, WholeSignatures, is_signed_with
 
 _EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException"

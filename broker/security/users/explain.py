@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from broker.meta.auth import Users
 from broker.options import BrokerOptions
 from broker.security.explanation import NO, YES, Explanation, Step
-from broker.security.needs import CLUSTER, Need
 from broker.security.users.checks import DISABLE, SUPER
 from broker.security.users.login import Logins
+from remoting.protocol.rights import CLUSTER, Need
 
 
 class UserExplainer:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from broker.options import BrokerOptions
 from broker.part import Hook, Part
 from broker.security.audit import Audit
-from broker.security.needs import CLUSTER, FROM_NAMESERVERS, Need, needs_of, to_consume, to_send
+from broker.security.needs import FROM_NAMESERVERS, needs_of, needs_to_consume, needs_to_send
 from broker.security.peers import host_of
 from broker.security.users.checks import MAX_NAME, refuse, subject_of
 from broker.security.users.login import Logins
@@ -20,6 +20,7 @@ from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.protocol.command import Command
 from remoting.protocol.requests.auth import UserInfo
+from remoting.protocol.rights import CLUSTER, Need
 
 
 class Guard(Part):
@@ -49,11 +50,11 @@ class Guard(Part):
 
     def may_consume(self, channel: Channel, request: Command, topic: str) -> None:
         """A TopicCheck."""
-        self._check_topic(channel, request, lambda request: to_consume(topic))
+        self._check_topic(channel, request, lambda request: needs_to_consume(topic))
 
     def may_send(self, channel: Channel, request: Command, topic: str) -> None:
         """A TopicCheck."""
-        self._check_topic(channel, request, lambda request: to_send(topic))
+        self._check_topic(channel, request, lambda request: needs_to_send(topic))
 
     def _check_topic(self, channel: Channel, request: Command, needs: Callable[[Command], list[Need]]) -> None:
         if self._authorizes and request.code not in self._open:

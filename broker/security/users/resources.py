@@ -8,7 +8,7 @@ A namespace covers the topics and groups whose names begin with ``namespace%``.
 from dataclasses import dataclass
 from typing import Final
 
-from broker.security.needs import CLUSTER, GROUP, TOPIC
+from remoting.protocol.rights import CLUSTER, GROUP, TOPIC
 
 NAMESPACE: Final = "Namespace"
 #: Of the resource ``*``.

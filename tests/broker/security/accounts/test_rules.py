@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from broker.security.accounts.account_file import AccountFile, parse_file
 from broker.security.accounts.rules import Rules
-from broker.security.needs import Need, needs_about, needs_of
+from broker.security.needs import needs_about, needs_of
 from mqcommon.errors import ConfigError
 from mqcommon.yaml_documents import parse_yaml
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.rights import Need
 from remoting.protocol.signature import Credentials, sign
 from tests.broker.security.accounts.acl_files import SECRET, account
 

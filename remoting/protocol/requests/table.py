@@ -1,0 +1,41 @@
+"""All descriptions of requests, by their codes and by RocketMQ's names of the codes.
+
+Importing this module imports every family of requests. Clients, which start often, import only those they use.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from remoting.protocol.request import Request
+from remoting.protocol.requests import (
+    acl,
+    auth,
+    brokers,
+    clients,
+    consuming,
+    controller,
+    groups,
+    offsets,
+    pops,
+    pulls,
+    query,
+    raft,
+    registrations,
+    replication,
+    routes,
+    sends,
+    topics,
+    transactions,
+)
+
+AnyRequest = Request[Any, Any, Any, Any]
+
+FAMILIES: Final = (
+    acl, auth, brokers, clients, consuming, controller, groups, offsets, pops, pulls, query, raft, registrations,
+    replication, routes, sends, topics, transactions,
+)  # fmt: skip
+#: Each description is a constant whose name is RocketMQ's name of the code.
+BY_NAME: Final[Mapping[str, AnyRequest]] = {
+    name: value for family in FAMILIES for name, value in vars(family).items() if isinstance(value, Request)
+}
+BY_CODE: Final[Mapping[int, AnyRequest]] = {request.code: request for request in BY_NAME.values()}
