@@ -17,15 +17,78 @@ from typing import Any
 from bench.harness import Row, cluster, row, show
 from mqcommon.message.batch import MAX_MESSAGES, encode_batch
 from remoting.protocol.body import Body, DataVersion
-from remoting.protocol.codes import RequestCode as C
 from remoting.protocol.command import VERSION, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.dialect import encode_body
 from remoting.protocol.frame import encode
-from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.registrations import RegisterBrokerBody, encode_compressed
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
+from remoting.protocol.requests.brokers import (
+    CLEAN_UNUSED_TOPIC,
+    GET_BROKER_CONFIG,
+    GET_BROKER_RUNTIME_INFO,
+    UPDATE_BROKER_CONFIG,
+    VIEW_BROKER_STATS_DATA,
+)
+from remoting.protocol.requests.clients import (
+    GET_CONSUMER_CONNECTION_LIST,
+    GET_CONSUMER_LIST_BY_GROUP,
+    GET_PRODUCER_CONNECTION_LIST,
+    HEART_BEAT,
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+)
+from remoting.protocol.requests.groups import (
+    DELETE_SUBSCRIPTIONGROUP,
+    GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    GET_CONSUME_STATS,
+    QUERY_TOPICS_BY_CONSUMER,
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    SubscriptionGroupConfig,
+)
+from remoting.protocol.requests.offsets import (
+    GET_ALL_CONSUMER_OFFSET,
+    GET_EARLIEST_MSG_STORETIME,
+    GET_MAX_OFFSET,
+    QUERY_CONSUMER_OFFSET,
+    SEARCH_OFFSET_BY_TIMESTAMP,
+    UPDATE_CONSUMER_OFFSET,
+)
+from remoting.protocol.requests.pulls import PULL_MESSAGE
+from remoting.protocol.requests.query import QUERY_CONSUME_QUEUE, QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
+from remoting.protocol.requests.registrations import (
+    QUERY_DATA_VERSION,
+    REGISTER_BROKER,
+    UNREGISTER_BROKER,
+    RegisterBrokerBody,
+    encode_compressed,
+)
+from remoting.protocol.requests.routes import (
+    ADD_WRITE_PERM_OF_BROKER,
+    DELETE_TOPIC_IN_NAMESRV,
+    GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    GET_BROKER_CLUSTER_INFO,
+    GET_KV_CONFIG,
+    GET_KVLIST_BY_NAMESPACE,
+    GET_ROUTEINFO_BY_TOPIC,
+    GET_SYSTEM_TOPIC_LIST_FROM_NS,
+    GET_TOPICS_BY_CLUSTER,
+    GET_UNIT_TOPIC_LIST,
+    PUT_KV_CONFIG,
+    UPDATE_NAMESRV_CONFIG,
+    WIPE_WRITE_PERM_OF_BROKER,
+)
+from remoting.protocol.requests.sends import SEND_MESSAGE
+from remoting.protocol.requests.topics import (
+    DELETE_TOPIC_IN_BROKER,
+    GET_ALL_TOPIC_CONFIG,
+    GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+    GET_TOPIC_STATS_INFO,
+    QUERY_TOPIC_CONSUME_BY_WHO,
+    UPDATE_AND_CREATE_TOPIC,
+    TopicConfig,
+    TopicConfigTable,
+)
 
 QUEUES = 65_536
 TOPICS = 2_000
@@ -133,16 +196,16 @@ def topic_ext(name: str, queues: int) -> dict[str, Any]:
 
 def prepare_broker(peer: Peer) -> None:
     """Topics, messages and offsets."""
-    peer.ask(C.UPDATE_AND_CREATE_TOPIC, topic_ext("Wide", QUEUES))
+    peer.ask(UPDATE_AND_CREATE_TOPIC.code, topic_ext("Wide", QUEUES))
     for number in range(TOPICS):
-        peer.ask(C.UPDATE_AND_CREATE_TOPIC, topic_ext(f"Topic-{number:05d}", 8))
+        peer.ask(UPDATE_AND_CREATE_TOPIC.code, topic_ext(f"Topic-{number:05d}", 8))
         peer.ask(
-            C.UPDATE_CONSUMER_OFFSET,
+            UPDATE_CONSUMER_OFFSET.code,
             {"consumerGroup": "g", "topic": f"Topic-{number:05d}", "queueId": "0", "commitOffset": "1"},
         )
     rows = [(0, b"x", b"KEYS\x01often\x02UNIQ_KEY\x01%032d\x02" % number) for number in range(2_000)]
     for _ in range(10):
-        peer.ask(C.SEND_MESSAGE, send_ext("T", batch="true"), encode_batch(rows))
+        peer.ask(SEND_MESSAGE.code, send_ext("T", batch="true"), encode_batch(rows))
 
 
 def broker_requests() -> list[Dear]:
@@ -151,36 +214,36 @@ def broker_requests() -> list[Dear]:
     many, too_many = (encode_batch([(0, b"", b"")] * count) for count in (MAX_MESSAGES, 190_000))
     return [
         Dear(
-            C.SEND_MESSAGE,
+            SEND_MESSAGE.code,
             "4 MiB and 32,000 bytes of properties",
             send_ext("T", properties="a\x01b\x02" * 8_000),
             bytes(4 << 20),
         ),
-        Dear(C.SEND_MESSAGE, f"a batch of {MAX_MESSAGES:,} empty messages", send_ext("T", batch="true"), many),
-        Dear(C.SEND_MESSAGE, "a batch of 190,000 empty messages", send_ext("T", batch="true"), too_many),
-        Dear(C.PULL_MESSAGE, "a subscription of 32,000 characters", pull_ext(subscription=TAGS)),
-        Dear(C.PULL_MESSAGE, "a tag that 20,000 messages do not have", pull_ext(subscription="none")),
+        Dear(SEND_MESSAGE.code, f"a batch of {MAX_MESSAGES:,} empty messages", send_ext("T", batch="true"), many),
+        Dear(SEND_MESSAGE.code, "a batch of 190,000 empty messages", send_ext("T", batch="true"), too_many),
+        Dear(PULL_MESSAGE.code, "a subscription of 32,000 characters", pull_ext(subscription=TAGS)),
+        Dear(PULL_MESSAGE.code, "a tag that 20,000 messages do not have", pull_ext(subscription="none")),
         Dear(
-            C.QUERY_MESSAGE,
+            QUERY_MESSAGE.code,
             "a key of 20,000 messages, at another time",
             {**key, "maxNum": "64", "endTimestamp": "1000"},
         ),
         Dear(
-            C.QUERY_MESSAGE,
+            QUERY_MESSAGE.code,
             "a key of 20,000 messages, all of them",
             {**key, "maxNum": "100000", "endTimestamp": str(1 << 60)},
         ),
-        Dear(C.QUERY_CONSUMER_OFFSET, "a queue", {**WIDE, "queueId": "0"}),
-        Dear(C.UPDATE_CONSUMER_OFFSET, "a queue", {**WIDE, "queueId": "9", "commitOffset": "1"}),
-        Dear(C.UPDATE_AND_CREATE_TOPIC, f"{QUEUES} queues", topic_ext("Wide2", QUEUES)),
-        Dear(C.GET_ALL_TOPIC_CONFIG, f"{TOPICS} topics"),
-        Dear(C.UPDATE_BROKER_CONFIG, "1,000 lines", body=b"brokerPermission=6\n" * 1_000),
-        Dear(C.UPDATE_BROKER_CONFIG, "15 MB of lines", body=b"brokerPermission=6\n" * 800_000),
-        Dear(C.GET_BROKER_CONFIG, "all"),
-        Dear(C.GET_BROKER_RUNTIME_INFO, "all"),
-        Dear(C.SEARCH_OFFSET_BY_TIMESTAMP, "20,000 messages", {"topic": "T", "queueId": "0", "timestamp": "1"}),
-        Dear(C.GET_EARLIEST_MSG_STORETIME, "20,000 messages", {"topic": "T", "queueId": "0"}),
-        Dear(C.VIEW_MESSAGE_BY_ID, "the first", {"offset": "0"}),
+        Dear(QUERY_CONSUMER_OFFSET.code, "a queue", {**WIDE, "queueId": "0"}),
+        Dear(UPDATE_CONSUMER_OFFSET.code, "a queue", {**WIDE, "queueId": "9", "commitOffset": "1"}),
+        Dear(UPDATE_AND_CREATE_TOPIC.code, f"{QUEUES} queues", topic_ext("Wide2", QUEUES)),
+        Dear(GET_ALL_TOPIC_CONFIG.code, f"{TOPICS} topics"),
+        Dear(UPDATE_BROKER_CONFIG.code, "1,000 lines", body=b"brokerPermission=6\n" * 1_000),
+        Dear(UPDATE_BROKER_CONFIG.code, "15 MB of lines", body=b"brokerPermission=6\n" * 800_000),
+        Dear(GET_BROKER_CONFIG.code, "all"),
+        Dear(GET_BROKER_RUNTIME_INFO.code, "all"),
+        Dear(SEARCH_OFFSET_BY_TIMESTAMP.code, "20,000 messages", {"topic": "T", "queueId": "0", "timestamp": "1"}),
+        Dear(GET_EARLIEST_MSG_STORETIME.code, "20,000 messages", {"topic": "T", "queueId": "0"}),
+        Dear(VIEW_MESSAGE_BY_ID.code, "the first", {"offset": "0"}),
     ]
 
 
@@ -191,31 +254,31 @@ def client_requests() -> list[Dear]:
     config = SubscriptionGroupConfig("g", attributes={f"k{n}": "v" for n in range(4_000)})
     unknown = ";".join(f"n{n}" for n in range(60_000))
     return [
-        Dear(C.HEART_BEAT, "900 groups", body=body_of(HeartbeatData("c", [], groups))),
-        Dear(C.HEART_BEAT, "60,000 characters of tags", body=body_of(HeartbeatData("c", [], tags))),
+        Dear(HEART_BEAT.code, "900 groups", body=body_of(HeartbeatData("c", [], groups))),
+        Dear(HEART_BEAT.code, "60,000 characters of tags", body=body_of(HeartbeatData("c", [], tags))),
         Dear(
-            C.HEART_BEAT,
+            HEART_BEAT.code,
             "15 MB of {}",
             body=b'{"clientID":"c","consumerDataSet":[' + b",".join([b"{}"] * 5_000_000) + b"]}",
         ),
-        Dear(C.GET_CONSUMER_LIST_BY_GROUP, f"{MEMBERS} members", {"consumerGroup": "crowd"}),
-        Dear(C.GET_ALL_CONSUMER_OFFSET, f"{TOPICS} topics"),
-        Dear(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, "4,000 attributes", body=body_of(config)),
-        Dear(C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "all"),
-        Dear(C.GET_TOPIC_STATS_INFO, f"{QUEUES} queues", {"topic": "Wide"}),
-        Dear(C.GET_CONSUMER_CONNECTION_LIST, f"{MEMBERS} members", {"consumerGroup": "crowd"}),
-        Dear(C.GET_PRODUCER_CONNECTION_LIST, f"{MEMBERS} members", {"producerGroup": "crowd"}),
-        Dear(C.GET_CONSUME_STATS, f"{QUEUES} queues", WIDE),
-        Dear(C.GET_CONSUME_STATS, "a topic 42,000 times", {"consumerGroup": "g", "topicList": "Wide;" * 42_000}),
-        Dear(C.GET_CONSUME_STATS, "60,000 topics that are not there", {"consumerGroup": "g", "topicList": unknown}),
-        Dear(C.QUERY_TOPIC_CONSUME_BY_WHO, f"{TOPICS} offsets", {"topic": "Topic-00001"}),
-        Dear(C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, f"{TOPICS} topics"),
-        Dear(C.VIEW_BROKER_STATS_DATA, "a counter", {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"}),
-        Dear(C.CLEAN_UNUSED_TOPIC, "none"),
-        Dear(C.QUERY_CONSUME_QUEUE, "all entries", {"topic": "T", "queueId": "0", "index": "0", "count": "1000000"}),
-        Dear(C.QUERY_TOPICS_BY_CONSUMER, f"{TOPICS} offsets", {"group": "g"}),
-        Dear(C.DELETE_SUBSCRIPTIONGROUP, f"{TOPICS} offsets", {"groupName": "g", "cleanOffset": "true"}),
-        Dear(C.DELETE_TOPIC_IN_BROKER, f"{QUEUES} queues", {"topic": "Wide2"}),
+        Dear(GET_CONSUMER_LIST_BY_GROUP.code, f"{MEMBERS} members", {"consumerGroup": "crowd"}),
+        Dear(GET_ALL_CONSUMER_OFFSET.code, f"{TOPICS} topics"),
+        Dear(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.code, "4,000 attributes", body=body_of(config)),
+        Dear(GET_ALL_SUBSCRIPTIONGROUP_CONFIG.code, "all"),
+        Dear(GET_TOPIC_STATS_INFO.code, f"{QUEUES} queues", {"topic": "Wide"}),
+        Dear(GET_CONSUMER_CONNECTION_LIST.code, f"{MEMBERS} members", {"consumerGroup": "crowd"}),
+        Dear(GET_PRODUCER_CONNECTION_LIST.code, f"{MEMBERS} members", {"producerGroup": "crowd"}),
+        Dear(GET_CONSUME_STATS.code, f"{QUEUES} queues", WIDE),
+        Dear(GET_CONSUME_STATS.code, "a topic 42,000 times", {"consumerGroup": "g", "topicList": "Wide;" * 42_000}),
+        Dear(GET_CONSUME_STATS.code, "60,000 topics that are not there", {"consumerGroup": "g", "topicList": unknown}),
+        Dear(QUERY_TOPIC_CONSUME_BY_WHO.code, f"{TOPICS} offsets", {"topic": "Topic-00001"}),
+        Dear(GET_SYSTEM_TOPIC_LIST_FROM_BROKER.code, f"{TOPICS} topics"),
+        Dear(VIEW_BROKER_STATS_DATA.code, "a counter", {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"}),
+        Dear(CLEAN_UNUSED_TOPIC.code, "none"),
+        Dear(QUERY_CONSUME_QUEUE.code, "all entries", {"topic": "T", "queueId": "0", "index": "0", "count": "1000000"}),
+        Dear(QUERY_TOPICS_BY_CONSUMER.code, f"{TOPICS} offsets", {"group": "g"}),
+        Dear(DELETE_SUBSCRIPTIONGROUP.code, f"{TOPICS} offsets", {"groupName": "g", "cleanOffset": "true"}),
+        Dear(DELETE_TOPIC_IN_BROKER.code, f"{QUEUES} queues", {"topic": "Wide2"}),
     ]
 
 
@@ -228,27 +291,27 @@ def namesrv_requests() -> list[Dear]:
     by_name = {"brokerName": "many"}
     value = "x" * 400_000
     return [
-        Dear(C.REGISTER_BROKER, "20,000 topics", ext, body_of(table)),
+        Dear(REGISTER_BROKER.code, "20,000 topics", ext, body_of(table)),
         Dear(
-            C.REGISTER_BROKER,
+            REGISTER_BROKER.code,
             "20,000 topics, compressed",
             {**ext, "compressed": "true"},
             encode_compressed(table, VERSION),
         ),
-        Dear(C.GET_ROUTEINFO_BY_TOPIC, "one", {"topic": "a-topic-of-usual-length-000000"}),
-        Dear(C.GET_BROKER_CLUSTER_INFO, "all"),
-        Dear(C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, "20,000 topics"),
-        Dear(C.GET_TOPICS_BY_CLUSTER, "20,000 topics", {"cluster": "c"}),
-        Dear(C.GET_SYSTEM_TOPIC_LIST_FROM_NS, "20,000 topics"),
-        Dear(C.GET_UNIT_TOPIC_LIST, "20,000 topics"),
-        Dear(C.PUT_KV_CONFIG, "400 KB", {"namespace": "n", "key": "k", "value": value}),
-        Dear(C.GET_KVLIST_BY_NAMESPACE, "400 KB", {"namespace": "n"}),
-        Dear(C.QUERY_DATA_VERSION, "15 MB of {}", BROKER_NAME, b"[" + b",".join([b"{}"] * 5_000_000) + b"]"),
-        Dear(C.UPDATE_NAMESRV_CONFIG, "15 MB of lines", body=b"orderMessageEnable=true\n" * 650_000),
-        Dear(C.WIPE_WRITE_PERM_OF_BROKER, "20,000 topics", by_name),
-        Dear(C.ADD_WRITE_PERM_OF_BROKER, "20,000 topics", by_name),
-        Dear(C.DELETE_TOPIC_IN_NAMESRV, "one", {"topic": "a-topic-of-usual-length-000000"}),
-        Dear(C.UNREGISTER_BROKER, "20,000 topics", BROKER_NAME),
+        Dear(GET_ROUTEINFO_BY_TOPIC.code, "one", {"topic": "a-topic-of-usual-length-000000"}),
+        Dear(GET_BROKER_CLUSTER_INFO.code, "all"),
+        Dear(GET_ALL_TOPIC_LIST_FROM_NAMESERVER.code, "20,000 topics"),
+        Dear(GET_TOPICS_BY_CLUSTER.code, "20,000 topics", {"cluster": "c"}),
+        Dear(GET_SYSTEM_TOPIC_LIST_FROM_NS.code, "20,000 topics"),
+        Dear(GET_UNIT_TOPIC_LIST.code, "20,000 topics"),
+        Dear(PUT_KV_CONFIG.code, "400 KB", {"namespace": "n", "key": "k", "value": value}),
+        Dear(GET_KVLIST_BY_NAMESPACE.code, "400 KB", {"namespace": "n"}),
+        Dear(QUERY_DATA_VERSION.code, "15 MB of {}", BROKER_NAME, b"[" + b",".join([b"{}"] * 5_000_000) + b"]"),
+        Dear(UPDATE_NAMESRV_CONFIG.code, "15 MB of lines", body=b"orderMessageEnable=true\n" * 650_000),
+        Dear(WIPE_WRITE_PERM_OF_BROKER.code, "20,000 topics", by_name),
+        Dear(ADD_WRITE_PERM_OF_BROKER.code, "20,000 topics", by_name),
+        Dear(DELETE_TOPIC_IN_NAMESRV.code, "one", {"topic": "a-topic-of-usual-length-000000"}),
+        Dear(UNREGISTER_BROKER.code, "20,000 topics", BROKER_NAME),
     ]
 
 
@@ -261,7 +324,7 @@ def crowd(addr: str) -> list[Peer]:
     for number in range(MEMBERS):
         data.client_id = f"10.0.0.{number % 256}@client-{number}"
         members.append(Peer(addr))
-        members[-1].ask(C.HEART_BEAT, body=body_of(data))
+        members[-1].ask(HEART_BEAT.code, body=body_of(data))
     return members
 
 
@@ -292,11 +355,11 @@ def run(codes: list[int], rounds: int) -> Iterator[Row]:
     with cluster() as made:
         prepare_broker(Peer(made.broker))
         members = crowd(made.broker)
-        probe = Probe(made.broker, C.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})
+        probe = Probe(made.broker, GET_MAX_OFFSET.code, {"topic": "T", "queueId": "0"})
         yield from measured(made.broker, probe, broker_requests() + client_requests(), codes, rounds)
         for member in members:
             member.close()
-        probe = Probe(made.nameserver, C.GET_KV_CONFIG, {"namespace": "none", "key": "k"})
+        probe = Probe(made.nameserver, GET_KV_CONFIG.code, {"namespace": "none", "key": "k"})
         yield from measured(made.nameserver, probe, namesrv_requests(), codes, rounds)
 
 

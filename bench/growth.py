@@ -27,10 +27,13 @@ from bench.harness import BROKER, Cluster, Row, cluster_at, row, show
 from bench.many_queues import make_topics
 from bench.recovery import BODY, make_large
 from mqcommon.addresses import split_address
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import encode
+from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
+from remoting.protocol.requests.pulls import PULL_MESSAGE
+from remoting.protocol.requests.sends import SEND_MESSAGE
+from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 
 SIZES = {
     "queues": (1, 10, 100, 1_000, 10_000, 50_000),
@@ -105,18 +108,18 @@ def frames(queues: int, n: int, make: Callable[[str, int], Command]) -> Frames:
 
 
 def send(topic: str, queue_id: int) -> Command:
-    return Command(RequestCode.SEND_MESSAGE, send_ext(topic, queue_id), BODY, opaque=1)
+    return Command(SEND_MESSAGE.code, send_ext(topic, queue_id), BODY, opaque=1)
 
 
 def pull(topic: str, queue_id: int) -> Command:
-    return Command(RequestCode.PULL_MESSAGE, pull_ext(topic=topic, queueId=str(queue_id), maxMsgNums="1"), opaque=1)
+    return Command(PULL_MESSAGE.code, pull_ext(topic=topic, queueId=str(queue_id), maxMsgNums="1"), opaque=1)
 
 
 def held_pull(queue_id: int) -> Command:
     ext = pull_ext(
         topic=HELD_TOPIC, queueId=str(queue_id), sysFlag=str(4 | SUSPEND), suspendTimeoutMillis=str(HOLD_MS)
     )  # fmt: skip
-    return Command(RequestCode.PULL_MESSAGE, ext, opaque=queue_id + 2)
+    return Command(PULL_MESSAGE.code, ext, opaque=queue_id + 2)
 
 
 def processor_ns(pid: int) -> int:
@@ -158,7 +161,7 @@ def idle_connections(addr: str, count: int) -> Iterator[None]:
     try:
         for _ in repeat(None, count):
             lines.append(Line(addr))
-            lines[-1].exchange(encode(Command(RequestCode.GET_BROKER_CONFIG, opaque=1)))
+            lines[-1].exchange(encode(Command(GET_BROKER_CONFIG.code, opaque=1)))
         yield
     finally:
         for line in lines:
@@ -169,11 +172,11 @@ def idle_connections(addr: str, count: int) -> Iterator[None]:
 def held_pulls(addr: str, count: int) -> Iterator[None]:
     """Pulls of one connection that wait for messages, each at a queue of its own."""
     line = Line(addr)
-    line.exchange(encode(Command(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_ext(HELD_TOPIC, count), opaque=1)))
+    line.exchange(encode(Command(UPDATE_AND_CREATE_TOPIC.code, topic_ext(HELD_TOPIC, count), opaque=1)))
     for queue_id in range(count):
         line.push(encode(held_pull(queue_id)))
     # Requests of a connection are handled in their order, so that all pulls are held when this one is answered.
-    line.exchange(encode(Command(RequestCode.GET_BROKER_CONFIG, opaque=1)))
+    line.exchange(encode(Command(GET_BROKER_CONFIG.code, opaque=1)))
     yield
     line.close()
 

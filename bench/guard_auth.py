@@ -16,10 +16,10 @@ import trio
 
 from bench.harness import Row, cluster, in_turn, row, show
 from bench.traffic import QUEUES, TOPIC, make_topic, pipeline
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
 from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from remoting.protocol.requests.sends import SEND_MESSAGE_V2
 from remoting.protocol.requests.topics import TopicConfig
 from remoting.protocol.signature import Credentials, sign
 from sdk import Admin
@@ -40,7 +40,7 @@ def frames(count: int, body: bytes, credentials: Credentials | None) -> list[byt
             "g": "1700000000000", "h": "0", "i": f"UNIQ_KEY\x017F0000012A9918B4AAC2{number:012X}\x02", "j": "0",
             "k": "false", "m": "false", "n": "bench",
         }  # fmt: skip
-        request = Command(RequestCode.SEND_MESSAGE_V2, ext, body, opaque=number, language="JAVA")
+        request = Command(SEND_MESSAGE_V2.code, ext, body, opaque=number, language="JAVA")
         if credentials is not None:
             sign(request, credentials)
         made.append(encode(request))

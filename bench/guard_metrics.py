@@ -22,8 +22,10 @@ from bench.traffic import make_topic, pipeline
 from broker.broker import Broker
 from broker.options import BrokerOptions
 from remoting.net.client import open_client
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
+from remoting.protocol.requests.sends import SEND_MESSAGE_V2
+from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 
 ON = ("--metrics-exporter-type", "PROM", "--metrics-prom-exporter-port", "0")
 TOPICS, GROUPS = 1_000, 100
@@ -74,16 +76,16 @@ async def fill(addr: str) -> None:
                 "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
                 "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
             }  # fmt: skip
-            await client.invoke(addr, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, fields))
+            await client.invoke(addr, Command(UPDATE_AND_CREATE_TOPIC.code, fields))
             sent = {
                 "a": "bench", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1_700_000_000_000, "h": 0,
                 "i": "", "j": 0, "k": False, "m": False, "n": "bench",
             }  # fmt: skip
-            answer = await client.invoke(addr, Command(RequestCode.SEND_MESSAGE_V2, sent, b"x" * 100))
+            answer = await client.invoke(addr, Command(SEND_MESSAGE_V2.code, sent, b"x" * 100))
             assert answer.code == 0, answer.remark
             for group in range(GROUPS):
                 commit = {"consumerGroup": f"group-{group:03}", "topic": topic, "queueId": 0, "commitOffset": 0}
-                await client.oneway(addr, Command(RequestCode.UPDATE_CONSUMER_OFFSET, commit))
+                await client.oneway(addr, Command(UPDATE_CONSUMER_OFFSET.code, commit))
 
 
 async def scrape(address: str) -> tuple[float, float, int]:

@@ -23,8 +23,8 @@ import trio
 from bench.harness import Row, row, show
 from bench.traffic import QUEUES, TOPIC, requests
 from remoting.net.client import open_client
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import FLAG_RESPONSE, Command
+from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 from scripts.daemons import ROOT, Daemon, broker_daemon, stop
 from scripts.ports import HOST, free_port, in_use
 
@@ -41,7 +41,7 @@ async def make_topic(addr: str) -> None:
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
     }  # fmt: skip
     async with open_client() as client:
-        answer = await client.invoke(addr, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, fields), 30_000)
+        answer = await client.invoke(addr, Command(UPDATE_AND_CREATE_TOPIC.code, fields), 30_000)
         if answer.code:
             raise SystemExit(f"the topic was not made: {answer.remark}")
 

@@ -24,9 +24,9 @@ from broker.options import BrokerOptions
 from mqcommon.clock import SystemClock
 from mqcommon.files import OsFiles
 from mqcommon.names import PERM_READ_WRITE
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
+from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
 from remoting.protocol.requests.topics import TopicConfig
 from scripts.ports import free_port
 
@@ -88,7 +88,7 @@ def start_and_stop(directory: str) -> tuple[float, float, float]:
 def _answers(port: int) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), STOP_TIMEOUT_S) as connection:
-            connection.sendall(encode(Command(RequestCode.GET_BROKER_CONFIG, opaque=1)))
+            connection.sendall(encode(Command(GET_BROKER_CONFIG.code, opaque=1)))
             return bool(connection.recv(65_536))
     except OSError:
         return False

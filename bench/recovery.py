@@ -30,9 +30,9 @@ from mqcommon.clock import SystemClock
 from mqcommon.files import OsFiles
 from mqcommon.message.ids import UniqueKeys, encode_host
 from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
+from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
 from scripts.ports import free_port
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -95,7 +95,7 @@ def start(directory: str) -> tuple[float, float]:
         str(Path(sys.executable).parent / "broker"), "--bind-address", "127.0.0.1", "--broker-ip1", "127.0.0.1",
         "--namesrv-addr", "127.0.0.1:1", "--store-path-root-dir", directory, "--listen-port", str(port),
     ]  # fmt: skip
-    return start_and_ask(command, port, encode(Command(RequestCode.GET_BROKER_CONFIG, opaque=1)), directory)
+    return start_and_ask(command, port, encode(Command(GET_BROKER_CONFIG.code, opaque=1)), directory)
 
 
 def read_tail(directory: str, unflushed: int) -> float:

@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.harness import Row, row, show
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
+from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
+from remoting.protocol.requests.routes import GET_NAMESRV_CONFIG
 from scripts.ports import free_port
 
 IDLE_S = 2.0
@@ -62,8 +63,8 @@ def rows(rounds: int) -> Iterator[Row]:
     bin_dir = Path(sys.executable).parent
     limit_command = [sys.executable, "-m", "bench.echo"]
     daemons: tuple[tuple[str, int, list[str]], ...] = (
-        ("namesrv", RequestCode.GET_NAMESRV_CONFIG, []),
-        ("broker", RequestCode.GET_BROKER_CONFIG, ["--broker-ip1", "127.0.0.1", "--namesrv-addr", "127.0.0.1:1"]),
+        ("namesrv", GET_NAMESRV_CONFIG.code, []),
+        ("broker", GET_BROKER_CONFIG.code, ["--broker-ip1", "127.0.0.1", "--namesrv-addr", "127.0.0.1:1"]),
     )
     for name, code, more in daemons:
         command = [str(bin_dir / name), "--bind-address", "127.0.0.1", *more, "--listen-port"]

@@ -16,9 +16,9 @@ from mqcommon.errors import RemotingError, RouteNotFound
 from mqcommon.message.message import Message
 from remoting.net.channel import Channel
 from remoting.net.sockets import connect
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
+from remoting.protocol.requests.sends import SEND_MESSAGE_V2
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, BufferFull, Producer, PullConsumer, SendResult, Ticket
 
@@ -116,7 +116,7 @@ async def requests(addr: str, body: bytes, count: int, window: int, flag: int) -
             "a": "bench", "b": TOPIC, "c": "TBW102", "d": 4, "e": sent % QUEUES, "f": 0, "g": 1_700_000_000_000, "h": 0,
             "i": f"UNIQ_KEY\x017F0000012A9918B4AAC2{sent:012X}\x02", "j": 0, "k": False, "m": False, "n": "bench",
         }  # fmt: skip
-        channel.submit(Command(RequestCode.SEND_MESSAGE_V2, ext, body, flag), 30_000, on_answer)
+        channel.submit(Command(SEND_MESSAGE_V2.code, ext, body, flag), 30_000, on_answer)
 
     def on_answer(answer: Command | RemotingError) -> None:
         nonlocal answered, failed

@@ -10,23 +10,36 @@ from typing import Final
 
 from mqcommon.acl_accounts import Account
 from mqcommon.errors import RequestRefused
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command, ext_text
+from remoting.protocol.requests.registrations import GET_BROKER_MEMBER_GROUP
+from remoting.protocol.requests.routes import (
+    GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    GET_BROKER_CLUSTER_INFO,
+    GET_HAS_UNIT_SUB_TOPIC_LIST,
+    GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+    GET_KV_CONFIG,
+    GET_KVLIST_BY_NAMESPACE,
+    GET_ROUTEINFO_BY_TOPIC,
+    GET_SYSTEM_TOPIC_LIST_FROM_NS,
+    GET_TOPICS_BY_CLUSTER,
+    GET_UNIT_TOPIC_LIST,
+)
 from remoting.protocol.signature import ACCESS_KEY_FIELD, WholeSignatures, is_signed_with
 
 QUERIES: Final = frozenset(
     {
-        RequestCode.GET_ROUTEINFO_BY_TOPIC,
-        RequestCode.GET_BROKER_CLUSTER_INFO,
-        RequestCode.GET_KV_CONFIG,
-        RequestCode.GET_KVLIST_BY_NAMESPACE,
-        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-        RequestCode.GET_TOPICS_BY_CLUSTER,
-        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
-        RequestCode.GET_UNIT_TOPIC_LIST,
-        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
-        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
-        RequestCode.GET_BROKER_MEMBER_GROUP,
+        GET_ROUTEINFO_BY_TOPIC.code,
+        GET_BROKER_CLUSTER_INFO.code,
+        GET_KV_CONFIG.code,
+        GET_KVLIST_BY_NAMESPACE.code,
+        GET_ALL_TOPIC_LIST_FROM_NAMESERVER.code,
+        GET_TOPICS_BY_CLUSTER.code,
+        GET_SYSTEM_TOPIC_LIST_FROM_NS.code,
+        GET_UNIT_TOPIC_LIST.code,
+        GET_HAS_UNIT_SUB_TOPIC_LIST.code,
+        GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST.code,
+        GET_BROKER_MEMBER_GROUP.code,
     }
 )
 

@@ -21,13 +21,14 @@ from remoting.net.channel import Channel
 from remoting.net.server import SlowHandler
 from remoting.net.steps import Steps
 from remoting.protocol.body import KVTable
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.routes import (
     DELETE_KV_CONFIG,
     GET_KV_CONFIG,
     GET_KVLIST_BY_NAMESPACE,
     PUT_KV_CONFIG,
+    UPDATE_NAMESRV_CONFIG,
     GetKVConfigResponseHeader,
 )
 
@@ -37,9 +38,9 @@ logger = logging.getLogger(__name__)
 def build_slow_handlers(state: State) -> dict[int, SlowHandler]:
     """Code to handler, for the requests that write a file."""
     return {
-        RequestCode.PUT_KV_CONFIG: partial(put_kv, state),
-        RequestCode.DELETE_KV_CONFIG: partial(delete_kv, state),
-        RequestCode.UPDATE_NAMESRV_CONFIG: partial(update_config, state),
+        PUT_KV_CONFIG.code: partial(put_kv, state),
+        DELETE_KV_CONFIG.code: partial(delete_kv, state),
+        UPDATE_NAMESRV_CONFIG.code: partial(update_config, state),
     }
 
 

@@ -21,7 +21,7 @@ from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import NAMES, StepHandler, Steps, slices, sorted_steps
 from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, OFFER_FIELD, Command
 from remoting.protocol.dialect import dialect_for, encode_body
 from remoting.protocol.request import Request
@@ -33,6 +33,9 @@ from remoting.protocol.requests.routes import (
     GET_BROKER_CLUSTER_INFO,
     GET_HAS_UNIT_SUB_TOPIC_LIST,
     GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+    GET_KV_CONFIG,
+    GET_KVLIST_BY_NAMESPACE,
+    GET_NAMESRV_CONFIG,
     GET_ROUTEINFO_BY_TOPIC,
     GET_SYSTEM_TOPIC_LIST_FROM_NS,
     GET_TOPICS_BY_CLUSTER,
@@ -61,16 +64,16 @@ StateHandler = Callable[[State, Channel, Command], Command]
 def build_handlers(state: State) -> dict[int, Handler]:
     """Code to handler, for all requests that need not wait for the disk."""
     table: dict[int, StateHandler] = {
-        RequestCode.GET_KV_CONFIG: config_handlers.get_kv,
-        RequestCode.GET_ROUTEINFO_BY_TOPIC: get_route,
-        RequestCode.GET_BROKER_CLUSTER_INFO: get_cluster_info,
-        RequestCode.DELETE_TOPIC_IN_NAMESRV: delete_topic,
-        RequestCode.REGISTER_TOPIC_IN_NAMESRV: register_topic,
-        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: get_system_topics,
-        RequestCode.GET_NAMESRV_CONFIG: config_handlers.get_config,
-        RequestCode.QUERY_DATA_VERSION: query_data_version,
-        RequestCode.GET_BROKER_MEMBER_GROUP: get_member_group,
-        RequestCode.BROKER_HEARTBEAT: heartbeat,
+        GET_KV_CONFIG.code: config_handlers.get_kv,
+        GET_ROUTEINFO_BY_TOPIC.code: get_route,
+        GET_BROKER_CLUSTER_INFO.code: get_cluster_info,
+        DELETE_TOPIC_IN_NAMESRV.code: delete_topic,
+        REGISTER_TOPIC_IN_NAMESRV.code: register_topic,
+        GET_SYSTEM_TOPIC_LIST_FROM_NS.code: get_system_topics,
+        GET_NAMESRV_CONFIG.code: config_handlers.get_config,
+        QUERY_DATA_VERSION.code: query_data_version,
+        GET_BROKER_MEMBER_GROUP.code: get_member_group,
+        BROKER_HEARTBEAT.code: heartbeat,
     }
     return {code: partial(handler, state) for code, handler in table.items()}
 
@@ -78,16 +81,16 @@ def build_handlers(state: State) -> dict[int, Handler]:
 def build_step_handlers(state: State) -> dict[int, StepHandler]:
     """Code to handler, for requests whose work grows with the number of topics or keys."""
     table: dict[int, Callable[[State, Channel, Command], Steps[Command]]] = {
-        RequestCode.WIPE_WRITE_PERM_OF_BROKER: wipe_write_perm,
-        RequestCode.ADD_WRITE_PERM_OF_BROKER: add_write_perm,
-        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: get_all_topics,
-        RequestCode.GET_KVLIST_BY_NAMESPACE: config_handlers.get_kv_namespace,
-        RequestCode.GET_TOPICS_BY_CLUSTER: get_topics_of_cluster,
-        RequestCode.GET_UNIT_TOPIC_LIST: _topics_by_flag(GET_UNIT_TOPIC_LIST, lambda flag: bool(flag & TOPIC_UNIT)),
-        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _topics_by_flag(
+        WIPE_WRITE_PERM_OF_BROKER.code: wipe_write_perm,
+        ADD_WRITE_PERM_OF_BROKER.code: add_write_perm,
+        GET_ALL_TOPIC_LIST_FROM_NAMESERVER.code: get_all_topics,
+        GET_KVLIST_BY_NAMESPACE.code: config_handlers.get_kv_namespace,
+        GET_TOPICS_BY_CLUSTER.code: get_topics_of_cluster,
+        GET_UNIT_TOPIC_LIST.code: _topics_by_flag(GET_UNIT_TOPIC_LIST, lambda flag: bool(flag & TOPIC_UNIT)),
+        GET_HAS_UNIT_SUB_TOPIC_LIST.code: _topics_by_flag(
             GET_HAS_UNIT_SUB_TOPIC_LIST, lambda flag: bool(flag & TOPIC_UNIT_SUB)
         ),
-        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _topics_by_flag(
+        GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST.code: _topics_by_flag(
             GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, lambda flag: bool(flag & TOPIC_UNIT_SUB) and not flag & TOPIC_UNIT
         ),
     }

@@ -3,8 +3,8 @@
 A registration with very many topics is read in steps, and then put into the route table at once: readers see all of it
 or nothing. Large registrations are processed one after another; small ones of other brokers are answered at once.
 The requests of one broker are processed in the order of their arrival; those of a closed connection are dropped.
-Bounds: registrations that wait count in maxBufferedBytes; those of one registration are in bodies/register.py.
-Neighbours: handlers.py has the other requests; namesrv.py runs this; bodies/register.py reads the topics.
+Bounds: registrations that wait count in maxBufferedBytes; those of one registration are in requests/registrations.py.
+Neighbours: handlers.py has the other requests; namesrv.py runs this; requests/registrations.py of the wire reads the topics.
 """
 
 import logging
@@ -27,7 +27,7 @@ from remoting.net.server import Handler, failure
 from remoting.net.steps import Stepper, Steps, finish
 from remoting.protocol import strict_cbor
 from remoting.protocol.body import DataVersion, KVTable
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.requests.registrations import (
     REGISTER_BROKER,
@@ -67,7 +67,7 @@ class Registrations:
         self._wake = Signal()
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.REGISTER_BROKER: self.take, RequestCode.UNREGISTER_BROKER: self.take}
+        return {REGISTER_BROKER.code: self.take, UNREGISTER_BROKER.code: self.take}
 
     def take(self, channel: Channel, request: Command) -> Command | None:
         """The answer, or None when it comes later."""
@@ -111,7 +111,7 @@ class Registrations:
 
 
 def _steps(state: State, channel: Channel, request: Command) -> Steps[Command]:
-    if request.code == RequestCode.UNREGISTER_BROKER:
+    if request.code == UNREGISTER_BROKER.code:
         return _unregister(state, request)
     return _register(state, channel, request)
 

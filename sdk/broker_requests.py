@@ -16,7 +16,7 @@ from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, failure
 from remoting.protocol.bounded_body import BodyLimits
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.clients import (
     CONSUME_MESSAGE_DIRECTLY,
@@ -26,6 +26,7 @@ from remoting.protocol.requests.clients import (
     RESET_CONSUMER_CLIENT_OFFSET,
 )
 from remoting.protocol.requests.offsets import GetConsumerStatusBody
+from remoting.protocol.requests.sends import PUSH_REPLY_MESSAGE_TO_CLIENT
 from remoting.protocol.requests.transactions import CHECK_TRANSACTION_STATE
 from sdk.membership import Consumer, Membership
 from sdk.replies import Replies
@@ -53,13 +54,13 @@ class BrokerRequests:
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler, for the remoting client."""
         return {
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
-            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
-            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._queue_offsets,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
-            RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
-            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._replies.arrived,
+            NOTIFY_CONSUMER_IDS_CHANGED.code: self._members_changed,
+            RESET_CONSUMER_CLIENT_OFFSET.code: self._reset_offsets,
+            GET_CONSUMER_STATUS_FROM_CLIENT.code: self._queue_offsets,
+            GET_CONSUMER_RUNNING_INFO.code: self._running_info,
+            CONSUME_MESSAGE_DIRECTLY.code: self._consume_directly,
+            CHECK_TRANSACTION_STATE.code: self._check_transaction,
+            PUSH_REPLY_MESSAGE_TO_CLIENT.code: self._replies.arrived,
         }
 
     def _members_changed(self, channel: Channel, request: Command) -> Command:

@@ -21,7 +21,7 @@ from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.acl import (
     DELETE_ACL_CONFIG,
@@ -48,15 +48,15 @@ class AccountHandlers(Part):
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.GET_BROKER_CLUSTER_ACL_INFO: self.versions,
-            RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: self.config,
+            GET_BROKER_CLUSTER_ACL_INFO.code: self.versions,
+            GET_BROKER_CLUSTER_ACL_CONFIG.code: self.config,
         }
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
         return {
-            RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: self.update,
-            RequestCode.DELETE_ACL_CONFIG: self.delete,
-            RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self.update_white,
+            UPDATE_AND_CREATE_ACL_CONFIG.code: self.update,
+            DELETE_ACL_CONFIG.code: self.delete,
+            UPDATE_GLOBAL_WHITE_ADDRS_CONFIG.code: self.update_white,
         }
 
     async def update(self, channel: Channel, request: Command) -> Command:

@@ -18,8 +18,9 @@ from mqcommon.errors import RequestRefused
 from mqcommon.names import is_light, is_system_topic
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.brokers import CLEAN_EXPIRED_CONSUMEQUEUE, CLEAN_UNUSED_TOPIC, DELETE_EXPIRED_COMMITLOG
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +40,12 @@ class CleanHandlers(Part):
         self._delete_queues = delete_queues
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired}
+        return {DELETE_EXPIRED_COMMITLOG.code: self.delete_expired}
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
         return {
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
-            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_topics,
+            CLEAN_EXPIRED_CONSUMEQUEUE.code: self.clean_queues,
+            CLEAN_UNUSED_TOPIC.code: self.clean_topics,
         }
 
     def delete_expired(self, channel: Channel, request: Command) -> Command:

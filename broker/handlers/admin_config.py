@@ -25,10 +25,15 @@ from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.body import DataVersion, KVTable
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import encode_body
-from remoting.protocol.requests.brokers import GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO, GetBrokerConfigResponseHeader
+from remoting.protocol.requests.brokers import (
+    GET_BROKER_CONFIG,
+    GET_BROKER_RUNTIME_INFO,
+    UPDATE_BROKER_CONFIG,
+    GetBrokerConfigResponseHeader,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +50,7 @@ _FOR_JAVA_TOOLS = {
 class ConfigHandlers(Part):
     """``runtime_info`` makes the table that brokerStatus shows."""
 
-    reads_disk = (RequestCode.GET_BROKER_RUNTIME_INFO,)
+    reads_disk = (GET_BROKER_RUNTIME_INFO.code,)
 
     def __init__(
         self,
@@ -65,12 +70,12 @@ class ConfigHandlers(Part):
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.GET_BROKER_CONFIG: self.get,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime,
+            GET_BROKER_CONFIG.code: self.get,
+            GET_BROKER_RUNTIME_INFO.code: self.runtime,
         }
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
-        return {RequestCode.UPDATE_BROKER_CONFIG: self.update}
+        return {UPDATE_BROKER_CONFIG.code: self.update}
 
     def get(self, channel: Channel, request: Command) -> Command:
         """26."""

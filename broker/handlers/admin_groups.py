@@ -19,7 +19,7 @@ from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.net.steps import StepHandler, Steps, run_slices
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.groups import (
     DELETE_SUBSCRIPTIONGROUP,
@@ -47,17 +47,17 @@ class GroupHandlers(Part):
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get,
+            GET_SUBSCRIPTIONGROUP_CONFIG.code: self.get,
         }
 
     def step_handlers(self) -> dict[int, StepHandler]:
-        return {RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all}
+        return {GET_ALL_SUBSCRIPTIONGROUP_CONFIG.code: self.get_all}
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
         return {
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_list,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
+            UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.code: self.update,
+            UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.code: self.update_list,
+            DELETE_SUBSCRIPTIONGROUP.code: self.delete,
         }
 
     async def update(self, channel: Channel, request: Command) -> Command:

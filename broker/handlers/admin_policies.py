@@ -24,7 +24,6 @@ from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.bounded_body import BodyLimits
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import dialect_for, encode_body
 from remoting.protocol.request import Request
@@ -58,13 +57,13 @@ class PolicyHandlers(Part):
         self._durable = durable
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.AUTH_GET_ACL: self.get, RequestCode.AUTH_LIST_ACL: self.list_acls}
+        return {AUTH_GET_ACL.code: self.get, AUTH_LIST_ACL.code: self.list_acls}
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
         return {
-            RequestCode.AUTH_CREATE_ACL: self.create,
-            RequestCode.AUTH_UPDATE_ACL: self.update,
-            RequestCode.AUTH_DELETE_ACL: self.delete,
+            AUTH_CREATE_ACL.code: self.create,
+            AUTH_UPDATE_ACL.code: self.update,
+            AUTH_DELETE_ACL.code: self.delete,
         }
 
     async def create(self, channel: Channel, request: Command) -> Command:

@@ -24,7 +24,7 @@ from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.net.steps import NAMES, StepHandler, Steps, run_slices, slices
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
 from remoting.protocol.requests.topics import (
@@ -66,20 +66,20 @@ class TopicHandlers(Part):
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.GET_TOPIC_CONFIG: self.get,
+            GET_TOPIC_CONFIG.code: self.get,
         }
 
     def step_handlers(self) -> dict[int, StepHandler]:
         return {
-            RequestCode.GET_ALL_TOPIC_CONFIG: self.get_all,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.get_system,
+            GET_ALL_TOPIC_CONFIG.code: self.get_all,
+            GET_SYSTEM_TOPIC_LIST_FROM_BROKER.code: self.get_system,
         }
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
         return {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_list,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            UPDATE_AND_CREATE_TOPIC.code: self.update,
+            UPDATE_AND_CREATE_TOPIC_LIST.code: self.update_list,
+            DELETE_TOPIC_IN_BROKER.code: self.delete,
         }
 
     async def update(self, channel: Channel, request: Command) -> Command:

@@ -24,7 +24,6 @@ from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import dialect_for, encode_body
 from remoting.protocol.requests.auth import (
@@ -53,16 +52,16 @@ class UserHandlers(Part):
         self._durable = durable
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.AUTH_GET_USER: self.get, RequestCode.AUTH_LIST_USER: self.list_users}
+        return {AUTH_GET_USER.code: self.get, AUTH_LIST_USER.code: self.list_users}
 
     def step_handlers(self) -> dict[int, StepHandler]:
-        return {RequestCode.GET_AUTH_TABLES: self.tables}
+        return {GET_AUTH_TABLES.code: self.tables}
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
         return {
-            RequestCode.AUTH_CREATE_USER: self.create,
-            RequestCode.AUTH_UPDATE_USER: self.update,
-            RequestCode.AUTH_DELETE_USER: self.delete,
+            AUTH_CREATE_USER.code: self.create,
+            AUTH_UPDATE_USER.code: self.update,
+            AUTH_DELETE_USER.code: self.delete,
         }
 
     async def create(self, channel: Channel, request: Command) -> Command:

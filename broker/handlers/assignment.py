@@ -22,7 +22,7 @@ from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.client import OpenClient, RemotingClient
 from remoting.net.server import SlowHandler
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.groups import (
     BROADCASTING,
@@ -54,8 +54,8 @@ class AssignmentHandlers(Part):
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
         return {
-            RequestCode.QUERY_ASSIGNMENT: self.assigned,
-            RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
+            QUERY_ASSIGNMENT.code: self.assigned,
+            SET_MESSAGE_REQUEST_MODE.code: self.set_mode,
         }
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -9,21 +9,32 @@ from typing import Any
 from broker.part import Hook, Part
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import BNAME_FIELD, Command
+from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
+from remoting.protocol.requests.offsets import (
+    GET_EARLIEST_MSG_STORETIME,
+    GET_MAX_OFFSET,
+    GET_MIN_OFFSET,
+    QUERY_CONSUMER_OFFSET,
+    SEARCH_OFFSET_BY_TIMESTAMP,
+    UPDATE_CONSUMER_OFFSET,
+)
+from remoting.protocol.requests.pulls import LITE_PULL_MESSAGE, PULL_MESSAGE
+from remoting.protocol.requests.sends import SEND_MESSAGE
 
 # Requests for a queue. send.py also checks the field of sends.
 NAME_THE_BROKER = (
-    RequestCode.SEND_MESSAGE,
-    RequestCode.PULL_MESSAGE,
-    RequestCode.LITE_PULL_MESSAGE,
-    RequestCode.QUERY_CONSUMER_OFFSET,
-    RequestCode.UPDATE_CONSUMER_OFFSET,
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-    RequestCode.GET_MAX_OFFSET,
-    RequestCode.GET_MIN_OFFSET,
-    RequestCode.GET_EARLIEST_MSG_STORETIME,
-    RequestCode.CONSUMER_SEND_MSG_BACK,
+    SEND_MESSAGE.code,
+    PULL_MESSAGE.code,
+    LITE_PULL_MESSAGE.code,
+    QUERY_CONSUMER_OFFSET.code,
+    UPDATE_CONSUMER_OFFSET.code,
+    SEARCH_OFFSET_BY_TIMESTAMP.code,
+    GET_MAX_OFFSET.code,
+    GET_MIN_OFFSET.code,
+    GET_EARLIEST_MSG_STORETIME.code,
+    CONSUMER_SEND_MSG_BACK.code,
 )
 # RocketMQ's clients use this name for the broker of a logical queue, which may be on any broker.
 _MOCK_PREFIX = "__syslo__"

@@ -24,7 +24,7 @@ from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import StepHandler, Steps, slices
 from remoting.protocol.bounded_body import BodyLimits
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import LANGUAGES, OTHER_LANGUAGE, Command
 from remoting.protocol.requests.clients import (
     GET_ALL_PRODUCER_INFO,
@@ -79,16 +79,16 @@ class ClientHandlers(Part):
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.HEART_BEAT: self.heartbeat,
-            RequestCode.UNREGISTER_CLIENT: self.unregister,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_ids,
+            HEART_BEAT.code: self.heartbeat,
+            UNREGISTER_CLIENT.code: self.unregister,
+            GET_CONSUMER_LIST_BY_GROUP.code: self.consumer_ids,
         }
 
     def step_handlers(self) -> dict[int, StepHandler]:
         return {
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
-            RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
+            GET_CONSUMER_CONNECTION_LIST.code: self.consumer_connections,
+            GET_PRODUCER_CONNECTION_LIST.code: self.producer_connections,
+            GET_ALL_PRODUCER_INFO.code: self.all_producers,
         }
 
     # --- coming and going

@@ -19,7 +19,7 @@ from mqcommon.message.queue import MessageQueue
 from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.groups import (
     GET_BROKER_CONSUME_STATS,
@@ -68,10 +68,10 @@ class ConsumeStatsHandlers(Part):
 
     def step_handlers(self) -> dict[int, StepHandler]:
         return {
-            RequestCode.GET_CONSUME_STATS: self.consume_stats,
-            RequestCode.GET_BROKER_CONSUME_STATS: self.all_consume_stats,
-            RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_span,
-            RequestCode.QUERY_CORRECTION_OFFSET: self.correction_offsets,
+            GET_CONSUME_STATS.code: self.consume_stats,
+            GET_BROKER_CONSUME_STATS.code: self.all_consume_stats,
+            QUERY_CONSUME_TIME_SPAN.code: self.time_span,
+            QUERY_CORRECTION_OFFSET.code: self.correction_offsets,
         }
 
     def consume_stats(self, channel: Channel, request: Command) -> Steps[Command]:

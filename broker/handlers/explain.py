@@ -9,7 +9,7 @@ from mqcommon.errors import RequestRefused
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.acl import EXPLAIN_ACCESS, AccessExplanation, AccessStep
 from remoting.protocol.rights import Need
@@ -25,7 +25,7 @@ class ExplainHandlers(Part):
         self._explain = explain
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.EXPLAIN_ACCESS: self.explain}
+        return {EXPLAIN_ACCESS.code: self.explain}
 
     def explain(self, channel: Channel, request: Command) -> Command:
         """7102."""

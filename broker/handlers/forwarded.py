@@ -23,7 +23,7 @@ from remoting.net.channel import Channel
 from remoting.net.server import SlowHandler
 from remoting.protocol.body import Body
 from remoting.protocol.bounded_body import BodyLimits, decode_limited
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.request import Answer, Request
 from remoting.protocol.requests.clients import (
@@ -57,9 +57,9 @@ class ForwardedHandlers(Part):
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
         return {
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+            INVOKE_BROKER_TO_GET_CONSUMER_STATUS.code: self.consumer_status,
+            GET_CONSUMER_RUNNING_INFO.code: self.running_info,
+            CONSUME_MESSAGE_DIRECTLY.code: self.consume_directly,
         }
 
     async def consumer_status(self, channel: Channel, request: Command) -> Command:

@@ -15,7 +15,7 @@ from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import StepHandler, Steps
 from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.requests.offsets import (
     GET_ALL_CONSUMER_OFFSET,
@@ -42,9 +42,9 @@ class OffsetHandlers(Part):
     """Messages that are more than ``in_memory_bytes`` before the log's end count as on disk."""
 
     reads_disk = (
-        RequestCode.QUERY_CONSUMER_OFFSET,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        QUERY_CONSUMER_OFFSET.code,
+        SEARCH_OFFSET_BY_TIMESTAMP.code,
+        GET_EARLIEST_MSG_STORETIME.code,
     )
 
     def __init__(
@@ -68,17 +68,17 @@ class OffsetHandlers(Part):
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search,
-            RequestCode.GET_MAX_OFFSET: self.get_max,
-            RequestCode.GET_MIN_OFFSET: self.get_min,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self.get_earliest_time,
-            RequestCode.GET_ALL_DELAY_OFFSET: self.get_all_delay,
+            QUERY_CONSUMER_OFFSET.code: self.query,
+            UPDATE_CONSUMER_OFFSET.code: self.update,
+            SEARCH_OFFSET_BY_TIMESTAMP.code: self.search,
+            GET_MAX_OFFSET.code: self.get_max,
+            GET_MIN_OFFSET.code: self.get_min,
+            GET_EARLIEST_MSG_STORETIME.code: self.get_earliest_time,
+            GET_ALL_DELAY_OFFSET.code: self.get_all_delay,
         }
 
     def step_handlers(self) -> dict[int, StepHandler]:
-        return {RequestCode.GET_ALL_CONSUMER_OFFSET: self.get_all}
+        return {GET_ALL_CONSUMER_OFFSET.code: self.get_all}
 
     def query(self, channel: Channel, request: Command) -> Command:
         """14: without an offset of the group, 0 if the queue still has all messages, else "not found"."""

@@ -1,4 +1,4 @@
-"""Pages of a broker's tables for slaves, see remoting/protocol/headers/pages.py.
+"""Pages of a broker's tables for slaves, see `PageRequestHeader` in remoting/protocol/requests/replication.py.
 
 Neighbours: admin_topics.py, admin_groups.py and offsets.py answer with them; replication/master_api.py asks.
 """

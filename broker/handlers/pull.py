@@ -34,11 +34,12 @@ from mqcommon.names import MASTER_ID, PERM_READ
 from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, failure
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.requests.clients import TAG
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.requests.pulls import (
+    LITE_PULL_MESSAGE,
     PULL_COMMIT_OFFSET,
     PULL_MESSAGE,
     PULL_SUBSCRIPTION,
@@ -107,7 +108,7 @@ class PullHandlers(Part):
         self._retry_held = self._retry
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+        return {PULL_MESSAGE.code: self.pull, LITE_PULL_MESSAGE.code: self.pull}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Answer held pulls at their deadlines, until cancelled."""

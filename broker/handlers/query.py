@@ -18,7 +18,7 @@ from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.clients import SubscriptionData
 from remoting.protocol.requests.query import (
@@ -43,7 +43,7 @@ TAG_INDEX = "T"
 class QueryHandlers(Part):
     """Answers with stored messages, unchanged."""
 
-    reads_disk = (RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_CONSUME_QUEUE)
+    reads_disk = (VIEW_MESSAGE_BY_ID.code, QUERY_CONSUME_QUEUE.code)
 
     def __init__(self, store: MessageStore, clients: Clients, options: BrokerOptions) -> None:
         self._store = store
@@ -52,12 +52,12 @@ class QueryHandlers(Part):
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.VIEW_MESSAGE_BY_ID: self.view,
-            RequestCode.QUERY_CONSUME_QUEUE: self.entries,
+            VIEW_MESSAGE_BY_ID.code: self.view,
+            QUERY_CONSUME_QUEUE.code: self.entries,
         }
 
     def step_handlers(self) -> dict[int, StepHandler]:
-        return {RequestCode.QUERY_MESSAGE: self.query}
+        return {QUERY_MESSAGE.code: self.query}
 
     def query(self, channel: Channel, request: Command) -> Steps[Command]:
         """12."""

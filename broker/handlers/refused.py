@@ -13,8 +13,9 @@ from broker.part import Part
 from mqcommon.addresses import split_address
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, not_supported
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.clients import CHALLENGE
+from remoting.protocol.requests.table import BY_NAME
 
 logger = logging.getLogger(__name__)
 
@@ -25,9 +26,11 @@ MAX_NAME = 255
 _BODY_BYTES = 4_096
 _GROUP = re.compile(rb'"consumerGroup"\s*:\s*"([^"]*)"')
 
-# RocketMQ's names of codes that no Skylark daemon handles or sends. Administrators' tools show the answer, so it says
+# RocketMQ's names of codes that have no description, since no Skylark daemon handles or sends them. Administrators' tools show the answer, so it says
 # the name.
 OTHER_CODES = {
+    345: "QUERY_SUBSCRIPTION_BY_CONSUMER",
+    353: "UPDATE_AND_GET_GROUP_FORBIDDEN",
     354: "CHECK_ROCKSDB_CQ_WRITE_PROGRESS",
     355: "EXPORT_ROCKSDB_CONFIG_TO_JSON",
     513: "UPDATE_AND_CREATE_STATIC_TOPIC",
@@ -37,7 +40,7 @@ OTHER_CODES = {
     2004: "SET_COMMITLOG_READ_MODE",
 }
 _NAMES = {
-    **{code: name for name, code in vars(RequestCode).items() if name.isupper()},
+    **{request.code: name for name, request in BY_NAME.items()},
     **OTHER_CODES,
 }
 
@@ -47,7 +50,7 @@ class RefusedHandlers(Part):
 
     def __init__(self, clients: Clients, answered: Collection[int]) -> None:
         self._clients = clients
-        self._answered = {*answered, RequestCode.CHALLENGE}
+        self._answered = {*answered, CHALLENGE.code}
         # What was logged, by client; the client that was refused first is forgotten first.
         self._said: dict[str, set[tuple[int, str]]] = {}
 

@@ -23,7 +23,7 @@ from mqcommon.names import check_group, check_topic, retry_topic
 from remoting.net.answers import answer_steps
 from remoting.net.channel import Channel
 from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import Dialect, encode_body
 from remoting.protocol.requests.clients import RESET_CONSUMER_CLIENT_OFFSET
@@ -69,8 +69,8 @@ class ResetOffsetHandlers(Part):
 
     def step_handlers(self) -> dict[int, StepHandler]:
         return {
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
-            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+            INVOKE_BROKER_TO_RESET_OFFSET.code: self.reset,
+            CLONE_GROUP_OFFSET.code: self.clone,
         }
 
     def reset(self, channel: Channel, request: Command) -> Steps[Command]:

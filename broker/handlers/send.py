@@ -36,9 +36,9 @@ from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, HandOver
 from remoting.net.steps import Stepper, Steps
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, Command
-from remoting.protocol.requests.sends import LONG, SHORT, SendFields
+from remoting.protocol.requests.sends import LONG, SEND_BATCH_MESSAGE, SEND_MESSAGE, SEND_MESSAGE_V2, SHORT, SendFields
 from remoting.protocol.requests.topics import TopicConfig
 from remoting.protocol.scalars import read_int, read_text
 
@@ -85,9 +85,9 @@ class SendHandlers(Part):
     def handlers(self) -> dict[int, Handler]:
         send = self._send
         return {
-            RequestCode.SEND_MESSAGE: lambda channel, request: send(channel, request, LONG, False),
-            RequestCode.SEND_MESSAGE_V2: lambda channel, request: send(channel, request, SHORT, False),
-            RequestCode.SEND_BATCH_MESSAGE: lambda channel, request: send(channel, request, SHORT, True),
+            SEND_MESSAGE.code: lambda channel, request: send(channel, request, LONG, False),
+            SEND_MESSAGE_V2.code: lambda channel, request: send(channel, request, SHORT, False),
+            SEND_BATCH_MESSAGE.code: lambda channel, request: send(channel, request, SHORT, True),
         }
 
     async def stop(self) -> None:

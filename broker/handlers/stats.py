@@ -15,7 +15,7 @@ from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.brokers import VIEW_BROKER_STATS_DATA
 from remoting.protocol.requests.groups import QUERY_TOPICS_BY_CONSUMER
@@ -55,14 +55,14 @@ class StatsHandlers(Part):
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.VIEW_BROKER_STATS_DATA: self.counter,
+            VIEW_BROKER_STATS_DATA.code: self.counter,
         }
 
     def step_handlers(self) -> dict[int, StepHandler]:
         return {
-            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
+            GET_TOPIC_STATS_INFO.code: self.topic_stats,
+            QUERY_TOPIC_CONSUME_BY_WHO.code: self.groups_of_topic,
+            QUERY_TOPICS_BY_CONSUMER.code: self.topics_of_group,
         }
 
     def topic_stats(self, channel: Channel, request: Command) -> Steps[Command]:

@@ -21,7 +21,8 @@ from remoting.metrics.health import Health
 from remoting.metrics.rpc import RpcTimes
 from remoting.net.server import Handler, SlowHandler
 from remoting.net.steps import Stepper, Steps
-from remoting.protocol.codes import RequestCode
+from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 
 
 class Metrics(Part):
@@ -60,8 +61,8 @@ class Metrics(Part):
             *(yield from client_columns(sources.clients)),
             *lags.columns(),
             self._rpc.column(),
-            self._statuses(TOPIC_CREATE_TIME, RequestCode.UPDATE_AND_CREATE_TOPIC),
-            self._statuses(GROUP_CREATE_TIME, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP),
+            self._statuses(TOPIC_CREATE_TIME, UPDATE_AND_CREATE_TOPIC.code),
+            self._statuses(GROUP_CREATE_TIME, UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.code),
         ]
         if self._compatible:
             options = sources.options

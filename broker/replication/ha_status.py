@@ -16,7 +16,7 @@ from mqcommon.errors import RequestRefused
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.brokers import (
     GET_BROKER_HA_STATUS,
@@ -51,8 +51,8 @@ class HaHandlers(Part):
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.GET_BROKER_HA_STATUS: self.status,
-            RequestCode.RESET_MASTER_FLUSH_OFFSET: self.reset_master_flush_offset,
+            GET_BROKER_HA_STATUS.code: self.status,
+            RESET_MASTER_FLUSH_OFFSET.code: self.reset_master_flush_offset,
         }
 
     def tick(self) -> None:

@@ -12,8 +12,8 @@ from broker.replication.role import RoleMachine
 from broker.store.store import MessageStore
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
 from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoHeader
 
 
@@ -36,8 +36,8 @@ class MemberHandlers(Part):
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: self.min_broker_changed,
-            RequestCode.EXCHANGE_BROKER_HA_INFO: self.exchange_ha_info,
+            NOTIFY_MIN_BROKER_ID_CHANGE.code: self.min_broker_changed,
+            EXCHANGE_BROKER_HA_INFO.code: self.exchange_ha_info,
         }
 
     def min_broker_changed(self, channel: Channel, request: Command) -> Command:

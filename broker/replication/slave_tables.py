@@ -15,10 +15,14 @@ from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.groups import MessageRequestModes
-from remoting.protocol.requests.replication import GET_ALL_MESSAGE_REQUEST_MODE, GET_TIMER_METRICS, TimerMetrics
+from remoting.protocol.requests.replication import (
+    GET_ALL_MESSAGE_REQUEST_MODE,
+    GET_TIMER_CHECK_POINT,
+    GET_TIMER_METRICS,
+    TimerMetrics,
+)
 
 SECOND_MS = 1_000
 # lastReadTimeMs, lastTimerLogFlushPos, lastTimerQueueOffset, masterTimerQueueOffset; DataVersion: state, time, counter.
@@ -42,12 +46,12 @@ class SlaveTableHandlers(Part):
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.GET_TIMER_CHECK_POINT: self.timer_checkpoint,
-            RequestCode.GET_TIMER_METRICS: self.timer_metrics,
+            GET_TIMER_CHECK_POINT.code: self.timer_checkpoint,
+            GET_TIMER_METRICS.code: self.timer_metrics,
         }
 
     def step_handlers(self) -> dict[int, StepHandler]:
-        return {RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.request_modes}
+        return {GET_ALL_MESSAGE_REQUEST_MODE.code: self.request_modes}
 
     def timer_checkpoint(self, channel: Channel, request: Command) -> Command:
         """60: up to when messages are delivered: an acting slave processes each second since then.

@@ -18,7 +18,7 @@ from mqcommon.errors import RequestRefused
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.replication import WATCH_METADATA, MetadataVersions
 
@@ -48,7 +48,7 @@ class MetadataWatch(Part):
         return len(self._held)
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.WATCH_METADATA: self.watch}
+        return {WATCH_METADATA.code: self.watch}
 
     def versions(self) -> MetadataVersions:
         """The present versions."""

@@ -19,13 +19,15 @@ from namesrv.controller.view import TIMEOUT_MS, View
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.controller import (
     CLEAN_BROKER_DATA,
     CONTROLLER_GET_METADATA_INFO,
     CONTROLLER_GET_SYNC_STATE_DATA,
     CONTROLLER_MEMBERS,
+    GET_CONTROLLER_CONFIG,
+    UPDATE_CONTROLLER_CONFIG,
     BrokerReplicasInfo,
     ControllerMembers,
     ControllerMembersRequestHeader,
@@ -47,17 +49,17 @@ class AdminHandlers:
     def handlers(self) -> Mapping[int, Handler]:
         """Those that every Controller answers at once."""
         return {
-            RequestCode.CONTROLLER_GET_METADATA_INFO: self.metadata,
-            RequestCode.GET_CONTROLLER_CONFIG: self.get_config,
+            CONTROLLER_GET_METADATA_INFO.code: self.metadata,
+            GET_CONTROLLER_CONFIG.code: self.get_config,
         }
 
     def slow_handlers(self) -> Mapping[int, SlowHandler]:
         """Those that wait for the group, or for the disk."""
         return {
-            RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: self.sync_state_data,
-            RequestCode.UPDATE_CONTROLLER_CONFIG: self.update_config,
-            RequestCode.CLEAN_BROKER_DATA: self.clean,
-            RequestCode.CONTROLLER_MEMBERS: self.members,
+            CONTROLLER_GET_SYNC_STATE_DATA.code: self.sync_state_data,
+            UPDATE_CONTROLLER_CONFIG.code: self.update_config,
+            CLEAN_BROKER_DATA.code: self.clean,
+            CONTROLLER_MEMBERS.code: self.members,
         }
 
     def metadata(self, channel: Channel, request: Command) -> Command:

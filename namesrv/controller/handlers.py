@@ -20,7 +20,7 @@ from namesrv.controller.view import View
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.body import Body
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import dialect_for, encode_body
 from remoting.protocol.requests.controller import (
@@ -56,17 +56,17 @@ class BrokerHandlers:
 
     def handlers(self) -> Mapping[int, Handler]:
         """Those that need not wait."""
-        return {RequestCode.BROKER_HEARTBEAT: self.heartbeat}
+        return {BROKER_HEARTBEAT.code: self.heartbeat}
 
     def slow_handlers(self) -> Mapping[int, SlowHandler]:
         """Those that wait for the group."""
         return {
-            RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: self.next_id,
-            RequestCode.CONTROLLER_APPLY_BROKER_ID: self.apply_id,
-            RequestCode.CONTROLLER_REGISTER_BROKER: self.register,
-            RequestCode.CONTROLLER_ELECT_MASTER: self.elect,
-            RequestCode.CONTROLLER_GET_REPLICA_INFO: self.replica_info,
-            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self.alter,
+            CONTROLLER_GET_NEXT_BROKER_ID.code: self.next_id,
+            CONTROLLER_APPLY_BROKER_ID.code: self.apply_id,
+            CONTROLLER_REGISTER_BROKER.code: self.register,
+            CONTROLLER_ELECT_MASTER.code: self.elect,
+            CONTROLLER_GET_REPLICA_INFO.code: self.replica_info,
+            CONTROLLER_ALTER_SYNC_STATE_SET.code: self.alter,
         }
 
     def heartbeat(self, channel: Channel, request: Command) -> Command | None:

@@ -5,6 +5,7 @@ integer. A request that waits for something (a message, the disk, a slave) is no
 """
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from time import perf_counter
 
 from mqcommon.errors import RequestRefused
@@ -12,7 +13,7 @@ from mqcommon.metrics.buckets import Histogram
 from mqcommon.metrics.metric import Column, Metric, column
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, HandOver, SlowHandler
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 
 RPC_LATENCY = Metric(
@@ -68,7 +69,13 @@ class RpcTimes:
         rows = []
         for code, by_answer in self._rows.items():
             for answer, row in by_answer.items():
-                labels = ("remoting", _REQUESTS.get(code, str(code)), _ANSWERS.get(answer, "other"), "false", "success")
+                labels = (
+                    "remoting",
+                    _request_names().get(code, str(code)),
+                    _ANSWERS.get(answer, "other"),
+                    "false",
+                    "success",
+                )
                 if any(row.times.counts):
                     rows.append((labels, row.times.copy()))
         return column(RPC_LATENCY, rows)
@@ -141,9 +148,12 @@ def _code_of(error: Exception) -> int:
     return error.code if isinstance(error, RequestRefused) else ResponseCode.SYSTEM_ERROR
 
 
-def _names(codes: type) -> dict[int, str]:
-    return {code: name.lower() for name, code in vars(codes).items() if isinstance(code, int)}
+_ANSWERS = {code: name.lower() for name, code in vars(ResponseCode).items() if isinstance(code, int)}
 
 
-_REQUESTS = _names(RequestCode)
-_ANSWERS = _names(ResponseCode)
+@cache
+def _request_names() -> dict[int, str]:
+    # A NameServer without metrics starts sooner without the descriptions of what brokers serve.
+    from remoting.protocol.requests.table import BY_NAME
+
+    return {request.code: name.lower() for name, request in BY_NAME.items()}

@@ -21,7 +21,7 @@ from remoting.net.limits import BufferBudget, Refusals, ServerLimits
 from remoting.net.rate_limit import RateLimit
 from remoting.net.sockets import listen
 from remoting.net.transport import Listener, Transport
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.requests.clients import CHALLENGE, ChallengeHeader
 from remoting.protocol.signature import WholeSignatures
@@ -73,7 +73,7 @@ class Server:
         ``connections`` is shared by all servers of a daemon; 10,000 of its own when there is none.
         """
         self._greeting = {OFFER_FIELD: OFFER_CBOR, **(greeting or {})}
-        self._handlers = {RequestCode.CHALLENGE: _challenge, **handlers}
+        self._handlers = {CHALLENGE.code: _challenge, **handlers}
         self._slow_handlers = slow_handlers or {}
         self._limits = limits or ServerLimits()
         self._on_close = on_close

@@ -2,7 +2,7 @@
 
 A header or body that does not exist is ``NOTHING``. A body of ``bytes`` has no structure: stored messages, or text.
 The description is generic, so mypy knows the types of all headers and bodies.
-Neighbours: remoting/net/call.py asks with descriptions; headers/ and bodies/ have the types.
+Neighbours: remoting/net/call.py asks with descriptions; requests/ has the descriptions.
 """
 
 from dataclasses import dataclass, replace

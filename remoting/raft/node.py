@@ -18,7 +18,7 @@ from mqcommon.raft.messages import Snapshot
 from remoting.net.call import Remote, call
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.raft import (
     RAFT_JOIN,
@@ -225,12 +225,12 @@ class RaftNode:
 
     def handlers(self) -> Mapping[int, Callable[[Channel, Command], Command | None]]:
         return {
-            RequestCode.RAFT_MESSAGES: self._on_messages,
-            RequestCode.RAFT_STATUS: self._on_status,
+            RAFT_MESSAGES.code: self._on_messages,
+            RAFT_STATUS.code: self._on_status,
         }
 
     def slow_handlers(self) -> Mapping[int, Any]:
-        return {RequestCode.RAFT_JOIN: self._on_join}
+        return {RAFT_JOIN.code: self._on_join}
 
     def _on_messages(self, _: Channel, request: Command) -> Command | None:
         header = RAFT_MESSAGES.header(request)

@@ -9,8 +9,8 @@ from mqcommon.errors import ProtocolError
 from mqcommon.message.batch import decode_batch, decode_offsets, encode_batch
 from mqcommon.message.ids import split_offset_msg_id
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
 
 AUTO_CREATE_TOPIC_QUEUES = 4
 DEFAULT_TOPIC = "TBW102"
@@ -73,7 +73,7 @@ def send_request(
     batch = len(rows) > 1
     flag, body, properties = (0, _batch_body(rows), b"") if batch else rows[0]
     return Command(
-        RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2,
+        SEND_BATCH_MESSAGE.code if batch else SEND_MESSAGE_V2.code,
         {
             "a": group,
             "b": queue.topic,

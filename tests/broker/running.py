@@ -10,8 +10,9 @@ from broker.broker import Broker
 from broker.options import BrokerOptions
 from mqcommon.files import FileSystem
 from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.pulls import PULL_MESSAGE
+from remoting.protocol.requests.sends import SEND_MESSAGE_V2
 from tests.support.memory_files import MemoryFiles
 
 SMALL: dict[str, Any] = {
@@ -47,7 +48,7 @@ def send_request(topic: str, body: bytes, *, queue_id: int = 0, properties: str 
         "a": "group", "b": topic, "c": "TBW102", "d": 4, "e": queue_id, "f": 0, "g": 1_700_000_000_000, "h": 0,
         "i": properties, "j": 0, "k": False, "m": False, "n": "broker-a",
     }  # fmt: skip
-    return Command(RequestCode.SEND_MESSAGE_V2, {**fields, **ext}, body)
+    return Command(SEND_MESSAGE_V2.code, {**fields, **ext}, body)
 
 
 def pull_request(topic: str, offset: int, *, queue_id: int = 0, wait_ms: int = 0, **ext: Any) -> Command:
@@ -57,4 +58,4 @@ def pull_request(topic: str, offset: int, *, queue_id: int = 0, wait_ms: int = 0
         "sysFlag": 4 | (2 if wait_ms else 0), "commitOffset": 0, "suspendTimeoutMillis": wait_ms, "subVersion": 0,
         "subscription": "*", "expressionType": "TAG",
     }  # fmt: skip
-    return Command(RequestCode.PULL_MESSAGE, {**fields, **ext})
+    return Command(PULL_MESSAGE.code, {**fields, **ext})

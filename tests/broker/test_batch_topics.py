@@ -13,9 +13,13 @@ from mqcommon.message.inner import inner_records
 from mqcommon.message.message import MessageExt
 from mqcommon.message.record import Record, decode_record
 from remoting.net.client import RemotingClient
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.offsets import GET_MAX_OFFSET, SEARCH_OFFSET_BY_TIMESTAMP
 from remoting.protocol.requests.pulls import PULL_SUBSCRIPTION, PULL_UNWRAPS
+from remoting.protocol.requests.query import QUERY_CONSUME_QUEUE
+from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
+from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER, UPDATE_AND_CREATE_TOPIC
 from sdk import broker_api
 from sdk.endpoint import Endpoint
 from tests.broker.running import pull_request, running, send_request
@@ -36,13 +40,13 @@ async def make_topic(client: RemotingClient, addr: str, topic: str = "t") -> Non
         "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False, "attributes": "+queue.type=BatchCQ",
     }  # fmt: skip
-    answer = await client.invoke(addr, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, fields))
+    answer = await client.invoke(addr, Command(UPDATE_AND_CREATE_TOPIC.code, fields))
     assert answer.code == 0, answer
 
 
 async def send_batch(client: RemotingClient, addr: str, rows: Any = ROWS, properties: str = "", **ext: Any) -> Command:
     request = send_request("t", encode_batch(rows), properties=properties, m=True, **ext)
-    request.code = RequestCode.SEND_BATCH_MESSAGE
+    request.code = SEND_BATCH_MESSAGE.code
     answer = await client.invoke(addr, request)
     assert answer.code == 0, answer
     return answer
@@ -172,7 +176,7 @@ async def test_the_kind_stays_over_a_restart_and_ends_with_the_topic() -> None:
         await send_batch(client, addr)
         found, _ = await pulled(client, addr, who=JAVA_5, maxMsgNums=100)
         assert [record.queue_offset for record in found] == [0, 40]
-        gone = await client.invoke(addr, Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"}))
+        gone = await client.invoke(addr, Command(DELETE_TOPIC_IN_BROKER.code, {"topic": "t"}))
         assert gone.code == 0
         # The next topic of this name is a plain one.
         await send_batch(client, addr)
@@ -189,13 +193,13 @@ async def test_time_and_ends_are_those_of_messages() -> None:
         await send_batch(client, addr)
         await send_batch(client, addr)
         fields = {"topic": "t", "queueId": 0}
-        most = await client.invoke(addr, Command(RequestCode.GET_MAX_OFFSET, fields))
+        most = await client.invoke(addr, Command(GET_MAX_OFFSET.code, fields))
         assert most.ext is not None and most.ext["offset"] == 80
         (one, two), _ = await pulled(client, addr, who=JAVA_5, maxMsgNums=100)
         asked = {**fields, "timestamp": two.store_timestamp}
-        found = await client.invoke(addr, Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, asked))
+        found = await client.invoke(addr, Command(SEARCH_OFFSET_BY_TIMESTAMP.code, asked))
         assert found.ext is not None and found.ext["offset"] == (40 if two.store_timestamp > one.store_timestamp else 0)
         rows = await client.invoke(
-            addr, Command(RequestCode.QUERY_CONSUME_QUEUE, {**fields, "index": 39, "count": 2, "consumerGroup": ""})
+            addr, Command(QUERY_CONSUME_QUEUE.code, {**fields, "index": 39, "count": 2, "consumerGroup": ""})
         )
         assert rows.code == 0

@@ -14,9 +14,21 @@ from mqcommon.message.batch import encode_batch
 from mqcommon.message.message import MessageExt
 from remoting.net.client import RemotingClient
 from remoting.protocol.body import KVTable
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.brokers import (
+    CLEAN_EXPIRED_CONSUMEQUEUE,
+    CLEAN_UNUSED_TOPIC,
+    DELETE_EXPIRED_COMMITLOG,
+    GET_BROKER_RUNTIME_INFO,
+)
+from remoting.protocol.requests.offsets import (
+    GET_MAX_OFFSET,
+    GET_MIN_OFFSET,
+    QUERY_CONSUMER_OFFSET,
+    UPDATE_CONSUMER_OFFSET,
+)
 from tests.broker.running import SMALL, pull_request, running, send_request
 from tests.broker.store.support import open_store as open_store_
 from tests.broker.store.support import put
@@ -70,12 +82,12 @@ async def test_readers_of_what_is_gone_are_told_where_to_go_on() -> None:
         await fill(client, addr, "gone", 3)
         await fill(client, addr, "t", 60)
         offset = {"consumerGroup": "group", "topic": "t", "queueId": 0, "commitOffset": 2}
-        await client.invoke(addr, Command(RequestCode.UPDATE_CONSUMER_OFFSET, offset))
+        await client.invoke(addr, Command(UPDATE_CONSUMER_OFFSET.code, offset))
         before = log_files(fs)
         fs.capacity = fs.used() * 100 // 88
         await until(lambda: len(log_files(fs)) < len(before))
-        await client.invoke(addr, Command(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE))
-        low = await offset_of(client, addr, RequestCode.GET_MIN_OFFSET, "t")
+        await client.invoke(addr, Command(CLEAN_EXPIRED_CONSUMEQUEUE.code))
+        low = await offset_of(client, addr, GET_MIN_OFFSET.code, "t")
         assert 2 < low < 60
         moved = await client.invoke(addr, pull_request("t", 2))
         assert corrected(moved) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", low)
@@ -87,10 +99,10 @@ async def test_readers_of_what_is_gone_are_told_where_to_go_on() -> None:
         assert (first.queue_offset, first.body) == (low, BODY)
         # What a group has committed is its own: it is corrected by what its pulls are told.
         group = {"consumerGroup": "group"}
-        assert await offset_of(client, addr, RequestCode.QUERY_CONSUMER_OFFSET, "t", **group) == 2
+        assert await offset_of(client, addr, QUERY_CONSUMER_OFFSET.code, "t", **group) == 2
 
-        high = await offset_of(client, addr, RequestCode.GET_MAX_OFFSET, "gone")
-        assert (high, await offset_of(client, addr, RequestCode.GET_MIN_OFFSET, "gone")) == (3, 3)
+        high = await offset_of(client, addr, GET_MAX_OFFSET.code, "gone")
+        assert (high, await offset_of(client, addr, GET_MIN_OFFSET.code, "gone")) == (3, 3)
         told = [corrected(await client.invoke(addr, pull_request("gone", n))) for n in (0, 3, 4)]
         assert told == [
             (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 3),
@@ -115,7 +127,7 @@ async def test_a_disk_full_to_the_last_block_refuses_sends_and_nothing_else(batc
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
             assert answer.remark is not None and "the broker's disk is full: /store/commitlog/" in answer.remark
         stored = 41 - len(refused)
-        assert await offset_of(client, addr, RequestCode.GET_MAX_OFFSET, "t") == stored
+        assert await offset_of(client, addr, GET_MAX_OFFSET.code, "t") == stored
         fs.capacity = fs.used()
         at = 0
         while at < stored:
@@ -126,7 +138,7 @@ async def test_a_disk_full_to_the_last_block_refuses_sends_and_nothing_else(batc
         assert new_topic.code == ResponseCode.SERVICE_NOT_AVAILABLE
         fs.capacity *= 2
         assert [answer.code for answer in await fill(client, addr, "t", 5, batch)] == [0] * 5
-        assert await offset_of(client, addr, RequestCode.GET_MAX_OFFSET, "t") == stored + 5
+        assert await offset_of(client, addr, GET_MAX_OFFSET.code, "t") == stored + 5
     store = open_store(fs)
     assert store.max_offset("t", 0) == stored + 5
 
@@ -143,14 +155,14 @@ async def test_a_broker_stops_and_starts_on_a_full_disk(how: str) -> None:
     fs = killed if how == "killed" else fs
     fs.capacity = fs.used()
     async with cleaning(fs, clean_resource_interval=10, clean_file_forcibly_enable=False) as (client, addr):
-        assert await offset_of(client, addr, RequestCode.GET_MAX_OFFSET, "t") == stored
+        assert await offset_of(client, addr, GET_MAX_OFFSET.code, "t") == stored
         assert (await client.invoke(addr, pull_request("t", 0))).code == ResponseCode.SUCCESS
         refused = await client.invoke(addr, send_request("t", b"x"))
         assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
         fs.capacity *= 2
         while refused.code:
             refused = await client.invoke(addr, send_request("t", b"x"))
-        assert await offset_of(client, addr, RequestCode.GET_MAX_OFFSET, "t") == stored + 1
+        assert await offset_of(client, addr, GET_MAX_OFFSET.code, "t") == stored + 1
 
 
 async def test_above_90_percent_sends_are_refused_until_there_is_room() -> None:
@@ -163,7 +175,7 @@ async def test_above_90_percent_sends_are_refused_until_there_is_room() -> None:
             refused = await client.invoke(addr, send_request("t", b"x"))
         assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert refused.remark is not None and "in use, at most 90%: make room" in refused.remark
-        status = await client.invoke(addr, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+        status = await client.invoke(addr, Command(GET_BROKER_RUNTIME_INFO.code))
         assert decode_body(KVTable, status.body, status.codec).table["commitLogDiskRatio"] == "0.95"
         assert (await client.invoke(addr, pull_request("t", 0))).code == ResponseCode.SUCCESS
         fs.capacity *= 2
@@ -176,10 +188,10 @@ async def test_deletion_on_request() -> None:
     async with cleaning(fs, clean_resource_interval=3_600_000) as (client, addr):
         await fill(client, addr, "t", 60)
         before = log_files(fs)
-        answer = await client.invoke(addr, Command(RequestCode.DELETE_EXPIRED_COMMITLOG))
+        answer = await client.invoke(addr, Command(DELETE_EXPIRED_COMMITLOG.code))
         assert answer.code == ResponseCode.SUCCESS
         fs.capacity = fs.used() * 100 // 88
-        await client.invoke(addr, Command(RequestCode.DELETE_EXPIRED_COMMITLOG))
+        await client.invoke(addr, Command(DELETE_EXPIRED_COMMITLOG.code))
         await until(lambda: len(log_files(fs)) < len(before))
 
 
@@ -191,11 +203,11 @@ async def test_queues_of_topics_that_are_not_there_go_on_request() -> None:
     store.close()
     async with cleaning(fs) as (client, addr):
         await fill(client, addr, "known", 1)
-        assert (await client.invoke(addr, Command(RequestCode.CLEAN_UNUSED_TOPIC))).code == ResponseCode.SUCCESS
+        assert (await client.invoke(addr, Command(CLEAN_UNUSED_TOPIC.code))).code == ResponseCode.SUCCESS
         left = {path.split("/")[3] for path in fs.paths() if path.startswith("/store/consumequeue/")}
         assert left == {"known", "SCHEDULE_TOPIC_XXXX"}
         await fill(client, addr, "unknown", 1)
-        assert await offset_of(client, addr, RequestCode.GET_MAX_OFFSET, "unknown") == 1
+        assert await offset_of(client, addr, GET_MAX_OFFSET.code, "unknown") == 1
     store = open_store(fs.killed())
     assert store.max_offset("known", 0) == 1
 
@@ -207,7 +219,7 @@ async def test_a_file_that_cannot_be_removed_is_told_to_who_asked(caplog: pytest
         await fill(client, addr, "t", 200)
         fs.capacity = fs.used() * 100 // 99
         fs.faults.fail("remove", path_part="consumequeue", times=2)
-        await client.invoke(addr, Command(RequestCode.DELETE_EXPIRED_COMMITLOG))
+        await client.invoke(addr, Command(DELETE_EXPIRED_COMMITLOG.code))
         await until(lambda: "could not be deleted" in caplog.text)
-        codes = [(await client.invoke(addr, Command(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE))).code for _ in range(2)]
+        codes = [(await client.invoke(addr, Command(CLEAN_EXPIRED_CONSUMEQUEUE.code))).code for _ in range(2)]
         assert codes == [ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS]

@@ -2,8 +2,9 @@
 
 import threading
 
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.offsets import SEARCH_OFFSET_BY_TIMESTAMP
+from remoting.protocol.requests.query import QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
 from tests.broker.delivery.test_cold import LOG, SMALL_FILES, fill
 from tests.broker.running import running, send_request
 from tests.broker.test_send_pull import messages
@@ -32,15 +33,15 @@ async def test_queries_wait_for_the_disk_in_a_thread_and_find_the_same() -> None
         await client.invoke(addr, send_request("t", b"makes the topic"))
         mark_all(fs)
         query = {"topic": "t", "key": "k", "maxNum": 4, "beginTimestamp": 0, "endTimestamp": 1 << 60}
-        found = messages(await client.invoke(addr, Command(RequestCode.QUERY_MESSAGE, query)))
+        found = messages(await client.invoke(addr, Command(QUERY_MESSAGE.code, query)))
         assert [message.body for message in found] == [b"11", b"10", b"9", b"8"]
         assert read_from(fs) >= {"index", "commitlog"}
         mark_all(fs)
         search = {"topic": "t", "queueId": 0, "timestamp": 0}
-        answer = await client.invoke(addr, Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search))
+        answer = await client.invoke(addr, Command(SEARCH_OFFSET_BY_TIMESTAMP.code, search))
         assert answer.ext is not None and int(answer.ext["offset"]) == 0
         assert read_from(fs) >= {"commitlog", "consumequeue"}
         fs.cold.mark(LOG)
-        view = await client.invoke(addr, Command(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 0}))
+        view = await client.invoke(addr, Command(VIEW_MESSAGE_BY_ID.code, {"offset": 0}))
         assert messages(view)[0].body == b"0"
     assert readers and loop not in readers

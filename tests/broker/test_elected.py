@@ -15,9 +15,10 @@ from broker.wiring.core import Core, make_core
 from broker.writing.elected import Elected
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.offsets import GET_MAX_OFFSET, GetMaxOffsetRequestHeader
+from remoting.protocol.requests.query import QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
 from tests.broker.delivery.pop.support import Popper, bodies
 from tests.broker.running import SMALL, pull_request, send_request
 from tests.broker.test_send_pull import messages
@@ -94,13 +95,13 @@ async def test_a_message_that_is_not_confirmed_is_seen_nowhere(monkeypatch: pyte
         answer = await own.pull(0)
         assert place(answer) == (FOUND, 2, 2)
         assert [message.body for message in messages(answer)] == [b"0", b"1"]
-        query = Command(RequestCode.QUERY_MESSAGE, {
+        query = Command(QUERY_MESSAGE.code, {
             "topic": "t", "key": "k", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 50,
         })  # fmt: skip
         found = await own.client.invoke(own.addr, query)
         assert sorted(message.body for message in messages(found)) == [b"0", b"1"]
         physical = own.store.queues.get("t", 0).entry(2)[0]
-        view = Command(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": physical})
+        view = Command(VIEW_MESSAGE_BY_ID.code, {"offset": physical})
         assert (await own.client.invoke(own.addr, view)).code == ResponseCode.SYSTEM_ERROR
         own.confirm_all()
         assert place(await own.pull(2)) == (FOUND, 3, 3)

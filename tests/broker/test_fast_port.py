@@ -7,12 +7,18 @@ import pytest
 
 from mqcommon.addresses import split_address
 from remoting.net.sockets import listen
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.replication import (
+    GET_ALL_MESSAGE_REQUEST_MODE,
+    GET_TIMER_CHECK_POINT,
+    GET_TIMER_METRICS,
+)
+from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG
 from scripts.ports import free_port
 from tests.broker.running import pull_request, running, send_request
 
-TABLES = (RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+TABLES = (GET_TIMER_CHECK_POINT.code, GET_TIMER_METRICS.code, GET_ALL_MESSAGE_REQUEST_MODE.code)
 
 
 async def test_the_same_is_served_there() -> None:
@@ -20,7 +26,7 @@ async def test_the_same_is_served_there() -> None:
     async with running(fast_listen_port=port) as (client, addr):
         assert split_address(addr)[1] != port
         fast = f"127.0.0.1:{port}"
-        for code in (*TABLES, RequestCode.GET_ALL_TOPIC_CONFIG):
+        for code in (*TABLES, GET_ALL_TOPIC_CONFIG.code):
             answer = await client.invoke(fast, Command(code))
             assert answer.code == ResponseCode.SUCCESS
             assert answer.body

@@ -15,8 +15,8 @@ from broker.wiring.wiring import Wiring, wire
 from mqcommon.errors import RemotingError
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.server import Server
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.registrations import QUERY_DATA_VERSION, REGISTER_BROKER
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.wiring.parts import part_of, server_of
 from tests.namesrv.peer import serve
@@ -144,7 +144,7 @@ async def test_an_error_at_the_end_of_a_turn(wired: list[Wiring], monkeypatch: p
             assert (await client.invoke(addr, send_request("T", b"2"))).code == 0
 
 
-@pytest.mark.parametrize("code", [RequestCode.REGISTER_BROKER, RequestCode.QUERY_DATA_VERSION])
+@pytest.mark.parametrize("code", [REGISTER_BROKER.code, QUERY_DATA_VERSION.code])
 @pytest.mark.parametrize(
     "junk",
     [
@@ -164,7 +164,7 @@ async def test_a_nameserver_that_answers_junk(code: int, junk: dict[str, Any], m
         asked.append(request.code)
         return request.respond(**(junk if request.code == code else {"ext": {"changed": "true"}}))
 
-    namesrv = Server({RequestCode.REGISTER_BROKER: answer, RequestCode.QUERY_DATA_VERSION: answer})
+    namesrv = Server({REGISTER_BROKER.code: answer, QUERY_DATA_VERSION.code: answer})
     async with trio.open_nursery() as nursery:
         ns_addr = await nursery.start(namesrv.serve, "127.0.0.1", 0)
         async with running(namesrv_addr=ns_addr) as (client, addr):

@@ -12,8 +12,9 @@ from mqcommon.errors import ConfigError
 from mqcommon.message.layout import BLANK_BYTES, MAX_PROPERTIES
 from mqcommon.message.record import encode_record, topic_field
 from mqcommon.names import RETRY_TOPIC_MAX_LENGTH
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG
 from tests.broker.running import running
 
 
@@ -47,8 +48,8 @@ def test_the_command_refuses_it_with_one_line(tmp_path: Path) -> None:
 
 async def test_it_cannot_be_set_to_what_does_not_fit() -> None:
     async with running() as (client, addr):
-        answer = await client.invoke(addr, Command(RequestCode.UPDATE_BROKER_CONFIG, {}, b"maxMessageSize=8388608\n"))
+        answer = await client.invoke(addr, Command(UPDATE_BROKER_CONFIG.code, {}, b"maxMessageSize=8388608\n"))
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "a message of maxMessageSize=8388608 bytes does not fit into" in (answer.remark or "")
-        smaller = Command(RequestCode.UPDATE_BROKER_CONFIG, {}, b"maxMessageSize=1000\n")
+        smaller = Command(UPDATE_BROKER_CONFIG.code, {}, b"maxMessageSize=1000\n")
         assert (await client.invoke(addr, smaller)).code == ResponseCode.SUCCESS

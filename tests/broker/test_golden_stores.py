@@ -10,10 +10,12 @@ from broker.cli import main
 from mqcommon.files import OsFiles
 from mqcommon.message.message import MessageExt, decode_messages
 from remoting.net.client import RemotingClient
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.topics import TopicConfigTable
+from remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET
+from remoting.protocol.requests.query import QUERY_MESSAGE
+from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, TopicConfigTable
 from tests.broker.running import pull_request, running, send_request
 from tests.support.golden_store import VERSIONS, rows, stored_offsets, unpack
 
@@ -45,7 +47,7 @@ async def pull_all(client: RemotingClient, addr: str, topic: str, queue_id: int,
 
 async def query_offset(client: RemotingClient, addr: str, queue_id: int) -> int:
     ext = {"consumerGroup": "golden_group", "topic": "GoldenA", "queueId": queue_id, "setZeroIfNotFound": False}
-    answer = await client.invoke(addr, Command(RequestCode.QUERY_CONSUMER_OFFSET, ext))
+    answer = await client.invoke(addr, Command(QUERY_CONSUMER_OFFSET.code, ext))
     return int(answer.ext["offset"]) if answer.ext else -1
 
 
@@ -70,7 +72,7 @@ async def test_everything_is_served_and_goes_on(version: str, tmp_path: Path) ->
     store = unpack(version, tmp_path)
     async with running(**conf(store)) as (client, addr):
         await check_messages(client, addr, version)
-        answer = await client.invoke(addr, Command(RequestCode.GET_ALL_TOPIC_CONFIG, {}))
+        answer = await client.invoke(addr, Command(GET_ALL_TOPIC_CONFIG.code, {}))
         table = decode_body(TopicConfigTable, answer.body, answer.codec).topic_config_table
         assert {"GoldenA", "GoldenB", "GoldenBatch", "%RETRY%golden_group"} < set(table)
         for queue_id, offset in stored_offsets(version).items():
@@ -81,13 +83,13 @@ async def test_everything_is_served_and_goes_on(version: str, tmp_path: Path) ->
         row = rows(version, "ROW")[17]
         query = {"topic": row["topic"], "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 60}
         for extra in ({"key": row["keys"]}, {"key": row["msgId"], "_UNIQUE_KEY_QUERY": "true"}):
-            answer = await client.invoke(addr, Command(RequestCode.QUERY_MESSAGE, {**query, **extra}))
+            answer = await client.invoke(addr, Command(QUERY_MESSAGE.code, {**query, **extra}))
             assert row["offsetMsgId"] in [message.offset_msg_id for message in decode_messages(answer.body)]
         sent = await client.invoke(addr, send_request("GoldenA", b"more", queue_id=0, n="broker-g"))
         end = next(each["max"] for each in rows(version, "OFFSET") if each["queueId"] == 0)
         assert sent.ext is not None and int(sent.ext["queueOffset"]) == end
         commit = {"consumerGroup": "golden_group", "topic": "GoldenA", "queueId": 0, "commitOffset": end}
-        await client.invoke(addr, Command(RequestCode.UPDATE_CONSUMER_OFFSET, commit))
+        await client.invoke(addr, Command(UPDATE_CONSUMER_OFFSET.code, commit))
     async with running(**conf(store)) as (client, addr):
         await check_messages(client, addr, version)
         assert await query_offset(client, addr, 0) == end

@@ -7,8 +7,10 @@ import trio
 
 from broker import broker as broker_module
 from broker.wiring.wiring import Wiring, wire
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, JSON, Command
+from remoting.protocol.requests.sends import SEND_MESSAGE_V2
+from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 from tests.broker.running import running, send_request
 from tests.broker.wiring.parts import server_of
 from tests.namesrv.test_junk import VERSION
@@ -67,7 +69,7 @@ async def test_every_request(codec: int, monkeypatch: pytest.MonkeyPatch, caplog
         host, _, port = addr.rpartition(":")
         stream = await trio.open_tcp_stream(host, int(port))
         junk = Junk(stream, GOOD, BODIES, monkeypatch, caplog)
-        await junk.throw(RequestCode.SEND_MESSAGE_V2, codec)  # makes the topic
+        await junk.throw(SEND_MESSAGE_V2.code, codec)  # makes the topic
         thrown = {code: await junk.throw(code, codec) for code in server_of(built[0]).codes}
         await stream.aclose()
     assert sum(thrown.values()) > 5_000
@@ -76,7 +78,7 @@ async def test_every_request(codec: int, monkeypatch: pytest.MonkeyPatch, caplog
 async def test_a_topic_without_queues_is_sent_to(caplog: pytest.LogCaptureFixture) -> None:
     async with running() as (client, addr):
         topic = {**GOOD, "topic": "Empty", "readQueueNums": 0, "writeQueueNums": 0}
-        assert (await client.invoke(addr, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, topic))).code == 0
+        assert (await client.invoke(addr, Command(UPDATE_AND_CREATE_TOPIC.code, topic))).code == 0
         for queue_id in (-1, 0, 1):
             answer = await client.invoke(addr, send_request("Empty", b"x", queue_id=queue_id))
             assert answer.code == ResponseCode.INVALID_PARAMETER

@@ -19,10 +19,15 @@ from mqcommon.errors import RemotingError, StoreError
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.message import decode_messages
 from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import encode_body
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.groups import (
+    GET_SUBSCRIPTIONGROUP_CONFIG,
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    SubscriptionGroupConfig,
+)
+from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
+from remoting.protocol.requests.topics import GET_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC
 from tests.broker.running import pull_request, running, send_request
 from tests.support.memory_files import MemoryFiles
 
@@ -129,7 +134,7 @@ class Rounds:
             if count > 1:
                 rows = [(0, body, b"") for body in bodies]
                 request = send_request(TOPIC, encode_batch(rows), queue_id=queue_id, m=True)
-                request.code = RequestCode.SEND_BATCH_MESSAGE
+                request.code = SEND_BATCH_MESSAGE.code
             answer = await client.invoke(addr, request)
             if answer.code == 0 and answer.ext is not None:
                 first = int(answer.ext["queueOffset"])
@@ -140,10 +145,10 @@ class Rounds:
         for number in range(10_000):
             name = f"made-{self._number}-{number}"
             if number % 2:
-                request = Command(RequestCode.UPDATE_AND_CREATE_TOPIC, _topic(name))
+                request = Command(UPDATE_AND_CREATE_TOPIC.code, _topic(name))
             else:
                 body = encode_body(SubscriptionGroupConfig(name))
-                request = Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+                request = Command(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.code, body=body)
             if (await client.invoke(addr, request)).code == 0:
                 self._made.append((number % 2, name))
 
@@ -160,7 +165,7 @@ class Rounds:
                 by_sender[body.rsplit(b"/", 3)[0]].append(body.rstrip(b"\0"))
             assert all(sent == sorted(sent) for sent in by_sender.values()), "out of order"
         for is_topic, name in self._made:
-            code = RequestCode.GET_TOPIC_CONFIG if is_topic else RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+            code = GET_TOPIC_CONFIG.code if is_topic else GET_SUBSCRIPTIONGROUP_CONFIG.code
             answer = await client.invoke(addr, Command(code, {"topic": name, "group": name}))
             assert answer.code == 0, f"{name} was acknowledged and is gone: {answer.remark}"
 

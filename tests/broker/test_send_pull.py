@@ -13,8 +13,10 @@ from mqcommon.message.batch import encode_batch
 from mqcommon.message.compression import COMPRESSIONS, compressed
 from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import MessageExt, decode_messages
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, Command
+from remoting.protocol.requests.query import QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
+from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE
 from tests.broker.running import pull_request, running, send_request
 from tests.support.memory_files import MemoryFiles
 
@@ -44,10 +46,10 @@ async def test_the_long_form_and_batches() -> None:
             "producerGroup": "g", "topic": "t", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "queueId": "1",
             "sysFlag": "0", "bornTimestamp": "1", "flag": "7", "properties": "p\x01v", "batch": "0", "unitMode": "0",
         }  # fmt: skip
-        assert (await client.invoke(addr, Command(RequestCode.SEND_MESSAGE, long_form, b"long"))).code == 0
+        assert (await client.invoke(addr, Command(SEND_MESSAGE.code, long_form, b"long"))).code == 0
         rows = [(0, b"%d" % n, b"UNIQ_KEY\x01%032d\x02TAGS\x01T\x02" % n) for n in range(5)]
         batch = send_request("t", encode_batch(rows), queue_id=1, m=True)
-        batch.code = RequestCode.SEND_BATCH_MESSAGE
+        batch.code = SEND_BATCH_MESSAGE.code
         answer = await client.invoke(addr, batch)
         assert answer.code == 0 and answer.codec == CBOR and len(answer.body) == 5 * 8
         found = messages(await client.invoke(addr, pull_request("t", 0, queue_id=1)))
@@ -59,7 +61,7 @@ async def test_the_long_form_and_batches() -> None:
 async def test_a_json_client_gets_the_ids_of_a_batch_as_text() -> None:
     async with running() as (client, addr):
         batch = send_request("t", encode_batch([(0, b"x", b""), (0, b"y", b"")]))
-        batch.code = RequestCode.SEND_BATCH_MESSAGE
+        batch.code = SEND_BATCH_MESSAGE.code
         answer = await client.invoke(addr, batch)
         assert answer.ext is not None
         first, second = answer.ext["msgId"].split(",")
@@ -104,7 +106,7 @@ async def test_a_json_client_gets_the_ids_of_a_batch_as_text() -> None:
         (pull_request("BenchmarkTest", 0), ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE"),
         (pull_request("BenchmarkTest", 0, expressionType="SQL92"), ResponseCode.SYSTEM_ERROR, "SQL92"),
         (pull_request("BenchmarkTest", 0, sysFlag=0), ResponseCode.SUBSCRIPTION_NOT_EXIST, "subscription not exist"),
-        (Command(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 5}), 1, "can not find message by the offset, 5"),
+        (Command(VIEW_MESSAGE_BY_ID.code, {"offset": 5}), 1, "can not find message by the offset, 5"),
     ],
 )
 async def test_refusals_have_rocketmqs_codes_and_texts(request_: Command, code: int, text: str) -> None:
@@ -217,12 +219,12 @@ async def test_messages_are_found_by_key_and_by_id() -> None:
         sent = await client.invoke(addr, send_request("t", b"x", properties="KEYS\x01k\x02UNIQ_KEY\x01U1\x02"))
         assert sent.ext is not None
         query = {"topic": "t", "key": "k", "maxNum": 8, "beginTimestamp": 0, "endTimestamp": 1 << 60}
-        found = messages(await client.invoke(addr, Command(RequestCode.QUERY_MESSAGE, query)))
+        found = messages(await client.invoke(addr, Command(QUERY_MESSAGE.code, query)))
         assert [message.body for message in found] == [b"x"]
-        none = await client.invoke(addr, Command(RequestCode.QUERY_MESSAGE, {**query, "key": "other"}))
+        none = await client.invoke(addr, Command(QUERY_MESSAGE.code, {**query, "key": "other"}))
         assert none.code == ResponseCode.QUERY_NOT_FOUND
         offset = parse_offset_msg_id(sent.ext["msgId"])[2]
-        view = await client.invoke(addr, Command(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset}))
+        view = await client.invoke(addr, Command(VIEW_MESSAGE_BY_ID.code, {"offset": offset}))
         assert messages(view)[0].msg_id == "U1"
 
 
@@ -310,8 +312,8 @@ async def test_a_disk_without_room_for_an_index_stores_and_reads_all_the_same() 
     async with running(fs) as (client, addr):
         await client.invoke(addr, send_request("t", b"x", properties="KEYS\x01k\x02"))
         query = {"topic": "t", "key": "k", "maxNum": 8, "beginTimestamp": 0, "endTimestamp": 1 << 60}
-        none = await client.invoke(addr, Command(RequestCode.QUERY_MESSAGE, query))
+        none = await client.invoke(addr, Command(QUERY_MESSAGE.code, query))
         assert none.code == ResponseCode.QUERY_NOT_FOUND
         fs.before_call = None
-        found = messages(await client.invoke(addr, Command(RequestCode.QUERY_MESSAGE, query)))
+        found = messages(await client.invoke(addr, Command(QUERY_MESSAGE.code, query)))
         assert [message.body for message in found] == [b"x"]

@@ -9,11 +9,13 @@ from mqcommon.message.batch import encode_batch
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.body import KVTable
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import Dialect, decode_body, encode_body
-from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
-from remoting.protocol.requests.groups import ConsumeStats
+from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
+from remoting.protocol.requests.clients import HEART_BEAT, ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.requests.groups import GET_CONSUME_STATS, ConsumeStats
+from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
 from tests.broker.running import pull_request, running, send_request
 from tests.support.memory_files import MemoryFiles
 
@@ -21,7 +23,7 @@ DEADLINE_S = 60
 
 
 async def status(client: RemotingClient, addr: str) -> dict[str, str]:
-    answer = await client.invoke(addr, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+    answer = await client.invoke(addr, Command(GET_BROKER_RUNTIME_INFO.code))
     return dict(decode_body(KVTable, answer.body, answer.codec).table)
 
 
@@ -73,12 +75,10 @@ async def test_what_is_pulled_and_not_committed_is_in_flight() -> None:
     def heartbeat() -> Command:
         data = ConsumerData("group", subscription_data_set=[SubscriptionData("t")])
         body = encode_body(HeartbeatData("client", consumer_data_set=[data]), Dialect.STANDARD)
-        return Command(RequestCode.HEART_BEAT, None, body)
+        return Command(HEART_BEAT.code, None, body)
 
     async def progress(client: RemotingClient) -> tuple[int, int, int]:
-        answer = await client.invoke(
-            addr, Command(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "group", "topic": "t"})
-        )
+        answer = await client.invoke(addr, Command(GET_CONSUME_STATS.code, {"consumerGroup": "group", "topic": "t"}))
         one = decode_body(ConsumeStats, answer.body, answer.codec).offset_table[MessageQueue("t", "broker-a", 0)]
         return one.broker_offset, one.consumer_offset, one.pull_offset
 
@@ -90,13 +90,13 @@ async def test_what_is_pulled_and_not_committed_is_in_flight() -> None:
             await consumer.invoke(addr, pull_request("t", 0, maxMsgNums=3))
             assert await progress(operator) == (5, 0, 3)
             commit = {"consumerGroup": "group", "topic": "t", "queueId": 0, "commitOffset": 2}
-            await consumer.invoke(addr, Command(RequestCode.UPDATE_CONSUMER_OFFSET, commit))
+            await consumer.invoke(addr, Command(UPDATE_CONSUMER_OFFSET.code, commit))
             assert await progress(operator) == (5, 2, 3)
             # One that reads without being a member has nothing in flight.
             await operator.invoke(addr, pull_request("t", 0, maxMsgNums=5))
             assert await progress(operator) == (5, 2, 3)
             commit["commitOffset"] = 4
-            await consumer.invoke(addr, Command(RequestCode.UPDATE_CONSUMER_OFFSET, commit))
+            await consumer.invoke(addr, Command(UPDATE_CONSUMER_OFFSET.code, commit))
             assert await progress(operator) == (5, 4, 4)
             await consumer.invoke(addr, pull_request("t", 4, wait_ms=10_000))
             assert await progress(operator) == (5, 4, 5)

@@ -29,10 +29,16 @@ from remoting.net.server import Server
 from remoting.net.tls.connecting import tls_connect
 from remoting.net.tls.settings import Tls
 from remoting.net.transport import Connect, Listener, Transport
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import encode as encode_frame
+from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
+from remoting.protocol.requests.clients import CHALLENGE
+from remoting.protocol.requests.controller import CONTROLLER_GET_METADATA_INFO
+from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
+from remoting.protocol.requests.routes import GET_BROKER_CLUSTER_INFO
+from remoting.protocol.requests.table import BY_CODE
 from remoting.protocol.signature import Credentials, sign
 from scripts.ports import free_port
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
@@ -47,14 +53,14 @@ INNER = json.dumps({"accessKey": WHO.access_key, "secretKey": WHO.secret_key})
 STRANGERS = (None, Credentials("nobody", SECRET), Credentials(WHO.access_key, "another secret"))
 #: What everybody may send. A challenge is asked for before anything can be signed. NameServers have no account at a
 #: broker, which only asks them again when one says that the members of its set have changed.
-OPEN = {RequestCode.CHALLENGE, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE}
+OPEN = {CHALLENGE.code, NOTIFY_MIN_BROKER_ID_CHANGE.code}
 #: In one message that is stored before strangers come: no stranger may read it.
 MARK = b"what strangers must not read"
 TLS, ACL_1, ACL_2 = "certificates of clients", "accounts", "users and policies"
 MASTER_SLAVE, CONTROLLER = "Master/Slave", "Controller"
 # What administrators ask; each daemon serves one of them.
 CONTROLS = (
-    RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.CONTROLLER_GET_METADATA_INFO,
+    GET_BROKER_RUNTIME_INFO.code, GET_BROKER_CLUSTER_INFO.code, CONTROLLER_GET_METADATA_INFO.code,
 )  # fmt: skip
 
 
@@ -193,9 +199,8 @@ async def test_nobody_gets_in_without_credentials(kind: str, mode: str, tmp_path
 
 async def no_signature(addr: str, codes: list[int]) -> None:
     """All codes that this port serves, and all that have a name, from those who cannot sign."""
-    assert RequestCode.CHALLENGE in codes
-    named = {code for name, code in vars(RequestCode).items() if name.isupper()}
-    asked = sorted({*codes, *named} - OPEN)
+    assert CHALLENGE.code in codes
+    asked = sorted({*codes, *BY_CODE} - OPEN)
     requests = [(code, who) for code in asked for who in STRANGERS]
     answers: dict[int, Command] = {}
     frames: list[bytes] = []

@@ -9,9 +9,10 @@ import pytest
 import trio
 
 from remoting.net.client import open_client
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import MAX_FRAME_BYTES, encode
+from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
+from remoting.protocol.requests.routes import GET_NAMESRV_CONFIG
 from scripts.daemons import Daemon
 from scripts.ports import HOST
 from tests.remoting.protocol.golden import recorded
@@ -39,7 +40,7 @@ def daemon(cluster: Cluster, request: pytest.FixtureRequest) -> Daemon:
 async def answers(daemon: Daemon) -> bool:
     """Whether a well-behaved client gets an answer."""
     async with open_client() as client:
-        code = RequestCode.GET_BROKER_CONFIG if daemon.name != "namesrv" else RequestCode.GET_NAMESRV_CONFIG
+        code = GET_BROKER_CONFIG.code if daemon.name != "namesrv" else GET_NAMESRV_CONFIG.code
         return (await client.invoke(daemon.addr, Command(code), 10_000)).code == 0
 
 
@@ -109,7 +110,7 @@ async def test_half_frames_and_giant_lengths(daemon: Daemon) -> None:
 
 async def test_a_peer_that_asks_and_does_not_read(daemon: Daemon) -> None:
     before = daemon.rss_bytes()
-    code = RequestCode.GET_BROKER_CONFIG if daemon.name != "namesrv" else RequestCode.GET_NAMESRV_CONFIG
+    code = GET_BROKER_CONFIG.code if daemon.name != "namesrv" else GET_NAMESRV_CONFIG.code
     requests = encode(Command(code)) * 1_000
     stream = await trio.open_tcp_stream(HOST, daemon.port)
     sent = 0

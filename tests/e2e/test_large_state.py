@@ -15,12 +15,19 @@ from broker.replication.master_api import Master as BrokerTables
 from mqcommon.errors import BrokerError, RemotingError
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.body import KVTable
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import decode_body
 from remoting.protocol.frame import MAX_FRAME_BYTES
+from remoting.protocol.requests.offsets import GET_ALL_CONSUMER_OFFSET
 from remoting.protocol.requests.replication import FIRST_PAGE, PageRequestHeader
-from remoting.protocol.requests.routes import TopicRouteData
+from remoting.protocol.requests.routes import (
+    GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    GET_KVLIST_BY_NAMESPACE,
+    GET_ROUTEINFO_BY_TOPIC,
+    PUT_KV_CONFIG,
+    TopicRouteData,
+)
+from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC
 from scripts.daemons import Daemon, broker_daemon, namesrv_daemon
 from tests.support.cluster import SMALL
 from tests.support.waiting import until
@@ -98,7 +105,7 @@ async def ready(some: Sequence[Daemon]) -> None:
 
 async def brokers_of(client: RemotingClient, namesrv: Daemon, name: str) -> list[int]:
     """The ids of the brokers in the topic's route."""
-    answer = await client.invoke(namesrv.addr, Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": name}))
+    answer = await client.invoke(namesrv.addr, Command(GET_ROUTEINFO_BY_TOPIC.code, {"topic": name}))
     if answer.code != 0:
         return []
     route = decode_body(TopicRouteData, answer.body, answer.codec)
@@ -147,7 +154,7 @@ async def until_copied(client: RemotingClient, slave: Daemon, size: Size) -> Non
 async def check_lists(client: RemotingClient, namesrv: Daemon, master: Daemon) -> None:
     """What no frame holds is cut or refused, with a remark."""
     answer = await client.invoke(
-        namesrv.addr, Command(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "ORDER_TOPIC_CONFIG"}), 30_000
+        namesrv.addr, Command(GET_KVLIST_BY_NAMESPACE.code, {"namespace": "ORDER_TOPIC_CONFIG"}), 30_000
     )
     if answer.code == 0:
         assert "entries are left out" in (answer.remark or "")
@@ -155,14 +162,14 @@ async def check_lists(client: RemotingClient, namesrv: Daemon, master: Daemon) -
     else:
         assert "the answer is too large" in (answer.remark or "")
     for addr, code in (
-        (namesrv.addr, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
-        (master.addr, RequestCode.GET_ALL_CONSUMER_OFFSET),
-        (master.addr, RequestCode.GET_ALL_TOPIC_CONFIG),
+        (namesrv.addr, GET_ALL_TOPIC_LIST_FROM_NAMESERVER.code),
+        (master.addr, GET_ALL_CONSUMER_OFFSET.code),
+        (master.addr, GET_ALL_TOPIC_CONFIG.code),
     ):
         answer = await client.invoke(addr, Command(code), 30_000)
         assert answer.code == 0 or "frame" in (answer.remark or "")
     put = {"namespace": "other", "key": "key", "value": "new"}
-    assert (await client.invoke(namesrv.addr, Command(RequestCode.PUT_KV_CONFIG, put), 60_000)).code == 0
+    assert (await client.invoke(namesrv.addr, Command(PUT_KV_CONFIG.code, put), 60_000)).code == 0
 
 
 async def run(home: Path, size: Size) -> None:
@@ -180,7 +187,7 @@ async def run(home: Path, size: Size) -> None:
                 "topic": "One", "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
                 "topicFilterType": "SINGLE_TAG", "order": False,
             }  # fmt: skip
-            made = await client.invoke(master.addr, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, header), 30_000)
+            made = await client.invoke(master.addr, Command(UPDATE_AND_CREATE_TOPIC.code, header), 30_000)
             assert made.code == 0
 
             async def has_route() -> bool:

@@ -40,18 +40,18 @@ from remoting.protocol.dialect import decode_body
 from remoting.protocol.pop_info import parse_handle, parse_offset_info
 from remoting.protocol.request import NOTHING
 from remoting.protocol.requests.registrations import decode_compressed, decode_json
+from remoting.protocol.requests.table import BY_CODE
 from sdk.admin.order_conf import parse_order_conf
 from sdk.config_text import decode_config
 from sdk.traces.records import decode_records
 from tests import golden
-from tests.remoting.protocol.described import BY_CODE, ENTRIES
 from tests.remoting.protocol.golden import recorded
 from tests.support.inner import inner_batch, rows_of
 
 ROOT = Path(__file__).parents[2]
 WIRE = ("java_json", "java_rocketmq", "java_5.3.3", "admin_5.3.3", "broker_namesrv", "cpp")
 BODIES = sorted(
-    {kind for _, each in ENTRIES for kind in (each.body_type, each.answer_body_type) if hasattr(kind, "from_wire")},
+    {kind for each in BY_NAME.values() for kind in (each.body_type, each.answer_body_type) if hasattr(kind, "from_wire")},
     key=lambda kind: str(kind.__name__),
 )
 

@@ -8,8 +8,10 @@ import pytest
 
 from remoting.net.channel import Channel
 from remoting.net.server import Server
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.clients import GET_CONSUMER_LIST_BY_GROUP, HEART_BEAT, UNREGISTER_CLIENT
+from remoting.protocol.requests.pulls import PULL_MESSAGE
+from remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC
 from remoting.protocol.signature import ACCESS_KEY_FIELD, is_signed_with
 from sdk import testing
 from tests.interop import cpp
@@ -61,8 +63,8 @@ async def test_every_request_of_a_producer_and_of_consumers_is_signed(tmp_path: 
             await until(lambda: len(consumer.messages) >= 6, "all messages are consumed")
     assert [each for each in seen if not each.is_signed] == []
     assert {each.code for each in seen} >= {
-        RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.PULL_MESSAGE, RequestCode.HEART_BEAT,
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP, RequestCode.UNREGISTER_CLIENT,
+        GET_ROUTEINFO_BY_TOPIC.code, PULL_MESSAGE.code, HEART_BEAT.code,
+        GET_CONSUMER_LIST_BY_GROUP.code, UNREGISTER_CLIENT.code,
     }  # fmt: skip
 
 

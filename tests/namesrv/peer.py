@@ -9,12 +9,12 @@ import trio
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from remoting.protocol.body import Body, DataVersion
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import JSON, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.dialect import encode_body, loads
 from remoting.protocol.frame import encode
-from remoting.protocol.requests.registrations import RegisterBrokerBody, body_crc32
+from remoting.protocol.requests.registrations import REGISTER_BROKER, RegisterBrokerBody, body_crc32
+from remoting.protocol.requests.routes import GET_ALL_TOPIC_LIST_FROM_NAMESERVER
 from remoting.protocol.requests.topics import TopicConfigTable
 from tests.namesrv.registrations import configs_of
 from tests.support.clock import ManualClock
@@ -83,11 +83,11 @@ class Peer:
             "brokerName": name, "brokerAddr": addr, "clusterName": cluster, "brokerId": broker_id,
             "haServerAddr": ha, "enableActingMaster": False, "compressed": False, "bodyCrc32": body_crc32(body),
         }  # fmt: skip
-        return await self.ask(RequestCode.REGISTER_BROKER, {**fields, **ext}, body)
+        return await self.ask(REGISTER_BROKER.code, {**fields, **ext}, body)
 
     async def topics(self) -> list[str]:
         """All topics that the NameServer knows."""
-        answer = await self.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        answer = await self.ask(GET_ALL_TOPIC_LIST_FROM_NAMESERVER.code)
         assert answer.code == 0
         found: list[str] = loads(answer.body)["topicList"]
         return found

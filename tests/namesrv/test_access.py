@@ -7,8 +7,25 @@ from mqcommon.errors import RequestRefused
 from namesrv.access import QUERIES, check_access
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.clients import CHALLENGE
+from remoting.protocol.requests.registrations import (
+    BROKER_HEARTBEAT,
+    QUERY_DATA_VERSION,
+    REGISTER_BROKER,
+    UNREGISTER_BROKER,
+)
+from remoting.protocol.requests.routes import (
+    ADD_WRITE_PERM_OF_BROKER,
+    DELETE_KV_CONFIG,
+    DELETE_TOPIC_IN_NAMESRV,
+    GET_NAMESRV_CONFIG,
+    PUT_KV_CONFIG,
+    REGISTER_TOPIC_IN_NAMESRV,
+    UPDATE_NAMESRV_CONFIG,
+    WIPE_WRITE_PERM_OF_BROKER,
+)
 from remoting.protocol.signature import Credentials, sign
 
 ACCOUNTS = {
@@ -18,10 +35,10 @@ ACCOUNTS = {
 ADMIN, USER = Credentials("administrator", "secret-1"), Credentials("application", "secret-2")
 WRONG, UNKNOWN = Credentials("administrator", "secret-2"), Credentials("stranger", "secret-1")
 CHANGES = (
-    RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG,
-    RequestCode.WIPE_WRITE_PERM_OF_BROKER, RequestCode.ADD_WRITE_PERM_OF_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV,
-    RequestCode.REGISTER_TOPIC_IN_NAMESRV, RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.GET_NAMESRV_CONFIG,
-    RequestCode.QUERY_DATA_VERSION, RequestCode.BROKER_HEARTBEAT, 9_999,
+    REGISTER_BROKER.code, UNREGISTER_BROKER.code, PUT_KV_CONFIG.code, DELETE_KV_CONFIG.code,
+    WIPE_WRITE_PERM_OF_BROKER.code, ADD_WRITE_PERM_OF_BROKER.code, DELETE_TOPIC_IN_NAMESRV.code,
+    REGISTER_TOPIC_IN_NAMESRV.code, UPDATE_NAMESRV_CONFIG.code, GET_NAMESRV_CONFIG.code,
+    QUERY_DATA_VERSION.code, BROKER_HEARTBEAT.code, 9_999,
 )  # fmt: skip
 
 
@@ -57,7 +74,7 @@ def test_queries_are_open_unless_the_option_says_otherwise(code: int) -> None:
 
 
 def test_a_request_that_was_changed_on_its_way_is_refused() -> None:
-    request = Command(RequestCode.PUT_KV_CONFIG, {"key": "a"}, b"body")
+    request = Command(PUT_KV_CONFIG.code, {"key": "a"}, b"body")
     sign(request, ADMIN)
     request.body = b"other"
     with pytest.raises(RequestRefused, match="Check signature failed"):
@@ -66,4 +83,4 @@ def test_a_request_that_was_changed_on_its_way_is_refused() -> None:
 
 def test_every_request_is_a_query_or_a_change() -> None:
     # Every server gives challenges, which are asked for before anything can be signed.
-    assert {*CHANGES, *QUERIES, RequestCode.CHALLENGE} == {*Namesrv(NamesrvOptions())._server.codes, 9_999}
+    assert {*CHANGES, *QUERIES, CHALLENGE.code} == {*Namesrv(NamesrvOptions())._server.codes, 9_999}

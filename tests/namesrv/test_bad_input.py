@@ -9,9 +9,9 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
+from remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC
 from tests.namesrv.peer import Peer, Served, serve
 
 GARBAGE = (
@@ -45,7 +45,7 @@ async def test_garbage_closes_its_connection_only(served: Served, peer: Peer) ->
 
 
 async def test_clients_that_vanish_mid_frame_leave_nothing(served: Served, peer: Peer) -> None:
-    frame = encode(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "x"}))
+    frame = encode(Command(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "x"}))
     for cut in range(0, len(frame), 7):
         bad = await served.peer()
         await bad.stream.send_all(frame[:cut])

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import encode_body, loads
-from remoting.protocol.requests.registrations import RegisterBrokerBody
+from remoting.protocol.requests.registrations import REGISTER_BROKER, RegisterBrokerBody
+from remoting.protocol.requests.routes import GET_ALL_TOPIC_LIST_FROM_NAMESERVER
 from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 from tests.namesrv.peer import Peer, Served
 from tests.namesrv.registrations import registration
@@ -33,7 +33,7 @@ async def register(peer: Peer, topics: dict[str, TopicConfig], **ext: Any) -> Co
         "brokerName": "broker-a", "brokerAddr": "127.0.0.1:10911", "clusterName": "C", "brokerId": 0,
         "haServerAddr": "127.0.0.1:10912", "compressed": False,
     }  # fmt: skip
-    return await peer.ask(RequestCode.REGISTER_BROKER, {**fields, **ext}, body)
+    return await peer.ask(REGISTER_BROKER.code, {**fields, **ext}, body)
 
 
 async def test_bad_topics_are_left_out_with_one_line_and_the_others_have_routes(
@@ -67,7 +67,7 @@ async def test_lists_that_no_frame_holds_are_cut(served: Served, peer: Peer) -> 
     config = TopicConfig("x")
     topics = {f"T{number}".ljust(127, "x"): config for number in range(140_000)}
     served.namesrv.state.routes.register(registration(addr="127.0.0.1:10911", topics=topics), Caller().channel, 0)
-    answer = await peer.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    answer = await peer.ask(GET_ALL_TOPIC_LIST_FROM_NAMESERVER.code)
     assert answer.code == 0
     assert "of 140000 entries are left out" in (answer.remark or "")
     assert len(answer.body) > 16_000_000

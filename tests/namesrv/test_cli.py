@@ -12,8 +12,8 @@ import trio
 from click.testing import CliRunner, Result
 
 from namesrv.cli import main
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.dialect import loads
+from remoting.protocol.requests.routes import GET_KVLIST_BY_NAMESPACE, PUT_KV_CONFIG
 from tests.namesrv.peer import Peer
 
 NAMESRV = (sys.executable, "-m", "namesrv")
@@ -139,10 +139,10 @@ async def test_sigterm_stops_gracefully(tmp_path: Path) -> None:
 async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     for n in range(3):
         async with daemon(tmp_path) as (process, peer):
-            answer = await peer.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "ns"})
+            answer = await peer.ask(GET_KVLIST_BY_NAMESPACE.code, {"namespace": "ns"})
             assert n == 0 or loads(answer.body) == {"table": {f"k{k}": "v" for k in range(n)}}
             ext = {"namespace": "ns", "key": f"k{n}", "value": "v"}
-            assert (await peer.ask(RequestCode.PUT_KV_CONFIG, ext)).code == 0
+            assert (await peer.ask(PUT_KV_CONFIG.code, ext)).code == 0
             process.kill()
             await process.wait()
 

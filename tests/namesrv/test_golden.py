@@ -7,10 +7,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.dialect import loads
+from remoting.protocol.requests.registrations import UNREGISTER_BROKER
+from remoting.protocol.requests.routes import (
+    GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    GET_BROKER_CLUSTER_INFO,
+    GET_ROUTEINFO_BY_TOPIC,
+    REGISTER_TOPIC_IN_NAMESRV,
+)
 from tests.namesrv.peer import Peer
 
 WIRE = Path(__file__).parents[1] / "golden" / "wire"
@@ -63,8 +69,8 @@ async def test_registrations_of_java_brokers_are_taken(peer: Peer, file: str) ->
 async def test_routes_have_javas_bytes(peer: Peer, file: str, addr: str) -> None:
     await peer.register(addr)
     for theirs in answers(file, 105):
-        await peer.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "WireTopic"}, theirs.body)
-        ours = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "WireTopic"}, version=theirs.version)
+        await peer.ask(REGISTER_TOPIC_IN_NAMESRV.code, {"topic": "WireTopic"}, theirs.body)
+        ours = await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "WireTopic"}, version=theirs.version)
         assert without_acting_master(ours.body) == without_acting_master(theirs.body)
         assert (ours.code, ours.ext, ours.remark) == (theirs.code, theirs.ext, theirs.remark)
 
@@ -74,7 +80,7 @@ async def test_absent_routes_have_javas_words(peer: Peer, file: str) -> None:
     for theirs in answers(file, 105, 17):
         assert theirs.remark is not None
         topic = theirs.remark.split("topic: ")[1].split("\n")[0]
-        ours = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        ours = await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": topic})
         assert (ours.code, ours.remark, ours.ext, ours.body) == (17, theirs.remark, theirs.ext, theirs.body)
 
 
@@ -82,7 +88,7 @@ async def test_absent_routes_have_javas_words(peer: Peer, file: str) -> None:
 async def test_the_cluster_has_javas_members(peer: Peer, file: str, addr: str) -> None:
     await peer.register(addr)
     theirs = answers(file, 106)[0]
-    old = await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO, version=399)
+    old = await peer.ask(GET_BROKER_CLUSTER_INFO.code, version=399)
     assert without_acting_master(old.body) == without_acting_master(theirs.body)
 
 
@@ -97,7 +103,7 @@ async def test_administrators_get_javas_answers(peer: Peer, file: str) -> None:
             if not row.is_answer:
                 ours = await peer.exchange(row.frame)
                 assert (ours.code, ours.ext, ours.remark, ours.body) == (0, theirs.ext, theirs.remark, theirs.body)
-        await peer.ask(RequestCode.UNREGISTER_BROKER, ONE_BROKER)
+        await peer.ask(UNREGISTER_BROKER.code, ONE_BROKER)
     for code in (100, 102, 104, 216):
         rows = list(recorded(file, str(code)))
         results = {(r.command.code, r.command.remark, str(r.command.ext), r.command.body) for r in rows if r.is_answer}
@@ -110,7 +116,7 @@ async def test_administrators_get_javas_answers(peer: Peer, file: str) -> None:
 async def test_topic_lists_have_javas_members(peer: Peer) -> None:
     theirs = loads(answers("admin_5.3.3.jsonl", 206)[0].body)
     await peer.register("127.0.0.1:1", *theirs["topicList"])
-    ours = loads((await peer.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)).body)
+    ours = loads((await peer.ask(GET_ALL_TOPIC_LIST_FROM_NAMESERVER.code)).body)
     assert ours == {"topicList": sorted(theirs["topicList"])}
 
 

@@ -11,11 +11,36 @@ from namesrv.rivals import CONTEST_MS
 from remoting.net.client import open_client
 from remoting.net.steps import Stepper
 from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, ROCKETMQ, Command
 from remoting.protocol.dialect import decode_body, encode_body, loads
-from remoting.protocol.requests.registrations import RegisterBrokerBody, body_crc32, encode_compressed
-from remoting.protocol.requests.routes import ClusterInfo, MemberGroupAnswer, QueueData, TopicRouteData
+from remoting.protocol.requests.registrations import (
+    BROKER_HEARTBEAT,
+    GET_BROKER_MEMBER_GROUP,
+    QUERY_DATA_VERSION,
+    REGISTER_BROKER,
+    UNREGISTER_BROKER,
+    RegisterBrokerBody,
+    body_crc32,
+    encode_compressed,
+)
+from remoting.protocol.requests.routes import (
+    ADD_WRITE_PERM_OF_BROKER,
+    DELETE_TOPIC_IN_NAMESRV,
+    GET_BROKER_CLUSTER_INFO,
+    GET_HAS_UNIT_SUB_TOPIC_LIST,
+    GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+    GET_ROUTEINFO_BY_TOPIC,
+    GET_SYSTEM_TOPIC_LIST_FROM_NS,
+    GET_TOPICS_BY_CLUSTER,
+    GET_UNIT_TOPIC_LIST,
+    REGISTER_TOPIC_IN_NAMESRV,
+    WIPE_WRITE_PERM_OF_BROKER,
+    ClusterInfo,
+    MemberGroupAnswer,
+    QueueData,
+    TopicRouteData,
+)
 from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 from tests.namesrv.peer import V4_9_3, V5_3_3, Peer, Served, serve
 from tests.namesrv.registrations import configs_of, version
@@ -36,11 +61,11 @@ async def test_every_request_of_a_name_server_has_a_handler(served: Served) -> N
 async def test_a_registered_broker_is_found(peer: Peer) -> None:
     answer = await peer.register("127.0.0.1:10911", "t1", "t2")
     assert (answer.code, answer.ext, answer.body) == (0, {}, b"")
-    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1"})
+    answer = await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "t1"})
     route = decode_body(TopicRouteData, answer.body)
     assert route.broker_datas[0].broker_addrs == {0: "127.0.0.1:10911"}
     assert route.queue_datas == [QueueData("broker-a", 4, 4, 6, 0)]
-    answer = await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+    answer = await peer.ask(GET_BROKER_CLUSTER_INFO.code)
     info = decode_body(ClusterInfo, answer.body)
     assert info.cluster_addr_table == {"DefaultCluster": ["broker-a"]}
     assert info.broker_addr_table["broker-a"].broker_addrs == {0: "127.0.0.1:10911"}
@@ -48,7 +73,7 @@ async def test_a_registered_broker_is_found(peer: Peer) -> None:
 
 async def test_two_brokers_of_one_name_and_id_are_told_of_each_other(served: Served, peer: Peer) -> None:
     async def contested() -> dict[str, dict[int, str]] | None:
-        return decode_body(ClusterInfo, (await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body).contested
+        return decode_body(ClusterInfo, (await peer.ask(GET_BROKER_CLUSTER_INFO.code)).body).contested
 
     one, two, other = "10.0.0.1:10911", "10.0.0.2:10911", await served.peer()
     assert (await peer.register(one)).ext == {}
@@ -68,13 +93,13 @@ async def test_a_contest_ends_when_one_of_the_two_says_good_bye(served: Served, 
     one, two = "10.0.0.1:10911", "10.0.0.2:10911"
     await peer.register(one)
     await peer.register(two)
-    await peer.ask(RequestCode.UNREGISTER_BROKER, {**ONE_BROKER, "brokerAddr": one})
+    await peer.ask(UNREGISTER_BROKER.code, {**ONE_BROKER, "brokerAddr": one})
     assert served.namesrv.state.routes.rivals.contested(served.clock.monotonic_ms()) == {}
     assert (await peer.register(two)).ext == {}
 
 
 async def test_an_unknown_topic_is_refused_in_rocketmqs_words(peer: Peer) -> None:
-    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "X"})
+    answer = await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "X"})
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
     assert answer.remark == (
         "No topic route info in name server for the topic: X\n"
@@ -96,15 +121,15 @@ async def test_number_keys_are_quoted_for_those_who_can_read_it(
     peer: Peer, ext: dict[str, str], client: int, key: bytes
 ) -> None:
     await peer.register()
-    route = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1", **ext}, version=client)
+    route = await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "t1", **ext}, version=client)
     assert b'"brokerAddrs":' + key + b'"127.0.0.1:10911"}' in route.body
-    info = await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO, ext, version=client)
+    info = await peer.ask(GET_BROKER_CLUSTER_INFO.code, ext, version=client)
     assert b'"brokerAddrs":' + key + b'"127.0.0.1:10911"}' in info.body
 
 
 async def test_binary_headers_are_answered_in_kind(peer: Peer) -> None:
     await peer.register()
-    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1"}, codec=ROCKETMQ)
+    answer = await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "t1"}, codec=ROCKETMQ)
     assert answer.codec == ROCKETMQ
     assert b'"brokerAddrs":{"0":' in answer.body
 
@@ -113,14 +138,14 @@ async def test_a_skylark_client_speaks_cbor(served: Served, peer: Peer) -> None:
     await peer.register()
     async with open_client() as client:
         for _ in range(2):
-            command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1"})
+            command = Command(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "t1"})
             answer = await client.invoke(served.address, command)
         assert answer.codec == CBOR
         route = decode_body(TopicRouteData, answer.body, answer.codec)
         assert route.broker_datas[0].broker_addrs == {0: "127.0.0.1:10911"}
         body = RegisterBrokerBody(TopicConfigTable(DataVersion(0, 1, 1), configs_of("u1", "u2")))
         broker = {**ONE_BROKER, "brokerName": "broker-b", "brokerAddr": "127.0.0.1:20911", "haServerAddr": ""}
-        answer = await client.invoke(served.address, Command(RequestCode.REGISTER_BROKER, broker), body=body)
+        answer = await client.invoke(served.address, Command(REGISTER_BROKER.code, broker), body=body)
         assert (answer.code, answer.codec) == (0, CBOR)
         assert await peer.topics() == ["t1", "t2", "u1", "u2"]
 
@@ -137,7 +162,7 @@ async def test_a_broker_that_reconnects_survives_the_end_of_its_old_connection(s
     old, new = await served.peer(), await served.peer()
     await old.register(counter=3)
     await old.register("127.0.0.1:20911", "x1", "x2", name="stays-behind")
-    answer = await new.ask(RequestCode.QUERY_DATA_VERSION, ONE_BROKER, encode_body(DataVersion(0, 1, 3)))
+    answer = await new.ask(QUERY_DATA_VERSION.code, ONE_BROKER, encode_body(DataVersion(0, 1, 3)))
     assert answer.ext == {"changed": "false"}
     assert await peer.topics() == ["t1", "t2", "x1", "x2"]
     await old.stream.aclose()
@@ -147,22 +172,22 @@ async def test_a_broker_that_reconnects_survives_the_end_of_its_old_connection(s
 
 async def test_the_data_version_tells_whether_to_register(peer: Peer) -> None:
     asked = encode_body(DataVersion(0, 1, 3))
-    answer = await peer.ask(RequestCode.QUERY_DATA_VERSION, ONE_BROKER, asked)
+    answer = await peer.ask(QUERY_DATA_VERSION.code, ONE_BROKER, asked)
     assert (answer.ext, answer.body) == ({"changed": "true"}, b"")
     await peer.register(counter=3)
-    answer = await peer.ask(RequestCode.QUERY_DATA_VERSION, ONE_BROKER, asked)
+    answer = await peer.ask(QUERY_DATA_VERSION.code, ONE_BROKER, asked)
     assert (answer.ext, answer.body) == ({"changed": "false"}, b'{"counter":3,"stateVersion":0,"timestamp":1}')
-    answer = await peer.ask(RequestCode.QUERY_DATA_VERSION, ONE_BROKER, encode_body(DataVersion(0, 1, 4)))
+    answer = await peer.ask(QUERY_DATA_VERSION.code, ONE_BROKER, encode_body(DataVersion(0, 1, 4)))
     assert (answer.ext, answer.body) == ({"changed": "true"}, b'{"counter":3,"stateVersion":0,"timestamp":1}')
     other = {**ONE_BROKER, "clusterName": "other"}
-    answer = await peer.ask(RequestCode.QUERY_DATA_VERSION, other, asked)
+    answer = await peer.ask(QUERY_DATA_VERSION.code, other, asked)
     assert answer.ext == {"changed": "true"}
 
 
 async def test_asking_for_the_version_is_a_sign_of_life(served: Served, peer: Peer) -> None:
     await peer.register()
     served.clock.advance(100_000)
-    await peer.ask(RequestCode.QUERY_DATA_VERSION, ONE_BROKER, encode_body(version(0)))
+    await peer.ask(QUERY_DATA_VERSION.code, ONE_BROKER, encode_body(version(0)))
     served.clock.advance(100_000)
     served.namesrv.forget_silent_brokers(served.clock.monotonic_ms())
     assert await peer.topics() == ["t1", "t2"]
@@ -190,10 +215,10 @@ async def test_a_slave_is_told_its_master(peer: Peer) -> None:
 
 async def test_a_broker_unregisters(peer: Peer) -> None:
     await peer.register()
-    answer = await peer.ask(RequestCode.UNREGISTER_BROKER, {**ONE_BROKER, "clusterName": "other"})
+    answer = await peer.ask(UNREGISTER_BROKER.code, {**ONE_BROKER, "clusterName": "other"})
     assert answer.code == 0
     assert await peer.topics() == ["t1", "t2"]
-    answer = await peer.ask(RequestCode.UNREGISTER_BROKER, ONE_BROKER)
+    answer = await peer.ask(UNREGISTER_BROKER.code, ONE_BROKER)
     assert (answer.code, answer.ext) == (0, None)
     assert await peer.topics() == []
 
@@ -203,8 +228,8 @@ async def test_a_registration_may_be_compressed(peer: Peer) -> None:
     for client in (V4_9_3, V5_3_3):
         body = encode_compressed(RegisterBrokerBody(TopicConfigTable(version(client), topics)), client)
         ext = {**ONE_BROKER, "haServerAddr": "", "compressed": "true", "bodyCrc32": body_crc32(body)}
-        assert (await peer.ask(RequestCode.REGISTER_BROKER, ext, body, version=client)).code == 0
-        answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t2"})
+        assert (await peer.ask(REGISTER_BROKER.code, ext, body, version=client)).code == 0
+        answer = await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "t2"})
         assert decode_body(TopicRouteData, answer.body).queue_datas == [QueueData("broker-a", 1, 2, 4, 0)]
 
 
@@ -221,11 +246,11 @@ async def test_damaged_registrations_are_refused(peer: Peer) -> None:
         ({"brokerId": "-1"}, good, "brokerId -1 is negative"),
         ({"brokerId": "x"}, good, "org.apache.rocketmq.remoting.exception.RemotingCommandException: "),
     ):
-        answer = await peer.ask(RequestCode.REGISTER_BROKER, {**ext, **fields}, body)
+        answer = await peer.ask(REGISTER_BROKER.code, {**ext, **fields}, body)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert answer.remark is not None
         assert answer.remark.startswith(remark)
-    answer = await peer.ask(RequestCode.REGISTER_BROKER)
+    answer = await peer.ask(REGISTER_BROKER.code)
     assert answer.remark is not None
     assert answer.remark.endswith("the custom field <brokerName> is null")
     assert await peer.topics() == []
@@ -241,25 +266,25 @@ async def test_a_first_registration_of_one_topic_is_refused(peer: Peer) -> None:
 
 async def test_write_permission_is_wiped_and_added(peer: Peer) -> None:
     await peer.register()
-    answer = await peer.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "broker-a"})
+    answer = await peer.ask(WIPE_WRITE_PERM_OF_BROKER.code, {"brokerName": "broker-a"})
     assert answer.ext == {"wipeTopicCount": "2"}
-    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1"})
+    answer = await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "t1"})
     assert decode_body(TopicRouteData, answer.body).queue_datas[0].perm == 4
-    answer = await peer.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "broker-a"})
+    answer = await peer.ask(ADD_WRITE_PERM_OF_BROKER.code, {"brokerName": "broker-a"})
     assert answer.ext == {"addTopicCount": "2"}
-    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1"})
+    answer = await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "t1"})
     assert decode_body(TopicRouteData, answer.body).queue_datas[0].perm == 6
 
 
 async def test_topics_are_deleted_and_registered(peer: Peer) -> None:
     await peer.register()
-    await peer.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "t1", "clusterName": "other"})
+    await peer.ask(DELETE_TOPIC_IN_NAMESRV.code, {"topic": "t1", "clusterName": "other"})
     assert await peer.topics() == ["t1", "t2"]
-    await peer.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "t1"})
+    await peer.ask(DELETE_TOPIC_IN_NAMESRV.code, {"topic": "t1"})
     assert await peer.topics() == ["t2"]
     for name, topics in (("absent", ["t2"]), ("broker-a", ["new", "t2"])):
         body = TopicRouteData(queue_datas=[QueueData(name, 1, 1, 6, 0)])
-        assert (await peer.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "new"}, body)).code == 0
+        assert (await peer.ask(REGISTER_TOPIC_IN_NAMESRV.code, {"topic": "new"}, body)).code == 0
         assert await peer.topics() == topics
 
 
@@ -271,19 +296,19 @@ async def test_topic_lists(peer: Peer) -> None:
         found: list[str] = loads((await peer.ask(code, ext)).body)["topicList"]
         return found
 
-    assert await names(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="other") == ["t2", "t3"]
-    assert await names(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="absent") == []
-    answer = await peer.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+    assert await names(GET_TOPICS_BY_CLUSTER.code, cluster="other") == ["t2", "t3"]
+    assert await names(GET_TOPICS_BY_CLUSTER.code, cluster="absent") == []
+    answer = await peer.ask(GET_SYSTEM_TOPIC_LIST_FROM_NS.code)
     assert loads(answer.body) == {
         "brokerAddr": "127.0.0.1:10911",
         "topicList": ["DefaultCluster", "broker-a", "other", "broker-b"],
     }
     flags = {f"flag{flag}": TopicConfig(f"flag{flag}", topic_sys_flag=flag) for flag in range(4)}
     body = RegisterBrokerBody(TopicConfigTable(version(9), flags))
-    await peer.ask(RequestCode.REGISTER_BROKER, {**ONE_BROKER, "haServerAddr": ""}, body)
-    assert await names(RequestCode.GET_UNIT_TOPIC_LIST) == ["flag1", "flag3"]
-    assert await names(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST) == ["flag2", "flag3"]
-    assert await names(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST) == ["flag2"]
+    await peer.ask(REGISTER_BROKER.code, {**ONE_BROKER, "haServerAddr": ""}, body)
+    assert await names(GET_UNIT_TOPIC_LIST.code) == ["flag1", "flag3"]
+    assert await names(GET_HAS_UNIT_SUB_TOPIC_LIST.code) == ["flag2", "flag3"]
+    assert await names(GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST.code) == ["flag2"]
 
 
 async def test_topic_lists_can_be_disabled(nursery: trio.Nursery, tmp_path: Path) -> None:
@@ -308,7 +333,7 @@ async def test_an_acting_master_is_shown_when_the_option_says_so(nursery: trio.N
     served = await serve(nursery, tmp_path, support_acting_master=True)
     peer = await served.peer()
     await peer.register("127.0.0.1:20911", broker_id=2, enableActingMaster=True)
-    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1"})
+    answer = await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "t1"})
     route = decode_body(TopicRouteData, answer.body)
     assert route.broker_datas[0].broker_addrs == {0: "127.0.0.1:20911"}
     assert route.queue_datas[0].perm == 4
@@ -319,7 +344,7 @@ async def test_the_members_of_a_set(peer: Peer) -> None:
     await peer.register()
     await peer.register("127.0.0.1:20911", broker_id=1)
     ext = {"clusterName": "DefaultCluster", "brokerName": "broker-a"}
-    answer = await peer.ask(RequestCode.GET_BROKER_MEMBER_GROUP, ext)
+    answer = await peer.ask(GET_BROKER_MEMBER_GROUP.code, ext)
     assert loads(answer.body) == {
         "brokerMemberGroup": {
             "brokerAddrs": {"0": "127.0.0.1:10911", "1": "127.0.0.1:20911"},
@@ -327,19 +352,19 @@ async def test_the_members_of_a_set(peer: Peer) -> None:
             "cluster": "DefaultCluster",
         }
     }
-    answer = await peer.ask(RequestCode.GET_BROKER_MEMBER_GROUP, {**ext, "brokerName": "broker-b"})
+    answer = await peer.ask(GET_BROKER_MEMBER_GROUP.code, {**ext, "brokerName": "broker-b"})
     assert decode_body(MemberGroupAnswer, answer.body).broker_member_group.broker_addrs == {}
 
 
 async def test_light_heartbeats_keep_a_broker(served: Served, peer: Peer) -> None:
     ext = {"clusterName": "DefaultCluster", "brokerName": "broker-a", "brokerAddr": "127.0.0.1:10911", "brokerId": 0}
-    answer = await peer.ask(RequestCode.BROKER_HEARTBEAT, ext)
+    answer = await peer.ask(BROKER_HEARTBEAT.code, ext)
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "broker 127.0.0.1:10911 is not registered")
     await peer.register(heartbeatTimeoutMillis=10_000)
     for _ in range(3):
         served.clock.advance(9_000)
         served.namesrv.forget_silent_brokers(served.clock.monotonic_ms())
-        assert (await peer.ask(RequestCode.BROKER_HEARTBEAT, ext)).code == 0
+        assert (await peer.ask(BROKER_HEARTBEAT.code, ext)).code == 0
     served.clock.advance(10_001)
     served.namesrv.forget_silent_brokers(served.clock.monotonic_ms())
     other = await served.peer()
@@ -352,10 +377,10 @@ async def test_clients_wait_for_brokers_when_the_option_says_so(nursery: trio.Nu
     peer = await served.peer()
     await peer.register()
     served.clock.advance(44_999)
-    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1"})
+    answer = await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "t1"})
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "name server not ready")
     served.clock.advance(1)
-    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1"})).code == 0
+    assert (await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "t1"})).code == 0
     await peer.stream.aclose()
 
 

@@ -14,8 +14,8 @@ from namesrv.min_broker import MinBrokerChange, change_of
 from namesrv.routes import RouteTable
 from remoting.net.channel import Channel
 from remoting.net.server import Server
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
 from tests.namesrv.peer import Peer, serve
 from tests.namesrv.registrations import registration
 from tests.support.caller import Caller
@@ -85,7 +85,7 @@ async def slave() -> AsyncIterator[tuple[str, trio.MemoryReceiveChannel[dict[str
         assert request.is_oneway
         send.send_nowait(dict(request.ext or {}))
 
-    server = Server({RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: notified})
+    server = Server({NOTIFY_MIN_BROKER_ID_CHANGE.code: notified})
     async with trio.open_nursery() as nursery:
         yield await nursery.start(server.serve, "127.0.0.1", 0), heard
         nursery.cancel_scope.cancel()

@@ -12,11 +12,17 @@ from namesrv.register import Registrations
 from namesrv.state import State
 from remoting.net.channel import Channel
 from remoting.net.steps import Stepper
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import encode_body
 from remoting.protocol.dialect import register as bodies_register
-from remoting.protocol.requests.registrations import STEP_TOPICS, RegisterBrokerBody, encode_compressed
+from remoting.protocol.requests.registrations import (
+    REGISTER_BROKER,
+    STEP_TOPICS,
+    UNREGISTER_BROKER,
+    RegisterBrokerBody,
+    encode_compressed,
+)
 from remoting.protocol.requests.topics import TopicConfigTable
 from tests.namesrv.peer import Peer, Served, serve
 from tests.namesrv.registrations import configs_of, version
@@ -69,12 +75,12 @@ def request(
         "compressed": compressed,
     }  # fmt: skip
     data = encode_compressed(body, 479) if compressed else encode_body(body)
-    return Command(RequestCode.REGISTER_BROKER, ext, data, opaque=opaque, version=479)
+    return Command(REGISTER_BROKER.code, ext, data, opaque=opaque, version=479)
 
 
 def good_bye(opaque: int, addr: str = "a:1") -> Command:
     ext = {"brokerName": "broker-a", "brokerAddr": addr, "clusterName": "c", "brokerId": 0}
-    return Command(RequestCode.UNREGISTER_BROKER, ext, opaque=opaque)
+    return Command(UNREGISTER_BROKER.code, ext, opaque=opaque)
 
 
 async def test_a_small_one_is_answered_at_once_also_while_a_large_one_of_another_broker_waits(desk: Desk) -> None:

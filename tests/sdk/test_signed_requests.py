@@ -10,8 +10,16 @@ import trio
 
 from remoting.net.channel import Channel
 from remoting.net.server import Server
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, Command
+from remoting.protocol.requests.clients import CHALLENGE, GET_CONSUMER_LIST_BY_GROUP, HEART_BEAT, UNREGISTER_CLIENT
+from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
+from remoting.protocol.requests.pops import POP_MESSAGE
+from remoting.protocol.requests.pulls import PULL_MESSAGE
+from remoting.protocol.requests.registrations import REGISTER_BROKER
+from remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC
+from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
+from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
+from remoting.protocol.requests.transactions import END_TRANSACTION
 from remoting.protocol.signature import ACCESS_KEY_FIELD
 from sdk import (
     Admin,
@@ -52,7 +60,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Seen]]:
         by = str((request.ext or {}).get(ACCESS_KEY_FIELD, ""))
         whole = channel.signatures
         is_signed = by in SECRETS and whole is not None and whole.is_signed_with(request, SECRETS[by])
-        if request.code != RequestCode.CHALLENGE:
+        if request.code != CHALLENGE.code:
             requests.append(Seen(request.code, request.codec, by if is_signed else ""))
         dispatch(server, channel, request)
 
@@ -103,12 +111,12 @@ async def test_all_requests_of_clients_and_brokers_are_signed(seen: list[Seen]) 
     assert {each.codec for each in requests} == {CBOR}
     by = {name: {each.code for each in requests if each.by == name} for name in SECRETS}
     assert by["app"] >= {
-        RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.PULL_MESSAGE, RequestCode.HEART_BEAT,
-        RequestCode.UNREGISTER_CLIENT, RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.END_TRANSACTION,
-        RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.POP_MESSAGE,
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        SEND_MESSAGE_V2.code, SEND_BATCH_MESSAGE.code, PULL_MESSAGE.code, HEART_BEAT.code,
+        UNREGISTER_CLIENT.code, GET_ROUTEINFO_BY_TOPIC.code, END_TRANSACTION.code,
+        UPDATE_CONSUMER_OFFSET.code, UPDATE_AND_CREATE_TOPIC.code, POP_MESSAGE.code,
+        GET_CONSUMER_LIST_BY_GROUP.code,
     }  # fmt: skip
-    assert RequestCode.REGISTER_BROKER in by["inner"]
+    assert REGISTER_BROKER.code in by["inner"]
 
 
 @pytest.mark.parametrize("signed", [True, False])

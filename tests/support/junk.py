@@ -14,12 +14,11 @@ import trio
 
 from mqcommon.logs.formats import LineFormatter
 from remoting.protocol import strict_cbor
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, JSON, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import PREFIX, encode
 from remoting.protocol.header import Header, header_fields
-from remoting.protocol.requests.sends import SendMessageRequestHeader
+from remoting.protocol.requests.sends import SEND_MESSAGE, SendMessageRequestHeader
 
 # As a header's field or a body's member may come in JSON; CBOR brings what JSON has no form for.
 VALUES: tuple[Any, ...] = (
@@ -73,7 +72,7 @@ class Junk:
         self._read.clear()
         await self._ask_all(code, codec, [("good", self._good, _encoded(body, codec))])
         # Sends read their fields themselves.
-        sends = [each.wire for each in header_fields(SendMessageRequestHeader, code != RequestCode.SEND_MESSAGE)]
+        sends = [each.wire for each in header_fields(SendMessageRequestHeader, code != SEND_MESSAGE.code)]
         fields = list(self._read) or [name for name in sends if name in self._good]
         values = VALUES + CBOR_VALUES if codec == CBOR else VALUES
         requests: list[Request] = []

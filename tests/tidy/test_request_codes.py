@@ -1,17 +1,15 @@
-"""Every request code that we name has a handler, or stands here as refused; what is served or asked is described.
+"""Every request that has a description is served, and every daemon serves its requests.
 
-A refused code is answered with REQUEST_CODE_NOT_SUPPORTED, by broker/handlers/refused.py or by the server itself.
-A code counts as handled where it is a key of a handler table: ``{RequestCode.X: handler}`` or
-``table[RequestCode.X] = handler``.
+A request counts as served where its code is a key of a handler table: ``{X.code: handler}`` or
+``table[X.code] = handler``.
 """
 
 import ast
 
-from remoting.protocol.codes import RequestCode
-from tests.remoting.protocol.described import BY_NAME
+from remoting.protocol.requests.table import BY_NAME
 from tests.tidy.tree import PACKAGES, Module, modules
 
-CODES = {name: code for name, code in vars(RequestCode).items() if name.isupper()}
+CODES = {name: request.code for name, request in BY_NAME.items()}
 
 NAMESRV = {*range(100, 107), 205, 206, 216, 217, 219, 224, 304, 318, 319, 322, 327, 901, 904}
 BROKER = {
@@ -33,15 +31,6 @@ TO_CLIENTS = {
     "RESET_CONSUMER_CLIENT_OFFSET",
 }
 
-# Refused until the feature behind them comes.
-REFUSED = {
-    "further administration": {
-        "QUERY_SUBSCRIPTION_BY_CONSUMER",
-        "UPDATE_AND_GET_GROUP_FORBIDDEN",
-    },
-}
-
-
 # The hot path writes its requests itself.
 WRITES_COMMANDS = {"sdk/producer/wire.py"}
 
@@ -56,22 +45,15 @@ def handled(package: str) -> set[str]:
                 keys = list(node.keys)
             elif isinstance(node, ast.Assign):
                 keys = [target.slice for target in node.targets if isinstance(target, ast.Subscript)]
-            found |= {key.attr for key in keys if isinstance(key, ast.Attribute) and _is_code(key)}
+            found |= {name for key in keys if (name := _name_of_code(key))}
     return found
 
 
-def _is_code(key: ast.Attribute) -> bool:
-    return isinstance(key.value, ast.Name) and key.value.id == "RequestCode"
-
-
-def named(package: str) -> set[str]:
-    """Names of the codes that a package mentions."""
-    return {
-        node.attr
-        for module in modules(package)
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Attribute) and _is_code(node)
-    }
+def _name_of_code(key: ast.expr | None) -> str:
+    """X where the key is ``X.code``; "" for other keys."""
+    if isinstance(key, ast.Attribute) and key.attr == "code" and isinstance(key.value, ast.Name):
+        return key.value.id if key.value.id in CODES else ""
+    return ""
 
 
 def written_by_hand(module: Module) -> list[str]:
@@ -79,8 +61,12 @@ def written_by_hand(module: Module) -> list[str]:
     return [
         f"{module}:{node.lineno}"
         for node in ast.walk(module.tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Command" and "RequestCode." in ast.unparse(node)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Command" and _code_is_named(node)
     ]
+
+
+def _code_is_named(call: ast.Call) -> bool:
+    return any(_name_of_code(each) for each in ast.walk(call) if isinstance(each, ast.expr))
 
 
 def missing(package: str, wanted: set[int]) -> set[str]:
@@ -96,24 +82,6 @@ def test_the_broker_handles_its_codes() -> None:
     assert missing("broker", BROKER) == set()
 
 
-def test_every_named_code_is_handled_or_refused() -> None:
-    refused = set().union(*REFUSED.values())
-    served = handled("namesrv") | handled("broker") | handled("remoting")
-    assert set(CODES) - served - TO_CLIENTS - refused == set()
-
-
-def test_the_refused_are_not_handled() -> None:
-    refused = set().union(*REFUSED.values())
-    assert refused & (handled("namesrv") | handled("broker")) == set()
-    assert refused <= set(CODES)
-
-
-def test_every_code_that_is_served_or_asked_is_described() -> None:
-    refused = set().union(*REFUSED.values())
-    for package in ("namesrv", "broker", "sdk", "spark_connector"):
-        assert named(package) - refused - set(BY_NAME) == set()
-
-
 def test_every_description_is_served() -> None:
     served = handled("namesrv") | handled("broker") | handled("sdk") | handled("remoting")
     assert set(BY_NAME) - served == set()
@@ -125,5 +93,5 @@ def test_requests_are_made_by_their_descriptions() -> None:
 
 
 def test_a_request_that_is_written_by_hand_is_seen() -> None:
-    text = "Command(RequestCode.GET_MAX_OFFSET, {})\nCommand(request.code, {})"
+    text = "Command(GET_MAX_OFFSET.code, {})\nCommand(request.code, {})"
     assert written_by_hand(Module("x.py", "x", text, ast.parse(text))) == ["x.py:1"]

@@ -17,7 +17,7 @@ from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.bounded_body import BodyLimits
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.consuming import (
     LOCK_BATCH_MQ,
@@ -47,7 +47,7 @@ class QueueLocks(Part):
         self._full = False
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
+        return {LOCK_BATCH_MQ.code: self.lock, UNLOCK_BATCH_MQ.code: self.unlock}
 
     def lock(self, channel: Channel, request: Command) -> Command:
         """41: answered with the queues that the client owns now."""

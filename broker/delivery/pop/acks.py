@@ -24,7 +24,7 @@ from mqcommon.names import check_group
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.bounded_body import BodyLimits
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.pop_info import NORMAL, ORDER_REVIVE_QUEUE, RETRY_V1, RETRY_V2, read_topic
 from remoting.protocol.requests.pops import (
@@ -66,9 +66,9 @@ class AckHandlers(Part):
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.ACK_MESSAGE: self.ack,
-            RequestCode.BATCH_ACK_MESSAGE: self.ack_many,
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self.change_time,
+            ACK_MESSAGE.code: self.ack,
+            BATCH_ACK_MESSAGE.code: self.ack_many,
+            CHANGE_MESSAGE_INVISIBLETIME.code: self.change_time,
         }
 
     def ack(self, channel: Channel, request: Command) -> Command | None:

@@ -28,7 +28,7 @@ from mqcommon.message.record import decode_record
 from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, failure
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.pop_info import (
     NORMAL,
@@ -95,11 +95,11 @@ class PopHandlers(Part):
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.POP_MESSAGE: self.pop,
-            RequestCode.PEEK_MESSAGE: self._cold.guarded(self.peek),
-            RequestCode.NOTIFICATION: self.notify,
-            RequestCode.POLLING_INFO: self.polling_info,
-            RequestCode.POP_ROLLBACK: self.roll_back,
+            POP_MESSAGE.code: self.pop,
+            PEEK_MESSAGE.code: self._cold.guarded(self.peek),
+            NOTIFICATION.code: self.notify,
+            POLLING_INFO.code: self.polling_info,
+            POP_ROLLBACK.code: self.roll_back,
         }
 
     async def stop(self) -> None:

@@ -22,7 +22,7 @@ from mqcommon.message.properties import PUSH_REPLY_TIME, REPLY_TO_CLIENT, find_p
 from mqcommon.names import PERM_WRITE, check_topic
 from remoting.net.channel import Channel
 from remoting.net.server import SlowHandler
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.request import Request
 from remoting.protocol.requests.sends import (
@@ -63,10 +63,8 @@ class Replies(Part):
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
         return {
-            RequestCode.SEND_REPLY_MESSAGE: lambda channel, request: self._reply(channel, request, SEND_REPLY_MESSAGE),
-            RequestCode.SEND_REPLY_MESSAGE_V2: lambda channel, request: self._reply(
-                channel, request, SEND_REPLY_MESSAGE_V2
-            ),
+            SEND_REPLY_MESSAGE.code: lambda channel, request: self._reply(channel, request, SEND_REPLY_MESSAGE),
+            SEND_REPLY_MESSAGE_V2.code: lambda channel, request: self._reply(channel, request, SEND_REPLY_MESSAGE_V2),
         }
 
     async def _reply(self, channel: Channel, request: Command, what: Described) -> Command:

@@ -32,7 +32,7 @@ from mqcommon.message.record import Record, decode_record
 from mqcommon.names import PERM_WRITE, dlq_topic, retry_topic
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
@@ -45,7 +45,7 @@ class SendBack(Part):
     """See the module."""
 
     # The message may be old.
-    reads_disk = (RequestCode.CONSUMER_SEND_MSG_BACK,)
+    reads_disk = (CONSUMER_SEND_MSG_BACK.code,)
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class SendBack(Part):
         self._may_consume = may_consume
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.give_back}
+        return {CONSUMER_SEND_MSG_BACK.code: self.give_back}
 
     def give_back(self, channel: Channel, request: Command) -> Command | None:
         """36. Reads before it changes anything, since it runs again when the message was on disk only."""

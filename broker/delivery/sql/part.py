@@ -5,7 +5,6 @@ from broker.options import BrokerOptions
 from broker.part import Part
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.clients import CHECK_CLIENT_CONFIG
 
@@ -18,7 +17,7 @@ class SubscriptionChecks(Part):
         self._options = options
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.CHECK_CLIENT_CONFIG: self.check}
+        return {CHECK_CLIENT_CONFIG.code: self.check}
 
     def check(self, channel: Channel, request: Command) -> Command:
         """Refuses what a pull would be refused for."""

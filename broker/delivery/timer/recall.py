@@ -23,7 +23,7 @@ from mqcommon.message.recall import RecallHandle
 from mqcommon.names import PERM_WRITE
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.sends import RECALL_MESSAGE, RecallMessageRequestHeader, RecallMessageResponseHeader
 
@@ -50,7 +50,7 @@ class Recall(Part):
         self._turned = turned
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.RECALL_MESSAGE: self.recall}
+        return {RECALL_MESSAGE.code: self.recall}
 
     def recall(self, channel: Channel, request: Command) -> Command | None:
         """370."""

@@ -31,7 +31,7 @@ from mqcommon.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, HandOver
 from remoting.net.steps import Stepper, Steps
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.transactions import (
     END_TRANSACTION,
@@ -64,7 +64,7 @@ def half_messages(options: BrokerOptions) -> Interceptor:
 class Transactions(Part):
     """See the module."""
 
-    reads_disk = (RequestCode.RESUME_CHECK_HALF_MESSAGE,)
+    reads_disk = (RESUME_CHECK_HALF_MESSAGE.code,)
 
     def __init__(
         self,
@@ -102,8 +102,8 @@ class Transactions(Part):
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.END_TRANSACTION: self.end,
-            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
+            END_TRANSACTION.code: self.end,
+            RESUME_CHECK_HALF_MESSAGE.code: self.resume,
         }
 
     # --- requests

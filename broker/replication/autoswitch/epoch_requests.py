@@ -7,7 +7,6 @@ from broker.store.log.commitlog import CommitLog
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.replication import GET_BROKER_EPOCH_CACHE, EpochEntry, EpochEntryCache
 
@@ -21,7 +20,7 @@ class EpochHandlers(Part):
         self._log = log
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.GET_BROKER_EPOCH_CACHE: self.epochs}
+        return {GET_BROKER_EPOCH_CACHE.code: self.epochs}
 
     def epochs(self, channel: Channel, request: Command) -> Command:
         """1007. As in RocketMQ the last epoch ends with the log."""

@@ -35,9 +35,9 @@ from mqcommon.signal import Signal
 from remoting.net.channel import Channel
 from remoting.net.client import OpenClient, RemotingClient
 from remoting.net.server import Handler
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.requests.controller import SyncStateSet
+from remoting.protocol.requests.controller import NOTIFY_BROKER_ROLE_CHANGED, SyncStateSet
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class Membership(Part):
     # --- the part
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.NOTIFY_BROKER_ROLE_CHANGED: self.role_notice}
+        return {NOTIFY_BROKER_ROLE_CHANGED.code: self.role_notice}
 
     def role_notice(self, channel: Channel, request: Command) -> Command:
         """1008."""

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from remoting.protocol.body import FLAG, TEXT, Body, body_of, list_of, member
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
@@ -102,26 +101,26 @@ class AccessExplanation(Body):
 
 
 UPDATE_AND_CREATE_ACL_CONFIG = Request(
-    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, UpdateAclConfigRequestHeader, NOTHING, NOTHING, NOTHING,
+    50, UpdateAclConfigRequestHeader, NOTHING, NOTHING, NOTHING,
     right=UPDATE_CLUSTER,
 )  # fmt: skip
 DELETE_ACL_CONFIG = Request(
-    RequestCode.DELETE_ACL_CONFIG, DeleteAclConfigRequestHeader, NOTHING, NOTHING, NOTHING,
+    51, DeleteAclConfigRequestHeader, NOTHING, NOTHING, NOTHING,
     right=UPDATE_CLUSTER,
 )  # fmt: skip
 GET_BROKER_CLUSTER_ACL_INFO = Request(
-    RequestCode.GET_BROKER_CLUSTER_ACL_INFO, NOTHING, NOTHING, AclVersionResponseHeader, NOTHING,
+    52, NOTHING, NOTHING, AclVersionResponseHeader, NOTHING,
     right=GET_CLUSTER,
 )  # fmt: skip
 UPDATE_GLOBAL_WHITE_ADDRS_CONFIG = Request(
-    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, UpdateGlobalWhiteAddrsRequestHeader, NOTHING, NOTHING, NOTHING,
+    53, UpdateGlobalWhiteAddrsRequestHeader, NOTHING, NOTHING, NOTHING,
     right=UPDATE_CLUSTER,
 )  # fmt: skip
 GET_BROKER_CLUSTER_ACL_CONFIG = Request(
-    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, NOTHING, NOTHING, NOTHING, AclConfig,
+    54, NOTHING, NOTHING, NOTHING, AclConfig,
     right=GET_CLUSTER,
 )  # fmt: skip
 EXPLAIN_ACCESS = Request(
-    RequestCode.EXPLAIN_ACCESS, ExplainAccessRequestHeader, NOTHING, NOTHING, AccessExplanation,
+    7102, ExplainAccessRequestHeader, NOTHING, NOTHING, AccessExplanation,
     right=GET_CLUSTER,
 )  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from mqcommon.errors import ProtocolError
 from remoting.protocol.body import TEXT, Body, DataVersion, body_of, list_of, member
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional
 from remoting.protocol.request import NOTHING, Request, SlaveAnswer
 from remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
@@ -141,35 +141,35 @@ _LEFT_TO_MASTER = SlaveAnswer(
 
 
 AUTH_CREATE_USER = Request(
-    RequestCode.AUTH_CREATE_USER, UserRequestHeader, UserInfo, NOTHING, NOTHING,
+    3001, UserRequestHeader, UserInfo, NOTHING, NOTHING,
     right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
 )  # fmt: skip
 AUTH_UPDATE_USER = Request(
-    RequestCode.AUTH_UPDATE_USER, UserRequestHeader, UserInfo, NOTHING, NOTHING,
+    3002, UserRequestHeader, UserInfo, NOTHING, NOTHING,
     right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
 )  # fmt: skip
 AUTH_DELETE_USER = Request(
-    RequestCode.AUTH_DELETE_USER, UserRequestHeader, NOTHING, NOTHING, NOTHING,
+    3003, UserRequestHeader, NOTHING, NOTHING, NOTHING,
     right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
 )  # fmt: skip
 # Without a body when there is no such user, and so for the others that read.
-AUTH_GET_USER = Request(RequestCode.AUTH_GET_USER, UserRequestHeader, NOTHING, NOTHING, UserInfo, right=GET_CLUSTER)
+AUTH_GET_USER = Request(3004, UserRequestHeader, NOTHING, NOTHING, UserInfo, right=GET_CLUSTER)
 AUTH_LIST_USER = Request(
-    RequestCode.AUTH_LIST_USER, ListUsersRequestHeader, NOTHING, NOTHING, UserInfos,
+    3005, ListUsersRequestHeader, NOTHING, NOTHING, UserInfos,
     right=GET_CLUSTER,
 )  # fmt: skip
 AUTH_CREATE_ACL = Request(
-    RequestCode.AUTH_CREATE_ACL, AclRequestHeader, AclInfo, NOTHING, NOTHING,
+    3006, AclRequestHeader, AclInfo, NOTHING, NOTHING,
     right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
 )  # fmt: skip
 AUTH_UPDATE_ACL = Request(
-    RequestCode.AUTH_UPDATE_ACL, AclRequestHeader, AclInfo, NOTHING, NOTHING,
+    3007, AclRequestHeader, AclInfo, NOTHING, NOTHING,
     right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
 )  # fmt: skip
 AUTH_DELETE_ACL = Request(
-    RequestCode.AUTH_DELETE_ACL, DeleteAclRequestHeader, NOTHING, NOTHING, NOTHING,
+    3008, DeleteAclRequestHeader, NOTHING, NOTHING, NOTHING,
     right=UPDATE_CLUSTER, on_slave=_LEFT_TO_MASTER,
 )  # fmt: skip
-AUTH_GET_ACL = Request(RequestCode.AUTH_GET_ACL, AclRequestHeader, NOTHING, NOTHING, AclInfo, right=GET_CLUSTER)
-AUTH_LIST_ACL = Request(RequestCode.AUTH_LIST_ACL, ListAclsRequestHeader, NOTHING, NOTHING, AclInfos, right=GET_CLUSTER)
-GET_AUTH_TABLES = Request(RequestCode.GET_AUTH_TABLES, NOTHING, NOTHING, NOTHING, AuthTables, right=GET_CLUSTER)
+AUTH_GET_ACL = Request(3009, AclRequestHeader, NOTHING, NOTHING, AclInfo, right=GET_CLUSTER)
+AUTH_LIST_ACL = Request(3010, ListAclsRequestHeader, NOTHING, NOTHING, AclInfos, right=GET_CLUSTER)
+GET_AUTH_TABLES = Request(7101, NOTHING, NOTHING, NOTHING, AuthTables, right=GET_CLUSTER)

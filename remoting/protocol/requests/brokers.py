@@ -16,7 +16,6 @@ from remoting.protocol.body import (
     list_of,
     member,
 )
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.header import Header, required
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
@@ -98,33 +97,33 @@ class ResetMasterFlushOffsetHeader(Header):
     master_flush_offset: int = required(read_long)
 
 
-UPDATE_BROKER_CONFIG = Request(RequestCode.UPDATE_BROKER_CONFIG, NOTHING, bytes, NOTHING, NOTHING, right=UPDATE_CLUSTER)
+UPDATE_BROKER_CONFIG = Request(25, NOTHING, bytes, NOTHING, NOTHING, right=UPDATE_CLUSTER)
 GET_BROKER_CONFIG = Request(
-    RequestCode.GET_BROKER_CONFIG, NOTHING, NOTHING, GetBrokerConfigResponseHeader, bytes,
+    26, NOTHING, NOTHING, GetBrokerConfigResponseHeader, bytes,
     right=GET_CLUSTER,
 )  # fmt: skip
 GET_BROKER_RUNTIME_INFO = Request(
-    RequestCode.GET_BROKER_RUNTIME_INFO, NOTHING, NOTHING, NOTHING, KVTable,
+    28, NOTHING, NOTHING, NOTHING, KVTable,
     right=GET_CLUSTER,
 )  # fmt: skip
 CLEAN_EXPIRED_CONSUMEQUEUE = Request(
-    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, NOTHING, NOTHING, NOTHING, NOTHING,
+    306, NOTHING, NOTHING, NOTHING, NOTHING,
     right=UPDATE_CLUSTER,
 )  # fmt: skip
 VIEW_BROKER_STATS_DATA = Request(
-    RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStatsDataRequestHeader, NOTHING, NOTHING, BrokerStatsData,
+    315, ViewBrokerStatsDataRequestHeader, NOTHING, NOTHING, BrokerStatsData,
     right=GET_CLUSTER,
 )  # fmt: skip
-CLEAN_UNUSED_TOPIC = Request(RequestCode.CLEAN_UNUSED_TOPIC, NOTHING, NOTHING, NOTHING, NOTHING, right=UPDATE_CLUSTER)
+CLEAN_UNUSED_TOPIC = Request(316, NOTHING, NOTHING, NOTHING, NOTHING, right=UPDATE_CLUSTER)
 DELETE_EXPIRED_COMMITLOG = Request(
-    RequestCode.DELETE_EXPIRED_COMMITLOG, NOTHING, NOTHING, NOTHING, NOTHING,
+    329, NOTHING, NOTHING, NOTHING, NOTHING,
     right=UPDATE_CLUSTER,
 )  # fmt: skip
 GET_BROKER_HA_STATUS = Request(
-    RequestCode.GET_BROKER_HA_STATUS, NOTHING, NOTHING, NOTHING, HARuntimeInfo,
+    907, NOTHING, NOTHING, NOTHING, HARuntimeInfo,
     right=GET_CLUSTER,
 )  # fmt: skip
 RESET_MASTER_FLUSH_OFFSET = Request(
-    RequestCode.RESET_MASTER_FLUSH_OFFSET, ResetMasterFlushOffsetHeader, NOTHING, NOTHING, NOTHING,
+    908, ResetMasterFlushOffsetHeader, NOTHING, NOTHING, NOTHING,
     right=UPDATE_CLUSTER,
 )  # fmt: skip

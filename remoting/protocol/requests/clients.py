@@ -22,7 +22,6 @@ from remoting.protocol.body import (
     map_of,
     member,
 )
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import LANGUAGES
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
@@ -321,59 +320,57 @@ def _check_client_needs(body: CheckClientRequestBody) -> list[Need]:
 
 
 # Asked before a client signs anything. Each connection has another challenge.
-CHALLENGE = Request(RequestCode.CHALLENGE, NOTHING, NOTHING, ChallengeHeader, NOTHING)
+CHALLENGE = Request(7103, NOTHING, NOTHING, ChallengeHeader, NOTHING)
 HEART_BEAT = Request(
-    RequestCode.HEART_BEAT, NOTHING, HeartbeatData, HeartbeatResponseHeader, NOTHING,
+    34, NOTHING, HeartbeatData, HeartbeatResponseHeader, NOTHING,
     right=of_body(_heartbeat_needs, like=on_both(SUB), limits=LARGE),
 )  # fmt: skip
 CHECK_CLIENT_CONFIG = Request(
-    RequestCode.CHECK_CLIENT_CONFIG, NOTHING, CheckClientRequestBody, NOTHING, NOTHING,
+    46, NOTHING, CheckClientRequestBody, NOTHING, NOTHING,
     right=of_body(_check_client_needs, like=on_both(SUB)),
 )  # fmt: skip
 UNREGISTER_CLIENT = Request(
-    RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader, NOTHING, NOTHING, NOTHING,
+    35, UnregisterClientRequestHeader, NOTHING, NOTHING, NOTHING,
     right=Right(_unregister_needs),
 )  # fmt: skip
 GET_CONSUMER_LIST_BY_GROUP = Request(
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader, NOTHING, NOTHING, ConsumerIdList,
+    38, ConsumerGroupRequestHeader, NOTHING, NOTHING, ConsumerIdList,
     right=on_group(SUB_GET),
 )  # fmt: skip
 NOTIFY_CONSUMER_IDS_CHANGED = Request(
-    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChangedRequestHeader, NOTHING, NOTHING, NOTHING,
+    40, NotifyConsumerIdsChangedRequestHeader, NOTHING, NOTHING, NOTHING,
     may_be_oneway=True,
 )  # fmt: skip
 GET_CONSUMER_CONNECTION_LIST = Request(
-    RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequestHeader, NOTHING, NOTHING, ConsumerConnection,
+    203, ConsumerGroupRequestHeader, NOTHING, NOTHING, ConsumerConnection,
     right=on_group(GET),
 )  # fmt: skip
 GET_PRODUCER_CONNECTION_LIST = Request(
-    RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerGroupRequestHeader, NOTHING, NOTHING, ProducerConnection,
+    204, ProducerGroupRequestHeader, NOTHING, NOTHING, ProducerConnection,
     right=on_group(GET, "producerGroup"),
 )  # fmt: skip
 GET_ALL_PRODUCER_INFO = Request(
-    RequestCode.GET_ALL_PRODUCER_INFO, NOTHING, NOTHING, NOTHING, ProducerTableInfo,
+    328, NOTHING, NOTHING, NOTHING, ProducerTableInfo,
     right=GET_CLUSTER,
 )  # fmt: skip
 # C++ clients get a ResetOffsetBodyForC.
 RESET_CONSUMER_CLIENT_OFFSET = Request(
-    RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequestHeader, ResetOffsetBody, NOTHING, NOTHING,
+    220, ResetOffsetRequestHeader, ResetOffsetBody, NOTHING, NOTHING,
     may_be_oneway=True,
 )  # fmt: skip
-GET_CONSUMER_STATUS_FROM_CLIENT = Request(
-    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, GetConsumerStatusRequestHeader, NOTHING, NOTHING, GetConsumerStatusBody
-)
+GET_CONSUMER_STATUS_FROM_CLIENT = Request(221, GetConsumerStatusRequestHeader, NOTHING, NOTHING, GetConsumerStatusBody)
 INVOKE_BROKER_TO_GET_CONSUMER_STATUS = Request(
-    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, GetConsumerStatusRequestHeader, NOTHING, NOTHING,
+    223, GetConsumerStatusRequestHeader, NOTHING, NOTHING,
     GetConsumerStatusBody,
     right=on_both(GET, "group"),
 )  # fmt: skip
 GET_CONSUMER_RUNNING_INFO = Request(
-    RequestCode.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequestHeader, NOTHING, NOTHING, ConsumerRunningInfo,
+    307, GetConsumerRunningInfoRequestHeader, NOTHING, NOTHING, ConsumerRunningInfo,
     right=on_group(GET),
 )  # fmt: skip
 # The body is the stored message. mqadmin sends none: the broker adds it.
 CONSUME_MESSAGE_DIRECTLY = Request(
-    RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader, bytes, NOTHING,
+    309, ConsumeMessageDirectlyRequestHeader, bytes, NOTHING,
     ConsumeMessageDirectlyResult,
     right=GET_CLUSTER,
 )  # fmt: skip

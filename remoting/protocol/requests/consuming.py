@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.body import FLAG, TEXT, Body, Kind, list_of, member, read_queue, write_queue
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.sends import NO_MESSAGES
@@ -61,14 +60,14 @@ def _queues_needs(body: LockBatchRequestBody | UnlockBatchRequestBody) -> list[N
 
 
 CONSUMER_SEND_MSG_BACK = Request(
-    RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader, NOTHING, NOTHING, NOTHING,
+    36, ConsumerSendMsgBackRequestHeader, NOTHING, NOTHING, NOTHING,
     may_be_oneway=True, right=on_group(SUB, "group"), on_slave=NO_MESSAGES,
 )  # fmt: skip
 LOCK_BATCH_MQ = Request(
-    RequestCode.LOCK_BATCH_MQ, NOTHING, LockBatchRequestBody, NOTHING, LockBatchResponseBody,
+    41, NOTHING, LockBatchRequestBody, NOTHING, LockBatchResponseBody,
     right=of_body(_queues_needs, like=on_both(SUB), limits=LARGE),
 )  # fmt: skip
 UNLOCK_BATCH_MQ = Request(
-    RequestCode.UNLOCK_BATCH_MQ, NOTHING, UnlockBatchRequestBody, NOTHING, NOTHING,
+    42, NOTHING, UnlockBatchRequestBody, NOTHING, NOTHING,
     may_be_oneway=True, right=of_body(_queues_needs, like=on_both(SUB), limits=LARGE),
 )  # fmt: skip

@@ -5,7 +5,6 @@
 from dataclasses import dataclass
 
 from remoting.protocol.body import FLAG, INT, LONG, TEXT, Body, body_of, list_of, map_of, member
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.routes import BrokerMemberGroup
@@ -206,42 +205,30 @@ class ControllerMembers(Body):
 
 
 CONTROLLER_ALTER_SYNC_STATE_SET = Request(
-    RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, AlterSyncStateSetRequestHeader, SyncStateSet,
+    1001, AlterSyncStateSetRequestHeader, SyncStateSet,
     AlterSyncStateSetResponseHeader, SyncStateSet,
 )  # fmt: skip
-CONTROLLER_ELECT_MASTER = Request(
-    RequestCode.CONTROLLER_ELECT_MASTER, ElectMasterRequestHeader, NOTHING, MasterHeader, ElectMasterAnswer
-)
+CONTROLLER_ELECT_MASTER = Request(1002, ElectMasterRequestHeader, NOTHING, MasterHeader, ElectMasterAnswer)
 CONTROLLER_REGISTER_BROKER = Request(
-    RequestCode.CONTROLLER_REGISTER_BROKER, RegisterBrokerToControllerRequestHeader, NOTHING,
+    1003, RegisterBrokerToControllerRequestHeader, NOTHING,
     RegisterBrokerToControllerResponseHeader, SyncStateSet,
 )  # fmt: skip
-CONTROLLER_GET_REPLICA_INFO = Request(
-    RequestCode.CONTROLLER_GET_REPLICA_INFO, GetReplicaInfoRequestHeader, NOTHING, MasterHeader, SyncStateSet
-)
-CONTROLLER_GET_METADATA_INFO = Request(
-    RequestCode.CONTROLLER_GET_METADATA_INFO, NOTHING, NOTHING, GetMetaDataResponseHeader, NOTHING
-)
+CONTROLLER_GET_REPLICA_INFO = Request(1004, GetReplicaInfoRequestHeader, NOTHING, MasterHeader, SyncStateSet)
+CONTROLLER_GET_METADATA_INFO = Request(1005, NOTHING, NOTHING, GetMetaDataResponseHeader, NOTHING)
 # A JSON array of broker names.
-CONTROLLER_GET_SYNC_STATE_DATA = Request(
-    RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, NOTHING, bytes, NOTHING, BrokerReplicasInfo
-)
+CONTROLLER_GET_SYNC_STATE_DATA = Request(1006, NOTHING, bytes, NOTHING, BrokerReplicasInfo)
 # A Controller tells the brokers of a set.
 NOTIFY_BROKER_ROLE_CHANGED = Request(
-    RequestCode.NOTIFY_BROKER_ROLE_CHANGED, MasterHeader, SyncStateSet, NOTHING, NOTHING,
+    1008, MasterHeader, SyncStateSet, NOTHING, NOTHING,
     may_be_oneway=True, right=UPDATE_CLUSTER,
 )  # fmt: skip
 # Properties text.
-UPDATE_CONTROLLER_CONFIG = Request(RequestCode.UPDATE_CONTROLLER_CONFIG, NOTHING, bytes, NOTHING, NOTHING)
-GET_CONTROLLER_CONFIG = Request(RequestCode.GET_CONTROLLER_CONFIG, NOTHING, NOTHING, NOTHING, bytes)
-CLEAN_BROKER_DATA = Request(RequestCode.CLEAN_BROKER_DATA, CleanBrokerDataRequestHeader, NOTHING, NOTHING, NOTHING)
+UPDATE_CONTROLLER_CONFIG = Request(1009, NOTHING, bytes, NOTHING, NOTHING)
+GET_CONTROLLER_CONFIG = Request(1010, NOTHING, NOTHING, NOTHING, bytes)
+CLEAN_BROKER_DATA = Request(1011, CleanBrokerDataRequestHeader, NOTHING, NOTHING, NOTHING)
 CONTROLLER_GET_NEXT_BROKER_ID = Request(
-    RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, GetNextBrokerIdRequestHeader, NOTHING, GetNextBrokerIdResponseHeader,
+    1012, GetNextBrokerIdRequestHeader, NOTHING, GetNextBrokerIdResponseHeader,
     NOTHING,
 )  # fmt: skip
-CONTROLLER_APPLY_BROKER_ID = Request(
-    RequestCode.CONTROLLER_APPLY_BROKER_ID, ApplyBrokerIdRequestHeader, NOTHING, ApplyBrokerIdResponseHeader, NOTHING
-)
-CONTROLLER_MEMBERS = Request(
-    RequestCode.CONTROLLER_MEMBERS, ControllerMembersRequestHeader, NOTHING, NOTHING, ControllerMembers
-)
+CONTROLLER_APPLY_BROKER_ID = Request(1013, ApplyBrokerIdRequestHeader, NOTHING, ApplyBrokerIdResponseHeader, NOTHING)
+CONTROLLER_MEMBERS = Request(7120, ControllerMembersRequestHeader, NOTHING, NOTHING, ControllerMembers)

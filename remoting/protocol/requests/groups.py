@@ -22,7 +22,6 @@ from remoting.protocol.body import (
     read_queue,
     write_queue,
 )
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.topics import NO_CHANGE_ON_SLAVE, TopicList
@@ -319,47 +318,47 @@ def _create_groups_needs(body: SubscriptionGroupList) -> list[Need]:
 
 
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = Request(
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NOTHING, SubscriptionGroupConfig, NOTHING, NOTHING,
+    200, NOTHING, SubscriptionGroupConfig, NOTHING, NOTHING,
     right=of_body(_create_group_needs, like=on_group(CREATE)), on_slave=NO_CHANGE_ON_SLAVE,
 )  # fmt: skip
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST = Request(
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NOTHING, SubscriptionGroupList, NOTHING, NOTHING,
+    225, NOTHING, SubscriptionGroupList, NOTHING, NOTHING,
     right=of_body(_create_groups_needs, like=on_group(CREATE)), on_slave=NO_CHANGE_ON_SLAVE,
 )  # fmt: skip
 GET_ALL_SUBSCRIPTIONGROUP_CONFIG = Request(
-    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllSubscriptionGroupRequestHeader, NOTHING,
+    201, GetAllSubscriptionGroupRequestHeader, NOTHING,
     GetAllSubscriptionGroupResponseHeader, SubscriptionGroupTable,
     right=GET_CLUSTER,
 )  # fmt: skip
 DELETE_SUBSCRIPTIONGROUP = Request(
-    RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequestHeader, NOTHING, NOTHING, NOTHING,
+    207, DeleteSubscriptionGroupRequestHeader, NOTHING, NOTHING, NOTHING,
     right=on_group(DELETE, "groupName"), on_slave=NO_CHANGE_ON_SLAVE,
 )  # fmt: skip
 GET_CONSUME_STATS = Request(
-    RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequestHeader, NOTHING, NOTHING, ConsumeStats,
+    208, GetConsumeStatsRequestHeader, NOTHING, NOTHING, ConsumeStats,
     right=on_both(GET),
 )  # fmt: skip
 GET_BROKER_CONSUME_STATS = Request(
-    RequestCode.GET_BROKER_CONSUME_STATS, GetBrokerConsumeStatsRequestHeader, NOTHING, NOTHING, ConsumeStatsList,
+    317, GetBrokerConsumeStatsRequestHeader, NOTHING, NOTHING, ConsumeStatsList,
     right=GET_CLUSTER,
 )  # fmt: skip
 QUERY_CONSUME_TIME_SPAN = Request(
-    RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequestHeader, NOTHING, NOTHING, QueryConsumeTimeSpanBody,
+    303, QueryConsumeTimeSpanRequestHeader, NOTHING, NOTHING, QueryConsumeTimeSpanBody,
     right=on_both(GET, "group"),
 )  # fmt: skip
 QUERY_TOPICS_BY_CONSUMER = Request(
-    RequestCode.QUERY_TOPICS_BY_CONSUMER, GroupRequestHeader, NOTHING, NOTHING, TopicList,
+    343, GroupRequestHeader, NOTHING, NOTHING, TopicList,
     right=on_group(GET, "group"),
 )  # fmt: skip
 GET_SUBSCRIPTIONGROUP_CONFIG = Request(
-    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader, NOTHING, NOTHING, SubscriptionGroupConfig,
+    352, GroupRequestHeader, NOTHING, NOTHING, SubscriptionGroupConfig,
     right=on_group(GET, "group"),
 )  # fmt: skip
 QUERY_ASSIGNMENT = Request(
-    RequestCode.QUERY_ASSIGNMENT, NOTHING, QueryAssignmentRequestBody, NOTHING, QueryAssignmentResponseBody,
+    400, NOTHING, QueryAssignmentRequestBody, NOTHING, QueryAssignmentResponseBody,
     right=of_body(_assignment_needs, like=on_both(SUB)),
 )  # fmt: skip
 SET_MESSAGE_REQUEST_MODE = Request(
-    RequestCode.SET_MESSAGE_REQUEST_MODE, NOTHING, MessageRequestMode, NOTHING, NOTHING,
+    401, NOTHING, MessageRequestMode, NOTHING, NOTHING,
     right=of_body(_mode_needs, like=on_both(UPDATE)), on_slave=NO_CHANGE_ON_SLAVE,
 )  # fmt: skip

@@ -19,7 +19,7 @@ from remoting.protocol.body import (
     member,
     read_queue,
 )
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request, SlaveAnswer
 from remoting.protocol.rights import (
@@ -248,48 +248,48 @@ def _clone_needs(ext: Mapping[str, Any] | None) -> list[Need]:
 
 # QUERY_NOT_FOUND: the group has no offset; the answer then has no fields.
 QUERY_CONSUMER_OFFSET = Request(
-    RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
+    14, QueryConsumerOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
     accepts=(ResponseCode.QUERY_NOT_FOUND,), right=on_both(SUB_GET),
 )  # fmt: skip
 UPDATE_CONSUMER_OFFSET = Request(
-    RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader, NOTHING, NOTHING, NOTHING,
+    15, UpdateConsumerOffsetRequestHeader, NOTHING, NOTHING, NOTHING,
     may_be_oneway=True, right=on_both(SUB_UPDATE),
 )  # fmt: skip
 SEARCH_OFFSET_BY_TIMESTAMP = Request(
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
+    29, SearchOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
     right=on_topic(SUB_GET),
 )  # fmt: skip
 GET_MAX_OFFSET = Request(
-    RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
+    30, GetMaxOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
     right=on_topic(SUB_GET),
 )  # fmt: skip
 GET_MIN_OFFSET = Request(
-    RequestCode.GET_MIN_OFFSET, QueueRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
+    31, QueueRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
     right=on_topic(SUB_GET),
 )  # fmt: skip
 GET_EARLIEST_MSG_STORETIME = Request(
-    RequestCode.GET_EARLIEST_MSG_STORETIME, QueueRequestHeader, NOTHING, TimestampResponseHeader, NOTHING,
+    32, QueueRequestHeader, NOTHING, TimestampResponseHeader, NOTHING,
     right=on_topic(SUB_GET),
 )  # fmt: skip
-# Between Skylark and Skylark in pages, as are 21 and 201: see headers/pages.py.
+# Between Skylark and Skylark in pages, as are 21 and 201: see `PageRequestHeader`.
 GET_ALL_CONSUMER_OFFSET = Request(
-    RequestCode.GET_ALL_CONSUMER_OFFSET, GetAllConsumerOffsetRequestHeader, NOTHING,
+    43, GetAllConsumerOffsetRequestHeader, NOTHING,
     GetAllConsumerOffsetResponseHeader, ConsumerOffsetTable,
     right=GET_CLUSTER,
 )  # fmt: skip
 GET_ALL_DELAY_OFFSET = Request(
-    RequestCode.GET_ALL_DELAY_OFFSET, NOTHING, NOTHING, GetAllDelayOffsetResponseHeader, DelayOffsetTable,
+    45, NOTHING, NOTHING, GetAllDelayOffsetResponseHeader, DelayOffsetTable,
     right=GET_CLUSTER,
 )  # fmt: skip
 INVOKE_BROKER_TO_RESET_OFFSET = Request(
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader, NOTHING, NOTHING, ResetOffsetBody,
+    222, ResetOffsetRequestHeader, NOTHING, NOTHING, ResetOffsetBody,
     right=on_both(UPDATE, "group"), on_slave=_NO_RESET_ON_SLAVE,
 )  # fmt: skip
 CLONE_GROUP_OFFSET = Request(
-    RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetRequestHeader, NOTHING, NOTHING, NOTHING,
+    314, CloneGroupOffsetRequestHeader, NOTHING, NOTHING, NOTHING,
     right=Right(_clone_needs), on_slave=_NO_RESET_ON_SLAVE,
 )  # fmt: skip
 QUERY_CORRECTION_OFFSET = Request(
-    RequestCode.QUERY_CORRECTION_OFFSET, QueryCorrectionOffsetHeader, NOTHING, NOTHING, CorrectionOffsets,
+    308, QueryCorrectionOffsetHeader, NOTHING, NOTHING, CorrectionOffsets,
     right=on_topic(GET),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from remoting.protocol.body import INT, LONG, TEXT, Body, Kind, body_of, list_of, member
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.rights import LARGE, SUB, SUB_GET, UPDATE_CLUSTER, Need, need_group, need_topic, of_body, on_both
@@ -182,32 +182,32 @@ def _batch_ack_needs(body: BatchAckMessageRequestBody) -> list[Need]:
 
 
 POP_MESSAGE = Request(
-    RequestCode.POP_MESSAGE, PopMessageRequestHeader, NOTHING, PopMessageResponseHeader, bytes,
+    200050, PopMessageRequestHeader, NOTHING, PopMessageResponseHeader, bytes,
     accepts=_NO_MESSAGES, right=on_both(SUB),
 )  # fmt: skip
 PEEK_MESSAGE = Request(
-    RequestCode.PEEK_MESSAGE, PeekMessageRequestHeader, NOTHING, PopMessageResponseHeader, bytes,
+    200052, PeekMessageRequestHeader, NOTHING, PopMessageResponseHeader, bytes,
     accepts=_NO_MESSAGES, right=on_both(SUB),
 )  # fmt: skip
 ACK_MESSAGE = Request(
-    RequestCode.ACK_MESSAGE, AckMessageRequestHeader, NOTHING, NOTHING, NOTHING,
+    200051, AckMessageRequestHeader, NOTHING, NOTHING, NOTHING,
     may_be_oneway=True, right=on_both(SUB),
 )  # fmt: skip
 BATCH_ACK_MESSAGE = Request(
-    RequestCode.BATCH_ACK_MESSAGE, NOTHING, BatchAckMessageRequestBody, NOTHING, NOTHING,
+    200151, NOTHING, BatchAckMessageRequestBody, NOTHING, NOTHING,
     may_be_oneway=True, right=of_body(_batch_ack_needs, like=on_both(SUB), limits=LARGE),
 )  # fmt: skip
 CHANGE_MESSAGE_INVISIBLETIME = Request(
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ChangeInvisibleTimeRequestHeader, NOTHING,
+    200053, ChangeInvisibleTimeRequestHeader, NOTHING,
     ChangeInvisibleTimeResponseHeader, NOTHING,
     right=on_both(SUB),
 )  # fmt: skip
 NOTIFICATION = Request(
-    RequestCode.NOTIFICATION, NotificationRequestHeader, NOTHING, NotificationResponseHeader, NOTHING,
+    200054, NotificationRequestHeader, NOTHING, NotificationResponseHeader, NOTHING,
     right=on_both(SUB),
 )  # fmt: skip
 POLLING_INFO = Request(
-    RequestCode.POLLING_INFO, PollingInfoRequestHeader, NOTHING, PollingInfoResponseHeader, NOTHING,
+    200055, PollingInfoRequestHeader, NOTHING, PollingInfoResponseHeader, NOTHING,
     right=on_both(SUB_GET),
 )  # fmt: skip
-POP_ROLLBACK = Request(RequestCode.POP_ROLLBACK, NOTHING, NOTHING, NOTHING, NOTHING, right=UPDATE_CLUSTER)
+POP_ROLLBACK = Request(200056, NOTHING, NOTHING, NOTHING, NOTHING, right=UPDATE_CLUSTER)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.rights import SUB, Need, Right, need_group, need_topic, text_of
@@ -68,10 +68,10 @@ def _pull_needs(ext: Mapping[str, Any] | None) -> list[Need]:
 
 
 PULL_MESSAGE = Request(
-    RequestCode.PULL_MESSAGE, PullMessageRequestHeader, NOTHING, PullMessageResponseHeader, bytes,
+    11, PullMessageRequestHeader, NOTHING, PullMessageResponseHeader, bytes,
     accepts=_NO_MESSAGES, right=Right(_pull_needs),
 )  # fmt: skip
 LITE_PULL_MESSAGE = Request(
-    RequestCode.LITE_PULL_MESSAGE, PullMessageRequestHeader, NOTHING, PullMessageResponseHeader, bytes,
+    361, PullMessageRequestHeader, NOTHING, PullMessageResponseHeader, bytes,
     accepts=_NO_MESSAGES, right=Right(_pull_needs),
 )  # fmt: skip

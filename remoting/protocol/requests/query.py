@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from remoting.protocol.body import FLAG, INT, LONG, TEXT, Body, body_of, list_of, member
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.clients import SubscriptionData
@@ -87,14 +87,14 @@ class ConsumeQueueEntries(Body):
 
 # QUERY_NOT_FOUND: no message has the key.
 QUERY_MESSAGE = Request(
-    RequestCode.QUERY_MESSAGE, QueryMessageRequestHeader, NOTHING, QueryMessageResponseHeader, bytes,
+    12, QueryMessageRequestHeader, NOTHING, QueryMessageResponseHeader, bytes,
     accepts=(ResponseCode.QUERY_NOT_FOUND,), right=on_topic(SUB_GET),
 )  # fmt: skip
 VIEW_MESSAGE_BY_ID = Request(
-    RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader, NOTHING, NOTHING, bytes,
+    33, ViewMessageRequestHeader, NOTHING, NOTHING, bytes,
     right=GET_CLUSTER,
 )  # fmt: skip
 QUERY_CONSUME_QUEUE = Request(
-    RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader, NOTHING, NOTHING, ConsumeQueueEntries,
+    321, QueryConsumeQueueRequestHeader, NOTHING, NOTHING, ConsumeQueueEntries,
     right=on_topic(GET),
 )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.header import Header, required
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.scalars import read_flag, read_long, read_text
@@ -45,7 +44,7 @@ class RaftJoinHeader(Header):
     addr: str = required(read_text)
 
 
-RAFT_MESSAGES = Request(RequestCode.RAFT_MESSAGES, RaftMessagesHeader, bytes, NOTHING, NOTHING, may_be_oneway=True)
-RAFT_STATUS = Request(RequestCode.RAFT_STATUS, RaftStatusRequestHeader, NOTHING, RaftStatusHeader, NOTHING)
+RAFT_MESSAGES = Request(7110, RaftMessagesHeader, bytes, NOTHING, NOTHING, may_be_oneway=True)
+RAFT_STATUS = Request(7111, RaftStatusRequestHeader, NOTHING, RaftStatusHeader, NOTHING)
 # Each answer is a step on the way: the node asks again until it is a voter.
-RAFT_JOIN = Request(RequestCode.RAFT_JOIN, RaftJoinHeader, NOTHING, NOTHING, NOTHING)
+RAFT_JOIN = Request(7112, RaftJoinHeader, NOTHING, NOTHING, NOTHING)

@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 from mqcommon.errors import ProtocolError
 from remoting.protocol.body import TEXT, Body, DataVersion, KVTable, body_of, list_of, map_of, member
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.dialect import Dialect, dumps, loads
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
@@ -417,23 +416,19 @@ class _Parts:
 REGISTER_BROKER: Request[
     RegisterBrokerRequestHeader, RegisterBrokerBody | bytes, RegisterBrokerResponseHeader, KVTable
 ] = Request(
-    RequestCode.REGISTER_BROKER, RegisterBrokerRequestHeader, RegisterBrokerBody,
+    103, RegisterBrokerRequestHeader, RegisterBrokerBody,
     RegisterBrokerResponseHeader, KVTable, may_be_oneway=True,
 )  # fmt: skip
-UNREGISTER_BROKER = Request(RequestCode.UNREGISTER_BROKER, BrokerRequestHeader, NOTHING, NOTHING, NOTHING)
+UNREGISTER_BROKER = Request(104, BrokerRequestHeader, NOTHING, NOTHING, NOTHING)
 # An answer without a body means that the NameServer does not know the broker.
-QUERY_DATA_VERSION = Request(
-    RequestCode.QUERY_DATA_VERSION, BrokerRequestHeader, DataVersion, QueryDataVersionResponseHeader, DataVersion
-)
+QUERY_DATA_VERSION = Request(322, BrokerRequestHeader, DataVersion, QueryDataVersionResponseHeader, DataVersion)
 # Skylark's Controllers name the master in the answer. NameServers say nothing, and RocketMQ's brokers want no answer.
 BROKER_HEARTBEAT = Request(
-    RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader, NOTHING, MasterHeader, NOTHING,
+    904, BrokerHeartbeatRequestHeader, NOTHING, MasterHeader, NOTHING,
     may_be_oneway=True,
 )  # fmt: skip
-GET_BROKER_MEMBER_GROUP = Request(
-    RequestCode.GET_BROKER_MEMBER_GROUP, GetBrokerMemberGroupRequestHeader, NOTHING, NOTHING, MemberGroupAnswer
-)
+GET_BROKER_MEMBER_GROUP = Request(901, GetBrokerMemberGroupRequestHeader, NOTHING, NOTHING, MemberGroupAnswer)
 NOTIFY_MIN_BROKER_ID_CHANGE = Request(
-    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, NotifyMinBrokerIdChangeRequestHeader, NOTHING, NOTHING, NOTHING,
+    905, NotifyMinBrokerIdChangeRequestHeader, NOTHING, NOTHING, NOTHING,
     may_be_oneway=True,
 )  # fmt: skip

@@ -6,7 +6,6 @@ offsets.py; the state of replication is in admin.py.
 from dataclasses import dataclass
 
 from remoting.protocol.body import INT, LONG, TEXT, Body, DataVersion, body_of, list_of, map_of, member
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.groups import MessageRequestModes
@@ -104,22 +103,22 @@ class EpochEntryCache(Body):
 
 
 # RocketMQ's binary file.
-GET_TIMER_CHECK_POINT = Request(RequestCode.GET_TIMER_CHECK_POINT, NOTHING, NOTHING, NOTHING, bytes, right=GET_CLUSTER)
-GET_TIMER_METRICS = Request(RequestCode.GET_TIMER_METRICS, NOTHING, NOTHING, NOTHING, TimerMetrics, right=GET_CLUSTER)
+GET_TIMER_CHECK_POINT = Request(60, NOTHING, NOTHING, NOTHING, bytes, right=GET_CLUSTER)
+GET_TIMER_METRICS = Request(61, NOTHING, NOTHING, NOTHING, TimerMetrics, right=GET_CLUSTER)
 GET_ALL_MESSAGE_REQUEST_MODE = Request(
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NOTHING, NOTHING, NOTHING, MessageRequestModes,
+    402, NOTHING, NOTHING, NOTHING, MessageRequestModes,
     right=GET_CLUSTER,
 )  # fmt: skip
 EXCHANGE_BROKER_HA_INFO = Request(
-    RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoHeader, NOTHING, ExchangeHAInfoHeader, NOTHING,
+    906, ExchangeHAInfoHeader, NOTHING, ExchangeHAInfoHeader, NOTHING,
     right=UPDATE_CLUSTER,
 )  # fmt: skip
 GET_BROKER_EPOCH_CACHE = Request(
-    RequestCode.GET_BROKER_EPOCH_CACHE, NOTHING, NOTHING, NOTHING, EpochEntryCache,
+    1007, NOTHING, NOTHING, NOTHING, EpochEntryCache,
     right=GET_CLUSTER,
 )  # fmt: skip
 # The versions that the slave has; the versions that the master has.
 WATCH_METADATA = Request(
-    RequestCode.WATCH_METADATA, WatchMetadataRequestHeader, MetadataVersions, NOTHING, MetadataVersions,
+    7100, WatchMetadataRequestHeader, MetadataVersions, NOTHING, MetadataVersions,
     right=GET_CLUSTER,
 )  # fmt: skip

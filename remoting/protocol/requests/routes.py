@@ -5,7 +5,7 @@
 from dataclasses import dataclass
 
 from remoting.protocol.body import FLAG, INT, TEXT, Body, KVTable, body_of, list_of, map_by_int, map_of, member
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.topics import TopicList, TopicQueueMappingInfo, TopicRequestHeader
@@ -209,46 +209,32 @@ class MemberGroupAnswer(Body):
 
 # --- routes and topics
 
-GET_ROUTEINFO_BY_TOPIC = Request(
-    RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader, NOTHING, NOTHING, TopicRouteData
-)
-GET_BROKER_CLUSTER_INFO = Request(RequestCode.GET_BROKER_CLUSTER_INFO, NOTHING, NOTHING, NOTHING, ClusterInfo)
-WIPE_WRITE_PERM_OF_BROKER = Request(
-    RequestCode.WIPE_WRITE_PERM_OF_BROKER, BrokerNameRequestHeader, NOTHING, WipeWritePermResponseHeader, NOTHING
-)
-ADD_WRITE_PERM_OF_BROKER = Request(
-    RequestCode.ADD_WRITE_PERM_OF_BROKER, BrokerNameRequestHeader, NOTHING, AddWritePermResponseHeader, NOTHING
-)
-GET_ALL_TOPIC_LIST_FROM_NAMESERVER = Request(
-    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NOTHING, NOTHING, NOTHING, TopicList
-)
-DELETE_TOPIC_IN_NAMESRV = Request(
-    RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicFromNamesrvRequestHeader, NOTHING, NOTHING, NOTHING
-)
-REGISTER_TOPIC_IN_NAMESRV = Request(
-    RequestCode.REGISTER_TOPIC_IN_NAMESRV, TopicRequestHeader, TopicRouteData, NOTHING, NOTHING
-)
-GET_TOPICS_BY_CLUSTER = Request(RequestCode.GET_TOPICS_BY_CLUSTER, ClusterRequestHeader, NOTHING, NOTHING, TopicList)
-GET_SYSTEM_TOPIC_LIST_FROM_NS = Request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, NOTHING, NOTHING, NOTHING, TopicList)
-GET_UNIT_TOPIC_LIST = Request(RequestCode.GET_UNIT_TOPIC_LIST, NOTHING, NOTHING, NOTHING, TopicList)
-GET_HAS_UNIT_SUB_TOPIC_LIST = Request(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, NOTHING, NOTHING, NOTHING, TopicList)
-GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST = Request(
-    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, NOTHING, NOTHING, NOTHING, TopicList
-)
+GET_ROUTEINFO_BY_TOPIC = Request(105, GetRouteInfoRequestHeader, NOTHING, NOTHING, TopicRouteData)
+GET_BROKER_CLUSTER_INFO = Request(106, NOTHING, NOTHING, NOTHING, ClusterInfo)
+WIPE_WRITE_PERM_OF_BROKER = Request(205, BrokerNameRequestHeader, NOTHING, WipeWritePermResponseHeader, NOTHING)
+ADD_WRITE_PERM_OF_BROKER = Request(327, BrokerNameRequestHeader, NOTHING, AddWritePermResponseHeader, NOTHING)
+GET_ALL_TOPIC_LIST_FROM_NAMESERVER = Request(206, NOTHING, NOTHING, NOTHING, TopicList)
+DELETE_TOPIC_IN_NAMESRV = Request(216, DeleteTopicFromNamesrvRequestHeader, NOTHING, NOTHING, NOTHING)
+REGISTER_TOPIC_IN_NAMESRV = Request(217, TopicRequestHeader, TopicRouteData, NOTHING, NOTHING)
+GET_TOPICS_BY_CLUSTER = Request(224, ClusterRequestHeader, NOTHING, NOTHING, TopicList)
+GET_SYSTEM_TOPIC_LIST_FROM_NS = Request(304, NOTHING, NOTHING, NOTHING, TopicList)
+GET_UNIT_TOPIC_LIST = Request(311, NOTHING, NOTHING, NOTHING, TopicList)
+GET_HAS_UNIT_SUB_TOPIC_LIST = Request(312, NOTHING, NOTHING, NOTHING, TopicList)
+GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST = Request(313, NOTHING, NOTHING, NOTHING, TopicList)
 
 # --- key-value pairs and options
 
-PUT_KV_CONFIG = Request(RequestCode.PUT_KV_CONFIG, PutKVConfigRequestHeader, NOTHING, NOTHING, NOTHING)
+PUT_KV_CONFIG = Request(100, PutKVConfigRequestHeader, NOTHING, NOTHING, NOTHING)
 # QUERY_NOT_FOUND: the key or the namespace does not exist.
 GET_KV_CONFIG = Request(
-    RequestCode.GET_KV_CONFIG, KVConfigRequestHeader, NOTHING, GetKVConfigResponseHeader, NOTHING,
+    101, KVConfigRequestHeader, NOTHING, GetKVConfigResponseHeader, NOTHING,
     accepts=(ResponseCode.QUERY_NOT_FOUND,),
 )  # fmt: skip
-DELETE_KV_CONFIG = Request(RequestCode.DELETE_KV_CONFIG, KVConfigRequestHeader, NOTHING, NOTHING, NOTHING)
+DELETE_KV_CONFIG = Request(102, KVConfigRequestHeader, NOTHING, NOTHING, NOTHING)
 GET_KVLIST_BY_NAMESPACE = Request(
-    RequestCode.GET_KVLIST_BY_NAMESPACE, NamespaceRequestHeader, NOTHING, NOTHING, KVTable,
+    219, NamespaceRequestHeader, NOTHING, NOTHING, KVTable,
     accepts=(ResponseCode.QUERY_NOT_FOUND,),
 )  # fmt: skip
 # Properties text.
-UPDATE_NAMESRV_CONFIG = Request(RequestCode.UPDATE_NAMESRV_CONFIG, NOTHING, bytes, NOTHING, NOTHING)
-GET_NAMESRV_CONFIG = Request(RequestCode.GET_NAMESRV_CONFIG, NOTHING, NOTHING, NOTHING, bytes)
+UPDATE_NAMESRV_CONFIG = Request(318, NOTHING, bytes, NOTHING, NOTHING)
+GET_NAMESRV_CONFIG = Request(319, NOTHING, NOTHING, NOTHING, bytes)

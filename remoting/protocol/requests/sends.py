@@ -1,6 +1,6 @@
 """Sends: 10 with long names, 310 and 320 with short ones.
 
-They are the hot path: broker/handlers/send.py reads ext by the names in headers/send.py and writes the answer's fields
+They are the hot path: broker/handlers/send.py reads ext by the names `SHORT` and `LONG`, and writes the answer's fields
 itself, and sdk/producer/wire.py does so the other way round. A header object for each message would cost too much.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from mqcommon.message.properties import LIGHT_QUEUES, find_property
 from mqcommon.names import is_retry_topic
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, header_fields, optional, required
 from remoting.protocol.request import NOTHING, Request, SlaveAnswer
 from remoting.protocol.rights import PUB, SUB, TOPIC, Need, Right, need_topic, on_topic, text_of
@@ -112,16 +112,16 @@ def _right_to_send(topic_field: str, properties_field: str) -> Right:
 
 
 SEND_MESSAGE = Request(
-    RequestCode.SEND_MESSAGE, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
+    10, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
     accepts=_STORED, may_be_oneway=True, right=_right_to_send("topic", "properties"),
 )  # fmt: skip
 SEND_MESSAGE_V2 = Request(
-    RequestCode.SEND_MESSAGE_V2, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
+    310, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
     accepts=_STORED, may_be_oneway=True, has_short_names=True, right=_right_to_send("b", "i"),
 )  # fmt: skip
 # With many messages a Skylark broker puts their offsets into the answer's body, see mqcommon/message/batch.py.
 SEND_BATCH_MESSAGE = Request(
-    RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestHeader, bytes, SendMessageResponseHeader, bytes,
+    320, SendMessageRequestHeader, bytes, SendMessageResponseHeader, bytes,
     accepts=_STORED, may_be_oneway=True, has_short_names=True, right=_right_to_send("b", "i"),
 )  # fmt: skip
 
@@ -143,7 +143,7 @@ class RecallMessageResponseHeader(Header):
 
 
 RECALL_MESSAGE = Request(
-    RequestCode.RECALL_MESSAGE, RecallMessageRequestHeader, NOTHING, RecallMessageResponseHeader, NOTHING,
+    370, RecallMessageRequestHeader, NOTHING, RecallMessageResponseHeader, NOTHING,
     may_be_oneway=True, right=on_topic(PUB),
 )  # fmt: skip
 
@@ -169,13 +169,11 @@ class ReplyMessageRequestHeader(Header):
 
 
 SEND_REPLY_MESSAGE = Request(
-    RequestCode.SEND_REPLY_MESSAGE, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
+    324, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
     may_be_oneway=True, right=_right_to_send("topic", "properties"),
 )  # fmt: skip
 SEND_REPLY_MESSAGE_V2 = Request(
-    RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
+    325, SendMessageRequestHeader, bytes, SendMessageResponseHeader, NOTHING,
     may_be_oneway=True, has_short_names=True, right=_right_to_send("b", "i"),
 )  # fmt: skip
-PUSH_REPLY_MESSAGE_TO_CLIENT = Request(
-    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequestHeader, bytes, NOTHING, NOTHING
-)
+PUSH_REPLY_MESSAGE_TO_CLIENT = Request(326, ReplyMessageRequestHeader, bytes, NOTHING, NOTHING)

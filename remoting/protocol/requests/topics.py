@@ -21,7 +21,7 @@ from remoting.protocol.body import (
     map_of,
     member,
 )
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request, SlaveAnswer
 from remoting.protocol.rights import CREATE, DELETE, GET, GET_CLUSTER, Need, need_topic, of_body, on_topic
@@ -213,35 +213,35 @@ def _create_topics_needs(body: TopicConfigList) -> list[Need]:
 
 
 UPDATE_AND_CREATE_TOPIC = Request(
-    RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader, NOTHING, NOTHING, NOTHING,
+    17, CreateTopicRequestHeader, NOTHING, NOTHING, NOTHING,
     right=on_topic(CREATE), on_slave=NO_CHANGE_ON_SLAVE,
 )  # fmt: skip
 UPDATE_AND_CREATE_TOPIC_LIST = Request(
-    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, NOTHING, TopicConfigList, NOTHING, NOTHING,
+    18, NOTHING, TopicConfigList, NOTHING, NOTHING,
     right=of_body(_create_topics_needs, like=on_topic(CREATE)), on_slave=NO_CHANGE_ON_SLAVE,
 )  # fmt: skip
 GET_ALL_TOPIC_CONFIG = Request(
-    RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequestHeader, NOTHING, GetAllTopicConfigResponseHeader,
+    21, GetAllTopicConfigRequestHeader, NOTHING, GetAllTopicConfigResponseHeader,
     TopicConfigTable,
     right=GET_CLUSTER,
 )  # fmt: skip
 GET_TOPIC_STATS_INFO = Request(
-    RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader, NOTHING, NOTHING, TopicStatsTable,
+    202, TopicRequestHeader, NOTHING, NOTHING, TopicStatsTable,
     right=on_topic(GET),
 )  # fmt: skip
 DELETE_TOPIC_IN_BROKER = Request(
-    RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader, NOTHING, NOTHING, NOTHING,
+    215, TopicRequestHeader, NOTHING, NOTHING, NOTHING,
     right=on_topic(DELETE), on_slave=_DELETED_BY_MASTER,
 )  # fmt: skip
 QUERY_TOPIC_CONSUME_BY_WHO = Request(
-    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequestHeader, NOTHING, NOTHING, GroupList,
+    300, TopicRequestHeader, NOTHING, NOTHING, GroupList,
     right=on_topic(GET),
 )  # fmt: skip
 GET_SYSTEM_TOPIC_LIST_FROM_BROKER = Request(
-    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, NOTHING, NOTHING, NOTHING, TopicList,
+    305, NOTHING, NOTHING, NOTHING, TopicList,
     right=GET_CLUSTER,
 )  # fmt: skip
 GET_TOPIC_CONFIG = Request(
-    RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader, NOTHING, NOTHING, TopicConfig,
+    351, GetTopicConfigRequestHeader, NOTHING, NOTHING, TopicConfig,
     right=on_topic(GET),
 )  # fmt: skip

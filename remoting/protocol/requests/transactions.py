@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request, SlaveAnswer
 from remoting.protocol.requests.sends import NO_MESSAGES
@@ -58,14 +58,14 @@ def _end_needs(ext: Mapping[str, Any] | None) -> list[Need]:
 
 
 END_TRANSACTION = Request(
-    RequestCode.END_TRANSACTION, EndTransactionRequestHeader, NOTHING, NOTHING, NOTHING,
+    37, EndTransactionRequestHeader, NOTHING, NOTHING, NOTHING,
     may_be_oneway=True, right=Right(_end_needs), on_slave=_NO_END_ON_SLAVE,
 )  # fmt: skip
 CHECK_TRANSACTION_STATE = Request(
-    RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionStateRequestHeader, bytes, NOTHING, NOTHING,
+    39, CheckTransactionStateRequestHeader, bytes, NOTHING, NOTHING,
     may_be_oneway=True,
 )  # fmt: skip
 RESUME_CHECK_HALF_MESSAGE = Request(
-    RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequestHeader, NOTHING, NOTHING, NOTHING,
+    323, ResumeCheckHalfMessageRequestHeader, NOTHING, NOTHING, NOTHING,
     right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
 )  # fmt: skip

@@ -40,14 +40,15 @@ class RequestKind(click.ParamType):  # type: ignore[type-arg]  # generic in newe
     name = "code"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from remoting.protocol.codes import RequestCode
+        from remoting.protocol.requests.table import BY_NAME
 
         text = str(value).strip()
-        known = {name: code for name, code in vars(RequestCode).items() if name.isupper()}
-        code = int(text) if text.isascii() and text.isdigit() else known.get(text.upper())
-        if code is None:
+        named = BY_NAME.get(text.upper())
+        if text.isascii() and text.isdigit():
+            return int(text)
+        if named is None:
             self.fail(f"{value!r} is no request: give its code, or a name as SEND_MESSAGE_V2", param, ctx)
-        return code
+        return named.code
 
 
 @command(

@@ -18,11 +18,11 @@ from broker.store.reader import GetStatus, read_queue
 from broker.store.store import MessageStore
 from mqcommon.errors import OutOfDescriptors
 from mqcommon.files import MappedFile
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, FLAG_RESPONSE, Command
 from remoting.protocol.dialect import decode_body
 from remoting.protocol.frame import encode
-from remoting.protocol.requests.brokers import BrokerStatsData
+from remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG, VIEW_BROKER_STATS_DATA, BrokerStatsData
 from tests.broker.delivery.gates import Gate, Turnstile
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.store.support import open_store, put
@@ -137,7 +137,7 @@ async def test_rocketmqs_clients_get_less_of_what_was_on_disk() -> None:
         fs.cold.mark(LOG)
         pull.codec = CBOR
         assert len(messages(await channel.invoke(pull, 5_000))) >= 10, "a Skylark client gets what it asks for"
-        assert await client.invoke(addr, Command(RequestCode.UPDATE_BROKER_CONFIG, {}, (
+        assert await client.invoke(addr, Command(UPDATE_BROKER_CONFIG.code, {}, (
             b"maxTransferCountOnMessageInDisk=32\nmaxTransferBytesOnMessageInDisk=400")))  # fmt: skip
         fs.cold.mark(LOG)
         pull.codec = 0
@@ -156,7 +156,7 @@ async def test_messages_that_came_from_the_disk_are_counted() -> None:
         counted = {}
         for name, key in (("GROUP_GET_FROM_DISK_NUMS", "t@group"), ("BROKER_GET_FROM_DISK_NUMS", "DefaultCluster")):
             answer = await client.invoke(
-                addr, Command(RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": name, "statsKey": key})
+                addr, Command(VIEW_BROKER_STATS_DATA.code, {"statsName": name, "statsKey": key})
             )
             counted[name] = decode_body(BrokerStatsData, answer.body, answer.codec).stats_day.sum
         assert set(counted.values()) == {6}

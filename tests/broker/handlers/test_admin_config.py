@@ -6,14 +6,15 @@ import orjson
 import pytest
 
 from remoting.protocol.body import KVTable
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR
 from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.brokers import GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO, UPDATE_BROKER_CONFIG
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import put
 
-UPDATE = RequestCode.UPDATE_BROKER_CONFIG
+UPDATE = UPDATE_BROKER_CONFIG.code
 CONF = "/etc/broker.conf"
 
 # PROTOCOL.md 15: what RocketMQ's tools look for
@@ -36,7 +37,7 @@ consumeQueueDiskRatio commitLogMinOffset commitLogMaxOffset
 
 async def test_options_are_shown_with_a_version() -> None:
     desk = Desk()
-    answer = await desk.ask(RequestCode.GET_BROKER_CONFIG)
+    answer = await desk.ask(GET_BROKER_CONFIG.code)
     lines = answer.body.decode().splitlines()
     assert "brokerName=broker-a" in lines
     assert "flushDiskType=ASYNC_FLUSH" in lines
@@ -51,7 +52,7 @@ async def test_an_option_changes_for_all_who_hold_the_options() -> None:
     assert answer.code == ResponseCode.SUCCESS
     assert held.file_reserved_time == 71
     assert not held.long_polling_enable
-    shown = await desk.ask(RequestCode.GET_BROKER_CONFIG)
+    shown = await desk.ask(GET_BROKER_CONFIG.code)
     assert b"fileReservedTime=71\n" in shown.body
     assert orjson.loads((shown.ext or {})["version"])["counter"] == 1
 
@@ -112,7 +113,7 @@ async def test_the_keys_that_exportconfigs_and_exportmetrics_read_are_all_there(
         "traceTopicEnable", "useTLS", "autoCreateTopicEnable", "autoCreateSubscriptionGroup",
         "clientCallbackExecutorThreads",
     }  # fmt: skip
-    answer = await Desk().ask(RequestCode.GET_BROKER_CONFIG)
+    answer = await Desk().ask(GET_BROKER_CONFIG.code)
     pairs = [line.partition("=") for line in answer.body.decode().splitlines()]
     config = {key: value for key, _, value in pairs}
     assert read - config.keys() == set()
@@ -145,7 +146,7 @@ async def test_runtime_info_has_all_of_rocketmqs_keys_as_text(codec: int) -> Non
     desk.stats.get("g", "T", 1, 100)
     desk.stats.miss()
     desk.clock.advance(90_061_000)
-    answer = await desk.ask(RequestCode.GET_BROKER_RUNTIME_INFO, codec=codec)
+    answer = await desk.ask(GET_BROKER_RUNTIME_INFO.code, codec=codec)
     table = decode_body(KVTable, answer.body, codec).table
     assert set(KEYS.split()) <= set(table)
     assert all(isinstance(value, str) for value in table.values())

@@ -2,15 +2,23 @@
 
 import pytest
 
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR
 from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.groups import SubscriptionGroupConfig, SubscriptionGroupTable
+from remoting.protocol.requests.groups import (
+    DELETE_SUBSCRIPTIONGROUP,
+    GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    GET_SUBSCRIPTIONGROUP_CONFIG,
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+)
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import options
 
-UPDATE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-DELETE = RequestCode.DELETE_SUBSCRIPTIONGROUP
+UPDATE = UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.code
+DELETE = DELETE_SUBSCRIPTIONGROUP.code
 # golden: 200 of admin_5.3.3
 GOLDEN = (
     b'{"attributes":{},"brokerId":0,"consumeBroadcastEnable":false,"consumeEnable":true,"consumeFromMinEnable":false,'
@@ -79,12 +87,12 @@ async def test_a_group_is_deleted_with_its_offsets_when_asked(clean: dict[str, s
 async def test_all_groups_and_parts() -> None:
     desk = Desk()
     await desk.ask(UPDATE, body=GOLDEN)
-    answer = await desk.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    answer = await desk.ask(GET_ALL_SUBSCRIPTIONGROUP_CONFIG.code)
     table = decode_body(SubscriptionGroupTable, answer.body)
     assert table.subscription_group_table == desk.meta.groups.all()
     assert table.data_version == desk.meta.groups.data_version
     assert answer.ext is None
-    answer = await desk.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {"groupSeq": "2", "maxGroupNum": "3"})
+    answer = await desk.ask(GET_ALL_SUBSCRIPTIONGROUP_CONFIG.code, {"groupSeq": "2", "maxGroupNum": "3"})
     part = decode_body(SubscriptionGroupTable, answer.body).subscription_group_table
     assert list(part) == desk.meta.groups.names()[2:5]
     assert answer.ext == {"totalGroupNum": len(desk.meta.groups.names())}
@@ -92,9 +100,9 @@ async def test_all_groups_and_parts() -> None:
 
 async def test_one_group() -> None:
     desk = Desk(options(auto_create_subscription_group=False))
-    answer = await desk.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "TOOLS_CONSUMER"})
+    answer = await desk.ask(GET_SUBSCRIPTIONGROUP_CONFIG.code, {"group": "TOOLS_CONSUMER"})
     assert decode_body(SubscriptionGroupConfig, answer.body) == SubscriptionGroupConfig("TOOLS_CONSUMER")
-    missing = await desk.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})
+    missing = await desk.ask(GET_SUBSCRIPTIONGROUP_CONFIG.code, {"group": "g"})
     assert (missing.code, missing.remark) == (26, "No group in this broker. group: g")
 
 
@@ -119,7 +127,7 @@ async def test_a_list_of_groups() -> None:
     desk = Desk()
     await desk.ask(UPDATE, body=GOLDEN)
     body = b'{"groupConfigList":[{"groupName":"admin_group","attributes":{"+a":"1"}},{"groupName":"g2"}]}'
-    assert (await desk.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body)).code == 0
+    assert (await desk.ask(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.code, body=body)).code == 0
     desk.meta.power_loss()
     first, second = desk.meta.groups.get("admin_group"), desk.meta.groups.get("g2")
     assert first is not None and second is not None
@@ -137,7 +145,7 @@ async def test_a_list_of_groups() -> None:
 )
 async def test_a_list_of_groups_with_a_mistake_changes_nothing(body: bytes, code: int, text: str) -> None:
     desk = Desk()
-    answer = await desk.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body)
+    answer = await desk.ask(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.code, body=body)
     assert answer.code == code
     assert text in (answer.remark or "")
     assert desk.meta.groups.get("g2") is None

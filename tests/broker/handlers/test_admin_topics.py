@@ -7,16 +7,26 @@ import trio
 import trio.testing
 
 from remoting.net.steps import finish
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR
 from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicList
+from remoting.protocol.requests.topics import (
+    DELETE_TOPIC_IN_BROKER,
+    GET_ALL_TOPIC_CONFIG,
+    GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+    GET_TOPIC_CONFIG,
+    UPDATE_AND_CREATE_TOPIC,
+    UPDATE_AND_CREATE_TOPIC_LIST,
+    TopicConfig,
+    TopicConfigTable,
+    TopicList,
+)
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import MetadataDir
 from tests.support.caller import Caller
 
-UPDATE = RequestCode.UPDATE_AND_CREATE_TOPIC
-DELETE = RequestCode.DELETE_TOPIC_IN_BROKER
+UPDATE = UPDATE_AND_CREATE_TOPIC.code
+DELETE = DELETE_TOPIC_IN_BROKER.code
 
 
 def create(topic: str = "AdminT", **changes: Any) -> dict[str, Any]:
@@ -192,7 +202,7 @@ async def test_deleting_what_is_not_there_succeeds_and_system_topics_are_refused
 async def test_all_topics(codec: int) -> None:
     desk = Desk()
     await desk.ask(UPDATE, create())
-    answer = await desk.ask(RequestCode.GET_ALL_TOPIC_CONFIG, codec=codec)
+    answer = await desk.ask(GET_ALL_TOPIC_CONFIG.code, codec=codec)
     table = decode_body(TopicConfigTable, answer.body, codec)
     assert table.topic_config_table == desk.meta.topics.all()
     assert table.data_version == desk.meta.topics.data_version
@@ -202,7 +212,7 @@ async def test_all_topics_in_parts() -> None:
     desk = Desk()
     seen: dict[str, TopicConfig] = {}
     while True:
-        answer = await desk.ask(RequestCode.GET_ALL_TOPIC_CONFIG, {"topicSeq": len(seen), "maxTopicNum": 5})
+        answer = await desk.ask(GET_ALL_TOPIC_CONFIG.code, {"topicSeq": len(seen), "maxTopicNum": 5})
         part = decode_body(TopicConfigTable, answer.body).topic_config_table
         if not part:
             break
@@ -215,20 +225,20 @@ async def test_all_topics_in_parts() -> None:
 async def test_one_topic_as_java_reads_it() -> None:
     desk = Desk()
     await desk.ask(UPDATE, create("WireTopic"))
-    answer = await desk.ask(RequestCode.GET_TOPIC_CONFIG, {"lo": "true", "topic": "WireTopic"})
+    answer = await desk.ask(GET_TOPIC_CONFIG.code, {"lo": "true", "topic": "WireTopic"})
     # golden: 351 of admin_5.3.3
     assert answer.body == (
         b'{"attributes":{},"order":false,"perm":6,"readQueueNums":4,"topicFilterType":"SINGLE_TAG",'
         b'"topicName":"WireTopic","topicSysFlag":0,"writeQueueNums":4}'
     )
-    missing = await desk.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "U"})
+    missing = await desk.ask(GET_TOPIC_CONFIG.code, {"topic": "U"})
     assert (missing.code, missing.remark) == (17, "No topic in this broker. topic: U")
 
 
 async def test_system_topics() -> None:
     desk = Desk()
     await desk.ask(UPDATE, create())
-    answer = await desk.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, channel=Caller().channel)
+    answer = await desk.ask(GET_SYSTEM_TOPIC_LIST_FROM_BROKER.code, channel=Caller().channel)
     names = decode_body(TopicList, answer.body).topic_list
     assert "TBW102" in names
     assert "broker-a" in names
@@ -242,7 +252,7 @@ async def test_a_list_of_topics() -> None:
         b'{"topicConfigList":[{"topicName":"AdminT","perm":4,"attributes":{"-message.type":""}},'
         b'{"topicName":"B","readQueueNums":2,"writeQueueNums":2,"attributes":{"+message.type":"DELAY"}}]}'
     )
-    assert (await desk.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)).code == 0
+    assert (await desk.ask(UPDATE_AND_CREATE_TOPIC_LIST.code, body=body)).code == 0
     desk.meta.power_loss()
     assert desk.meta.topics.get("AdminT") == TopicConfig("AdminT", 16, 16, 4)
     assert desk.meta.topics.get("B") == TopicConfig("B", 2, 2, 6, attributes={"message.type": "DELAY"})
@@ -261,7 +271,7 @@ async def test_a_list_of_topics() -> None:
 )
 async def test_a_list_of_topics_with_a_mistake_changes_nothing(body: bytes, code: int, text: str) -> None:
     desk = Desk()
-    answer = await desk.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
+    answer = await desk.ask(UPDATE_AND_CREATE_TOPIC_LIST.code, body=body)
     assert answer.code == code
     assert text in (answer.remark or "")
     assert desk.meta.topics.get("B") is None

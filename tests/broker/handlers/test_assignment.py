@@ -8,17 +8,20 @@ import trio.testing
 from broker.registration.topic_queues import FRESH_S, RETRY_S
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import RemotingClient
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import Dialect, decode_body, encode_body
-from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.requests.clients import HEART_BEAT, ConsumerData, HeartbeatData, SubscriptionData
 from remoting.protocol.requests.groups import (
+    QUERY_ASSIGNMENT,
+    SET_MESSAGE_REQUEST_MODE,
     MessageQueueAssignment,
     MessageRequestMode,
     MessageRequestModes,
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
 )
+from remoting.protocol.requests.replication import GET_ALL_MESSAGE_REQUEST_MODE
 from tests.broker.running import running, send_request
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 from tests.support.memory_files import MemoryFiles
@@ -31,7 +34,7 @@ async def assigned(
     asked = QueryAssignmentRequestBody(
         **{"topic": "T", "consumer_group": "g", "client_id": member, "strategy_name": "AVG", **changes}
     )
-    answer = await client.invoke(addr, Command(RequestCode.QUERY_ASSIGNMENT), body=asked)
+    answer = await client.invoke(addr, Command(QUERY_ASSIGNMENT.code), body=asked)
     assert answer.code == 0, answer.remark
     found = decode_body(QueryAssignmentResponseBody, answer.body, answer.codec).message_queue_assignments
     assert found is None or {one.mode for one in found} <= {mode}
@@ -45,7 +48,7 @@ def own(*ids: int) -> list[MessageQueue]:
 async def join(client: RemotingClient, addr: str, member: str) -> None:
     data = ConsumerData("g", subscription_data_set=[SubscriptionData("T")])
     beat = HeartbeatData(member, consumer_data_set=[data])
-    assert (await client.invoke(addr, Command(RequestCode.HEART_BEAT), body=beat)).code == 0
+    assert (await client.invoke(addr, Command(HEART_BEAT.code), body=beat)).code == 0
 
 
 async def test_queues_are_shared_among_the_members() -> None:
@@ -70,10 +73,10 @@ async def test_queues_are_shared_among_the_members() -> None:
 async def test_a_question_with_a_mistake(changes: dict[str, str], text: str) -> None:
     body = QueryAssignmentRequestBody(**{"topic": "T", "consumer_group": "g", "strategy_name": "AVG", **changes})
     async with running() as (client, addr):
-        answer = await client.invoke(addr, Command(RequestCode.QUERY_ASSIGNMENT), body=body)
+        answer = await client.invoke(addr, Command(QUERY_ASSIGNMENT.code), body=body)
         assert (answer.code, text in (answer.remark or "")) == (ResponseCode.INVALID_PARAMETER, True), answer.remark
         channel = await client.channel(addr, 1_000)
-        answer = await channel.invoke(Command(RequestCode.QUERY_ASSIGNMENT, {}, b'{"messageModel":"SOME"}'), 5_000)
+        answer = await channel.invoke(Command(QUERY_ASSIGNMENT.code, {}, b'{"messageModel":"SOME"}'), 5_000)
         assert (answer.code, "messageModel" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
 
 
@@ -112,9 +115,9 @@ async def test_a_mode_is_kept_and_told() -> None:
     mode = MessageRequestMode("g", "T", "PULL", 5)
     async with running(fs) as (client, addr):
         for _ in range(2):
-            assert (await client.invoke(addr, Command(RequestCode.SET_MESSAGE_REQUEST_MODE), body=mode)).code == 0
+            assert (await client.invoke(addr, Command(SET_MESSAGE_REQUEST_MODE.code), body=mode)).code == 0
     async with running(fs) as (client, addr):
-        answer = await client.invoke(addr, Command(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE))
+        answer = await client.invoke(addr, Command(GET_ALL_MESSAGE_REQUEST_MODE.code))
         modes = decode_body(MessageRequestModes, answer.body, answer.codec)
         assert modes.message_request_mode_map == {"T": {"g": mode}}
 
@@ -124,7 +127,7 @@ async def test_a_group_that_pops_gets_all_queues_of_each_broker() -> None:
         await client.invoke(addr, send_request("T", b"x"))
         await join(client, addr, "b")
         mode = MessageRequestMode("g", "T", "POP", 8)
-        assert (await client.invoke(addr, Command(RequestCode.SET_MESSAGE_REQUEST_MODE), body=mode)).code == 0
+        assert (await client.invoke(addr, Command(SET_MESSAGE_REQUEST_MODE.code), body=mode)).code == 0
         assert await assigned(client, addr, "b", mode="POP") == own(-1)
 
 
@@ -139,9 +142,9 @@ async def test_a_group_that_pops_gets_all_queues_of_each_broker() -> None:
 )
 async def test_a_mode_that_is_refused(mode: MessageRequestMode, code: int, text: str) -> None:
     async with running() as (client, addr):
-        answer = await client.invoke(addr, Command(RequestCode.SET_MESSAGE_REQUEST_MODE), body=mode)
+        answer = await client.invoke(addr, Command(SET_MESSAGE_REQUEST_MODE.code), body=mode)
         assert (answer.code, text in (answer.remark or "")) == (code, True), answer.remark
-        told = await client.invoke(addr, Command(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE))
+        told = await client.invoke(addr, Command(GET_ALL_MESSAGE_REQUEST_MODE.code))
         assert decode_body(MessageRequestModes, told.body, told.codec) == MessageRequestModes()
 
 

@@ -9,15 +9,25 @@ from broker.handlers.broker_name import NAME_THE_BROKER, BrokerNames, check_brok
 from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import encode_batch
 from remoting.net.channel import Channel
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
+from remoting.protocol.requests.offsets import (
+    GET_EARLIEST_MSG_STORETIME,
+    GET_MAX_OFFSET,
+    GET_MIN_OFFSET,
+    QUERY_CONSUMER_OFFSET,
+    SEARCH_OFFSET_BY_TIMESTAMP,
+    UPDATE_CONSUMER_OFFSET,
+)
+from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE
 from tests.broker.running import pull_request, running, send_request
 from tests.remoting.protocol.golden import recorded
 from tests.support.caller import Caller
 
 QUEUE = {"topic": "t", "queueId": 0}
 BATCH = send_request("t", encode_batch([(0, b"x", b"")]), n="broker-z")
-BATCH.code = RequestCode.SEND_BATCH_MESSAGE
+BATCH.code = SEND_BATCH_MESSAGE.code
 LONG = {
     "producerGroup": "g", "topic": "t", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "queueId": 0,
     "sysFlag": 0, "bornTimestamp": 1, "flag": 0,
@@ -29,15 +39,15 @@ LONG = {
     [
         send_request("t", b"x", n="broker-z"),
         BATCH,
-        Command(RequestCode.SEND_MESSAGE, {**LONG, "brokerName": "broker-z"}, b"x"),
-        Command(RequestCode.SEND_MESSAGE, {**LONG, "bname": "broker-z"}, b"x"),
+        Command(SEND_MESSAGE.code, {**LONG, "brokerName": "broker-z"}, b"x"),
+        Command(SEND_MESSAGE.code, {**LONG, "bname": "broker-z"}, b"x"),
         pull_request("t", 0, bname="broker-z"),
-        Command(RequestCode.UPDATE_CONSUMER_OFFSET, {**QUEUE, "consumerGroup": "g", "commitOffset": 7, "bname": "z"}),
-        Command(RequestCode.QUERY_CONSUMER_OFFSET, {**QUEUE, "consumerGroup": "g", "bname": "z"}),
-        Command(RequestCode.GET_MAX_OFFSET, {**QUEUE, "bname": "z"}),
-        Command(RequestCode.GET_MIN_OFFSET, {**QUEUE, "bname": "z"}),
-        Command(RequestCode.GET_EARLIEST_MSG_STORETIME, {**QUEUE, "bname": "z"}),
-        Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {**QUEUE, "timestamp": 0, "bname": "z"}),
+        Command(UPDATE_CONSUMER_OFFSET.code, {**QUEUE, "consumerGroup": "g", "commitOffset": 7, "bname": "z"}),
+        Command(QUERY_CONSUMER_OFFSET.code, {**QUEUE, "consumerGroup": "g", "bname": "z"}),
+        Command(GET_MAX_OFFSET.code, {**QUEUE, "bname": "z"}),
+        Command(GET_MIN_OFFSET.code, {**QUEUE, "bname": "z"}),
+        Command(GET_EARLIEST_MSG_STORETIME.code, {**QUEUE, "bname": "z"}),
+        Command(SEARCH_OFFSET_BY_TIMESTAMP.code, {**QUEUE, "timestamp": 0, "bname": "z"}),
     ],
     ids=lambda command: str(command.code),
 )
@@ -47,9 +57,9 @@ async def test_what_is_meant_for_another_broker_is_refused(command: Command) -> 
         answer = await client.invoke(addr, command)
         assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
         assert "this is broker broker-a" in (answer.remark or "")
-        end = await client.invoke(addr, Command(RequestCode.GET_MAX_OFFSET, {**QUEUE, "bname": "broker-a"}))
+        end = await client.invoke(addr, Command(GET_MAX_OFFSET.code, {**QUEUE, "bname": "broker-a"}))
         assert int((end.ext or {})["offset"]) == 1
-        asked = Command(RequestCode.QUERY_CONSUMER_OFFSET, {**QUEUE, "consumerGroup": "g"})
+        asked = Command(QUERY_CONSUMER_OFFSET.code, {**QUEUE, "consumerGroup": "g"})
         assert int(((await client.invoke(addr, asked)).ext or {})["offset"]) == 0
 
 
@@ -96,8 +106,8 @@ async def test_no_recorded_request_of_an_official_client_is_refused() -> None:
 
 async def test_the_first_answer_tells_a_skylark_client_the_brokers_name() -> None:
     async with running() as (client, addr):
-        first = await client.invoke(addr, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+        first = await client.invoke(addr, Command(GET_BROKER_RUNTIME_INFO.code))
         assert (first.ext or {}).get("brokerName") == "broker-a"
         assert client.speaks_cbor(addr)
-        later = await client.invoke(addr, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+        later = await client.invoke(addr, Command(GET_BROKER_RUNTIME_INFO.code))
         assert "brokerName" not in (later.ext or {})

@@ -5,20 +5,25 @@ import pytest
 from broker.handlers.consume_stats import NO_CORRECTION
 from mqcommon.arguments import LONG_MAX
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR
 from remoting.protocol.dialect import decode_body
 from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
-from remoting.protocol.requests.groups import ConsumeStatsList, QueryConsumeTimeSpanBody, SubscriptionGroupConfig
-from remoting.protocol.requests.offsets import CorrectionOffsets
+from remoting.protocol.requests.groups import (
+    GET_BROKER_CONSUME_STATS,
+    QUERY_CONSUME_TIME_SPAN,
+    ConsumeStatsList,
+    QueryConsumeTimeSpanBody,
+    SubscriptionGroupConfig,
+)
+from remoting.protocol.requests.offsets import QUERY_CORRECTION_OFFSET, CorrectionOffsets
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.handlers.support import Desk
 from tests.broker.store.support import put
 from tests.support.caller import Caller
 
-SPAN = RequestCode.QUERY_CONSUME_TIME_SPAN
-CORRECTION = RequestCode.QUERY_CORRECTION_OFFSET
-ALL = RequestCode.GET_BROKER_CONSUME_STATS
+SPAN = QUERY_CONSUME_TIME_SPAN.code
+CORRECTION = QUERY_CORRECTION_OFFSET.code
+ALL = GET_BROKER_CONSUME_STATS.code
 
 
 def desk_with_messages() -> Desk:

@@ -10,9 +10,19 @@ from broker.delivery.cold import ColdReads
 from broker.delivery.filters import Filters
 from broker.handlers.pull import PullHandlers
 from broker.replication.known_master import KnownMaster
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.requests.topics import TopicConfig
+from remoting.protocol.requests.groups import GET_CONSUME_STATS
+from remoting.protocol.requests.offsets import (
+    GET_EARLIEST_MSG_STORETIME,
+    GET_MAX_OFFSET,
+    GET_MIN_OFFSET,
+    QUERY_CONSUMER_OFFSET,
+    SEARCH_OFFSET_BY_TIMESTAMP,
+)
+from remoting.protocol.requests.pulls import PULL_MESSAGE
+from remoting.protocol.requests.query import QUERY_CONSUME_QUEUE
+from remoting.protocol.requests.topics import GET_TOPIC_STATS_INFO, TopicConfig
 from tests.broker.handlers.support import Desk
 from tests.broker.running import pull_request
 from tests.broker.store.support import put
@@ -26,30 +36,26 @@ READS = st.one_of(
     st.builds(lambda offset, tags: pull_request("T", offset, subscription=tags), NUMBERS, st.sampled_from("*a")),
     st.builds(
         lambda time, boundary: Command(
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {**QUEUE, "timestamp": time, "boundaryType": boundary}
+            SEARCH_OFFSET_BY_TIMESTAMP.code, {**QUEUE, "timestamp": time, "boundaryType": boundary}
         ),
         NUMBERS,
         st.sampled_from(["LOWER", "UPPER"]),
     ),
     st.builds(
         lambda code: Command(code, dict(QUEUE)),
-        st.sampled_from(
-            [RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET, RequestCode.GET_EARLIEST_MSG_STORETIME]
-        ),
+        st.sampled_from([GET_MAX_OFFSET.code, GET_MIN_OFFSET.code, GET_EARLIEST_MSG_STORETIME.code]),
     ),
     st.builds(
-        lambda zero: Command(
-            RequestCode.QUERY_CONSUMER_OFFSET, {**QUEUE, "consumerGroup": "g", "setZeroIfNotFound": zero}
-        ),
+        lambda zero: Command(QUERY_CONSUMER_OFFSET.code, {**QUEUE, "consumerGroup": "g", "setZeroIfNotFound": zero}),
         st.booleans(),
     ),
     st.builds(
-        lambda index, count: Command(RequestCode.QUERY_CONSUME_QUEUE, {**QUEUE, "index": index, "count": count}),
+        lambda index, count: Command(QUERY_CONSUME_QUEUE.code, {**QUEUE, "index": index, "count": count}),
         NUMBERS,
         NUMBERS,
     ),
-    st.just(Command(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"})),
-    st.just(Command(RequestCode.GET_CONSUME_STATS, dict(GROUP))),
+    st.just(Command(GET_TOPIC_STATS_INFO.code, {"topic": "T"})),
+    st.just(Command(GET_CONSUME_STATS.code, dict(GROUP))),
 )
 
 
@@ -90,7 +96,7 @@ def test_reads_of_a_queue_that_is_not_there_equal_those_of_an_empty_one(
 async def test_pulls_of_queues_without_messages_make_none() -> None:
     desk = PullDesk(MANY)
     channel = Caller().channel
-    pull = desk.handlers[RequestCode.PULL_MESSAGE]
+    pull = desk.handlers[PULL_MESSAGE.code]
     for queue_id in range(MANY):
         answer = pull(channel, pull_request("T", 0, queue_id=queue_id))
         assert answer.code == ResponseCode.PULL_NOT_FOUND

@@ -12,26 +12,32 @@ from mqcommon.message.ids import offset_msg_id
 from mqcommon.message.message import decode_messages
 from mqcommon.message.queue import MessageQueue
 from remoting.net.channel import Channel
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.dialect import Dialect, decode_body, encode_body
-from remoting.protocol.requests.clients import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from remoting.protocol.requests.clients import (
+    CONSUME_MESSAGE_DIRECTLY,
+    GET_CONSUMER_RUNNING_INFO,
+    HEART_BEAT,
+    INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+)
 from remoting.protocol.requests.offsets import GetConsumerStatusBody
 from tests.broker.handlers.support import Desk
 from tests.broker.handlers.test_client import beat
 from tests.broker.store.support import HOST, put
 from tests.support.caller import Answers, Caller
 
-HEART_BEAT = RequestCode.HEART_BEAT
-RUNNING_INFO = RequestCode.GET_CONSUMER_RUNNING_INFO
-CONSUME_DIRECTLY = RequestCode.CONSUME_MESSAGE_DIRECTLY
-STATUS = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+RUNNING_INFO = GET_CONSUMER_RUNNING_INFO.code
+CONSUME_DIRECTLY = CONSUME_MESSAGE_DIRECTLY.code
+STATUS = INVOKE_BROKER_TO_GET_CONSUMER_STATUS.code
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 async def test_running_info_is_handed_on() -> None:
     desk, caller = Desk(), Caller()
-    await desk.ask(HEART_BEAT, body=beat(), channel=caller.channel)
+    await desk.ask(HEART_BEAT.code, body=beat(), channel=caller.channel)
     client = Answers(b'{"properties":{"a":"b"}}')
     ext = {"consumerGroup": "g", "clientId": "c", "jstackEnable": "false"}
     async with caller.answering(client.answer):
@@ -48,7 +54,7 @@ async def test_running_info_is_handed_on() -> None:
 
 async def test_a_message_is_handed_on_to_be_consumed_directly() -> None:
     desk, caller = Desk(), Caller()
-    await desk.ask(HEART_BEAT, body=beat(), channel=caller.channel)
+    await desk.ask(HEART_BEAT.code, body=beat(), channel=caller.channel)
     put(desk.store, "t", 0, b"before")
     offset = desk.store.log.end
     put(desk.store, "t", 0, b"x")
@@ -72,7 +78,7 @@ async def test_a_message_is_handed_on_to_be_consumed_directly() -> None:
 @pytest.mark.parametrize("msg_id", ["", "nonsense", offset_msg_id(HOST, 1 << 40)])
 async def test_no_message_to_be_consumed_directly(msg_id: str) -> None:
     desk, caller = Desk(), Caller()
-    await desk.ask(HEART_BEAT, body=beat(), channel=caller.channel)
+    await desk.ask(HEART_BEAT.code, body=beat(), channel=caller.channel)
     answer = await desk.ask(CONSUME_DIRECTLY, {"consumerGroup": "g", "clientId": "c", "msgId": msg_id})
     assert answer.code == ResponseCode.SYSTEM_ERROR and answer.remark
     assert [command.code for command in caller.received()] == [40]
@@ -87,7 +93,7 @@ async def test_no_message_to_be_consumed_directly(msg_id: str) -> None:
 )
 async def test_a_client_that_does_not_answer(end: Callable[[Channel], None], code: int, remark: str) -> None:
     desk, caller = Desk(), Caller()
-    await desk.ask(HEART_BEAT, body=beat(), channel=caller.channel)
+    await desk.ask(HEART_BEAT.code, body=beat(), channel=caller.channel)
     answers: list[Command] = []
 
     async def ask() -> None:
@@ -106,7 +112,7 @@ async def test_a_client_that_is_not_there_or_too_old() -> None:
     ext = {"consumerGroup": "g", "clientId": "c"}
     answer = await desk.ask(RUNNING_INFO, ext)
     assert (answer.code, answer.remark) == (1, "The Consumer <g> <c> not online")
-    await desk.ask(HEART_BEAT, body=beat(), version=37)
+    await desk.ask(HEART_BEAT.code, body=beat(), version=37)
     assert "too low to finish" in ((await desk.ask(RUNNING_INFO, ext)).remark or "")
 
 
@@ -117,8 +123,8 @@ def offsets(offset: int) -> Answers:
 @pytest.mark.parametrize("codec", [0, CBOR])
 async def test_clients_tell_their_offsets(codec: int) -> None:
     desk, one, other = Desk(), Caller("1.1.1.1:1"), Caller("2.2.2.2:2")
-    await desk.ask(HEART_BEAT, body=beat("c1"), channel=one.channel)
-    await desk.ask(HEART_BEAT, body=beat("c2"), channel=other.channel)
+    await desk.ask(HEART_BEAT.code, body=beat("c1"), channel=one.channel)
+    await desk.ask(HEART_BEAT.code, body=beat("c2"), channel=other.channel)
     first, second = offsets(3), offsets(5)
     async with one.answering(first.answer), other.answering(second.answer):
         answer = await desk.ask(STATUS, {"group": "g", "topic": "T"}, codec=codec)
@@ -135,7 +141,7 @@ async def test_clients_tell_their_offsets(codec: int) -> None:
 
 async def test_a_client_that_does_not_tell_its_offsets_is_left_out() -> None:
     desk, caller = Desk(), Caller()
-    await desk.ask(HEART_BEAT, body=beat(), channel=caller.channel)
+    await desk.ask(HEART_BEAT.code, body=beat(), channel=caller.channel)
     answers: list[Command] = []
 
     async def ask() -> None:
@@ -153,7 +159,7 @@ async def test_offsets_of_clients_that_cannot_be_asked(monkeypatch: pytest.Monke
     ext = {"group": "g", "topic": "T"}
     answer = await desk.ask(STATUS, ext)
     assert (answer.code, answer.remark) == (1, "No Any Consumer online in the consumer group: [g]")
-    await desk.ask(HEART_BEAT, body=beat(), version=27)
+    await desk.ask(HEART_BEAT.code, body=beat(), version=27)
     assert "does not support this feature" in ((await desk.ask(STATUS, ext)).remark or "")
     answer = await desk.ask(STATUS, {**ext, "clientAddr": "nobody"})
     assert (answer.code, answer.remark) == (1, "The Consumer <g> <nobody> not online")

@@ -12,8 +12,9 @@ from mqcommon.errors import DiskFull, RequestRefused
 from mqcommon.message.batch import MAX_MESSAGES, decode_offsets, encode_batch
 from mqcommon.message.record import decode_record
 from remoting.net.server import HandOver
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, Command
+from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
 from sdk.producer.bulk import BATCH_COUNT
 from sdk.producer.lane import MAX_BATCH_COUNT
 from tests.broker.meta.support import MetadataDir
@@ -38,11 +39,11 @@ class Broker:
         self.turns += 1
 
     def send(self, body: bytes) -> Command | None:
-        return self.handlers[RequestCode.SEND_MESSAGE_V2](self.channel, send_request("t", body))
+        return self.handlers[SEND_MESSAGE_V2.code](self.channel, send_request("t", body))
 
     async def send_batch(self, rows: list[tuple[int, bytes, bytes]], **ext: Any) -> Command:
         request = send_request("t", encode_batch(rows), **ext)
-        request.code, request.codec = RequestCode.SEND_BATCH_MESSAGE, CBOR
+        request.code, request.codec = SEND_BATCH_MESSAGE.code, CBOR
         with pytest.raises(HandOver) as long:
             self.handlers[request.code](self.channel, request)
         return cast(Command, await long.value.handler(self.channel, request))

@@ -2,15 +2,24 @@
 
 from typing import Any
 
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR
 from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.offsets import DelayOffsetTable
+from remoting.protocol.requests.offsets import (
+    GET_ALL_DELAY_OFFSET,
+    GET_EARLIEST_MSG_STORETIME,
+    GET_MAX_OFFSET,
+    GET_MIN_OFFSET,
+    QUERY_CONSUMER_OFFSET,
+    SEARCH_OFFSET_BY_TIMESTAMP,
+    UPDATE_CONSUMER_OFFSET,
+    DelayOffsetTable,
+)
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import put
 
-QUERY, COMMIT = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
+QUERY, COMMIT = QUERY_CONSUMER_OFFSET.code, UPDATE_CONSUMER_OFFSET.code
 
 
 def at(queue_id: Any = 0, topic: str = "T", **more: Any) -> dict[str, Any]:
@@ -104,26 +113,26 @@ async def test_offsets_and_times_of_a_queue() -> None:
         put(desk.store, "T", 0, b"x")
         desk.clock.advance(1000)
     queue = {"topic": "T", "queueId": "0"}
-    assert (await desk.ask(RequestCode.GET_MAX_OFFSET, queue)).ext == {"offset": 5}
-    assert (await desk.ask(RequestCode.GET_MIN_OFFSET, queue)).ext == {"offset": 0}
-    assert (await desk.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, queue)).ext == {"timestamp": start_ms}
+    assert (await desk.ask(GET_MAX_OFFSET.code, queue)).ext == {"offset": 5}
+    assert (await desk.ask(GET_MIN_OFFSET.code, queue)).ext == {"offset": 0}
+    assert (await desk.ask(GET_EARLIEST_MSG_STORETIME.code, queue)).ext == {"timestamp": start_ms}
     search = {**queue, "timestamp": str(start_ms + 1500)}
-    assert (await desk.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search)).ext == {"offset": 2}
+    assert (await desk.ask(SEARCH_OFFSET_BY_TIMESTAMP.code, search)).ext == {"offset": 2}
     exact = {**queue, "timestamp": start_ms + 2000, "boundaryType": "LOWER"}
-    assert (await desk.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, exact)).ext == {"offset": 2}
+    assert (await desk.ask(SEARCH_OFFSET_BY_TIMESTAMP.code, exact)).ext == {"offset": 2}
 
 
 async def test_a_queue_without_messages() -> None:
     desk = desk_with_topic()
     queue = {"topic": "T", "queueId": "3"}
-    assert (await desk.ask(RequestCode.GET_MAX_OFFSET, queue)).ext == {"offset": 0}
-    assert (await desk.ask(RequestCode.GET_MIN_OFFSET, queue)).ext == {"offset": 0}
-    assert (await desk.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, queue)).ext == {"timestamp": -1}
-    assert (await desk.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {**queue, "timestamp": 1})).ext == {"offset": 0}
+    assert (await desk.ask(GET_MAX_OFFSET.code, queue)).ext == {"offset": 0}
+    assert (await desk.ask(GET_MIN_OFFSET.code, queue)).ext == {"offset": 0}
+    assert (await desk.ask(GET_EARLIEST_MSG_STORETIME.code, queue)).ext == {"timestamp": -1}
+    assert (await desk.ask(SEARCH_OFFSET_BY_TIMESTAMP.code, {**queue, "timestamp": 1})).ext == {"offset": 0}
 
 
 async def test_delay_offsets_that_were_taken_over_are_told() -> None:
     desk = desk_with_topic()
     desk.meta.metadata.delay_offsets.put(DelayOffsetTable({3: 7}))
-    answer = await desk.ask(RequestCode.GET_ALL_DELAY_OFFSET, {})
+    answer = await desk.ask(GET_ALL_DELAY_OFFSET.code, {})
     assert decode_body(DelayOffsetTable, answer.body).offset_table == {3: 7}

@@ -10,11 +10,17 @@ from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.message import decode_messages
 from mqcommon.message.record import encode_record, topic_field
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, JSON, Command
 from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, parse_subscription
-from remoting.protocol.requests.query import ConsumeQueueEntries
+from remoting.protocol.requests.clients import (
+    HEART_BEAT,
+    UNREGISTER_CLIENT,
+    ConsumerData,
+    HeartbeatData,
+    parse_subscription,
+)
+from remoting.protocol.requests.query import QUERY_CONSUME_QUEUE, QUERY_MESSAGE, VIEW_MESSAGE_BY_ID, ConsumeQueueEntries
 from tests.broker.handlers.support import Desk
 from tests.broker.store.support import BORN_HOST, HOST, put, put_inner
 from tests.support.caller import Caller
@@ -37,7 +43,7 @@ def entries(answer: Command) -> ConsumeQueueEntries:
 
 async def ask_entries(desk: Desk, index: int, count: int, codec: int = JSON, **more: Any) -> Command:
     queue = {"topic": "T", "queueId": 0, "index": index, "count": count, **more}
-    return await desk.ask(RequestCode.QUERY_CONSUME_QUEUE, queue, codec=codec)
+    return await desk.ask(QUERY_CONSUME_QUEUE.code, queue, codec=codec)
 
 
 # --- what stands in a queue
@@ -107,13 +113,13 @@ async def test_what_a_group_would_take(expression: str, kind: str, taken: list[b
     desk = desk_with(2, ("TagA", "TagB"))
     consumer = ConsumerData("g", subscription_data_set=[parse_subscription("T", expression, kind)])
     channel = Caller().channel
-    await desk.ask(RequestCode.HEART_BEAT, {}, HeartbeatData("c1", consumer_data_set=[consumer]), channel=channel)
+    await desk.ask(HEART_BEAT.code, {}, HeartbeatData("c1", consumer_data_set=[consumer]), channel=channel)
     found = entries(await ask_entries(desk, 0, 2, consumerGroup="g"))
     assert found.subscription_data is not None and found.subscription_data.sub_string == expression
     assert [row.eval for row in found.queue_data] == taken
     assert found.filter_data is None
     # The last subscription of a group is shown when its members have left, too.
-    await desk.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "c1", "consumerGroup": "g"}, channel=channel)
+    await desk.ask(UNREGISTER_CLIENT.code, {"clientID": "c1", "consumerGroup": "g"}, channel=channel)
     left = entries(await ask_entries(desk, 0, 2, consumerGroup="g"))
     assert left == replace(found, filter_data="g@T is not online!")
 
@@ -129,7 +135,7 @@ async def test_a_group_that_is_not_there() -> None:
 
 async def bodies_by_key(desk: Desk, key: str, **more: Any) -> list[bytes]:
     header = {"topic": "T", "key": key, "maxNum": 64, **FOREVER, **more}
-    answer = await desk.ask(RequestCode.QUERY_MESSAGE, header)
+    answer = await desk.ask(QUERY_MESSAGE.code, header)
     assert answer.code in (0, ResponseCode.QUERY_NOT_FOUND)
     assert bool(answer.body) == (answer.code == 0)
     return [message.body for message in decode_messages(answer.body)]
@@ -175,16 +181,16 @@ async def test_a_message_of_a_batch_is_found_by_its_own_keys() -> None:
     assert await bodies_by_key(desk, "k3") == [b"3"]
     assert await bodies_by_key(desk, "id2", indexType="U") == [b"2"]
     assert await bodies_by_key(desk, "k2", indexType="U") == []
-    answer = await desk.ask(RequestCode.QUERY_MESSAGE, {"topic": "T", "key": "id3", "maxNum": 9, **FOREVER})
+    answer = await desk.ask(QUERY_MESSAGE.code, {"topic": "T", "key": "id3", "maxNum": 9, **FOREVER})
     (message,) = decode_messages(answer.body)
     assert (message.queue_offset, message.msg_id, message.is_inner) == (3, "id3", False)
 
 
 async def test_who_cannot_take_a_batch_apart_gets_its_first_message_by_id() -> None:
     desk = desk_with_a_batch()
-    (first,) = decode_messages((await desk.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 0})).body)
+    (first,) = decode_messages((await desk.ask(VIEW_MESSAGE_BY_ID.code, {"offset": 0})).body)
     assert (first.body, first.is_inner) == (b"0", False)
-    whole = await desk.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 0, "takesBatches": "true"})
+    whole = await desk.ask(VIEW_MESSAGE_BY_ID.code, {"offset": 0, "takesBatches": "true"})
     assert [message.body for message in decode_messages(whole.body)] == [b"0", b"1", b"2", b"3", b"4"]
 
 
@@ -195,10 +201,10 @@ async def test_the_message_at_an_offset_and_none_within_another() -> None:
     put(desk.store, "T", 0, b"first")
     outer = desk.store.log.end
     put(desk.store, "T", 0, inner)
-    [message] = decode_messages((await desk.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": outer})).body)
+    [message] = decode_messages((await desk.ask(VIEW_MESSAGE_BY_ID.code, {"offset": outer})).body)
     assert message.body == inner
     within = outer + desk.store.log.read(outer, message.store_size).index(inner)
     for offset in (within, 1, -1, desk.store.log.end, 2**62):
-        answer = await desk.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset})
+        answer = await desk.ask(VIEW_MESSAGE_BY_ID.code, {"offset": offset})
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert answer.remark == f"can not find message by the offset, {offset}"

@@ -9,9 +9,10 @@ import pytest
 from broker.handlers.refused import MAX_CLIENTS, MAX_LINES_OF_A_CLIENT, OTHER_CODES, RefusedHandlers
 from broker.meta.clients import Clients
 from remoting.net.channel import Channel
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.clients import ConsumerData, HeartbeatData
+from remoting.protocol.requests.table import BY_CODE
 from tests.broker.running import running
 from tests.support.caller import Caller
 
@@ -97,4 +98,4 @@ async def test_a_line_stays_one_line(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_codes_that_a_daemon_handles_are_not_listed_as_unknown() -> None:
-    assert not OTHER_CODES.keys() & {code for name, code in vars(RequestCode).items() if name.isupper()}
+    assert not OTHER_CODES.keys() & BY_CODE.keys()

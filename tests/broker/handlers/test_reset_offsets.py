@@ -4,21 +4,25 @@ from typing import Any
 
 import pytest
 
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR
 from remoting.protocol.dialect import decode_body
 from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.offsets import ResetOffsetBody
+from remoting.protocol.requests.offsets import (
+    CLONE_GROUP_OFFSET,
+    INVOKE_BROKER_TO_RESET_OFFSET,
+    UPDATE_CONSUMER_OFFSET,
+    ResetOffsetBody,
+)
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import put
 from tests.support.caller import Caller
 
-RESET = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-CLONE = RequestCode.CLONE_GROUP_OFFSET
-COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
+RESET = INVOKE_BROKER_TO_RESET_OFFSET.code
+CLONE = CLONE_GROUP_OFFSET.code
+COMMIT = UPDATE_CONSUMER_OFFSET.code
 
 
 def desk_with_messages(**changes: Any) -> Desk:

@@ -11,8 +11,9 @@ from broker.writing.acks import AckLedger
 from broker.writing.group_commit import GroupCommit
 from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import encode_batch
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, Command
+from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.running import send_request
 from tests.broker.store.support import open_store
@@ -107,7 +108,7 @@ async def test_who_does_not_want_to_wait_does_not(master: SyncMaster) -> None:
 async def test_a_batch_waits_as_a_whole(master: SyncMaster) -> None:
     master.slave_has_all()
     batch = send_request("t", encode_batch([(0, b"x", b""), (0, b"y", b"")]))
-    batch.code = RequestCode.SEND_BATCH_MESSAGE
+    batch.code = SEND_BATCH_MESSAGE.code
     assert master.send_command(batch) is None
     assert master.codes == []
     master.slave_has_all()

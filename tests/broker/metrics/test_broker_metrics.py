@@ -14,8 +14,8 @@ from broker.metrics.table import BROKER_METRICS, OLD_METRICS
 from broker.options import BrokerOptions
 from mqcommon.errors import ConfigError, UserError
 from remoting.net.client import RemotingClient
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
 from tests.broker.delivery.pop.support import WAIT_MS, Popper
 from tests.broker.running import pull_request, running, send_request
 from tests.support.collector import collecting
@@ -43,7 +43,7 @@ async def messages(client: RemotingClient, addr: str) -> None:
         assert answer.code == 0
     assert (await client.invoke(addr, pull_request("T", 0))).code == 0
     fields = {"consumerGroup": "group", "topic": "T", "queueId": 0, "commitOffset": 1}
-    assert (await client.invoke(addr, Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields))).code == 0
+    assert (await client.invoke(addr, Command(UPDATE_CONSUMER_OFFSET.code, fields))).code == 0
 
 
 async def test_prometheus_reads_what_happened(caplog: pytest.LogCaptureFixture) -> None:

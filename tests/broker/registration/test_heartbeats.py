@@ -17,8 +17,8 @@ from broker.registration.registrar import Registrar
 from broker.replication.known_master import KnownMaster
 from broker.replication.members import Members
 from remoting.net.client import open_client
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, GET_BROKER_MEMBER_GROUP, REGISTER_BROKER
 from remoting.protocol.requests.routes import BrokerMemberGroup, MemberGroupAnswer
 from tests.broker.meta.support import MetadataDir, options
 from tests.sdk.fakes import Fake, serving
@@ -49,7 +49,7 @@ async def slave(**changes: Any) -> AsyncIterator[Slave]:
     identity = identity_of(slave_options, 10921)
     members = Members(1)
     namesrv = Fake()
-    namesrv.on(RequestCode.BROKER_HEARTBEAT, lambda request: request.respond())
+    namesrv.on(BROKER_HEARTBEAT.code, lambda request: request.respond())
     async with serving(namesrv), open_client() as client, trio.open_nursery() as nursery:
         made = Slave(members, Heartbeats(slave_options, members, lambda: True), namesrv)
 
@@ -68,7 +68,7 @@ async def slave(**changes: Any) -> AsyncIterator[Slave]:
 
 async def test_it_says_that_it_lives() -> None:
     async with slave(**OFTEN) as made:
-        first, *_ = await made.namesrv.wait_asked(RequestCode.BROKER_HEARTBEAT, 3)
+        first, *_ = await made.namesrv.wait_asked(BROKER_HEARTBEAT.code, 3)
         ext = first.ext or {}
         assert [ext[name] for name in ("clusterName", "brokerName", "brokerAddr", "brokerId")] == [
             "DefaultCluster", "broker-a", "127.0.0.1:10921", "1",
@@ -78,19 +78,19 @@ async def test_it_says_that_it_lives() -> None:
 
 async def test_who_lives_decides_whether_it_acts() -> None:
     async with slave(**OFTEN) as made:
-        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, lambda request: told(1, 2))
+        made.namesrv.on(GET_BROKER_MEMBER_GROUP.code, lambda request: told(1, 2))
         await until(lambda: made.members.is_acting, "acts")
-        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, lambda request: told(0, 1))
+        made.namesrv.on(GET_BROKER_MEMBER_GROUP.code, lambda request: told(0, 1))
         await until(lambda: not made.members.is_acting, "yields")
-        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, lambda request: request.respond(1, "broken"))
-        asked = len(made.namesrv.asked(RequestCode.GET_BROKER_MEMBER_GROUP))
-        await made.namesrv.wait_asked(RequestCode.GET_BROKER_MEMBER_GROUP, asked + 2)
+        made.namesrv.on(GET_BROKER_MEMBER_GROUP.code, lambda request: request.respond(1, "broken"))
+        asked = len(made.namesrv.asked(GET_BROKER_MEMBER_GROUP.code))
+        await made.namesrv.wait_asked(GET_BROKER_MEMBER_GROUP.code, asked + 2)
         assert not made.members.is_acting
 
 
 async def test_a_notice_makes_it_ask_at_once() -> None:
     async with slave(**NEVER) as made:
-        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, lambda request: told(1))
+        made.namesrv.on(GET_BROKER_MEMBER_GROUP.code, lambda request: told(1))
         await trio.testing.wait_all_tasks_blocked()
         made.heartbeats.ask_soon()
         await until(lambda: made.members.is_acting, "acts")
@@ -108,17 +108,17 @@ async def test_notices_that_come_while_it_asks_are_heard_once_more_and_not_each(
                 return told(0, 1)
             return told(1)
 
-        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, answer)
+        made.namesrv.on(GET_BROKER_MEMBER_GROUP.code, answer)
         await trio.testing.wait_all_tasks_blocked()
         made.heartbeats.ask_soon()
         await until(lambda: made.members.is_acting, "acts")
         await trio.testing.wait_all_tasks_blocked(0.03)
-        assert len(made.namesrv.asked(RequestCode.GET_BROKER_MEMBER_GROUP)) == 2
+        assert len(made.namesrv.asked(GET_BROKER_MEMBER_GROUP.code)) == 2
 
 
 async def test_where_it_is_not_registered_it_is_silent_and_nobody_has_a_say() -> None:
     async with slave(**OFTEN) as made:
-        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, lambda request: told(1))
+        made.namesrv.on(GET_BROKER_MEMBER_GROUP.code, lambda request: told(1))
         await until(lambda: made.members.is_acting, "acts")
         made.registered = False
         await until(lambda: not made.members._views, "no say")
@@ -130,18 +130,18 @@ async def test_where_it_is_not_registered_it_is_silent_and_nobody_has_a_say() ->
 
 async def test_a_nameserver_that_does_not_know_it_is_told_anew() -> None:
     async with slave(**OFTEN) as made:
-        made.namesrv.on(RequestCode.BROKER_HEARTBEAT, lambda request: request.respond(1, "not registered"))
+        made.namesrv.on(BROKER_HEARTBEAT.code, lambda request: request.respond(1, "not registered"))
         await until(lambda: bool(made.forgotten), "forgotten")
 
 
 async def test_an_old_nameserver_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     async with slave(**OFTEN) as made:
-        made.namesrv.on(RequestCode.BROKER_HEARTBEAT, lambda request: request.respond(3, "not supported"))
+        made.namesrv.on(BROKER_HEARTBEAT.code, lambda request: request.respond(3, "not supported"))
         await until(lambda: "does not support acting masters" in caplog.text, "the warning")
         await made.namesrv.wait_asked(
-            RequestCode.GET_BROKER_MEMBER_GROUP, 3 + len(made.namesrv.asked(RequestCode.GET_BROKER_MEMBER_GROUP))
+            GET_BROKER_MEMBER_GROUP.code, 3 + len(made.namesrv.asked(GET_BROKER_MEMBER_GROUP.code))
         )
-        assert len(made.namesrv.asked(RequestCode.BROKER_HEARTBEAT)) == 1
+        assert len(made.namesrv.asked(BROKER_HEARTBEAT.code)) == 1
         assert caplog.text.count("does not support acting masters") == 1
         assert made.forgotten == []
 
@@ -149,8 +149,8 @@ async def test_an_old_nameserver_is_named_once(caplog: pytest.LogCaptureFixture)
 async def test_the_registrar_registers_anew_where_heartbeats_are_not_known(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     namesrv = Fake()
-    namesrv.on(RequestCode.REGISTER_BROKER, lambda request: request.respond())
-    namesrv.on(RequestCode.BROKER_HEARTBEAT, lambda request: request.respond(1, "not registered"))
+    namesrv.on(REGISTER_BROKER.code, lambda request: request.respond())
+    namesrv.on(BROKER_HEARTBEAT.code, lambda request: request.respond(1, "not registered"))
     async with serving(namesrv):
         changes: dict[str, Any] = {"enable_slave_acting_master": True, "namesrv_addr": namesrv.addr, **OFTEN}
         meta = MetadataDir(replace(resolved(options(**changes)), force_register=False))
@@ -164,22 +164,22 @@ async def test_the_registrar_registers_anew_where_heartbeats_are_not_known(caplo
         with trio.fail_after(10):
             async with trio.open_nursery() as nursery:
                 await nursery.start(registrar.run)
-                first, *_ = await namesrv.wait_asked(RequestCode.REGISTER_BROKER, 2)
+                first, *_ = await namesrv.wait_asked(REGISTER_BROKER.code, 2)
                 nursery.cancel_scope.cancel()
     ext = first.ext or {}
     assert (ext["enableActingMaster"], ext["heartbeatTimeoutMillis"]) == ("true", "10000")
-    assert namesrv.asked(RequestCode.GET_BROKER_MEMBER_GROUP) == []  # a master need not know
+    assert namesrv.asked(GET_BROKER_MEMBER_GROUP.code) == []  # a master need not know
 
 
 async def test_without_acting_masters_the_registration_names_no_timeout() -> None:
     namesrv = Fake()
-    namesrv.on(RequestCode.REGISTER_BROKER, lambda request: request.respond())
+    namesrv.on(REGISTER_BROKER.code, lambda request: request.respond())
     async with serving(namesrv):
         meta = MetadataDir(resolved(options(namesrv_addr=namesrv.addr)))
         registrar = Registrar(identity_of(meta.options, 10911), meta.topics, meta.options, KnownMaster())
         with trio.fail_after(10):
             async with trio.open_nursery() as nursery:
                 await nursery.start(registrar.run)
-                first, *_ = await namesrv.wait_asked(RequestCode.REGISTER_BROKER)
+                first, *_ = await namesrv.wait_asked(REGISTER_BROKER.code)
                 nursery.cancel_scope.cancel()
     assert "heartbeatTimeoutMillis" not in (first.ext or {})

@@ -19,8 +19,14 @@ from broker.writing.durability import Durability
 from broker.writing.group_commit import GroupCommit
 from remoting.net.client import open_client
 from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import RequestCode
-from remoting.protocol.requests.offsets import ConsumerOffsetTable, DelayOffsetTable
+from remoting.protocol.requests.offsets import (
+    GET_ALL_CONSUMER_OFFSET,
+    GET_ALL_DELAY_OFFSET,
+    ConsumerOffsetTable,
+    DelayOffsetTable,
+)
+from remoting.protocol.requests.registrations import GET_BROKER_MEMBER_GROUP
+from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO
 from remoting.protocol.requests.routes import BrokerMemberGroup, MemberGroupAnswer
 from tests.broker.meta.support import MetadataDir, options
 from tests.sdk.fakes import Fake, serving
@@ -33,9 +39,9 @@ class Slave(Fake):
     def __init__(self, offsets: dict[str, dict[int, int]] | None = None) -> None:
         super().__init__()
         self.offsets = ConsumerOffsetTable(offsets or {}, {}, DataVersion(0, 1, 1))
-        self.on(RequestCode.EXCHANGE_BROKER_HA_INFO, lambda request: request.respond())
-        self.on(RequestCode.GET_ALL_CONSUMER_OFFSET, lambda request: self.offsets)
-        self.on(RequestCode.GET_ALL_DELAY_OFFSET, lambda request: DelayOffsetTable({1: 5, 2: 1}))
+        self.on(EXCHANGE_BROKER_HA_INFO.code, lambda request: request.respond())
+        self.on(GET_ALL_CONSUMER_OFFSET.code, lambda request: self.offsets)
+        self.on(GET_ALL_DELAY_OFFSET.code, lambda request: DelayOffsetTable({1: 5, 2: 1}))
 
 
 @dataclass
@@ -51,7 +57,7 @@ class Master:
 async def master(living: dict[int, str], **changes: Any) -> AsyncIterator[Master]:
     """One that is about to register; ``living`` is what the NameServer says, and may be changed."""
     namesrv = Fake()
-    namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, lambda request: MemberGroupAnswer(BrokerMemberGroup(living)))
+    namesrv.on(GET_BROKER_MEMBER_GROUP.code, lambda request: MemberGroupAnswer(BrokerMemberGroup(living)))
     async with serving(namesrv), open_client() as client, trio.open_nursery() as nursery:
         meta = MetadataDir(resolved(options(namesrv_addr=namesrv.addr, enable_slave_acting_master=True, **changes)))
         members = Members(0)
@@ -93,14 +99,14 @@ async def test_the_further_offset_counts_of_all_slaves_and_its_own() -> None:
             assert not made.meta.offsets.dirty
             assert made.meta.metadata.delay_offsets.table.offset_table == {1: 5, 2: 2}
         for slave in (first, second):
-            (told,) = slave.asked(RequestCode.EXCHANGE_BROKER_HA_INFO)
+            (told,) = slave.asked(EXCHANGE_BROKER_HA_INFO.code)
             ext = told.ext or {}
             assert (ext["masterAddress"], ext["masterHaAddress"]) == ("127.0.0.1:10911", "127.0.0.1:10912")
 
 
 async def test_slaves_without_acting_masters_are_not_asked() -> None:
     slave = Slave({"T@g": {0: 7}})
-    slave.on(RequestCode.EXCHANGE_BROKER_HA_INFO, lambda request: request.respond(3, "not supported"))
+    slave.on(EXCHANGE_BROKER_HA_INFO.code, lambda request: request.respond(3, "not supported"))
     async with serving(slave), master({1: slave.addr}) as made:
         await online(made)
         assert made.meta.offsets.table() == {}
@@ -108,7 +114,7 @@ async def test_slaves_without_acting_masters_are_not_asked() -> None:
 
 async def test_a_slave_that_never_delayed_a_message_has_no_such_offsets() -> None:
     slave = Slave({"T@g": {0: 7}})
-    slave.on(RequestCode.GET_ALL_DELAY_OFFSET, lambda request: request.respond(1, "No delay offset in this broker"))
+    slave.on(GET_ALL_DELAY_OFFSET.code, lambda request: request.respond(1, "No delay offset in this broker"))
     async with serving(slave), master({1: slave.addr}) as made:
         await online(made)
         assert made.meta.offsets.table() == {"T@g": {0: 7}}
@@ -116,11 +122,11 @@ async def test_a_slave_that_never_delayed_a_message_has_no_such_offsets() -> Non
 
 async def test_it_waits_for_a_slave_that_lives_until_it_tells(caplog: pytest.LogCaptureFixture) -> None:
     slave = Slave({"T@g": {0: 7}})
-    slave.on(RequestCode.GET_ALL_CONSUMER_OFFSET, lambda request: request.respond(1, "not now"))
+    slave.on(GET_ALL_CONSUMER_OFFSET.code, lambda request: request.respond(1, "not now"))
     async with serving(slave), master({1: slave.addr}) as made:
-        await slave.wait_asked(RequestCode.GET_ALL_CONSUMER_OFFSET, 3)
+        await slave.wait_asked(GET_ALL_CONSUMER_OFFSET.code, 3)
         assert not made.members.is_lowest
-        slave.on(RequestCode.GET_ALL_CONSUMER_OFFSET, lambda request: slave.offsets)
+        slave.on(GET_ALL_CONSUMER_OFFSET.code, lambda request: slave.offsets)
         await online(made)
         assert made.meta.offsets.table() == {"T@g": {0: 7}}
     assert caplog.text.count(f"slave {slave.addr} did not give its offsets") == 1
@@ -129,12 +135,12 @@ async def test_it_waits_for_a_slave_that_lives_until_it_tells(caplog: pytest.Log
 async def test_a_sync_master_waits_until_the_slave_copies_its_log() -> None:
     slave = Slave({"T@g": {0: 7}})
     async with serving(slave), master({1: slave.addr}, broker_role="SYNC_MASTER") as made:
-        await slave.wait_asked(RequestCode.EXCHANGE_BROKER_HA_INFO)
+        await slave.wait_asked(EXCHANGE_BROKER_HA_INFO.code)
         made.acks.connected("127.0.0.1:40001", trio.current_time())
         made.acks.connected("10.0.0.9:40001", trio.current_time())
         made.acks.acked("10.0.0.9:40001", 0)
         await trio.testing.wait_all_tasks_blocked(0.01)
-        assert slave.asked(RequestCode.GET_ALL_CONSUMER_OFFSET) == []
+        assert slave.asked(GET_ALL_CONSUMER_OFFSET.code) == []
         made.acks.acked("127.0.0.1:40001", 0)
         await online(made)
         assert made.meta.offsets.table() == {"T@g": {0: 7}}
@@ -151,7 +157,7 @@ async def test_but_not_for_one_that_cannot(monkeypatch: pytest.MonkeyPatch, capl
 
 async def test_it_does_not_wait_for_one_that_nameservers_forgot() -> None:
     async with master({1: "127.0.0.1:1"}) as made:
-        await made.namesrv.wait_asked(RequestCode.GET_BROKER_MEMBER_GROUP, 3)
+        await made.namesrv.wait_asked(GET_BROKER_MEMBER_GROUP.code, 3)
         assert not made.members.is_lowest
         made.living.clear()
         await online(made)
@@ -167,18 +173,18 @@ async def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, caplog
 async def test_it_waits_for_a_nameserver(caplog: pytest.LogCaptureFixture) -> None:
     slave = Slave({"T@g": {0: 7}})
     async with serving(slave), master({1: slave.addr}) as made:
-        answer = made.namesrv._answers[RequestCode.GET_BROKER_MEMBER_GROUP]
-        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, lambda request: request.respond(1, "not now"))
-        await made.namesrv.wait_asked(RequestCode.GET_BROKER_MEMBER_GROUP, 3)
+        answer = made.namesrv._answers[GET_BROKER_MEMBER_GROUP.code]
+        made.namesrv.on(GET_BROKER_MEMBER_GROUP.code, lambda request: request.respond(1, "not now"))
+        await made.namesrv.wait_asked(GET_BROKER_MEMBER_GROUP.code, 3)
         assert not made.members.is_lowest
-        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, answer)
+        made.namesrv.on(GET_BROKER_MEMBER_GROUP.code, answer)
         await online(made)
     assert caplog.text.count("no NameServer says which slaves are alive") == 1
 
 
 async def test_a_nameserver_of_version_4_names_nobody() -> None:
     async with master({1: "127.0.0.1:1"}, total_replicas=3) as made:
-        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, lambda request: request.respond(3, "not supported"))
+        made.namesrv.on(GET_BROKER_MEMBER_GROUP.code, lambda request: request.respond(3, "not supported"))
         await online(made)
 
 

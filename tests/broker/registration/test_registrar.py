@@ -19,10 +19,14 @@ from namesrv.options import NamesrvOptions
 from remoting.net.channel import Channel
 from remoting.net.server import Server
 from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import JSON, Command
 from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.registrations import RegisterBrokerBody
+from remoting.protocol.requests.registrations import (
+    QUERY_DATA_VERSION,
+    REGISTER_BROKER,
+    UNREGISTER_BROKER,
+    RegisterBrokerBody,
+)
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import MetadataDir, options
 from tests.namesrv.tables import all_topics
@@ -45,9 +49,9 @@ class RecordingNamesrv:
         self.on_register: Callable[[], None] = lambda: None
         self.channels: list[Channel] = []
         handlers = {
-            RequestCode.REGISTER_BROKER: self.register,
-            RequestCode.QUERY_DATA_VERSION: self.query,
-            RequestCode.UNREGISTER_BROKER: self.unregister,
+            REGISTER_BROKER.code: self.register,
+            QUERY_DATA_VERSION.code: self.query,
+            UNREGISTER_BROKER.code: self.unregister,
         }
         self.server = Server(handlers)
 
@@ -228,7 +232,7 @@ async def test_a_nameserver_that_hangs_delays_no_other_and_is_reached_by_a_new_c
         hung.append(request)
         return answer(channel, request) if len(hung) > 1 else None
 
-    namesrv.server = Server({RequestCode.REGISTER_BROKER: hang})
+    namesrv.server = Server({REGISTER_BROKER.code: hang})
     other = RecordingNamesrv()
     async with (
         serving(namesrv) as addr1,
@@ -264,7 +268,7 @@ async def test_stop_unregisters_from_those_that_answer() -> None:
 async def test_stop_has_a_deadline() -> None:
     namesrv = RecordingNamesrv()
     namesrv.server = Server(
-        {RequestCode.REGISTER_BROKER: namesrv.register, RequestCode.UNREGISTER_BROKER: lambda channel, request: None}
+        {REGISTER_BROKER.code: namesrv.register, UNREGISTER_BROKER.code: lambda channel, request: None}
     )
     async with serving(namesrv) as addr, broker(addr) as (_, registrar):
         await until(lambda: bool(registrar.registered_addrs))

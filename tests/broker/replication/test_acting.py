@@ -15,10 +15,14 @@ from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.body import KVTable
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.routes import TopicRouteData
+from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
+from remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET
+from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
+from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO
+from remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC, TopicRouteData
 from tests.broker.replication.sets import SLAVE, Running, broker
 from tests.broker.running import pull_request
 from tests.support.memory_files import MemoryFiles
@@ -45,7 +49,7 @@ class Cluster:
 
     async def route(self, topic: str) -> tuple[dict[int, str], int]:
         """The members that clients see, and the topic's permissions."""
-        request = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        request = Command(GET_ROUTEINFO_BY_TOPIC.code, {"topic": topic})
         answer = await self.client.invoke(self.addr, request)
         if answer.code != ResponseCode.SUCCESS:
             return {}, 0
@@ -60,12 +64,12 @@ class Cluster:
 
     async def commit(self, addr: str, offset: int) -> None:
         ext = {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": offset}
-        answer = await self.client.invoke(addr, Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext))
+        answer = await self.client.invoke(addr, Command(UPDATE_CONSUMER_OFFSET.code, ext))
         assert answer.code == ResponseCode.SUCCESS
 
     async def committed(self, addr: str) -> int:
         ext = {"consumerGroup": "g", "topic": "T", "queueId": 0, "setZeroIfNotFound": False}
-        answer = await self.client.invoke(addr, Command(RequestCode.QUERY_CONSUMER_OFFSET, ext))
+        answer = await self.client.invoke(addr, Command(QUERY_CONSUMER_OFFSET.code, ext))
         return int((answer.ext or {}).get("offset", -1))
 
 
@@ -89,7 +93,7 @@ async def acts(one: Running, acting: bool = True) -> None:
     """As brokerStatus tells."""
 
     async def told() -> bool:
-        answer = await one.client.invoke(one.addr, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+        answer = await one.client.invoke(one.addr, Command(GET_BROKER_RUNTIME_INFO.code))
         table = decode_body(KVTable, answer.body, answer.codec).table
         return table["brokerActive"] == str(acting).lower()
 
@@ -212,7 +216,7 @@ async def test_what_happens_is_noticed_at_once_however_seldom_the_slave_asks() -
 async def test_members_answer_each_other_only_with_acting_masters(slave: dict[str, Any]) -> None:
     for options, code in ((ACTING, ResponseCode.SUCCESS), ({}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)):
         async with broker(**options, **slave) as one:
-            for request in (RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, RequestCode.EXCHANGE_BROKER_HA_INFO):
+            for request in (NOTIFY_MIN_BROKER_ID_CHANGE.code, EXCHANGE_BROKER_HA_INFO.code):
                 answer = await one.client.invoke(one.addr, Command(request, {}))
                 assert answer.code == code
 

@@ -6,8 +6,10 @@ from typing import Any
 import trio
 import trio.testing
 
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.brokers import DELETE_EXPIRED_COMMITLOG
+from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
@@ -45,7 +47,7 @@ async def ask(running: Running, code: int, **ext: str) -> None:
 
 
 async def delete(master: Running, topic: str) -> None:
-    await ask(master, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)
+    await ask(master, DELETE_TOPIC_IN_BROKER.code, topic=topic)
 
 
 async def test_a_topic_is_made_again_while_the_cleaner_searches_its_queue() -> None:
@@ -61,7 +63,7 @@ async def test_a_topic_is_made_again_while_the_cleaner_searches_its_queue() -> N
                 await until(lambda: bool(fs.listdir("/store/consumequeue/T/0")), "a checkpoint of the slave")
                 gate = Gate("T")
                 fs.before_call = gate
-                await ask(slave, RequestCode.DELETE_EXPIRED_COMMITLOG)
+                await ask(slave, DELETE_EXPIRED_COMMITLOG.code)
                 await until(gate.reached.is_set, "the search of the slave's cleaner")
                 await delete(master, "T")
                 for n in range(5):

@@ -10,9 +10,10 @@ from broker.replication.find_master import GUESSES, LOG_S, MasterFinder, Target
 from broker.replication.known_master import KnownMaster, MasterAddress
 from remoting.net.channel import Channel
 from remoting.net.server import Server
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import dumps
+from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
 from tests.broker.replication.sets import broker
 
 
@@ -38,7 +39,7 @@ async def test_a_rocketmq_master_gets_no_hello(nursery: trio.Nursery) -> None:
         offsets = {"commitLogMinOffset": "1073741824", "commitLogMaxOffset": "1073741900"}
         return request.respond(ResponseCode.SUCCESS, body=dumps({"table": offsets}))
 
-    server = Server({RequestCode.GET_BROKER_RUNTIME_INFO: runtime})
+    server = Server({GET_BROKER_RUNTIME_INFO.code: runtime})
     addr = await nursery.start(server.serve, "127.0.0.1", 0)
     known = KnownMaster()
     known.reported("namesrv", MasterAddress(addr, "127.0.0.1:10912"))

@@ -1,16 +1,22 @@
 """907 and 908, on a master and on a slave."""
 
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, JSON
 from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.brokers import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from remoting.protocol.requests.brokers import (
+    GET_BROKER_HA_STATUS,
+    RESET_MASTER_FLUSH_OFFSET,
+    HAClientRuntimeInfo,
+    HAConnectionRuntimeInfo,
+    HARuntimeInfo,
+)
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import put
 
 
 async def status(desk: Desk, codec: int = JSON) -> HARuntimeInfo:
-    answer = await desk.ask(RequestCode.GET_BROKER_HA_STATUS, codec=codec)
+    answer = await desk.ask(GET_BROKER_HA_STATUS.code, codec=codec)
     assert answer.code == 0
     return decode_body(HARuntimeInfo, answer.body, codec)
 
@@ -57,18 +63,18 @@ async def test_a_slave_tells_of_its_master() -> None:
 async def test_the_masters_flush_offset_is_set_on_a_slave_only() -> None:
     desk = slave_desk()
     ext = {"masterFlushOffset": "4711"}
-    assert (await desk.ask(RequestCode.RESET_MASTER_FLUSH_OFFSET, ext)).code == 0
+    assert (await desk.ask(RESET_MASTER_FLUSH_OFFSET.code, ext)).code == 0
     assert (await status(desk)).ha_client_runtime_info.master_flush_offset == 4711
     master = Desk()
-    assert (await master.ask(RequestCode.RESET_MASTER_FLUSH_OFFSET, ext)).code == 0
+    assert (await master.ask(RESET_MASTER_FLUSH_OFFSET.code, ext)).code == 0
     assert master.progress.master_flush_offset == 0
 
 
 async def test_an_offset_that_is_none_is_refused() -> None:
     desk = slave_desk()
-    answer = await desk.ask(RequestCode.RESET_MASTER_FLUSH_OFFSET, {"masterFlushOffset": -1})
+    answer = await desk.ask(RESET_MASTER_FLUSH_OFFSET.code, {"masterFlushOffset": -1})
     assert answer.code == ResponseCode.INVALID_PARAMETER
-    answer = await desk.ask(RequestCode.RESET_MASTER_FLUSH_OFFSET)
+    answer = await desk.ask(RESET_MASTER_FLUSH_OFFSET.code)
     assert answer.code == ResponseCode.SYSTEM_ERROR and "<masterFlushOffset> is null" in (answer.remark or "")
 
 

@@ -14,8 +14,9 @@ from broker.replication.members import Members
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.server import Server
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import MetadataDir
@@ -55,10 +56,10 @@ async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
             made.meanwhile.pop()()
         if (request.ext or {}).get("topic") in made.refused:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, "gone")
-        answer: Command = master.handlers[RequestCode.UPDATE_CONSUMER_OFFSET](channel, request)
+        answer: Command = master.handlers[UPDATE_CONSUMER_OFFSET.code](channel, request)
         return answer
 
-    server = Server({**master.all_handlers, RequestCode.UPDATE_CONSUMER_OFFSET: update})
+    server = Server({**master.all_handlers, UPDATE_CONSUMER_OFFSET.code: update})
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
             made.addr = await nursery.start(server.serve, "127.0.0.1", 0)

@@ -8,8 +8,8 @@ from broker.replication import slave_sync
 from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET
 from remoting.protocol.requests.topics import TopicConfig
 from scripts.ports import free_port
 from sdk import Admin, Producer, PullConsumer, PullStatus
@@ -80,7 +80,7 @@ def bodies(count: int) -> list[bytes]:
 async def has_committed(running: Running, offset: int) -> bool:
     """Whether that is what the broker itself has of the group."""
     ext = {"consumerGroup": "g", "topic": "T", "queueId": 0, "setZeroIfNotFound": False}
-    answer = await running.client.invoke(running.addr, Command(RequestCode.QUERY_CONSUMER_OFFSET, ext))
+    answer = await running.client.invoke(running.addr, Command(QUERY_CONSUMER_OFFSET.code, ext))
     return answer.ext is not None and int(answer.ext.get("offset", -1)) == offset
 
 

@@ -12,8 +12,9 @@ from broker.registration import registrar as registrar_module
 from broker.replication import part as part_module
 from broker.replication import slave as slave_module
 from broker.replication.role import Kind
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.running import send_request
 from tests.support.waiting import until
@@ -104,7 +105,7 @@ async def test_the_roles_change_under_load_and_nothing_acknowledged_is_lost(flus
 
 async def test_what_a_demoted_master_refuses_and_a_promoted_slave_does() -> None:
     async with pair() as (one, two):
-        create = Command(RequestCode.UPDATE_AND_CREATE_TOPIC, {
+        create = Command(UPDATE_AND_CREATE_TOPIC.code, {
             "topic": "New", "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
             "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
         })  # fmt: skip

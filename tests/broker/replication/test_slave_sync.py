@@ -18,11 +18,16 @@ from remoting.net.limits import ServerLimits
 from remoting.net.server import Server
 from remoting.net.steps import finish
 from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.offsets import DelayOffsetTable, GetAllConsumerOffsetResponseHeader
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
+from remoting.protocol.requests.offsets import (
+    GET_ALL_CONSUMER_OFFSET,
+    DelayOffsetTable,
+    GetAllConsumerOffsetResponseHeader,
+)
+from remoting.protocol.requests.replication import WATCH_METADATA
+from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, TopicConfig, TopicConfigTable
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.meta.test_mirror import tables, versions
@@ -149,7 +154,7 @@ async def test_a_change_comes_while_nothing_else_is_asked_for(monkeypatch: pytes
             master.meta.topics.put(TopicConfig("T", 3, 5))
             await until(lambda: copy.meta.topics.get("T") is not None and len(master.watch) == 1)
             assert len(written) == 2  # the topic, and the version
-        assert master.asked == [RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.WATCH_METADATA]
+        assert master.asked == [GET_ALL_TOPIC_CONFIG.code, WATCH_METADATA.code]
         master.meta.groups.put(SubscriptionGroupConfig("g"))
         await until(lambda: copy.meta.groups.get("g") is not None)
         master.meta.topics.delete("T")
@@ -169,14 +174,14 @@ async def test_offsets_that_changed_are_copied_alone_and_all_of_them_now_and_the
     for number in range(100):
         master.meta.offsets.commit("g", f"T{number}", 0, number)
     asked: list[bool] = []
-    answer = master.desk.all_handlers[RequestCode.GET_ALL_CONSUMER_OFFSET]
+    answer = master.desk.all_handlers[GET_ALL_CONSUMER_OFFSET.code]
 
     def noted(channel: Any, request: Command) -> Any:
         answered = answer(channel, request)
         asked.append(GetAllConsumerOffsetResponseHeader.from_ext(answered.ext).is_part)
         return answered
 
-    master.desk.handlers[RequestCode.GET_ALL_CONSUMER_OFFSET] = noted
+    master.desk.handlers[GET_ALL_CONSUMER_OFFSET.code] = noted
     master.serve()
     async with serving_master(master) as addr, slave() as copy:
         copy.follow(addr)
@@ -215,7 +220,7 @@ async def test_topics_do_not_wait_for_the_pause_after_a_long_copy_of_offsets(mon
             master.meta.topics.put(TopicConfig(f"New{number}"))
             await until(lambda: copy.meta.topics.all() == master.meta.topics.all())
         assert copy.meta.offsets.query("g", "T", 2) == 77
-        assert master.asked.count(RequestCode.GET_ALL_CONSUMER_OFFSET) == 1
+        assert master.asked.count(GET_ALL_CONSUMER_OFFSET.code) == 1
         monkeypatch.setattr(copy.sync, "_offsets_from", 0)
         await until(lambda: len(master.watch) == 1)
         master.watch.tick()
@@ -292,7 +297,7 @@ async def test_nothing_is_copied_from_a_master_that_lost_its_disk(caplog: pytest
         copy.follow(addr)
         await until(lambda: len(asked_again) >= 3)
         assert tables(copy.meta) == before
-        assert set(master.asked) == {RequestCode.GET_BROKER_RUNTIME_INFO}
+        assert set(master.asked) == {GET_BROKER_RUNTIME_INFO.code}
         assert "its log ends at 0, but this slave's at 1000" in caplog.text
         while master.desk.store.log.end < 1_000:
             put(master.desk.store, "T", 0, bytes(100))
@@ -350,7 +355,7 @@ async def test_a_java_master_is_asked_by_interval(file: str) -> None:
             rounds = copy.sync.rounds
             await until(lambda: copy.sync.rounds >= rounds + 3)
             assert written == []
-        assert not master.asked(RequestCode.WATCH_METADATA)
+        assert not master.asked(WATCH_METADATA.code)
         master.on(21, lambda request: TopicConfigTable(DataVersion(0, 1, 1), {"U": TopicConfig("U")}))
         await until(lambda: copy.meta.topics.get("WireTopic") is None)
 

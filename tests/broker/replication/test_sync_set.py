@@ -11,10 +11,10 @@ import trio
 from mqcommon.addresses import split_address
 from mqcommon.message.message import decode_messages
 from remoting.protocol.body import KVTable
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.brokers import HARuntimeInfo
+from remoting.protocol.requests.brokers import GET_BROKER_HA_STATUS, GET_BROKER_RUNTIME_INFO, HARuntimeInfo
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.running import pull_request, send_request
 from tests.support.waiting import until
@@ -35,7 +35,7 @@ async def code_of_a_send(master: Running, body: bytes = b"hello") -> int:
 
 
 async def status(at: Running) -> HARuntimeInfo:
-    answer = await at.client.invoke(at.addr, Command(RequestCode.GET_BROKER_HA_STATUS))
+    answer = await at.client.invoke(at.addr, Command(GET_BROKER_HA_STATUS.code))
     return decode_body(HARuntimeInfo, answer.body, answer.codec)
 
 
@@ -110,7 +110,7 @@ async def test_a_silent_slave_costs_the_slave_timeout_and_no_memory(options: Opt
             for _ in range(20):
                 nursery.start_soon(send)
         assert codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT] * 20
-        answer = await master.client.invoke(master.addr, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+        answer = await master.client.invoke(master.addr, Command(GET_BROKER_RUNTIME_INFO.code))
         table = decode_body(KVTable, answer.body, answer.codec).table
         assert (table["sendsThatWait"], table["flushSlaveTimeoutTimes"]) == ("0", "20")
         ((name, behind),) = [(key, value) for key, value in table.items() if key.startswith("slaveAckDiff_")]

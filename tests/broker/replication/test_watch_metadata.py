@@ -12,17 +12,17 @@ from broker.replication.watch_metadata import MAX_HOLD_MS, MetadataWatch
 from mqcommon.errors import RequestRefused
 from remoting.net.steps import finish
 from remoting.protocol.body import DataVersion
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.dialect import Dialect, decode_body, encode_body
 from remoting.protocol.requests.groups import MessageRequestMode, SubscriptionGroupConfig
 from remoting.protocol.requests.offsets import (
+    GET_ALL_CONSUMER_OFFSET,
     ConsumerOffsetTable,
     DelayOffsetTable,
     GetAllConsumerOffsetRequestHeader,
     GetAllConsumerOffsetResponseHeader,
 )
-from remoting.protocol.requests.replication import MetadataVersions
+from remoting.protocol.requests.replication import WATCH_METADATA, MetadataVersions
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import MetadataDir
@@ -52,7 +52,7 @@ class Watching:
 
     def ask(self, known: MetadataVersions, hold_ms: int = 3_000, slave: Caller | None = None) -> None:
         body = encode_body(known, Dialect.CBOR)
-        request = Command(RequestCode.WATCH_METADATA, {"holdMillis": hold_ms}, body, codec=CBOR)
+        request = Command(WATCH_METADATA.code, {"holdMillis": hold_ms}, body, codec=CBOR)
         channel = (slave or self.slave).channel
         answer = self.watch.watch(channel, request)
         if answer is not None:
@@ -170,12 +170,12 @@ async def test_all_consumer_offsets() -> None:
     desk.meta.offsets.commit("g", "T", 0, 7)
     desk.meta.offsets.commit("g", "T", 11, 8)
     flush(desk.meta)
-    answer = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    answer = await desk.ask(GET_ALL_CONSUMER_OFFSET.code)
     table = decode_body(ConsumerOffsetTable, answer.body)
     assert table.offset_table == {"T@g": {0: 7, 11: 8}}
     assert table.data_version == desk.meta.offsets.data_version
     assert b'"0":7' in answer.body
-    java_4_9 = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, version=395)
+    java_4_9 = await desk.ask(GET_ALL_CONSUMER_OFFSET.code, version=395)
     assert b"{0:7,11:8}" in java_4_9.body
 
 
@@ -184,18 +184,18 @@ async def test_what_has_changed_since_the_slave_asked_last() -> None:
     offsets = desk.meta.offsets
     offsets.commit("g", "T", 0, 7)
     offsets.commit("h", "T", 0, 7)
-    whole = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, codec=CBOR)
+    whole = await desk.ask(GET_ALL_CONSUMER_OFFSET.code, codec=CBOR)
     told = GetAllConsumerOffsetResponseHeader.from_ext(whole.ext)
     assert (told.run, told.changes, told.is_part) == (offsets.live_version.timestamp, 2, False)
     offsets.commit("g", "T", 0, 8)
     offsets.commit("g", "T", 0, 9)
     ask = GetAllConsumerOffsetRequestHeader(told.run, told.changes).to_ext()
-    part = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, ask, codec=CBOR)
+    part = await desk.ask(GET_ALL_CONSUMER_OFFSET.code, ask, codec=CBOR)
     assert decode_body(ConsumerOffsetTable, part.body, CBOR).offset_table == {"T@g": {0: 9}}
     assert GetAllConsumerOffsetResponseHeader.from_ext(part.ext).is_part
     finish(offsets.remove_group("h"))
-    again = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, ask, codec=CBOR)
+    again = await desk.ask(GET_ALL_CONSUMER_OFFSET.code, ask, codec=CBOR)
     assert decode_body(ConsumerOffsetTable, again.body, CBOR).offset_table == {"T@g": {0: 9}}
     assert not GetAllConsumerOffsetResponseHeader.from_ext(again.ext).is_part
-    java = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    java = await desk.ask(GET_ALL_CONSUMER_OFFSET.code)
     assert java.ext is None

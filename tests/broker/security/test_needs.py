@@ -14,27 +14,43 @@ from broker.wiring.wiring import Wiring, wire
 from mqcommon.errors import RequestRefused
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.body import Body
-from remoting.protocol.codes import RequestCode
-from remoting.protocol.codes import RequestCode as R
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import encode_body
+from remoting.protocol.requests.auth import AUTH_CREATE_USER
+from remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG
 from remoting.protocol.requests.clients import (
+    CHECK_CLIENT_CONFIG,
+    HEART_BEAT,
+    UNREGISTER_CLIENT,
     CheckClientRequestBody,
     ConsumerData,
     HeartbeatData,
     ProducerData,
     SubscriptionData,
 )
-from remoting.protocol.requests.consuming import LockBatchRequestBody
+from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK, LOCK_BATCH_MQ, LockBatchRequestBody
+from remoting.protocol.requests.controller import NOTIFY_BROKER_ROLE_CHANGED
 from remoting.protocol.requests.groups import (
+    DELETE_SUBSCRIPTIONGROUP,
+    GET_CONSUME_STATS,
+    QUERY_ASSIGNMENT,
+    SET_MESSAGE_REQUEST_MODE,
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
     MessageRequestMode,
     QueryAssignmentRequestBody,
     SubscriptionGroupConfig,
     SubscriptionGroupList,
 )
-from remoting.protocol.requests.pops import BatchAck, BatchAckMessageRequestBody
+from remoting.protocol.requests.offsets import CLONE_GROUP_OFFSET
+from remoting.protocol.requests.pops import BATCH_ACK_MESSAGE, POP_MESSAGE, BatchAck, BatchAckMessageRequestBody
+from remoting.protocol.requests.pulls import PULL_MESSAGE
+from remoting.protocol.requests.query import VIEW_MESSAGE_BY_ID
+from remoting.protocol.requests.replication import GET_BROKER_EPOCH_CACHE
+from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE, SEND_MESSAGE_V2
 from remoting.protocol.requests.table import BY_CODE
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigList
+from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC_LIST, TopicConfig, TopicConfigList
+from remoting.protocol.requests.transactions import END_TRANSACTION
 from remoting.protocol.rights import Need
 from tests.broker.running import running
 
@@ -44,7 +60,7 @@ CLIENT = HeartbeatData(
     [ConsumerData("g", subscription_data_set=[SubscriptionData("T"), SubscriptionData("%RETRY%g")])],
 )  # fmt: skip
 
-CODES = st.sampled_from(sorted(code for name, code in vars(R).items() if name.isupper()))
+CODES = st.sampled_from(sorted(BY_CODE))
 NAMES = st.sampled_from(["topic", "b", "a", "consumerGroup", "group", "srcGroup", "producerGroup", "groupName"])
 VALUES = st.text(max_size=5) | st.sampled_from(["%RETRY%", "%RETRY%g+T", "%RETRY%+"]) | st.integers() | st.none()
 JUNK = st.recursive(
@@ -72,47 +88,47 @@ LIGHT = "a\x01b\x02INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b,%LMQ%a\x02"
 @pytest.mark.parametrize(
     ("code", "ext", "body", "needs"),
     [
-        (R.SEND_MESSAGE, {"topic": "T", "b": "other"}, None, [topic("T", PUB)]),
-        (R.SEND_MESSAGE_V2, {"b": "T", "topic": "other"}, None, [topic("T", PUB)]),
-        (R.SEND_BATCH_MESSAGE, {"b": "T", "topic": "other"}, None, [topic("T", PUB)]),
-        (R.SEND_MESSAGE_V2, {"b": 5}, None, [topic("5", PUB)]),
-        (R.SEND_MESSAGE, {"topic": "T", "properties": LIGHT}, None,
+        (SEND_MESSAGE.code, {"topic": "T", "b": "other"}, None, [topic("T", PUB)]),
+        (SEND_MESSAGE_V2.code, {"b": "T", "topic": "other"}, None, [topic("T", PUB)]),
+        (SEND_BATCH_MESSAGE.code, {"b": "T", "topic": "other"}, None, [topic("T", PUB)]),
+        (SEND_MESSAGE_V2.code, {"b": 5}, None, [topic("5", PUB)]),
+        (SEND_MESSAGE.code, {"topic": "T", "properties": LIGHT}, None,
          [topic("T", PUB), topic("%LMQ%a", PUB), topic("%LMQ%b", PUB)]),
-        (R.SEND_MESSAGE_V2, {"b": "T", "i": LIGHT}, None,
+        (SEND_MESSAGE_V2.code, {"b": "T", "i": LIGHT}, None,
          [topic("T", PUB), topic("%LMQ%a", PUB), topic("%LMQ%b", PUB)]),
-        (R.SEND_MESSAGE_V2, {"b": "T", "i": "a\x01INNER_MULTI_DISPATCH\x02"}, None, [topic("T", PUB)]),
-        (R.SEND_MESSAGE_V2, None, None, [topic("", PUB)]),
-        (R.SEND_MESSAGE_V2, {"a": "p", "b": "%RETRY%g"}, None, [group("g", SUB)]),
-        (R.END_TRANSACTION, {"topic": "T"}, None, [topic("T", PUB)]),
-        (R.END_TRANSACTION, {}, None, []),
-        (R.PULL_MESSAGE, {"consumerGroup": "g", "topic": "T"}, None, [group("g", SUB), topic("T", SUB)]),
-        (R.PULL_MESSAGE, {"consumerGroup": "g", "topic": "%RETRY%h"}, None, [group("g", SUB), group("h", SUB)]),
-        (R.PULL_MESSAGE, {"consumerGroup": "g", "topic": "%RETRY%g_T"}, None, [group("g", SUB), group("g_T", SUB)]),
-        (R.POP_MESSAGE, {"consumerGroup": "g", "topic": "%RETRY%g_T"}, None, [group("g", SUB), group("g", SUB)]),
-        (R.POP_MESSAGE, {"consumerGroup": "g", "topic": "%RETRY%h+T"}, None, [group("g", SUB), group("h", SUB)]),
-        (R.CONSUMER_SEND_MSG_BACK, {"group": "g"}, None, [group("g", SUB)]),
-        (R.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup": ""}, None, []),
-        (R.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup": "g"}, None, [group("g", SUB)]),
-        (R.HEART_BEAT, {}, CLIENT, [group("g", SUB), topic("T", SUB), group("g", SUB)]),
-        (R.CHECK_CLIENT_CONFIG, {}, CheckClientRequestBody("c", "g", SubscriptionData("T")),
+        (SEND_MESSAGE_V2.code, {"b": "T", "i": "a\x01INNER_MULTI_DISPATCH\x02"}, None, [topic("T", PUB)]),
+        (SEND_MESSAGE_V2.code, None, None, [topic("", PUB)]),
+        (SEND_MESSAGE_V2.code, {"a": "p", "b": "%RETRY%g"}, None, [group("g", SUB)]),
+        (END_TRANSACTION.code, {"topic": "T"}, None, [topic("T", PUB)]),
+        (END_TRANSACTION.code, {}, None, []),
+        (PULL_MESSAGE.code, {"consumerGroup": "g", "topic": "T"}, None, [group("g", SUB), topic("T", SUB)]),
+        (PULL_MESSAGE.code, {"consumerGroup": "g", "topic": "%RETRY%h"}, None, [group("g", SUB), group("h", SUB)]),
+        (PULL_MESSAGE.code, {"consumerGroup": "g", "topic": "%RETRY%g_T"}, None, [group("g", SUB), group("g_T", SUB)]),
+        (POP_MESSAGE.code, {"consumerGroup": "g", "topic": "%RETRY%g_T"}, None, [group("g", SUB), group("g", SUB)]),
+        (POP_MESSAGE.code, {"consumerGroup": "g", "topic": "%RETRY%h+T"}, None, [group("g", SUB), group("h", SUB)]),
+        (CONSUMER_SEND_MSG_BACK.code, {"group": "g"}, None, [group("g", SUB)]),
+        (UNREGISTER_CLIENT.code, {"clientID": "c", "consumerGroup": ""}, None, []),
+        (UNREGISTER_CLIENT.code, {"clientID": "c", "consumerGroup": "g"}, None, [group("g", SUB)]),
+        (HEART_BEAT.code, {}, CLIENT, [group("g", SUB), topic("T", SUB), group("g", SUB)]),
+        (CHECK_CLIENT_CONFIG.code, {}, CheckClientRequestBody("c", "g", SubscriptionData("T")),
          [group("g", SUB), topic("T", SUB)]),
-        (R.LOCK_BATCH_MQ, {}, LockBatchRequestBody("g", "c", mq_set=[MessageQueue("T", "b", n) for n in (0, 1)]),
+        (LOCK_BATCH_MQ.code, {}, LockBatchRequestBody("g", "c", mq_set=[MessageQueue("T", "b", n) for n in (0, 1)]),
          [group("g", SUB), topic("T", SUB)]),
-        (R.BATCH_ACK_MESSAGE, {}, BatchAckMessageRequestBody([BatchAck(consumer_group="g", topic="T")] * 2),
+        (BATCH_ACK_MESSAGE.code, {}, BatchAckMessageRequestBody([BatchAck(consumer_group="g", topic="T")] * 2),
          [group("g", SUB), topic("T", SUB)]),
-        (R.QUERY_ASSIGNMENT, {}, QueryAssignmentRequestBody("T", "g"), [group("g", SUB), topic("T", SUB)]),
-        (R.SET_MESSAGE_REQUEST_MODE, {}, MessageRequestMode("g", "T"), [group("g", UPDATE), topic("T", UPDATE)]),
-        (R.UPDATE_AND_CREATE_TOPIC_LIST, {}, TopicConfigList([TopicConfig("T"), TopicConfig("U")]),
+        (QUERY_ASSIGNMENT.code, {}, QueryAssignmentRequestBody("T", "g"), [group("g", SUB), topic("T", SUB)]),
+        (SET_MESSAGE_REQUEST_MODE.code, {}, MessageRequestMode("g", "T"), [group("g", UPDATE), topic("T", UPDATE)]),
+        (UPDATE_AND_CREATE_TOPIC_LIST.code, {}, TopicConfigList([TopicConfig("T"), TopicConfig("U")]),
          [topic("T", ("Create",)), topic("U", ("Create",))]),
-        (R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, SubscriptionGroupConfig("g"), [group("g", ("Create",))]),
-        (R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {}, SubscriptionGroupList([SubscriptionGroupConfig("g")]),
+        (UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.code, {}, SubscriptionGroupConfig("g"), [group("g", ("Create",))]),
+        (UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.code, {}, SubscriptionGroupList([SubscriptionGroupConfig("g")]),
          [group("g", ("Create",))]),
-        (R.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"}, None, [group("g", ("Delete",))]),
-        (R.GET_CONSUME_STATS, {"consumerGroup": "g", "topic": ""}, None, [group("g", GET)]),
-        (R.CLONE_GROUP_OFFSET, {"srcGroup": "g", "destGroup": "h"}, None, [group("g", GET), group("h", UPDATE)]),
-        (R.VIEW_MESSAGE_BY_ID, {"topic": "T"}, None, [Need("Cluster", "", GET)]),
-        (R.AUTH_CREATE_USER, {}, None, [Need("Cluster", "", UPDATE)]),
-        (R.UPDATE_BROKER_CONFIG, {}, None, [Need("Cluster", "", UPDATE)]),
+        (DELETE_SUBSCRIPTIONGROUP.code, {"groupName": "g"}, None, [group("g", ("Delete",))]),
+        (GET_CONSUME_STATS.code, {"consumerGroup": "g", "topic": ""}, None, [group("g", GET)]),
+        (CLONE_GROUP_OFFSET.code, {"srcGroup": "g", "destGroup": "h"}, None, [group("g", GET), group("h", UPDATE)]),
+        (VIEW_MESSAGE_BY_ID.code, {"topic": "T"}, None, [Need("Cluster", "", GET)]),
+        (AUTH_CREATE_USER.code, {}, None, [Need("Cluster", "", UPDATE)]),
+        (UPDATE_BROKER_CONFIG.code, {}, None, [Need("Cluster", "", UPDATE)]),
         (4711, {}, None, [Need("Cluster", "", UPDATE)]),
     ],
 )  # fmt: skip
@@ -132,7 +148,7 @@ async def test_every_code_that_a_broker_handles_is_in_the_table(monkeypatch: pyt
         parts = [part for part in made[0].parts if not isinstance(part, RefusedHandlers)]
         tables = [table for part in parts for table in (part.handlers(), part.step_handlers(), part.slow_handlers())]
         handled = {code for table in tables for code in table}
-    in_controller_mode = {RequestCode.GET_BROKER_EPOCH_CACHE, RequestCode.NOTIFY_BROKER_ROLE_CHANGED}
+    in_controller_mode = {GET_BROKER_EPOCH_CACHE.code, NOTIFY_BROKER_ROLE_CHANGED.code}
     assert (
         handled - set(FROM_NAMESERVERS)
         == {code for code, request in BY_CODE.items() if request.right} - in_controller_mode

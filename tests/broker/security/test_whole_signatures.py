@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 import trio
 
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, JSON, Command
+from remoting.protocol.requests.clients import CHALLENGE
+from remoting.protocol.requests.routes import DELETE_KV_CONFIG, PUT_KV_CONFIG
+from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER
 from remoting.protocol.signature import ACCESS_KEY_FIELD, SIGNATURE_FIELD
 from tests.broker.running import running, send_request
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, write
@@ -42,11 +45,11 @@ async def guarded(kind: str, tmp_path: Path) -> AsyncIterator[str]:
 def requests(kind: str) -> tuple[Command, Callable[[dict[str, Any]], Command]]:
     """What an administrator sends; and what it is made into, from its fields: something that changes more."""
     if kind == "NameServer":
-        put = Command(RequestCode.PUT_KV_CONFIG, {"namespace": "n", "key": "k", "value": "v"})
-        return put, lambda ext: Command(RequestCode.DELETE_KV_CONFIG, ext)
+        put = Command(PUT_KV_CONFIG.code, {"namespace": "n", "key": "k", "value": "v"})
+        return put, lambda ext: Command(DELETE_KV_CONFIG.code, ext)
     # All fields of the send become text of one field that a deletion does not look at.
     return send_request("T", b"x"), lambda ext: Command(
-        RequestCode.DELETE_TOPIC_IN_BROKER,
+        DELETE_TOPIC_IN_BROKER.code,
         {
             ACCESS_KEY_FIELD: WHO,
             SIGNATURE_FIELD: ext[SIGNATURE_FIELD],
@@ -93,5 +96,5 @@ async def test_old_clients_go_on_with_the_other_signature(kind: str, tmp_path: P
     """Also on a connection with a challenge, which changes nothing for those who ignore it."""
     request, _ = requests(kind)
     async with guarded(kind, tmp_path) as addr, connected(addr) as client:
-        assert (await client.ask(Command(RequestCode.CHALLENGE))).code == ResponseCode.SUCCESS
+        assert (await client.ask(Command(CHALLENGE.code))).code == ResponseCode.SUCCESS
         assert (await client.ask(request, WHO, SECRET)).code == ResponseCode.SUCCESS

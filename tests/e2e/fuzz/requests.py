@@ -5,32 +5,34 @@ that they get past the first checks. Names of the honest clients' topics, groups
 deletes what it names may do so.
 """
 
-import importlib
-import pkgutil
 from random import Random
 from typing import Any
 
 import cbor2
 import orjson
 
-import remoting.protocol.headers as headers
 from mqcommon.message.batch import encode_batch
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, FLAG_ONEWAY, JSON, ROCKETMQ, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import encode
 from remoting.protocol.header import Header, header_fields
+from remoting.protocol.requests import table
+from remoting.protocol.requests.brokers import DELETE_EXPIRED_COMMITLOG, UPDATE_BROKER_CONFIG
+from remoting.protocol.requests.pulls import LITE_PULL_MESSAGE, PULL_MESSAGE
+from remoting.protocol.requests.registrations import REGISTER_BROKER
+from remoting.protocol.requests.routes import UPDATE_NAMESRV_CONFIG
+from remoting.protocol.requests.sends import SEND_MESSAGE
 from tests.remoting.protocol.golden import recorded, recorded_by_fake_server
 
 RECORDED = ("admin_5.3.3", "admin_4.9.8", "broker_namesrv", "cpp", "java_json", "java_rocketmq")
 # Held pulls end soon: their number is then bounded by how fast they come.
 SUSPEND_MS = ("1", "1000", "15000", "30000", "-1", str(2**63 - 1))
-CODES = sorted(value for name, value in vars(RequestCode).items() if name.isupper())
+CODES = sorted(table.BY_CODE)
 # These stop a daemon's work on request, for everybody: an administrator may do so.
 FOR_ADMINISTRATORS = {
-    RequestCode.UPDATE_BROKER_CONFIG,
-    RequestCode.UPDATE_NAMESRV_CONFIG,
-    RequestCode.DELETE_EXPIRED_COMMITLOG,
+    UPDATE_BROKER_CONFIG.code,
+    UPDATE_NAMESRV_CONFIG.code,
+    DELETE_EXPIRED_COMMITLOG.code,
 }
 # Brokers and clusters in the recorded frames.
 NAMES = {"broker-a": "broker-fuzzed", "DefaultCluster": "FuzzedCluster"}
@@ -53,8 +55,6 @@ ODD_NAMES = tuple(
 
 
 def _header_classes() -> list[type[Header]]:
-    for module in pkgutil.iter_modules(headers.__path__, headers.__name__ + "."):
-        importlib.import_module(module.name)
     return sorted(Header.__subclasses__(), key=lambda one: one.__name__)
 
 
@@ -108,7 +108,7 @@ class Requests:
 
     def pulls(self) -> bytes:
         """A message, and many pulls that are held at its queue's end, or that ask for what is not there."""
-        send = Command(RequestCode.SEND_MESSAGE, {
+        send = Command(SEND_MESSAGE.code, {
             "producerGroup": "fuzzed", "topic": "fuzzed", "queueId": "0", "sysFlag": "0", "bornTimestamp": "0",
             "flag": "0", "properties": f"TAGS\x01{self._random.choice(TEXTS[:13])}\x02", "defaultTopic": "TBW102",
             "defaultTopicQueueNums": "4",
@@ -121,7 +121,7 @@ class Requests:
         subscription = random.choice(
             ("*", "", "a||b", "||".join(map(str, range(random.choice((1, 10, 1000))))), *TEXTS)
         )
-        code = random.choice((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
+        code = random.choice((PULL_MESSAGE.code, LITE_PULL_MESSAGE.code))
         return Command(code, {
             "consumerGroup": "fuzzed", "topic": "fuzzed", "queueId": str(random.randrange(4)),
             "queueOffset": str(random.choice((0, 1, 10**6, *range(100)))), "maxMsgNums": "32",
@@ -150,7 +150,7 @@ class Requests:
             "heartbeatTimeoutMillis": str(random.choice(NUMBERS)),
         }  # fmt: skip
         body = orjson.dumps({"topicConfigSerializeWrapper": wrapper, "filterServerList": []})
-        return encode(Command(RequestCode.REGISTER_BROKER, ext, body))
+        return encode(Command(REGISTER_BROKER.code, ext, body))
 
     def _command(self) -> Command:
         random = self._random

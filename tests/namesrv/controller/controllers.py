@@ -16,7 +16,7 @@ from remoting.net.client import RemotingClient, open_client
 from remoting.net.server import Server
 from remoting.net.sockets import HeldPort
 from remoting.net.tls_options import DaemonTls
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.controller import (
     CONTROLLER_ALTER_SYNC_STATE_SET,
@@ -175,7 +175,7 @@ async def open_stand_in() -> AsyncIterator[StandIn]:
     """Ends as a killed broker: its connections close, and its port refuses others."""
     async with trio.open_nursery() as nursery, open_client() as client:
         stand_in = StandIn(client, "")
-        server = Server({RequestCode.NOTIFY_BROKER_ROLE_CHANGED: stand_in.notified})
+        server = Server({NOTIFY_BROKER_ROLE_CHANGED.code: stand_in.notified})
         stand_in.addr = await nursery.start(server.serve, "127.0.0.1", 0)
         yield stand_in
         nursery.cancel_scope.cancel()

@@ -16,10 +16,19 @@ from namesrv.controller.commands import (
 from namesrv.controller.electing import Candidate
 from namesrv.controller.replicas import Replicas
 from namesrv.controller.sets import BrokerSet
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests import controller as requests
-from remoting.protocol.requests.controller import RegisterBrokerToControllerResponseHeader
+from remoting.protocol.requests.controller import (
+    CLEAN_BROKER_DATA,
+    CONTROLLER_ALTER_SYNC_STATE_SET,
+    CONTROLLER_APPLY_BROKER_ID,
+    CONTROLLER_ELECT_MASTER,
+    CONTROLLER_GET_REPLICA_INFO,
+    CONTROLLER_GET_SYNC_STATE_DATA,
+    CONTROLLER_REGISTER_BROKER,
+    RegisterBrokerToControllerResponseHeader,
+)
 from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 from tests.remoting.protocol.recorded_controller import Row, recorded_session
 
@@ -44,24 +53,24 @@ class Player:
     def change(self, row: Row) -> Change | None:
         request, ids = row.command, tuple(each.broker_id for each in self.alive(row.at_s))
         match row.request_code:
-            case RequestCode.CONTROLLER_APPLY_BROKER_ID:
+            case CONTROLLER_APPLY_BROKER_ID.code:
                 claim = requests.CONTROLLER_APPLY_BROKER_ID.header(request)
                 return ApplyBrokerId(
                     claim.cluster_name, claim.broker_name, claim.applied_broker_id, claim.register_check_code
                 )
-            case RequestCode.CONTROLLER_REGISTER_BROKER:
+            case CONTROLLER_REGISTER_BROKER.code:
                 who = requests.CONTROLLER_REGISTER_BROKER.header(request)
                 return RegisterBroker(who.broker_name, who.broker_id, who.broker_address)
-            case RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET:
+            case CONTROLLER_ALTER_SYNC_STATE_SET.code:
                 by = requests.CONTROLLER_ALTER_SYNC_STATE_SET.header(request)
                 body = requests.CONTROLLER_ALTER_SYNC_STATE_SET.body(request)
                 new_set, epoch = tuple(body.sync_state_set), body.sync_state_set_epoch
                 return AlterSyncStateSet(by.broker_name, by.master_broker_id, by.master_epoch, new_set, epoch, ids)
-            case RequestCode.CONTROLLER_ELECT_MASTER:
+            case CONTROLLER_ELECT_MASTER.code:
                 vote = requests.CONTROLLER_ELECT_MASTER.header(request)
                 alive = self.alive(row.at_s)
                 return ElectMaster(vote.broker_name, vote.broker_id, vote.designate_elect, alive, False)
-            case RequestCode.CLEAN_BROKER_DATA:
+            case CLEAN_BROKER_DATA.code:
                 clean = requests.CLEAN_BROKER_DATA.header(request)
                 to_clean = tuple(map(int, (clean.broker_controller_ids_to_clean or "").split(";")))
                 return CleanBrokerData(clean.broker_name, to_clean, ids, clean.is_clean_living_broker)
@@ -71,7 +80,7 @@ class Player:
 def check(row: Row, answer: Command, known: BrokerSet | None) -> None:
     """The recorded answer says what the state says now."""
     ext = {key: value for key, value in (answer.ext or {}).items() if key not in ("clusterName", "brokerName")}
-    if answer.code != ResponseCode.SUCCESS or row.request_code == RequestCode.CONTROLLER_APPLY_BROKER_ID:
+    if answer.code != ResponseCode.SUCCESS or row.request_code == CONTROLLER_APPLY_BROKER_ID.code:
         return
     assert known is not None
     told = RegisterBrokerToControllerResponseHeader.from_ext(ext)
@@ -99,7 +108,7 @@ def test_the_recorded_session(name: str) -> None:
     player = Player()
     played = set()
     for row, answer in exchanges(name):
-        if row.request_code == RequestCode.BROKER_HEARTBEAT:
+        if row.request_code == BROKER_HEARTBEAT.code:
             player.hear(row)
             continue
         assert answer is not None
@@ -114,13 +123,13 @@ def test_the_recorded_session(name: str) -> None:
             outcome = player.replicas.change(change)
             assert (outcome.code, outcome.remark) == (answer.code, answer.remark), row.where
             check(row, answer, outcome.broker_set)
-        elif row.request_code == RequestCode.CONTROLLER_GET_REPLICA_INFO:
+        elif row.request_code == CONTROLLER_GET_REPLICA_INFO.code:
             check(row, answer, player.replicas.sets.get("broker-a"))
-        elif row.request_code == RequestCode.CONTROLLER_GET_SYNC_STATE_DATA:
+        elif row.request_code == CONTROLLER_GET_SYNC_STATE_DATA.code:
             body = orjson.loads(answer.body)["replicasInfoTable"].get("broker-a")
             known = player.replicas.sets["broker-a"]
             if body is not None:
                 assert body["syncStateSetEpoch"] == known.sync_state_set_epoch, row.where
                 assert {each["brokerId"] for each in body["inSyncReplicas"]} == known.sync_state_set, row.where
         played.add(row.request_code)
-    assert RequestCode.CONTROLLER_ELECT_MASTER in played
+    assert CONTROLLER_ELECT_MASTER.code in played

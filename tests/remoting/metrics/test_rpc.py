@@ -7,11 +7,13 @@ from mqcommon.metrics.buckets import Histogram
 from remoting.metrics.rpc import RpcTimes
 from remoting.net.channel import Channel
 from remoting.net.server import HandOver
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.pulls import PULL_MESSAGE
+from remoting.protocol.requests.sends import SEND_MESSAGE_V2
 from tests.support.memory_transport import memory_pair
 
-SEND, PULL = RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE
+SEND, PULL = SEND_MESSAGE_V2.code, PULL_MESSAGE.code
 
 
 class Times:

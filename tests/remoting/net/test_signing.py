@@ -12,8 +12,9 @@ from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.server import Handler, Server, not_supported
 from remoting.protocol.body import KVTable
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, FLAG_ONEWAY, JSON, OFFER_FIELD, Command
+from remoting.protocol.requests.clients import CHALLENGE, NOTIFY_CONSUMER_IDS_CHANGED
 from remoting.protocol.signature import (
     ACCESS_KEY_FIELD,
     SECURITY_TOKEN_FIELD,
@@ -37,7 +38,7 @@ def made(kind: str, handlers: Mapping[int, Handler]) -> Server:
     """A server of this kind."""
     if kind == OURS:
         return Server(handlers)
-    server = Server({RequestCode.CHALLENGE: lambda channel, request: not_supported(request), **handlers})
+    server = Server({CHALLENGE.code: lambda channel, request: not_supported(request), **handlers})
     if kind == ROCKETMQ:
         server._greeting = {}
     return server
@@ -166,7 +167,7 @@ async def test_without_an_answer_about_the_challenge_nothing_is_signed(
 ) -> None:
     """A server of ours that is busy has a challenge: RocketMQ's signature there would be a step back."""
     lost: list[str] = []
-    server = Server({RequestCode.CHALLENGE: lambda channel, request: answer(request)})
+    server = Server({CHALLENGE.code: lambda channel, request: answer(request)})
     async with (
         serve(server) as served,
         open_client(connect=served.connect, credentials=WHO, on_lost=lambda addr: lost.append(addr)) as client,
@@ -194,13 +195,13 @@ async def test_answers_to_the_server_are_not_signed() -> None:
         done.set()
 
     def ask_back(channel: Channel, request: Command) -> Command:
-        channel.submit(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED), 1_000, answered)
+        channel.submit(Command(NOTIFY_CONSUMER_IDS_CHANGED.code), 1_000, answered)
         return request.respond()
 
     async with (
         serve(Server({1: ask_back})) as served,
         open_client(
-            {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: lambda channel, request: request.respond()},
+            {NOTIFY_CONSUMER_IDS_CHANGED.code: lambda channel, request: request.respond()},
             connect=served.connect,
             credentials=WHO,
         ) as client,

@@ -11,8 +11,9 @@ from broker.options import BrokerOptions
 from mqcommon.errors import BrokerError, InvalidArgument
 from mqcommon.message.message import Message, MessageExt
 from remoting.net.client import open_client
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.clients import CHECK_CLIENT_CONFIG
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, Producer, PullConsumer, PullStatus, PushConsumer, Sql, aio, blocking
 from tests.namesrv.peer import serve
@@ -138,7 +139,7 @@ async def ask(addr: str, expression: str, kind: str) -> Command:
     data = f'{{"topic":"one","subString":"{expression}","expressionType":"{kind}","subVersion":1}}'
     body = f'{{"clientId":"me","group":"g","subscriptionData":{data}}}'.encode()
     async with open_client() as client:
-        return await client.invoke(addr, Command(RequestCode.CHECK_CLIENT_CONFIG, {}, body))
+        return await client.invoke(addr, Command(CHECK_CLIENT_CONFIG.code, {}, body))
 
 
 async def test_a_client_may_ask_first(cluster: PushCluster) -> None:

@@ -14,9 +14,9 @@ from mqcommon.message.ids import encode_host, offset_msg_id
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from remoting.net.channel import Answered
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
+from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
 from sdk.producer.brokers import Brokers
 from sdk.producer.lane import Lane
 from sdk.producer.pending import PendingSend
@@ -116,7 +116,7 @@ class Cluster:
         if act != OK:
             return command.respond(act, "not now")
         assert command.ext is not None
-        is_batch = command.code == RequestCode.SEND_BATCH_MESSAGE
+        is_batch = command.code == SEND_BATCH_MESSAGE.code
         bodies = [body for _, body, _ in decode_batch(command.body)[0]] if is_batch else [command.body]
         first = len(self.stored)
         self.stored += [(addr, body) for body in bodies]

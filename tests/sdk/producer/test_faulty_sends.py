@@ -12,8 +12,8 @@ import sdk.producer.pending
 from mqcommon.errors import SendFailed, SkylarkError
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
 from sdk import blocking
 from sdk.producer import Producer
 from tests.sdk.producer.test_producer import bodies, two_brokers
@@ -233,13 +233,13 @@ async def test_an_error_in_picking_is_raised_in_the_sends_that_wait(monkeypatch:
 async def test_an_answer_that_cannot_be_read_fails_its_sends(bad_field: dict[str, Any]) -> None:
     async with two_brokers() as (names, a, b), Producer(names) as producer:
         for broker in (a, b):
-            for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+            for code in (SEND_MESSAGE_V2.code, SEND_BATCH_MESSAGE.code):
                 broker.on(code, lambda request, real=broker.answer: spoilt(real(request), bad_field))
         became = await send_all(producer, 5)
         assert all(isinstance(error, SkylarkError) for error in became.values()), became
         assert len(bodies(a, b)) == 5, "what may be stored is not sent again"
         for broker in (a, b):
-            for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+            for code in (SEND_MESSAGE_V2.code, SEND_BATCH_MESSAGE.code):
                 broker.on(code, broker.answer)
         assert not any((await send_all(producer, 5)).values())
 

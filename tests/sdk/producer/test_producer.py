@@ -12,8 +12,8 @@ from mqcommon.message.ids import encode_host, offset_msg_id
 from mqcommon.message.message import Message
 from mqcommon.message.properties import find_property
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, Command
+from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
 from sdk.producer import Producer, SendStatus
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 
@@ -30,7 +30,7 @@ class StoringBroker(FakeBroker):
         self.code = 0
         self.refused_bodies: set[bytes] = set()
         self.is_silent = False
-        for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+        for code in (SEND_MESSAGE_V2.code, SEND_BATCH_MESSAGE.code):
             self.on(code, self.answer)
 
     def answer(self, request: Command) -> Command | None:
@@ -38,7 +38,7 @@ class StoringBroker(FakeBroker):
         self.requests_of += 1
         if self.is_silent:
             return None
-        batch = request.code == RequestCode.SEND_BATCH_MESSAGE
+        batch = request.code == SEND_BATCH_MESSAGE.code
         bodies = [body for _, body, _ in decode_batch(request.body)[0]] if batch else [request.body]
         if self.refused_bodies.intersection(bodies):
             return request.respond(13, "illegal")
@@ -127,21 +127,21 @@ async def test_a_refused_send_waits_for_a_busy_broker_rather_than_going_there_ag
         async with trio.open_nursery() as nursery:
             for busy in (1, 2):  # that many requests at once is all that one broker gets
                 nursery.start_soon(send)
-                await a.wait_asked(RequestCode.SEND_MESSAGE_V2, busy)
+                await a.wait_asked(SEND_MESSAGE_V2.code, busy)
             names.add("t", b)
             producer.brokers.want_route("t")
             while len(await producer.queues("t")) < 4:
                 await trio.lowlevel.checkpoint()
             b.code = 1
             nursery.start_soon(send)
-            await b.wait_asked(RequestCode.SEND_MESSAGE_V2)
+            await b.wait_asked(SEND_MESSAGE_V2.code)
             a.is_silent = False
-            for request in a.asked(RequestCode.SEND_MESSAGE_V2):
+            for request in a.asked(SEND_MESSAGE_V2.code):
                 answer = a.answer(request)
                 assert answer is not None
                 a.channels[0].reply(request, answer)
         assert [result.queue.broker_name for result in results] == ["broker-a"] * 3
-        assert len(b.asked(RequestCode.SEND_MESSAGE_V2)) == 1
+        assert len(b.asked(SEND_MESSAGE_V2.code)) == 1
 
 
 async def test_when_all_refuse_the_send_fails_and_says_why() -> None:

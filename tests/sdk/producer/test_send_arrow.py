@@ -9,14 +9,14 @@ from mqcommon.errors import InvalidArgument, SendFailed, UserError
 from mqcommon.message.batch import decode_batch, encode_batch
 from mqcommon.message.properties import decode_properties
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.codes import RequestCode
+from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
 from sdk import Producer
 from sdk.producer.wire import EncodedRows, unique_key
 from tests.sdk.producer.test_producer import StoringBroker, bodies, two_brokers
 
 
 def batch_requests(*brokers: StoringBroker) -> list[bytes]:
-    return [request.body for broker in brokers for request in broker.asked(RequestCode.SEND_BATCH_MESSAGE)]
+    return [request.body for broker in brokers for request in broker.asked(SEND_BATCH_MESSAGE.code)]
 
 
 async def test_rows_of_a_table_are_stored() -> None:
@@ -67,7 +67,7 @@ async def test_one_row_and_none() -> None:
     async with two_brokers() as (names, a, b), Producer(names) as producer:
         (result,) = await producer.send_arrow("t", pa.table({"body": ["x"]}))
         assert len(await producer.send_arrow("t", pa.table({"body": pa.array([], pa.string())}))) == 0
-        (request,) = a.asked(RequestCode.SEND_MESSAGE_V2) + b.asked(RequestCode.SEND_MESSAGE_V2)
+        (request,) = a.asked(SEND_MESSAGE_V2.code) + b.asked(SEND_MESSAGE_V2.code)
         assert request.body == b"x" and result.msg_id in (request.ext or {})["i"]
 
 

@@ -10,10 +10,11 @@ from broker.replication import slave as slave_module
 from broker.replication.role import Kind
 from mqcommon.message.message import decode_messages
 from mqcommon.names import SCHEDULE_TOPIC
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import decode_body
-from remoting.protocol.requests.offsets import DelayOffsetTable
+from remoting.protocol.requests.offsets import GET_ALL_DELAY_OFFSET, DelayOffsetTable
+from remoting.protocol.requests.query import QUERY_CONSUME_QUEUE
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.running import pull_request, send_request
 from tests.support.waiting import until
@@ -35,7 +36,7 @@ async def send(member: Running, body: bytes, properties: str, topic: str = "T") 
 
 
 async def saved(member: Running) -> dict[int, int]:
-    answer = await member.client.invoke(member.addr, Command(RequestCode.GET_ALL_DELAY_OFFSET))
+    answer = await member.client.invoke(member.addr, Command(GET_ALL_DELAY_OFFSET.code))
     return decode_body(DelayOffsetTable, answer.body, answer.codec).offset_table
 
 
@@ -65,7 +66,7 @@ async def test_a_promoted_slave_goes_on_where_the_master_was() -> None:
             assert [found[b"%d" % number] for number in range(10)] == [1] * 10, "nothing comes twice"
             # The level that is not due is whole, with the times that the master noted.
             answers = [
-                await each.client.invoke(each.addr, Command(RequestCode.QUERY_CONSUME_QUEUE, {
+                await each.client.invoke(each.addr, Command(QUERY_CONSUME_QUEUE.code, {
                     "topic": SCHEDULE_TOPIC, "queueId": 1, "index": 0, "count": 5,
                 }))
                 for each in (one, two)

@@ -6,10 +6,15 @@ import pytest
 
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import open_client
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import decode_body, encode_body
-from remoting.protocol.requests.consuming import LockBatchRequestBody, LockBatchResponseBody
+from remoting.protocol.requests.consuming import (
+    LOCK_BATCH_MQ,
+    UNLOCK_BATCH_MQ,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+)
 from sdk import broker_api
 from sdk.endpoint import Endpoint
 from tests.broker.running import running
@@ -29,7 +34,7 @@ async def test_a_queue_has_one_owner(options: dict[str, object]) -> None:
         await broker_api.unlock_queues(at, "g", "a", [TWO])
         assert await broker_api.lock_queues(at, "g", "b", [ONE, TWO]) == [TWO]
         async with open_client() as java:
-            answer = await java.invoke(addr, Command(RequestCode.LOCK_BATCH_MQ, None, JAVA))
+            answer = await java.invoke(addr, Command(LOCK_BATCH_MQ.code, None, JAVA))
             assert decode_body(LockBatchResponseBody, answer.body, answer.codec).lock_ok_mq_set == []
 
 
@@ -41,7 +46,7 @@ async def test_a_connection_that_ends_keeps_its_locks() -> None:
         assert await broker_api.lock_queues(Endpoint(client, addr), "g", "a", [ONE]) == [ONE]
 
 
-@pytest.mark.parametrize("code", [RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ])
+@pytest.mark.parametrize("code", [LOCK_BATCH_MQ.code, UNLOCK_BATCH_MQ.code])
 @pytest.mark.parametrize(
     ("body", "refusal", "text"),
     [

@@ -22,10 +22,11 @@ from broker.delivery.pop.reviving import Reviving
 from broker.observe.stats import BrokerStats
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.errors import RequestRefused
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import Dialect, encode_body
 from remoting.protocol.requests.pops import (
+    BATCH_ACK_MESSAGE,
+    CHANGE_MESSAGE_INVISIBLETIME,
     INIT_MIN,
     POP_MESSAGE,
     BatchAck,
@@ -149,7 +150,7 @@ class Pops:
         self, most: int, invisible_ms: int, *, is_ordered: bool = False, queue_id: int = -1
     ) -> list[ReceivedMessage]:
         header = PopMessageRequestHeader("g", "T", queue_id, most, invisible_ms, 0, 0, INIT_MIN, order=is_ordered)
-        answer = self._ask(self.pops.pop, RequestCode.POP_MESSAGE, header.to_ext())
+        answer = self._ask(self.pops.pop, POP_MESSAGE.code, header.to_ext())
         if answer is None or not answer.body:
             return []
         fields: PopMessageResponseHeader = POP_MESSAGE.answer_header_type.from_answer(answer.ext)
@@ -162,7 +163,7 @@ class Pops:
 
     def ack_entry(self, entry: BatchAck) -> bool:
         body = encode_body(BatchAckMessageRequestBody([entry], "broker-a"), Dialect.STANDARD)
-        return self._ask(self.acks.ack_many, RequestCode.BATCH_ACK_MESSAGE, None, body) is not None
+        return self._ask(self.acks.ack_many, BATCH_ACK_MESSAGE.code, None, body) is not None
 
     def hide(self, message: ReceivedMessage, invisible_ms: int) -> None:
         lease, offset = message.lease, message.queue_offset
@@ -170,7 +171,7 @@ class Pops:
             "consumerGroup": "g", "topic": lease.read_topic, "queueId": lease.queue_id, "offset": offset,
             "extraInfo": message.receipt_handle, "invisibleTime": invisible_ms,
         }  # fmt: skip
-        self._ask(self.acks.change_time, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ext)
+        self._ask(self.acks.change_time, CHANGE_MESSAGE_INVISIBLETIME.code, ext)
 
     def is_hidden(self, message: ReceivedMessage) -> bool:
         """Whether it is in flight under its handle."""

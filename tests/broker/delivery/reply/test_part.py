@@ -7,10 +7,15 @@ import pytest
 from mqcommon.message.message import decode_messages
 from remoting.net.channel import Channel
 from remoting.net.client import open_client
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.clients import HEART_BEAT, HeartbeatData, ProducerData
-from remoting.protocol.requests.sends import SEND_REPLY_MESSAGE, SEND_REPLY_MESSAGE_V2, SendMessageRequestHeader
+from remoting.protocol.requests.sends import (
+    PUSH_REPLY_MESSAGE_TO_CLIENT,
+    SEND_REPLY_MESSAGE,
+    SEND_REPLY_MESSAGE_V2,
+    SendMessageRequestHeader,
+)
 from tests.broker.running import pull_request, running
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"
@@ -51,7 +56,7 @@ async def test_a_reply_is_pushed_and_stored(what: Any, stores: bool) -> None:
     asker = Asker()
     async with (
         running(store_reply_message_enable=stores) as (client, addr),
-        open_client({RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: asker.handle}) as waiting,
+        open_client({PUSH_REPLY_MESSAGE_TO_CLIENT.code: asker.handle}) as waiting,
     ):
         await beat(waiting, addr)
         answer = await client.invoke(addr, reply(what))
@@ -83,7 +88,7 @@ async def test_a_client_that_refuses_the_reply_is_told_to_the_sender() -> None:
     asker = Asker(ResponseCode.SYSTEM_ERROR)
     async with (
         running() as (client, addr),
-        open_client({RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: asker.handle}) as waiting,
+        open_client({PUSH_REPLY_MESSAGE_TO_CLIENT.code: asker.handle}) as waiting,
     ):
         await beat(waiting, addr)
         answer = await client.invoke(addr, reply())

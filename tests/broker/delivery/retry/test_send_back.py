@@ -10,9 +10,15 @@ from mqcommon.message.compression import COMPRESSIONS, compressed
 from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import RemotingClient
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.requests.groups import CustomizedRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
+from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
+from remoting.protocol.requests.groups import (
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    CustomizedRetryPolicy,
+    GroupRetryPolicy,
+    SubscriptionGroupConfig,
+)
 from sdk import broker_api
 from sdk.admin import broker_admin_api as admin
 from sdk.endpoint import Endpoint
@@ -58,7 +64,7 @@ async def give_back(at: Endpoint, message: MessageExt, level: int = 0, most: int
 
 
 async def set_group(client: RemotingClient, addr: str, config: SubscriptionGroupConfig) -> None:
-    request = Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None)
+    request = Command(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.code, None)
     answer = await client.invoke(addr, request, body=config)
     assert answer.code == 0, answer
 
@@ -171,14 +177,14 @@ async def test_refusals(ext: dict[str, Any], options: dict[str, Any], code: int,
     async with running(**options) as (client, addr):
         message = await sent(client, addr)
         fields = {"offset": message.physical_offset, "group": "g", "delayLevel": 0, **ext}
-        request = Command(RequestCode.CONSUMER_SEND_MSG_BACK, {k: v for k, v in fields.items() if v is not None})
+        request = Command(CONSUMER_SEND_MSG_BACK.code, {k: v for k, v in fields.items() if v is not None})
         answer = await client.invoke(addr, request)
         assert (answer.code, text in (answer.remark or "")) == (code, True), answer
 
 
 async def test_a_slave_refuses_it() -> None:
     async with running(broker_role="SLAVE", broker_id=1) as (client, addr):
-        request = Command(RequestCode.CONSUMER_SEND_MSG_BACK, {"offset": 0, "group": "g", "delayLevel": 0})
+        request = Command(CONSUMER_SEND_MSG_BACK.code, {"offset": 0, "group": "g", "delayLevel": 0})
         assert (await client.invoke(addr, request)).code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
@@ -197,7 +203,7 @@ async def test_it_is_answered_when_the_copy_is_safe(options: dict[str, Any], cod
         (message,) = await stored(client, addr, "t")
         fields = {"offset": message.physical_offset, "group": "g", "delayLevel": 0}
         with trio.fail_after(60):
-            answer = await client.invoke(addr, Command(RequestCode.CONSUMER_SEND_MSG_BACK, fields), 50_000)
+            answer = await client.invoke(addr, Command(CONSUMER_SEND_MSG_BACK.code, fields), 50_000)
         assert (answer.code, text in (answer.remark or "")) == (code, True), answer
 
 
@@ -238,7 +244,7 @@ async def test_a_message_that_is_on_disk_only_is_read_in_a_thread_and_given_back
     fs.cold.before_read = lambda path: readers.add(threading.get_ident())
     async with running(fs, **SMALL_FILES, **LATER) as (client, addr):
         fs.cold.mark(LOG)
-        request = Command(RequestCode.CONSUMER_SEND_MSG_BACK, {"offset": 0, "group": "g", "delayLevel": 1})
+        request = Command(CONSUMER_SEND_MSG_BACK.code, {"offset": 0, "group": "g", "delayLevel": 1})
         assert (await client.invoke(addr, request)).code == 0
         (waiting,) = await stored(client, addr, LEVELS)
         assert waiting.body == b"0"

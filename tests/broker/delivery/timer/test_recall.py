@@ -4,13 +4,14 @@ import pytest
 
 from mqcommon.clock import SystemClock
 from mqcommon.message.recall import RecallHandle
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.sends import RECALL_MESSAGE
 from tests.broker.running import running, send_request
 
 
 def recall(topic: str, handle: str) -> Command:
-    return Command(RequestCode.RECALL_MESSAGE, {"producerGroup": "g", "topic": topic, "recallHandle": handle})
+    return Command(RECALL_MESSAGE.code, {"producerGroup": "g", "topic": topic, "recallHandle": handle})
 
 
 async def test_a_message_that_waits_is_recalled() -> None:

@@ -11,8 +11,9 @@ from mqcommon.addresses import format_address, split_address
 from remoting.net.channel import Channel
 from remoting.net.client import open_client
 from remoting.net.server import Server
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO
 from tests.broker.replication.sets import broker
 
 
@@ -35,7 +36,7 @@ async def test_one_that_does_not_say_has_it_where_rocketmq_puts_it(nursery: trio
     def refuse(channel: Channel, request: Command) -> Command:
         return request.respond(ResponseCode.SYSTEM_ERROR, "no")
 
-    server = Server({RequestCode.EXCHANGE_BROKER_HA_INFO: refuse})
+    server = Server({EXCHANGE_BROKER_HA_INFO.code: refuse})
     addr = await nursery.start(server.serve, "127.0.0.1", 0)
     host, port = split_address(addr)
     assert await finder(known_at(addr)).find() == Target(format_address(host, port + 1), hello=True)

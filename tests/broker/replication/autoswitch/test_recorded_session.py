@@ -9,8 +9,17 @@ import trio
 from remoting.net.channel import Channel
 from remoting.net.client import open_client
 from remoting.net.server import Server
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import OFFER_FIELD, Command
+from remoting.protocol.requests.controller import (
+    CONTROLLER_ALTER_SYNC_STATE_SET,
+    CONTROLLER_APPLY_BROKER_ID,
+    CONTROLLER_ELECT_MASTER,
+    CONTROLLER_GET_METADATA_INFO,
+    CONTROLLER_GET_NEXT_BROKER_ID,
+    CONTROLLER_GET_REPLICA_INFO,
+    CONTROLLER_REGISTER_BROKER,
+)
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 from tests.broker.replication.autoswitch.test_member import Cluster, Member
 from tests.remoting.protocol.recorded_controller import Row, recorded_session
 from tests.support.memory_files import MemoryFiles
@@ -37,7 +46,7 @@ class JavaController:
         #: What was asked, without heartbeats.
         self.asked: list[Command] = []
         self.addrs: dict[str, str] = {}
-        codes = {row.request_code for row in self._answers} | {RequestCode.BROKER_HEARTBEAT}
+        codes = {row.request_code for row in self._answers} | {BROKER_HEARTBEAT.code}
         self.server = Server({code: self._answer for code in codes}, greeting={OFFER_FIELD: "no"})
 
     def _said(self, *codes: int) -> Command:
@@ -45,19 +54,19 @@ class JavaController:
         return rows[-1].command
 
     def _answer(self, channel: Channel, request: Command) -> Command:
-        if request.code == RequestCode.BROKER_HEARTBEAT:
+        if request.code == BROKER_HEARTBEAT.code:
             # RocketMQ's brokers want no answer: none is recorded.
             return Command(0, None, b"", 1, request.opaque, "Heart beat success", language="JAVA")
-        if request.code == RequestCode.CONTROLLER_GET_REPLICA_INFO:
-            said = self._said(RequestCode.CONTROLLER_REGISTER_BROKER, request.code)
+        if request.code == CONTROLLER_GET_REPLICA_INFO.code:
+            said = self._said(CONTROLLER_REGISTER_BROKER.code, request.code)
         else:
             said = self._said(request.code)
         ext = dict(said.ext or {})
-        if request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:
+        if request.code == CONTROLLER_GET_METADATA_INFO.code:
             ext["controllerLeaderAddress"] = self.addrs["n0"]
         else:
             self.asked.append(request)
-        if request.code == RequestCode.CONTROLLER_ELECT_MASTER:
+        if request.code == CONTROLLER_ELECT_MASTER.code:
             self.at_s = FIRST_LEADS_S
         return Command(said.code, ext, said.body, said.flag, request.opaque, said.remark, language="JAVA")
 
@@ -87,9 +96,9 @@ async def test_the_first_broker_of_a_set_gets_an_id_and_is_elected() -> None:
         assert (first.epochs.last, first.elected.set_size) == (1, 1)
         codes = list(dict.fromkeys(request.code for request in controller.asked))
         assert codes == [
-            RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, RequestCode.CONTROLLER_APPLY_BROKER_ID,
-            RequestCode.CONTROLLER_REGISTER_BROKER, RequestCode.CONTROLLER_GET_REPLICA_INFO,
-            RequestCode.CONTROLLER_ELECT_MASTER,
+            CONTROLLER_GET_NEXT_BROKER_ID.code, CONTROLLER_APPLY_BROKER_ID.code,
+            CONTROLLER_REGISTER_BROKER.code, CONTROLLER_GET_REPLICA_INFO.code,
+            CONTROLLER_ELECT_MASTER.code,
         ]  # fmt: skip
 
 
@@ -105,7 +114,7 @@ async def test_the_second_one_follows_leads_when_it_is_told_and_follows_again() 
         controller.at_s = IN_SYNC_S
         second.part.leading.acked(1, second.log.end, False)
         await until(lambda: second.elected.set_size == 2, "the first one is in sync again")
-        asked = [request for request in controller.asked if request.code == RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET]
+        asked = [request for request in controller.asked if request.code == CONTROLLER_ALTER_SYNC_STATE_SET.code]
         assert asked[0].body == b'{"syncStateSet":[1,2],"syncStateSetEpoch":5}'
         assert {asked[0].ext[key] for key in ("masterBrokerId", "masterEpoch")} == {"2"}  # type: ignore[index]
         controller.at_s = FIRST_AGAIN_S

@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, Command
 from remoting.protocol.dialect import encode_body
-from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
+from remoting.protocol.requests.clients import HEART_BEAT, ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
+from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig
+from remoting.protocol.requests.offsets import GET_MAX_OFFSET, UPDATE_CONSUMER_OFFSET
+from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
+from remoting.protocol.requests.topics import GET_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC
 from remoting.protocol.signature import Credentials, sign
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, write
@@ -23,18 +28,18 @@ ACL = "org.apache.rocketmq.acl.common.AclException: "
 
 def heartbeat() -> Command:
     data = HeartbeatData("c", consumer_data_set=[ConsumerData("group", subscription_data_set=[SubscriptionData("T")])])
-    return Command(RequestCode.HEART_BEAT, None, encode_body(data))
+    return Command(HEART_BEAT.code, None, encode_body(data))
 
 
 def batch() -> Command:
     request = send_request("T", b"x", m=True)
-    request.code = RequestCode.SEND_BATCH_MESSAGE
+    request.code = SEND_BATCH_MESSAGE.code
     return request
 
 
 def commit() -> Command:
     ext = {"consumerGroup": "group", "topic": "T", "queueId": 0, "commitOffset": 0}
-    return Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+    return Command(UPDATE_CONSUMER_OFFSET.code, ext)
 
 
 def create_topic() -> Command:
@@ -42,7 +47,7 @@ def create_topic() -> Command:
         "topic": "T", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6,
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
     }  # fmt: skip
-    return Command(RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
+    return Command(UPDATE_AND_CREATE_TOPIC.code, ext)
 
 
 # Twelve kinds of requests, and what each needs of topic T and of the group.
@@ -54,16 +59,14 @@ REQUESTS = {
     "pull": (lambda: pull_request("T", 0), "tg"),
     "commit": (commit, "tg"),
     "heartbeat": (heartbeat, "tg"),
-    "max offset": (lambda: Command(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": 0}), "t"),
-    "topic config": (lambda: Command(RequestCode.GET_TOPIC_CONFIG, {"topic": "T"}), "*"),
+    "max offset": (lambda: Command(GET_MAX_OFFSET.code, {"topic": "T", "queueId": 0}), "t"),
+    "topic config": (lambda: Command(GET_TOPIC_CONFIG.code, {"topic": "T"}), "*"),
     "create topic": (create_topic, "a"),
     "create group": (
-        lambda: Command(
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, encode_body(SubscriptionGroupConfig("group"))
-        ),
+        lambda: Command(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.code, None, encode_body(SubscriptionGroupConfig("group"))),
         "a",
     ),
-    "broker config": (lambda: Command(RequestCode.GET_BROKER_CONFIG), "a"),
+    "broker config": (lambda: Command(GET_BROKER_CONFIG.code), "a"),
 }
 # By the permission on the topic, and on the group: what of the above is allowed.
 PERMISSIONS = {"DENY": "", "PUB": "T*", "SUB": "t*", "PUB|SUB": "Tt*"}
@@ -182,7 +185,7 @@ async def test_oneway_and_pipelined_requests_are_checked_too(tmp_path: Path) -> 
         sign(requests[4], Credentials("admin-account", SECRET))
         requests[4].body = b"another body"
         await wire.send(requests[4])
-        offset = Command(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": 0})
+        offset = Command(GET_MAX_OFFSET.code, {"topic": "T", "queueId": 0})
         answer = await wire.ask(offset, "admin-account", SECRET)
         assert answer.ext is not None
         assert int(answer.ext["offset"]) == 2
@@ -211,13 +214,13 @@ async def test_a_group_with_a_longer_name_keeps_its_retry_topic_to_itself(tmp_pa
     async with guarded(tmp_path, text) as wire:
         for name in ("a", "a_b"):
             body = encode_body(SubscriptionGroupConfig(name))
-            made = Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
+            made = Command(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.code, None, body)
             assert (await wire.ask(made, "admin-account", SECRET)).code == ResponseCode.SUCCESS
         sent = await wire.ask(send_request("%RETRY%a_b", b"x"), "admin-account", SECRET)
         assert sent.code == ResponseCode.SUCCESS and sent.ext is not None
         pull = pull_request("%RETRY%a_b", 0, consumerGroup="a")
         back_ext = {"group": "a", "offset": int(sent.ext["msgId"][16:], 16), "delayLevel": 0}
-        back = Command(RequestCode.CONSUMER_SEND_MSG_BACK, back_ext)
+        back = Command(CONSUMER_SEND_MSG_BACK.code, back_ext)
         for request in (pull, back):
             answer = await wire.ask(request, "account-a", SECRET)
             assert answer.remark == f"{ACL}No default permission for group:a_b"

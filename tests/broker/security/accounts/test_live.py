@@ -7,8 +7,9 @@ import pytest
 import trio
 
 from mqcommon.errors import ConfigError
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.acl import DELETE_ACL_CONFIG, UPDATE_AND_CREATE_ACL_CONFIG
 from tests.broker.running import running, send_request
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, write
 from tests.broker.security.wire import Wire, connected
@@ -67,10 +68,10 @@ async def test_commands_under_load(tmp_path: Path) -> None:
         for number in range(10):
             name = f"account-{number}"
             fields = {"accessKey": name, "secretKey": SECRET, "defaultTopicPerm": "PUB", "admin": False}
-            update = Command(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, fields)
+            update = Command(UPDATE_AND_CREATE_ACL_CONFIG.code, fields)
             assert (await wire.ask(update, "admin-account", SECRET)).code == ResponseCode.SUCCESS
             assert await may_send(wire, name)
-            delete = Command(RequestCode.DELETE_ACL_CONFIG, {"accessKey": name})
+            delete = Command(DELETE_ACL_CONFIG.code, {"accessKey": name})
             assert (await wire.ask(delete, "admin-account", SECRET)).code == ResponseCode.SUCCESS
             assert not await may_send(wire, name)
             assert await may_send(wire, "stays-here")

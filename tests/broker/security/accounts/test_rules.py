@@ -11,8 +11,12 @@ from broker.security.accounts.rules import Rules
 from broker.security.needs import needs_about, needs_of
 from mqcommon.errors import ConfigError
 from mqcommon.yaml_documents import parse_yaml
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.clients import HEART_BEAT
+from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+from remoting.protocol.requests.pops import ACK_MESSAGE
+from remoting.protocol.requests.pulls import PULL_MESSAGE
+from remoting.protocol.requests.sends import SEND_MESSAGE_V2
 from remoting.protocol.rights import Need
 from remoting.protocol.signature import Credentials, sign
 from tests.broker.security.accounts.acl_files import SECRET, account
@@ -66,7 +70,7 @@ def test_explanations_are_what_checks_do(data: st.DataObject) -> None:
     rules = Rules([file_of(text + account("account-1", *lines))], white_skips_all=pick(st.booleans()))
     name = pick(st.sampled_from(["account-1", "account-1", "account-2", ""]))
     topic, group = pick(st.sampled_from(["T", "U", "RMQ_SYS_TRACE_TOPIC"])), pick(st.sampled_from(["g", "h"]))
-    code = pick(st.sampled_from([10, 310, 11, 17, 25, 30, 351, 36, RequestCode.ACK_MESSAGE]))
+    code = pick(st.sampled_from([10, 310, 11, 17, 25, 30, 351, 36, ACK_MESSAGE.code]))
     request = Command(code, {"topic": topic, "b": topic, "consumerGroup": group, "group": group})
     if name:
         sign(request, Credentials(name, SECRET))
@@ -79,8 +83,8 @@ def test_explanations_are_what_checks_do(data: st.DataObject) -> None:
 
 
 def test_needs_about_leave_out_what_is_not_named() -> None:
-    assert needs_about(RequestCode.PULL_MESSAGE, "T", "") == [Need("Topic", "T", ("Sub",))]
-    assert needs_about(RequestCode.HEART_BEAT, "T", "g") == [Need("Group", "g", ("Sub",)), Need("Topic", "T", ("Sub",))]
-    assert needs_about(RequestCode.SEND_MESSAGE_V2, "", "") == []
-    assert needs_about(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, "", "g") == [Need("Group", "g", ("Create",))]
+    assert needs_about(PULL_MESSAGE.code, "T", "") == [Need("Topic", "T", ("Sub",))]
+    assert needs_about(HEART_BEAT.code, "T", "g") == [Need("Group", "g", ("Sub",)), Need("Topic", "T", ("Sub",))]
+    assert needs_about(SEND_MESSAGE_V2.code, "", "") == []
+    assert needs_about(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.code, "", "g") == [Need("Group", "g", ("Create",))]
     assert needs_about(4711, "", "") == [Need("Cluster", "", ("Update",))]

@@ -8,12 +8,25 @@ from typing import Any
 
 import pytest
 
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, Command
 from remoting.protocol.dialect import encode_body
-from remoting.protocol.requests.auth import AclInfo, UserInfo
-from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.auth import (
+    AUTH_CREATE_ACL,
+    AUTH_CREATE_USER,
+    AUTH_DELETE_USER,
+    AUTH_LIST_USER,
+    AUTH_UPDATE_USER,
+    AclInfo,
+    UserInfo,
+)
+from remoting.protocol.requests.brokers import GET_BROKER_CONFIG, UPDATE_BROKER_CONFIG
+from remoting.protocol.requests.clients import HEART_BEAT, ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
+from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig
+from remoting.protocol.requests.offsets import GET_MAX_OFFSET, UPDATE_CONSUMER_OFFSET
+from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER, UPDATE_AND_CREATE_TOPIC
+from remoting.protocol.requests.transactions import END_TRANSACTION
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.security.users.rows import SECRET, acl, entry, user
 from tests.broker.security.wire import Wire, connected
@@ -34,25 +47,25 @@ async def guarded(fs: MemoryFiles | None = None, **options: Any) -> AsyncIterato
 
 async def create(wire: Wire, *users: UserInfo) -> None:
     for each in users:
-        request = Command(RequestCode.AUTH_CREATE_USER, {"username": each.username}, encode_body(each))
+        request = Command(AUTH_CREATE_USER.code, {"username": each.username}, encode_body(each))
         assert (await wire.ask(request, "root")).code == ResponseCode.SUCCESS
 
 
 async def allow(wire: Wire, *rows: AclInfo) -> None:
     for each in rows:
-        request = Command(RequestCode.AUTH_CREATE_ACL, {"subject": each.subject}, encode_body(each))
+        request = Command(AUTH_CREATE_ACL.code, {"subject": each.subject}, encode_body(each))
         answer = await wire.ask(request, "root")
         assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
 async def update(wire: Wire, name: str, **changes: Any) -> None:
     body = encode_body(UserInfo(name, **changes))
-    assert (await wire.ask(Command(RequestCode.AUTH_UPDATE_USER, {"username": name}, body), "root")).code == 0
+    assert (await wire.ask(Command(AUTH_UPDATE_USER.code, {"username": name}, body), "root")).code == 0
 
 
 def heartbeat() -> Command:
     data = HeartbeatData("c", consumer_data_set=[ConsumerData("group", subscription_data_set=[SubscriptionData("T")])])
-    return Command(RequestCode.HEART_BEAT, None, encode_body(data))
+    return Command(HEART_BEAT.code, None, encode_body(data))
 
 
 def create_topic() -> Command:
@@ -60,7 +73,7 @@ def create_topic() -> Command:
         "topic": "T", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6,
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
     }  # fmt: skip
-    return Command(RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
+    return Command(UPDATE_AND_CREATE_TOPIC.code, ext)
 
 
 REQUESTS = {
@@ -69,19 +82,19 @@ REQUESTS = {
     "pull": lambda: pull_request("T", 0),
     "pull retry": lambda: pull_request("%RETRY%group", 0),
     "commit": lambda: Command(
-        RequestCode.UPDATE_CONSUMER_OFFSET,
+        UPDATE_CONSUMER_OFFSET.code,
         {"consumerGroup": "group", "topic": "T", "queueId": 0, "commitOffset": 0},
     ),
     "heartbeat": heartbeat,
-    "max offset": lambda: Command(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": 0}),
+    "max offset": lambda: Command(GET_MAX_OFFSET.code, {"topic": "T", "queueId": 0}),
     "create topic": create_topic,
-    "delete topic": lambda: Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}),
+    "delete topic": lambda: Command(DELETE_TOPIC_IN_BROKER.code, {"topic": "T"}),
     "create group": lambda: Command(
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, encode_body(SubscriptionGroupConfig("group"))
+        UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.code, None, encode_body(SubscriptionGroupConfig("group"))
     ),
-    "broker config": lambda: Command(RequestCode.GET_BROKER_CONFIG),
-    "change config": lambda: Command(RequestCode.UPDATE_BROKER_CONFIG, None, b"longPollingEnable=true"),
-    "list users": lambda: Command(RequestCode.AUTH_LIST_USER),
+    "broker config": lambda: Command(GET_BROKER_CONFIG.code),
+    "change config": lambda: Command(UPDATE_BROKER_CONFIG.code, None, b"longPollingEnable=true"),
+    "list users": lambda: Command(AUTH_LIST_USER.code),
 }
 CONSUMER = {"give back", "pull", "pull retry", "commit", "heartbeat", "max offset"}
 # By the policies of a normal user: what is allowed; everything else is not.
@@ -147,14 +160,14 @@ async def test_only_authentication_lets_every_user_do_everything_but_rule_super_
             assert (await wire.ask(make(), "anna")).code != ResponseCode.NO_PERMISSION, what
             assert (await wire.ask(make())).code == ResponseCode.NO_PERMISSION, what
         for code, body in (
-            (RequestCode.AUTH_CREATE_USER, user("new", "Super")),
-            (RequestCode.AUTH_UPDATE_USER, user("anna", "Super")),
-            (RequestCode.AUTH_UPDATE_USER, UserInfo("root", "a-new-secret")),
+            (AUTH_CREATE_USER.code, user("new", "Super")),
+            (AUTH_UPDATE_USER.code, user("anna", "Super")),
+            (AUTH_UPDATE_USER.code, UserInfo("root", "a-new-secret")),
         ):
             answer = await wire.ask(Command(code, {"username": body.username}, encode_body(body)), "anna")
             assert answer.code == ResponseCode.NO_PERMISSION
             assert "by super user" in (answer.remark or "")
-        answer = await wire.ask(Command(RequestCode.AUTH_DELETE_USER, {"username": "root"}), "anna")
+        answer = await wire.ask(Command(AUTH_DELETE_USER.code, {"username": "root"}), "anna")
         assert answer.remark == "The super user can only be delete by super user"
 
 
@@ -178,7 +191,7 @@ async def test_changes_count_from_the_next_request_on() -> None:
         assert (await wire.ask(send(), "anna", "changed")).code == ResponseCode.SUCCESS
         await update(wire, "anna", user_type="Super")
         assert (await wire.ask(REQUESTS["change config"](), "anna", "changed")).code == ResponseCode.SUCCESS
-        request = Command(RequestCode.AUTH_DELETE_USER, {"username": "anna"})
+        request = Command(AUTH_DELETE_USER.code, {"username": "anna"})
         assert (await wire.ask(request, "root")).code == ResponseCode.SUCCESS
         assert (await wire.ask(send(), "anna", "changed")).remark == "User:anna is not found."
         await create(wire, user("anna"))
@@ -244,7 +257,7 @@ async def test_a_message_of_another_topic_is_not_given_back_to_ones_own_group() 
         for ext in ids:
             assert ext is not None
             back = {"offset": int(ext["msgId"][16:], 16), "group": "group", "delayLevel": 0, "originTopic": "T"}
-            answers.append(await wire.ask(Command(RequestCode.CONSUMER_SEND_MSG_BACK, back), "anna"))
+            answers.append(await wire.ask(Command(CONSUMER_SEND_MSG_BACK.code, back), "anna"))
         assert [answer.code for answer in answers] == [ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS]
         assert "to access Topic:Secret" in (answers[0].remark or "")
 
@@ -265,7 +278,7 @@ async def test_a_transaction_is_ended_by_who_may_send_to_its_topic() -> None:
                 "producerGroup": "group", "tranStateTableOffset": sent["queueOffset"], "commitOrRollback": 8,
                 "commitLogOffset": int(sent["msgId"][16:], 16), "msgId": "k", **topic,
             }  # fmt: skip
-            answer = await wire.ask(Command(RequestCode.END_TRANSACTION, end), name)
+            answer = await wire.ask(Command(END_TRANSACTION.code, end), name)
             assert answer.code == code, answer.remark
 
 

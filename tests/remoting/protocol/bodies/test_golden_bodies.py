@@ -12,7 +12,7 @@ from remoting.protocol.request import NOTHING
 from remoting.protocol.requests.clients import HeartbeatData
 from remoting.protocol.requests.groups import ConsumeStats
 from remoting.protocol.requests.registrations import body_crc32
-from tests.remoting.protocol.described import BY_CODE
+from remoting.protocol.requests.table import BY_CODE
 from tests.remoting.protocol.golden import Recorded, recorded
 
 NEW = ["java_5.3.3", "admin_5.3.3"]

@@ -4,7 +4,7 @@ import pytest
 
 from mqcommon.errors import ProtocolError, RequestRefused
 from remoting.protocol.bounded_body import BodyLimits
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, FLAG_ONEWAY, Command
 from remoting.protocol.dialect import encode_body
 from remoting.protocol.header import header_fields
@@ -13,17 +13,16 @@ from remoting.protocol.requests.clients import HEART_BEAT, NOTIFY_CONSUMER_IDS_C
 from remoting.protocol.requests.offsets import GET_MAX_OFFSET, GetMaxOffsetRequestHeader, OffsetResponseHeader
 from remoting.protocol.requests.query import VIEW_MESSAGE_BY_ID
 from remoting.protocol.requests.routes import GET_TOPICS_BY_CLUSTER
+from remoting.protocol.requests.table import BY_CODE, BY_NAME, AnyRequest
 from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequestHeader, TopicList
-from tests.remoting.protocol.described import BY_CODE, ENTRIES, Described
 
 
-def test_entries_have_the_names_of_their_codes_and_each_code_one() -> None:
-    assert [name for name, entry in ENTRIES if getattr(RequestCode, name) != entry.code] == []
-    assert len(BY_CODE) == len(ENTRIES) > 70
+def test_each_code_has_one_description() -> None:
+    assert len(BY_CODE) == len(BY_NAME) > 70
 
 
-@pytest.mark.parametrize("entry", [entry for _, entry in ENTRIES], ids=[name for name, _ in ENTRIES])
-def test_what_is_written_is_read(entry: Described) -> None:
+@pytest.mark.parametrize("entry", BY_NAME.values(), ids=BY_NAME.keys())
+def test_what_is_written_is_read(entry: AnyRequest) -> None:
     if entry.header_type is not NOTHING:
         asked = entry.header_type(*["1" for _ in header_fields(entry.header_type, False)])
         assert entry.header(entry.command(asked)) == entry.header_type.from_ext(asked.to_ext())
