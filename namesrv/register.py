@@ -4,7 +4,7 @@ A registration with very many topics is read in steps, and then put into the rou
 or nothing. Large registrations are processed one after another; small ones of other brokers are answered at once.
 The requests of one broker are processed in the order of their arrival; those of a closed connection are dropped.
 Bounds: registrations that wait count in maxBufferedBytes; those of one registration are in requests/registrations.py.
-Neighbours: handlers.py has the other requests; namesrv.py runs this; requests/registrations.py of the wire reads the topics.
+Neighbours: handlers.py has the other requests; namesrv.py runs this.
 """
 
 import logging

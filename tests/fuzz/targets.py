@@ -51,7 +51,12 @@ from tests.support.inner import inner_batch, rows_of
 ROOT = Path(__file__).parents[2]
 WIRE = ("java_json", "java_rocketmq", "java_5.3.3", "admin_5.3.3", "broker_namesrv", "cpp")
 BODIES = sorted(
-    {kind for each in BY_NAME.values() for kind in (each.body_type, each.answer_body_type) if hasattr(kind, "from_wire")},
+    {
+        kind
+        for each in BY_CODE.values()
+        for kind in (each.body_type, each.answer_body_type)
+        if hasattr(kind, "from_wire")
+    },
     key=lambda kind: str(kind.__name__),
 )
 
