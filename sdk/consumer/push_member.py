@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import trio
 
 from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
+from mqcommon.errors import BrokerError, RequestRefused, SkylarkError
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
@@ -15,6 +15,7 @@ from remoting.protocol.codes import ResponseCode
 from sdk.consumer.calling import consumed_directly
 from sdk.consumer.expression import Sql, subscription_to
 from sdk.consumer.owned import OwnedQueue
+from sdk.consumer.problems import Problems
 from sdk.consumer.settings import Settings
 
 _MIB = 1024 * 1024
@@ -32,7 +33,9 @@ class PushMember:
         owned: Mapping[MessageQueue, OwnedQueue],
         members_changed: Callable[[], None],
         reset: Callable[[Mapping[MessageQueue, int]], None],
+        problems: Problems,
     ) -> None:
+        self._problems = problems
         self._settings = settings
         self._clock = clock
         # (topic, expression) → what heartbeats carry. Its version is the time when it was made: brokers ignore older.
@@ -71,6 +74,15 @@ class PushMember:
             subscription_set=self._subscription_data(),
             mq_table={mq: _queue_info(queue) for mq, queue in self._owned.items()},
         )
+
+    def heard(self, addr: str, error: BrokerError | None) -> None:
+        """A broker that refuses heartbeats gives this member no messages."""
+        self._problems.note(f"heartbeats to {addr}", error)
+
+    def divided(self, differences: str) -> None:
+        """The members of the group have different subscriptions, or not any more."""
+        text = f"members have different subscriptions, so messages reach nobody: {differences}"
+        self._problems.note(f"group {self._settings.group}", SkylarkError(text) if differences else None)
 
     def members_changed(self) -> None:
         """The group has other members now."""

@@ -36,6 +36,10 @@ class StreamMessage(MessageExt):
 
     async def ack(self) -> None:
         """The message is consumed."""
+        self.note_consumed()
+
+    def note_consumed(self) -> None:
+        """What `ack` does, for other threads and loops: it does not wait."""
         if not self._is_settled:
             self._is_settled = True
             self._batch.finish(self._number, self._number + 1)
