@@ -13,7 +13,7 @@ from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
 from remoting.net.call import call
-from remoting.protocol.bodies.heartbeat import TAG, HeartbeatData
+from remoting.protocol.bodies.heartbeat import TAG, CheckClientRequestBody, HeartbeatData, SubscriptionData
 from remoting.protocol.bodies.lock import LockBatchRequestBody, UnlockBatchRequestBody
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers.client import UnregisterClientRequestHeader
@@ -36,7 +36,12 @@ from remoting.protocol.headers.query import QueryMessageRequestHeader, ViewMessa
 from remoting.protocol.headers.recall import RecallMessageRequestHeader
 from remoting.protocol.headers.send_back import ConsumerSendMsgBackRequestHeader
 from remoting.protocol.requests import consuming, offsets, query
-from remoting.protocol.requests.clients import GET_CONSUMER_LIST_BY_GROUP, HEART_BEAT, UNREGISTER_CLIENT
+from remoting.protocol.requests.clients import (
+    CHECK_CLIENT_CONFIG,
+    GET_CONSUMER_LIST_BY_GROUP,
+    HEART_BEAT,
+    UNREGISTER_CLIENT,
+)
 from remoting.protocol.requests.pulls import PULL_MESSAGE
 from remoting.protocol.requests.recall import RECALL_MESSAGE
 from sdk.endpoint import Endpoint
@@ -211,9 +216,19 @@ async def recall(broker: Endpoint, *, topic: str, group: str, handle: str) -> st
 # --- membership
 
 
-async def heartbeat(broker: Endpoint, data: HeartbeatData) -> None:
-    """Tell the broker which groups this client is in."""
-    await call(broker, HEART_BEAT, None, data)
+async def heartbeat(broker: Endpoint, data: HeartbeatData) -> dict[str, str]:
+    """Tell the broker which groups this client is in.
+
+    Returns those of them whose members have different subscriptions, and who differs in what; from a Skylark only.
+    """
+    header = (await call(broker, HEART_BEAT, None, data)).header()
+    lines = (header.subscription_differences or "").splitlines()
+    return {group: text for group, _, text in (line.partition(" ") for line in lines) if text}
+
+
+async def check_subscription(broker: Endpoint, client_id: str, group: str, subscription: SubscriptionData) -> None:
+    """BrokerError when the broker cannot use the expression of this subscription."""
+    await call(broker, CHECK_CLIENT_CONFIG, None, CheckClientRequestBody(client_id, group, subscription))
 
 
 async def consumer_ids(broker: Endpoint, group: str) -> list[str]:
