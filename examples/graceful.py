@@ -6,14 +6,18 @@ Leaving the `async with` block begins no more handlers, waits for those that run
 commits what they did; the next process goes on after it. The signal is received, not left to KeyboardInterrupt, which
 could be raised in the middle of a handler. With `sdk.aio`, `asyncio.run` does the same for Ctrl-C; with `sdk.blocking`
 KeyboardInterrupt is raised in the main thread, while handlers run in others.
+
+What cannot work (no NameServer, a broker that refuses credentials, permissions or the subscription) ends the program at
+its start, with the reason; what goes wrong later is printed, and the consumer goes on.
 """
 
 import argparse
 import signal
+import sys
 
 import trio
 
-from sdk import MessageExt, PushConsumer
+from sdk import MessageExt, Problem, PushConsumer, SkylarkError
 
 
 async def handle(message: MessageExt) -> None:
@@ -24,9 +28,16 @@ async def handle(message: MessageExt) -> None:
     print("done", body, flush=True)
 
 
+def tell(problem: Problem) -> None:
+    """Also logged, with more; `consumer.problem` has it until it is over."""
+    print("problem:", problem, file=sys.stderr, flush=True)
+
+
 async def main(nameserver: str, topic: str) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with PushConsumer(nameserver, group="graceful", subscriptions={topic: "*"}, handler=handle):
+        async with PushConsumer(
+            nameserver, group="graceful", subscriptions={topic: "*"}, handler=handle, on_problem=tell
+        ):
             async for _ in signals:
                 break
 
@@ -36,4 +47,7 @@ if __name__ == "__main__":
     arguments.add_argument("nameserver")
     arguments.add_argument("topic")
     given = arguments.parse_args()
-    trio.run(main, given.nameserver, given.topic)
+    try:
+        trio.run(main, given.nameserver, given.topic)
+    except SkylarkError as error:
+        sys.exit(str(error))

@@ -3,8 +3,8 @@
     NAMESRV_ADDR=127.0.0.1:9876 uvicorn web:app
 
 `POST /orders` stores the body of the request as a message and answers with its id; `GET /orders` answers with how many
-orders this process has consumed. In FastAPI the `async with` of `lifespan` stands in the lifespan function, and
-`send_order` and `count_orders` are route functions.
+orders this process has consumed; `GET /healthz` answers 503 with the reason while the consumer cannot work. In FastAPI
+the `async with` of `lifespan` stands in the lifespan function, and `send_order` and `count_orders` are route functions.
 """
 
 import json
@@ -26,6 +26,7 @@ class Orders:
     def __init__(self, nameserver: str | None = None) -> None:
         self._nameserver = nameserver
         self._producer: Producer | None = None
+        self._consumer: PushConsumer | None = None
         self.consumed = 0
 
     @asynccontextmanager
@@ -34,7 +35,7 @@ class Orders:
         async with (
             Client(self._nameserver) as client,
             Producer(client) as self._producer,
-            PushConsumer(client, group="web", subscriptions={TOPIC: "*"}, handler=self.handle),
+            PushConsumer(client, group="web", subscriptions={TOPIC: "*"}, handler=self.handle) as self._consumer,
         ):
             yield
 
@@ -55,6 +56,11 @@ class Orders:
         """GET /orders."""
         return 200, {"consumed": self.consumed}
 
+    async def health(self) -> tuple[int, dict[str, Any]]:
+        """GET /healthz."""
+        problem = None if self._consumer is None else self._consumer.problem
+        return (200, {"problem": None}) if problem is None else (503, {"problem": str(problem)})
+
     # --- ASGI
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -70,6 +76,8 @@ class Orders:
                 status, answer = await self.send_order(await _body(receive))
             case "GET", "/orders":
                 status, answer = await self.count_orders()
+            case "GET", "/healthz":
+                status, answer = await self.health()
             case _:
                 status, answer = 404, {"error": "no such page"}
         headers = [(b"content-type", b"application/json")]

@@ -4,18 +4,19 @@
 
 Each process opens a consumer of its own, and the group divides the queues among them, so a topic needs at least as many
 queues as there are processes. When one dies, the others get its queues, and the pool starts another. Ctrl-C or SIGTERM
-lets the handlers that run finish.
+lets the handlers that run finish. A consumer that brokers do not let in ends the pool: another one would not help.
 """
 
 import argparse
 import logging
 import multiprocessing
+import os
 import signal
 import sys
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnProcess
 
-from sdk import MessageExt
+from sdk import BrokerError, MessageExt
 from sdk.blocking import PushConsumer
 
 # A new process inherits nothing: neither threads that are gone nor locks that they held.
@@ -33,8 +34,12 @@ def handle(message: MessageExt) -> None:
 def work(nameserver: str, topic: str) -> None:
     """One process of the pool, until SIGTERM. Ctrl-C goes to all processes, but the pool ends them."""
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(process)d %(message)s")
-    with PushConsumer(nameserver, group="pool", subscriptions={topic: "*"}, handler=handle, concurrency=4):
-        signal.sigwait([signal.SIGTERM])
+    try:
+        with PushConsumer(nameserver, group="pool", subscriptions={topic: "*"}, handler=handle, concurrency=4):
+            signal.sigwait([signal.SIGTERM])
+    except BrokerError as error:
+        logging.error("%s", error)
+        sys.exit(os.EX_CONFIG)
 
 
 def main(nameserver: str, topic: str, count: int) -> None:
@@ -43,13 +48,14 @@ def main(nameserver: str, topic: str, count: int) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     processes: list[SpawnProcess] = []
     try:
-        while True:
+        while all(process.exitcode != os.EX_CONFIG for process in processes):
             processes = [process for process in processes if process.is_alive()]
             while len(processes) < count:
                 processes.append(CONTEXT.Process(target=work, args=(nameserver, topic)))
                 processes[-1].start()
             if signal.sigtimedwait(STOPPING, CHECK_S) is not None:
                 return
+        sys.exit(os.EX_CONFIG)
     finally:
         for process in processes:
             process.terminate()

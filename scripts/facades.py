@@ -61,6 +61,8 @@ class Flavour:
     homes: Mapping[str, str]
     #: Types of handlers, which run outside of trio, by their types in the trio classes.
     handlers: Mapping[str, str]
+    #: Types of functions that are told something, and the function that has them called in the right thread.
+    callbacks: Mapping[str, str]
     #: The methods that iterate over a consumer.
     iteration: str
     #: The methods of a producer that run the program's part of a transaction.
@@ -124,6 +126,7 @@ BLOCKING = Flavour(
         "ArrowHandler": "PlainArrowHandler",
         "Checker": "PlainChecker",
     },
+    callbacks={},
     homes={
         "PlainChecker": "sdk.blocking.handlers",
         "PlainLocal": "sdk.blocking.handlers",
@@ -153,7 +156,8 @@ BLOCKING = Flavour(
         "TransactionProducer": "The checker is a plain function, which may block: it runs in a thread, for one "
         "message at a time. Transactions in several threads are sent together.",
         "PushConsumer": "Handlers are plain functions, which may block: they run in ``concurrency`` threads. A handler "
-        "that takes longer than the timeout goes on, but its message is delivered again.",
+        "that takes longer than the timeout goes on, but its message is delivered again. ``on_problem`` is called in "
+        "the client's thread.",
     },
 )
 AIO = Flavour(
@@ -174,7 +178,9 @@ AIO = Flavour(
         "ArrowHandler": "ArrowHandler",
         "Checker": "Checker",
     },
+    callbacks={"OnProblem": "in_loop"},
     homes={
+        "in_loop": "sdk.aio.handlers",
         "AsyncIterator": "collections.abc",
         "asynccontextmanager": "contextlib",
         "BatchStream": "sdk.aio.stream",
@@ -195,7 +201,8 @@ AIO = Flavour(
         "TransactionProducer": "The checker is a coroutine function, or a plain one that does not block; it runs in "
         "the loop that opens the producer, for one message at a time.",
         "PushConsumer": "Handlers are coroutine functions, or plain ones that do not block; they run in the loop that "
-        "opens the consumer. A ``strategy`` that is a function is called in the client's thread.",
+        "opens the consumer, and ``on_problem`` is called there. A ``strategy`` that is a function is called in the "
+        "client's thread.",
         "Producer": "`selector` is called, and the argument of `send_many` consumed, in the client's thread; "
         "`on_delivery` is called in the loop that opens the producer.",
     },
@@ -274,7 +281,7 @@ def _constructor(flavour: Flavour, source: Source, cls: ast.ClassDef) -> str:
     made = f"{flavour.prefix}{source.name}({', '.join(['client' if takes_client else nameserver, *others])})"
     loop = f"loop_of({nameserver}, lambda client: {made})" if takes_client else f"{flavour.loop}(lambda: {made})"
     text = f"    def __init__({ast.unparse(init.args)}) -> None:\n"
-    text += "".join(f"        {name}_elsewhere = elsewhere({name})\n" for name in handlers)
+    text += "".join(f"        {name}_elsewhere = {wrap}({name})\n" for name, wrap in handlers.items())
     text += f"        super().__init__({', '.join([loop, *(f'{name}_elsewhere' for name in handlers)])})\n"
     if any(function.name == "__anext__" for function in _functions(cls)):
         text += "        self._stream = ConsumerStream(self._loop)\n"
@@ -283,14 +290,16 @@ def _constructor(flavour: Flavour, source: Source, cls: ast.ClassDef) -> str:
     return text + ("        self.group = group\n" if "group=group" in others else "")
 
 
-def _handlers(flavour: Flavour, init: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    """The names of arguments that are handlers; their annotations become the flavour's."""
-    found = []
+def _handlers(flavour: Flavour, init: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, str]:
+    """The arguments that are called outside of trio, and what wraps them; annotations become the flavour's."""
+    found = {}
     for arg in init.args.kwonlyargs:
         for node in ast.walk(arg.annotation or ast.Constant("")):
             if isinstance(node, ast.Name) and node.id in flavour.handlers:
                 node.id = flavour.handlers[node.id]
-                found.append(arg.arg)
+                found[arg.arg] = "elsewhere"
+            elif isinstance(node, ast.Name) and node.id in flavour.callbacks:
+                found[arg.arg] = flavour.callbacks[node.id]
     return found
 
 

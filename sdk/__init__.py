@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sdk.consumer.expression import Sql
     from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
     from sdk.consumer.popped import ReceivedMessage
+    from sdk.consumer.problems import Problem
     from sdk.consumer.pull import PullConsumer
     from sdk.consumer.push import PushConsumer
     from sdk.consumer.result import PullBytes, PullResult, PullStatus
@@ -74,6 +75,7 @@ __all__ = [
     "Message",
     "MessageExt",
     "MessageQueue",
+    "Problem",
     "Producer",
     "PullBytes",
     "PullConsumer",
@@ -119,6 +121,7 @@ _HOMES = {
     "sdk.consumer.outcome": ("ConsumeFrom", "ConsumeResult", "Later"),
     "sdk.consumer.popped": ("ReceivedMessage",),
     "sdk.consumer.pull": ("PullConsumer",),
+    "sdk.consumer.problems": ("Problem",),
     "sdk.consumer.push": ("PushConsumer",),
     "sdk.consumer.result": ("PullBytes", "PullResult", "PullStatus"),
     "sdk.consumer.simple": ("SimpleConsumer",),

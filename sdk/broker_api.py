@@ -16,11 +16,14 @@ from remoting.net.call import call
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests import consuming, offsets, query
 from remoting.protocol.requests.clients import (
+    CHECK_CLIENT_CONFIG,
     GET_CONSUMER_LIST_BY_GROUP,
     HEART_BEAT,
     TAG,
     UNREGISTER_CLIENT,
+    CheckClientRequestBody,
     HeartbeatData,
+    SubscriptionData,
     UnregisterClientRequestHeader,
 )
 from remoting.protocol.requests.consuming import (
@@ -218,9 +221,19 @@ async def recall(broker: Endpoint, *, topic: str, group: str, handle: str) -> st
 # --- membership
 
 
-async def heartbeat(broker: Endpoint, data: HeartbeatData) -> None:
-    """Tell the broker which groups this client is in."""
-    await call(broker, HEART_BEAT, None, data)
+async def heartbeat(broker: Endpoint, data: HeartbeatData) -> dict[str, str]:
+    """Tell the broker which groups this client is in.
+
+    Returns those of them whose members have different subscriptions, and who differs in what; from a Skylark only.
+    """
+    header = (await call(broker, HEART_BEAT, None, data)).header()
+    lines = (header.subscription_differences or "").splitlines()
+    return {group: text for group, _, text in (line.partition(" ") for line in lines) if text}
+
+
+async def check_subscription(broker: Endpoint, client_id: str, group: str, subscription: SubscriptionData) -> None:
+    """BrokerError when the broker cannot use the expression of this subscription."""
+    await call(broker, CHECK_CLIENT_CONFIG, None, CheckClientRequestBody(client_id, group, subscription))
 
 
 async def consumer_ids(broker: Endpoint, group: str) -> list[str]:

@@ -8,7 +8,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from mqcommon.errors import BrokerError, InvalidArgument
+import trio
+
+from mqcommon.errors import BrokerError, InvalidArgument, SkylarkError
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.net.channel import Channel
@@ -37,6 +39,12 @@ class Consumer(Protocol):
 
     def running_info(self) -> ConsumerRunningInfo:
         """What it is doing (307)."""
+
+    def heard(self, addr: str, error: BrokerError | None) -> None:
+        """The broker at ``addr`` has taken a heartbeat, or refuses it with ``error``."""
+
+    def divided(self, differences: str) -> None:
+        """Who of its group subscribes to something else than others; empty: all subscribe to the same again."""
 
     def members_changed(self) -> None:
         """Members of its group came or left (40)."""
@@ -74,6 +82,11 @@ class Membership:
         self._answered: dict[str, int] = {}
         # Address → how many heartbeats in a row the broker refused.
         self._refusals: dict[str, int] = {}
+        # What the last heartbeat to each broker came to, and how many came to something.
+        self._outcomes: dict[str, SkylarkError | None] = {}
+        self._answer_came = trio.Event()
+        # Group → the brokers that say that its members have different subscriptions, and what they say.
+        self._differences: dict[str, dict[str, str]] = {}
 
     def join_producer(self, group: str, checking: Checking | None = None) -> None:
         """A producer of ``group`` has started, which may be the one that answers for transactions."""
@@ -111,6 +124,7 @@ class Membership:
     def leave_consumer(self, group: str) -> None:
         """The member of ``group`` has stopped."""
         self._consumers.pop(group, None)
+        self._differences.pop(group, None)
 
     def subscription_changed(self) -> None:
         """A consumer reads a topic that no heartbeat has named yet."""
@@ -120,6 +134,10 @@ class Membership:
         """The connection to ``addr`` is lost; the broker forgets this client with it."""
         self._sent.pop(addr, None)
         self._answered.pop(addr, None)
+        self._outcomes.pop(addr, None)
+        self._note_differences(addr, {})
+        for consumer in self._consumers.values():
+            consumer.heard(addr, None)
 
     @property
     def any(self) -> bool:
@@ -155,10 +173,71 @@ class Membership:
         """Send one heartbeat to each broker. Returns whether all of them answered."""
         data, version = self.heartbeat_data(), self._version
         self._sent.update(dict.fromkeys(addrs, version))
-        answers = await ask_all(addrs, lambda addr: broker_api.heartbeat(at(addr), data))
-        self._answered.update(dict.fromkeys(answers.values, version))
+        for addr in addrs:
+            self._outcomes.pop(addr, None)
+
+        async def beat_one(addr: str) -> None:
+            try:
+                differences = await broker_api.heartbeat(at(addr), data)
+            except SkylarkError as error:
+                self._came(addr, error)
+                raise
+            self._answered[addr] = version
+            self._came(addr, None)
+            self._note_differences(addr, differences)
+
+        answers = await ask_all(addrs, beat_one)
         self._log_failed(answers)
         return not answers.errors
+
+    async def introduce_to(self, broker: Endpoint) -> None:
+        """Send one heartbeat to a broker that may be in no route. Raises the error when it is not taken."""
+        await broker_api.heartbeat(broker, self.heartbeat_data())
+
+    async def until_taken(self, addrs: list[str]) -> str | None:
+        """The first of ``addrs`` that has taken the present heartbeat; waits for it, or for the failure of all.
+
+        None when none could be reached. BrokerError when brokers refuse it and none takes it.
+        """
+        while True:
+            for addr in addrs:
+                if self._answered.get(addr) == self._version:
+                    return addr
+            if all(self._sent.get(addr) == self._version and self._outcomes.get(addr) for addr in addrs):
+                break
+            await self._answer_came.wait()
+        for addr in addrs:
+            if isinstance(error := self._outcomes.get(addr), BrokerError):
+                raise error
+        return None
+
+    def _came(self, addr: str, error: SkylarkError | None) -> None:
+        self._outcomes[addr] = error
+        self._answer_came.set()
+        self._answer_came = trio.Event()
+        if error is None or isinstance(error, BrokerError):
+            for consumer in self._consumers.values():
+                consumer.heard(addr, error)
+
+    def _note_differences(self, addr: str, differences: Mapping[str, str]) -> None:
+        """What the broker at ``addr`` says about the groups whose members have different subscriptions."""
+        for group, consumer in self._consumers.items():
+            told = self._differences.get(group, {})
+            before = bool(told)
+            told.pop(addr, None)
+            if text := differences.get(group):
+                told[addr] = text
+                self._differences[group] = told
+                if not before:
+                    logger.warning(
+                        "the members of group %s have different subscriptions, so messages reach nobody: %s "
+                        "(docs/consumers.md, One group, one subscription)", group, text,
+                    )  # fmt: skip
+            elif not told:
+                self._differences.pop(group, None)
+                if before:
+                    logger.warning("the members of group %s have the same subscriptions again", group)
+            consumer.divided(next(iter(told.values()), ""))
 
     def _log_failed(self, answers: Answers[None]) -> None:
         """Brokers that cannot be reached are logged by those who need them. One that refuses gives no messages."""

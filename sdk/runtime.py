@@ -7,7 +7,7 @@ opened the client. It compares a counter of forks, which is cheaper than asking 
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import sniffio
@@ -73,12 +73,20 @@ def check_trio() -> None:
 
 
 @contextmanager
-def survived(what: str) -> Iterator[None]:
-    """Log an unexpected error with its traceback and go on: one failed request must not end the client."""
+def survived(what: str, note: Callable[[Exception | None], None] | None = None) -> Iterator[None]:
+    """Log an unexpected error with its traceback and go on: one failed request must not end the client.
+
+    ``note`` is called with the error, or with None when there was none.
+    """
     try:
         yield
-    except Exception:
+    except Exception as error:
         logger.exception("%s failed; the client goes on", what)
+        if note is not None:
+            note(error)
+    else:
+        if note is not None:
+            note(None)
 
 
 class SendsFailed(ExceptionGroup[Exception]):

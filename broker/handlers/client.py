@@ -55,6 +55,8 @@ MAX_EXPRESSIONS = 65_536
 MAX_NEW_GROUPS = 50
 # Members that are listed in one step.
 MEMBERS = 1_000
+# Groups with different subscriptions that one answer names, and that one tick logs.
+MAX_DIVIDED = 20
 
 
 class ClientHandlers(Part):
@@ -76,6 +78,8 @@ class ClientHandlers(Part):
         self._options = options
         self._clock = clock
         self.notices = MemberNotices(clients, groups, options)
+        # Groups whose members differ in their subscriptions, as it was logged.
+        self._divided: dict[str, None] = {}
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -121,7 +125,16 @@ class ClientHandlers(Part):
             self._clients.produce(channel, data, producer.group_name, language, request.version, now_ms)
         # A client whose heartbeats have no fingerprint always sends its subscriptions.
         sub_change = known_otherwise if data.heartbeat_fingerprint else True
-        return HEART_BEAT.answer(request, HeartbeatResponseHeader(True, sub_change))
+        return HEART_BEAT.answer(request, HeartbeatResponseHeader(True, sub_change, self._differences_of(data)))
+
+    def _differences_of(self, data: HeartbeatData) -> str | None:
+        """For each group of the client whose members have different subscriptions: a line about that."""
+        lines = []
+        for consumer in data.consumer_data_set:
+            group = self._clients.consumer_group(consumer.group_name)
+            if group is not None and data.client_id in group.wanted and group.differences:
+                lines.append(f"{group.name} {group.differences}")
+        return "\n".join(lines[:MAX_DIVIDED]) or None
 
     def unregister(self, channel: Channel, request: Command) -> Command:
         """35: leave a producer group, a consumer group, or both; names may be empty."""
@@ -147,6 +160,20 @@ class ClientHandlers(Part):
             logger.info("connection of client %s closed: no heartbeat in time", channel.remote)
             channel.close("no heartbeat in time")
             self.channel_closed(channel)
+        self._log_divided()
+
+    def _log_divided(self) -> None:
+        """Log which groups have members with different subscriptions since the last tick, and which no more."""
+        found = {group.name: group for group in self._clients.divided_groups()}
+        for name in [name for name in self._divided if name not in found]:
+            del self._divided[name]
+            logger.info("the members of group %s have the same subscriptions again", name)
+        for name in [name for name in found if name not in self._divided][:MAX_DIVIDED]:
+            self._divided[name] = None
+            logger.warning(
+                "the members of group %s have different subscriptions, so messages reach nobody: %s",
+                name, found[name].differences,
+            )  # fmt: skip
 
     # --- members of groups
 

@@ -26,8 +26,8 @@ MAX_NAME = 255
 _BODY_BYTES = 4_096
 _GROUP = re.compile(rb'"consumerGroup"\s*:\s*"([^"]*)"')
 
-# RocketMQ's names of codes that have no description, since no Skylark daemon handles or sends them. Administrators' tools
-# show the answer, so it says the name.
+# RocketMQ's names of codes that have no description, since no Skylark daemon handles or sends them. Tools of
+# administrators show the answer, so it says the name.
 OTHER_CODES = {
     345: "QUERY_SUBSCRIPTION_BY_CONSUMER",
     353: "UPDATE_AND_GET_GROUP_FORBIDDEN",

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from remoting.net.channel import Channel
+from remoting.protocol.group_subscriptions import Wanted, differences, wanted_of
 from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData, parse_subscription
 
 Groups = dict[str, None]
@@ -43,6 +44,11 @@ class ConsumerGroup:
     clients: dict[str, dict[Channel, Member]] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     fingerprint: int = 0
+    # What each client subscribes to, of those that share the queues, and the other way round; see `note_wanted`. With
+    # more than one set the group loses messages.
+    wanted: dict[str, Wanted] = field(default_factory=dict)
+    clients_of: dict[Wanted, dict[str, None]] = field(default_factory=dict)
+    _differences: str | None = None
 
     def client_ids(self) -> list[str]:
         return list(self.clients)
@@ -69,6 +75,7 @@ class ConsumerGroup:
         del same[member.channel]
         if not same:
             del self.clients[member.client_id]
+            self.note_wanted(member.client_id, None)
 
     def subscribe(self, wanted: Iterable[SubscriptionData]) -> bool:
         """Take over a member's subscriptions; returns whether topics were added or removed."""
@@ -85,6 +92,30 @@ class ConsumerGroup:
             del self.subscriptions[topic]
             changed = True
         return changed
+
+    def note_wanted(self, client_id: str, wanted: Wanted | None) -> None:
+        """The client subscribes to this now; None: it has left, or chooses its queues itself."""
+        before = self.wanted.get(client_id)
+        if before == wanted:
+            return
+        self._differences = None
+        if before is not None:
+            same = self.clients_of[before]
+            del self.wanted[client_id], same[client_id]
+            if not same:
+                del self.clients_of[before]
+        if wanted is not None:
+            self.wanted[client_id] = wanted
+            self.clients_of.setdefault(wanted, {})[client_id] = None
+
+    @property
+    def differences(self) -> str:
+        """Who of the members subscribes to something else than the others; empty when all are equal."""
+        if len(self.clients_of) < 2:
+            return ""
+        if self._differences is None:
+            self._differences = differences(self.clients_of)
+        return self._differences
 
 
 class Clients:
@@ -126,6 +157,10 @@ class Clients:
     def all_consumers(self) -> list[tuple[ConsumerGroup, Member]]:
         """The members of all consumer groups."""
         return [(group, member) for group in self._consumers.values() for member in group.members.values()]
+
+    def divided_groups(self) -> list[ConsumerGroup]:
+        """The groups whose members have different subscriptions."""
+        return [group for group in self._consumers.values() if len(group.clients_of) > 1]
 
     def has_left(self, group: str, topic: str) -> bool:
         """Whether members of the group are connected, and none subscribes to this topic now."""
@@ -178,6 +213,11 @@ class Clients:
         self._heard_ms[channel] = now_ms
         if not heartbeat.without_sub:
             changed |= group.subscribe(data.subscription_data_set)
+            # A consumer that pulls chooses its queues itself, so it takes no messages from other members.
+            shares_queues = data.consume_type != "CONSUME_ACTIVELY"
+            group.note_wanted(
+                heartbeat.client_id, wanted_of(data.group_name, data.subscription_data_set) if shares_queues else None
+            )
         return changed
 
     def fingerprint_changed(self, group: str, fingerprint: int) -> bool:

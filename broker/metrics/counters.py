@@ -126,6 +126,7 @@ def client_columns(clients: Clients) -> Steps[list[Column]]:
     return [
         column(table.PRODUCERS, list(producers.items())),
         column(table.CONSUMERS, list(consumers.items())),
+        column(table.DIVIDED, [((group.name,), len(group.clients_of)) for group in clients.divided_groups()]),
     ]
 
 

@@ -29,6 +29,10 @@ CONSUMERS = Metric(
     "rocketmq_consumer_connections", "gauge", "",
     ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"), "Connections of consumers",
 )  # fmt: skip
+DIVIDED = Metric(
+    "skylark_different_subscriptions", "gauge", "", ("consumer_group",),
+    "How many different subscriptions a group's members have; only groups with more than one: they lose messages",
+)  # fmt: skip
 LAG = Metric("rocketmq_consumer_lag_messages", "gauge", "", _LAG, "Messages that a group has not consumed")
 LAG_LATENCY = Metric("rocketmq_consumer_lag_latency", "gauge", _MS, _LAG, "Age of the oldest such message")
 INFLIGHT = Metric("rocketmq_consumer_inflight_messages", "gauge", "", _LAG, "Messages pulled and not consumed")
@@ -111,7 +115,7 @@ BROKER_METRICS = (
     MESSAGE_SIZE, TOPIC_CREATE_TIME, GROUP_CREATE_TIME, COMMITS, ROLLBACKS, FINISH_LATENCY, HALVES,
     TIMER_ENQUEUE_LATENCY, TIMER_DEQUEUE_LAG, REVIVE_IN, REVIVE_RETRY, REVIVE_LATENCY, POP_CHECKPOINTS, PUT_LATENCY,
     FLUSH_LATENCY, REPLICATION_LATENCY, SLAVE_BEHIND, SLAVE_BEHIND_TIME, SLAVE_IN_SYNC, PUT_FAILURES, CONNECTIONS,
-    TLS_HANDSHAKES, REFUSALS, LIMITS, WRITABLE, DISK_USED, ENTRIES_MENDED,
+    TLS_HANDSHAKES, REFUSALS, LIMITS, WRITABLE, DISK_USED, ENTRIES_MENDED, DIVIDED,
     MESSAGES_SKIPPED, ROLE, REGISTERED,
 )  # fmt: skip
 

@@ -19,6 +19,9 @@ from mqcommon.metrics.buckets import Histogram
 # Over an hour.
 MAX_SAMPLES = 4096
 RATE_SPAN_MS = 10 * SECOND_MS
+# A slave that is away is told for a day: after that it was probably taken out of service. So many are remembered.
+AWAY_MS = 24 * 3600 * SECOND_MS
+MAX_REMEMBERED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class ReplicationStats:
         self._clock = clock
         self._end_times = EndTimes()
         self._sent: dict[str, Window] = {}
+        # When slaves were connected last, by their addresses for clients; the one that was seen last is the last.
+        self._seen_ms: dict[str, int] = {}
         #: How far slaves were behind (ms), at each sample.
         self.behind_ms = Histogram()
 
@@ -80,6 +85,11 @@ class ReplicationStats:
             window.sample(now_ms, (sent_bytes,))
         for slave in self.slaves():
             self.behind_ms.add(slave.behind_ms)
+            if slave.broker_addr:
+                self._seen_ms.pop(slave.broker_addr, None)
+                self._seen_ms[slave.broker_addr] = now_ms
+        while len(self._seen_ms) > MAX_REMEMBERED:
+            del self._seen_ms[next(iter(self._seen_ms))]
 
     def slaves(self) -> list[SlaveState]:
         """The connected slaves, oldest connection first."""
@@ -97,7 +107,15 @@ class ReplicationStats:
             name = slave.broker_addr or slave.addr
             table[f"slaveAckDiff_{name}"] = str(slave.behind_bytes)
             table[f"slaveBehindMs_{name}"] = str(slave.behind_ms)
+        for name, away_ms in self._away().items():
+            table[f"slaveAwayMs_{name}"] = str(away_ms)
         return table
+
+    def _away(self) -> dict[str, int]:
+        """How long slaves have been away that were connected once, by their addresses for clients."""
+        now_ms, connected = self._clock.now_ms(), {slave.identity for slave in self._acks.slaves()}
+        away = {name: now_ms - seen_ms for name, seen_ms in self._seen_ms.items() if name not in connected}
+        return {name: away_ms for name, away_ms in away.items() if 0 <= away_ms < AWAY_MS}
 
     def _state(self, slave: Slave, end: int, now_ms: int) -> SlaveState:
         rate = 0

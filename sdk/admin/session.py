@@ -70,6 +70,7 @@ class SdkClients:
             group=group,
             send_timeout_ms=settings.timeout_ms,
             accept_weaker=True,
+            start_timeout_ms=None,
             credentials=settings.credentials,
             tls=settings.tls,
         )
@@ -83,6 +84,7 @@ class SdkClients:
             group=group,
             timeout_ms=settings.timeout_ms,
             heartbeat=False,
+            start_timeout_ms=None,
             credentials=settings.credentials,
             tls=settings.tls,
         )

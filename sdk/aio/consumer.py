@@ -22,6 +22,7 @@ from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
+from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
 
 
@@ -34,6 +35,9 @@ class PullConsumer(Facade[TrioPullConsumer]):
     begins in queues for which the group has committed no offset; ``consume_timestamp_ms`` goes with TIMESTAMP.
     Topics and the group are names in ``namespace``, by default that of the `Client`. ``trace`` records what is pulled
     and polled in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
+
+    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
+    refuses its credentials or its group; with None nothing is asked at the start.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class PullConsumer(Facade[TrioPullConsumer]):
         tls: GivenTls = None,
         trace: Trace = False,
         trace_topic: TopicName | None = None,
+        start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
     ) -> None:
         super().__init__(
             loop_of(
@@ -66,6 +71,7 @@ class PullConsumer(Facade[TrioPullConsumer]):
                     tls=tls,
                     trace=trace,
                     trace_topic=trace_topic,
+                    start_timeout_ms=start_timeout_ms,
                 ),
             )
         )

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Generic, Self, TypeVar, cast
 
-from sdk.aio.handlers import AsyncioHandlers
+from sdk.aio.handlers import AsyncioHandlers, LoopCallback
 from sdk.aio.portal import Portal
 from sdk.runtime import SendsFailed, raise_or_log
 from sdk.shared import Client
@@ -17,7 +17,7 @@ N = TypeVar("N")
 class Facade(Generic[C]):
     """A client of type ``C`` for the asyncio loop in which it is opened."""
 
-    def __init__(self, loop: Portal[C], *handlers: AsyncioHandlers | None) -> None:
+    def __init__(self, loop: Portal[C], *handlers: AsyncioHandlers | LoopCallback | None) -> None:
         self._loop = loop
         self._handlers = [handler for handler in handlers if handler is not None]
 

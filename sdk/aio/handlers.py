@@ -8,11 +8,13 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextlib import suppress
 from functools import partial
 from types import CoroutineType
 from typing import Any
 
 from sdk.consumer.elsewhere import HandlersElsewhere, Job
+from sdk.consumer.problems import check_on_problem
 from sdk.inbox import Inbox, call_each
 
 TURN_S = 0.002
@@ -225,6 +227,32 @@ class _Started:
                 wanted = step()
             except StopIteration as end:
                 return end.value
+
+
+class LoopCallback:
+    """A plain function that is called in the loop that opens the consumer, which nobody waits for."""
+
+    def __init__(self, function: Callable[[Any], object]) -> None:
+        check_on_problem(function)
+        self._function = function
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def bind(self) -> None:
+        """The function is called in this loop."""
+        self._loop = asyncio.get_running_loop()
+
+    async def close(self) -> None:
+        """Nothing: calls that are on their way to the loop still come."""
+
+    def __call__(self, what: Any) -> None:
+        assert self._loop is not None
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._function, what)
+
+
+def in_loop(function: Callable[[Any], object] | None) -> LoopCallback | None:
+    """``function`` for a consumer in trio."""
+    return None if function is None else LoopCallback(function)
 
 
 def elsewhere(handler: Callable[[Any], object] | None) -> AsyncioHandlers | None:

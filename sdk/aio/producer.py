@@ -21,6 +21,7 @@ from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES
 from sdk.producer.producer import Producer as TrioProducer
 from sdk.producer.requests import REQUEST_TIMEOUT_MS
 from sdk.producer.result import BulkResult, SendResult
+from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
 
 
@@ -40,6 +41,9 @@ class Producer(Facade[TrioProducer]):
     `send_nowait` accepts messages until ``buffer_count`` of them or ``buffer_bytes`` of bodies wait. Leaving
     ``async with`` waits for them, ``send_timeout_ms`` at most, and raises what `flush` would raise, or logs it when the
     block has raised an exception.
+
+    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
+    refuses its credentials; with None nothing is asked at the start.
 
     `selector` is called, and the argument of `send_many` consumed, in the client's thread; `on_delivery` is called in
     the loop that opens the producer.
@@ -66,6 +70,7 @@ class Producer(Facade[TrioProducer]):
         compression_level: int = COMPRESSION_LEVEL,
         buffer_count: int = BUFFER_COUNT,
         buffer_bytes: int = BUFFER_BYTES,
+        start_timeout_ms: float | None = START_TIMEOUT_MS,
     ) -> None:
         super().__init__(
             loop_of(
@@ -89,6 +94,7 @@ class Producer(Facade[TrioProducer]):
                     compression_level=compression_level,
                     buffer_count=buffer_count,
                     buffer_bytes=buffer_bytes,
+                    start_timeout_ms=start_timeout_ms,
                 ),
             )
         )

@@ -7,13 +7,14 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.clients import SUB_ALL
 from sdk.aio.client import Client
 from sdk.aio.facade import Facade, loop_of
-from sdk.aio.handlers import elsewhere
+from sdk.aio.handlers import elsewhere, in_loop
 from sdk.aio.messages import ConsumerStream, StreamMessage
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName
 from sdk.consumer.allocate import Strategy
 from sdk.consumer.arrow_handler import ArrowHandler
 from sdk.consumer.expression import Expression, Subscriptions
 from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
+from sdk.consumer.problems import OnProblem, Problem
 from sdk.consumer.push import (
     MAX_CACHED_BYTES,
     MAX_CACHED_MESSAGES,
@@ -29,6 +30,7 @@ from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
+from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
 
 
@@ -39,8 +41,16 @@ class PushConsumer(Facade[TrioPushConsumer]):
     maps topics to the tags to read, ``"*"`` or ``"A || B"``, or to an `Sql`. Names are in ``namespace``, by default
     that of the `Client`. See docs/consumers.md for the other arguments.
 
-    Handlers are coroutine functions, or plain ones that do not block; they run in the loop that opens the consumer. A
-    ``strategy`` that is a function is called in the client's thread.
+    A handler returns None or ``ConsumeResult.SUCCESS`` when its messages are consumed. ``ConsumeResult.LATER``,
+    ``Later(delay_level)`` and an exception have them delivered again; ``ConsumeResult.SUSPEND`` is for ``orderly``.
+    Any other value is a TypeError: it is logged, and counts as an exception.
+
+    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when brokers
+    refuse its credentials, permissions, group or subscriptions; with None it starts and goes on trying. What fails
+    later is in `problem`, and ``on_problem`` is called with it: a plain function, which must not block.
+
+    Handlers are coroutine functions, or plain ones that do not block; they run in the loop that opens the consumer, and
+    ``on_problem`` is called there. A ``strategy`` that is a function is called in the client's thread.
     """
 
     def __init__(
@@ -80,10 +90,13 @@ class PushConsumer(Facade[TrioPushConsumer]):
         tls: GivenTls = None,
         trace: Trace = False,
         trace_topic: TopicName | None = None,
+        start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
+        on_problem: OnProblem | None = None,
     ) -> None:
         handler_elsewhere = elsewhere(handler)
         batch_handler_elsewhere = elsewhere(batch_handler)
         arrow_handler_elsewhere = elsewhere(arrow_handler)
+        on_problem_elsewhere = in_loop(on_problem)
         super().__init__(
             loop_of(
                 nameserver,
@@ -122,11 +135,14 @@ class PushConsumer(Facade[TrioPushConsumer]):
                     tls=tls,
                     trace=trace,
                     trace_topic=trace_topic,
+                    start_timeout_ms=start_timeout_ms,
+                    on_problem=on_problem_elsewhere,
                 ),
             ),
             handler_elsewhere,
             batch_handler_elsewhere,
             arrow_handler_elsewhere,
+            on_problem_elsewhere,
         )
         self._stream = ConsumerStream(self._loop)
         self.group = group
@@ -143,7 +159,7 @@ class PushConsumer(Facade[TrioPushConsumer]):
     # --- subscriptions
 
     async def subscribe(self, topic: TopicName, expression: Expression = SUB_ALL) -> None:
-        """Read ``topic`` too, or read it with another expression."""
+        """Read ``topic`` too, or read it with another expression. BrokerError when a broker refuses an `Sql`."""
         await self._loop.call(lambda consumer: consumer.subscribe(topic, expression))
 
     async def unsubscribe(self, topic: TopicName) -> None:
@@ -164,6 +180,11 @@ class PushConsumer(Facade[TrioPushConsumer]):
     def queues(self) -> list[MessageQueue]:
         """The queues that are this member's now, sorted."""
         return self._loop.call_sync(lambda consumer: consumer.queues)
+
+    @property
+    def problem(self) -> Problem | None:
+        """What keeps the consumer from working now, and the error; None when all is well. Of several the oldest."""
+        return self._loop.call_sync(lambda consumer: consumer.problem)
 
     @property
     def pulled(self) -> int:

@@ -13,6 +13,7 @@ from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName
 from sdk.consumer.allocate import Strategy
 from sdk.consumer.expression import Expression, Subscriptions
 from sdk.consumer.outcome import ConsumeFrom
+from sdk.consumer.problems import OnProblem, Problem
 from sdk.consumer.push import (
     MAX_CACHED_BYTES,
     MAX_CACHED_MESSAGES,
@@ -28,6 +29,7 @@ from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
+from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
 
 
@@ -38,8 +40,16 @@ class PushConsumer(Facade[AsyncPushConsumer]):
     maps topics to the tags to read, ``"*"`` or ``"A || B"``, or to an `Sql`. Names are in ``namespace``, by default
     that of the `Client`. See docs/consumers.md for the other arguments.
 
+    A handler returns None or ``ConsumeResult.SUCCESS`` when its messages are consumed. ``ConsumeResult.LATER``,
+    ``Later(delay_level)`` and an exception have them delivered again; ``ConsumeResult.SUSPEND`` is for ``orderly``.
+    Any other value is a TypeError: it is logged, and counts as an exception.
+
+    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when brokers
+    refuse its credentials, permissions, group or subscriptions; with None it starts and goes on trying. What fails
+    later is in `problem`, and ``on_problem`` is called with it: a plain function, which must not block.
+
     Handlers are plain functions, which may block: they run in ``concurrency`` threads. A handler that takes longer than
-    the timeout goes on, but its message is delivered again.
+    the timeout goes on, but its message is delivered again. ``on_problem`` is called in the client's thread.
     """
 
     def __init__(
@@ -79,6 +89,8 @@ class PushConsumer(Facade[AsyncPushConsumer]):
         tls: GivenTls = None,
         trace: Trace = False,
         trace_topic: TopicName | None = None,
+        start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
+        on_problem: OnProblem | None = None,
     ) -> None:
         handler_elsewhere = elsewhere(handler)
         batch_handler_elsewhere = elsewhere(batch_handler)
@@ -121,6 +133,8 @@ class PushConsumer(Facade[AsyncPushConsumer]):
                     tls=tls,
                     trace=trace,
                     trace_topic=trace_topic,
+                    start_timeout_ms=start_timeout_ms,
+                    on_problem=on_problem,
                 ),
             ),
             handler_elsewhere,
@@ -142,7 +156,7 @@ class PushConsumer(Facade[AsyncPushConsumer]):
     # --- subscriptions
 
     def subscribe(self, topic: TopicName, expression: Expression = SUB_ALL) -> None:
-        """Read ``topic`` too, or read it with another expression."""
+        """Read ``topic`` too, or read it with another expression. BrokerError when a broker refuses an `Sql`."""
         self._loop.call(lambda consumer: consumer.subscribe(topic, expression))
 
     def unsubscribe(self, topic: TopicName) -> None:
@@ -163,6 +177,11 @@ class PushConsumer(Facade[AsyncPushConsumer]):
     def queues(self) -> list[MessageQueue]:
         """The queues that are this member's now, sorted."""
         return self._loop.call_sync(lambda consumer: consumer.queues)
+
+    @property
+    def problem(self) -> Problem | None:
+        """What keeps the consumer from working now, and the error; None when all is well. Of several the oldest."""
+        return self._loop.call_sync(lambda consumer: consumer.problem)
 
     @property
     def pulled(self) -> int:

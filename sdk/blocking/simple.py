@@ -14,6 +14,7 @@ from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
+from sdk.starting import START_TIMEOUT_MS
 
 
 class SimpleConsumer(Facade[AsyncSimpleConsumer]):
@@ -24,6 +25,9 @@ class SimpleConsumer(Facade[AsyncSimpleConsumer]):
     and after as many deliveries as the group allows it becomes a dead letter. ``consume_from`` is where a new group
     begins. ``timeout_ms`` is the timeout of each request. Names are those in ``namespace``, by default that of the
     `Client` given as ``nameserver``.
+
+    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
+    refuses its credentials its group or its topics; with None nothing is asked at the start.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class SimpleConsumer(Facade[AsyncSimpleConsumer]):
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
         tls: GivenTls = None,
+        start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
     ) -> None:
         super().__init__(
             loop_of(
@@ -52,6 +57,7 @@ class SimpleConsumer(Facade[AsyncSimpleConsumer]):
                     namespace=namespace,
                     credentials=credentials,
                     tls=tls,
+                    start_timeout_ms=start_timeout_ms,
                 ),
             )
         )
@@ -59,14 +65,17 @@ class SimpleConsumer(Facade[AsyncSimpleConsumer]):
 
     # --- messages
 
-    def receive(self, most: BatchSize = MAX_COUNT, wait_ms: NotNegative = WAIT_MS) -> list[ReceivedMessage]:
+    def receive(
+        self, most: BatchSize = MAX_COUNT, wait_ms: NotNegative = WAIT_MS, *, invisible_ms: InvisibleMs | None = None
+    ) -> list[ReceivedMessage]:
         """Up to ``most`` messages (at most 32); none when there is none within ``wait_ms``.
 
+        They are hidden for ``invisible_ms``, by default that of the consumer.
         They come from one broker and topic; the next call begins at another one. While a broker is down the others are
         read. A call that is cancelled may leave messages hidden until their time is over. A broker that hands out whole
         batches (RocketMQ's, of topics with queues of type BatchCQ) may exceed ``most``.
         """
-        return self._loop.call(lambda consumer: consumer.receive(most, wait_ms))
+        return self._loop.call(lambda consumer: consumer.receive(most, wait_ms, invisible_ms=invisible_ms))
 
     def ack(self, messages: ReceivedMessage | Sequence[ReceivedMessage]) -> None:
         """Acknowledge messages: they are not delivered to the group again.

@@ -9,5 +9,5 @@ PullConsumer: stream.py, batches of one queue; arrow.py, record batches; assigne
 PushConsumer: rebalance.py allocate.py owning.py owned.py locks.py, which queues are this member's; local_offsets.py;
   intake.py window.py ready.py, from pull to handler; calling.py workers.py orderly.py elsewhere.py, handlers;
   arrow_handler.py; stream_message.py stream_elsewhere.py; outcome.py, their results; failures.py returns.py, what was
-  not consumed; rates.py, by topic; settings.py
+  not consumed; rates.py, by topic; problems.py, what the program is told; settings.py
 """

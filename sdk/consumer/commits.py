@@ -9,6 +9,7 @@ another member's, what is kept for it is dropped (`forget`), since that member h
 """
 
 import logging
+from collections.abc import Callable
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -29,7 +30,15 @@ CLOSING_S = 0.5
 class Commits:
     """The offsets that one group commits to the masters."""
 
-    def __init__(self, client: ClientHandle, replicas: Replicas, group: str) -> None:
+    def __init__(
+        self,
+        client: ClientHandle,
+        replicas: Replicas,
+        group: str,
+        note: Callable[[Exception | None], None] = lambda error: None,
+    ) -> None:
+        # Told why offsets are kept, and None when they are committed.
+        self._note = note
         self._client = client
         self._replicas = replicas
         self._group = group
@@ -113,6 +122,7 @@ class Commits:
         if not self._kept:
             logger.warning("keeping offsets until the master of broker %s is back: %s", mq.broker_name, error)
         self._kept[mq] = offset, forward_only
+        self._note(error)
         if not self._is_retrying:
             self._is_retrying = True
             self._client.nursery.start_soon(self._retry_often)
@@ -125,6 +135,7 @@ class Commits:
                 for mq in list(self._kept):
                     await self._retry(mq)
         self._is_retrying = False
+        self._note(None)
 
     async def _retry(self, mq: MessageQueue) -> None:
         async with self._lock(mq):

@@ -6,7 +6,6 @@ taken back: when the consumer stops, or the queue goes to another member, it is 
 called, and its messages are left to whoever reads the queue next.
 """
 
-import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,14 +19,12 @@ from mqcommon.errors import SkylarkError
 from mqcommon.message.message import MessageExt
 from mqcommon.signal import Signal
 from sdk.consumer.contents import drop_contents, keep_contents
-from sdk.consumer.failures import Counters, Failures
+from sdk.consumer.failures import Counters, Failures, HandlerErrors
 from sdk.consumer.outcome import ConsumeResult, Later, check_handler, check_result
 from sdk.consumer.ready import Ready, Takable
 from sdk.consumer.settings import Settings
 from sdk.consumer.workers import Workers
 from sdk.inbox import Inbox
-
-logger = logging.getLogger(__name__)
 
 # How many messages are there beyond those that are handled. It refills at half of it, so that many cross at a time.
 AHEAD = 512
@@ -152,8 +149,10 @@ class WorkersElsewhere:
     """What `Workers` is for handlers in trio: `run` returns after `stop`, when all handlers have finished."""
 
     def __init__(
-        self, settings: Settings, ready: Ready, failures: Failures, counters: Counters, handlers: HandlersElsewhere
-    ) -> None:
+        self, settings: Settings, ready: Ready, failures: Failures, counters: Counters, errors: HandlerErrors,
+        handlers: HandlersElsewhere,
+    ) -> None:  # fmt: skip
+        self._errors = errors
         self._settings = settings
         self._ready = ready
         self._failures = failures
@@ -264,6 +263,8 @@ class WorkersElsewhere:
             self._counters.consumed += end - start
             batch.window.totals.consumed += end - start
             batch.finish(start, end)
+            if self._errors.is_failing:
+                self._errors.succeeded()
 
     def _failed(self, job: Job) -> None:
         error, result = job.error, None
@@ -273,11 +274,7 @@ class WorkersElsewhere:
             except TypeError as wrong:
                 error = wrong
         if error is not None:
-            messages, others = self._messages(job), job.end - job.start - 1
-            logger.error(
-                "the handler failed with message %s of %s%s; it is delivered again later",
-                messages[0].msg_id, messages[0].queue, f" and {others} more" if others else "", exc_info=error,
-            )  # fmt: skip
+            self._errors.raised(self._messages(job), error, "it is delivered again later")
         self._later(job, result.delay_level if type(result) is Later else 0)
 
     def _messages(self, job: Job) -> Sequence[MessageExt]:
@@ -304,20 +301,18 @@ class WorkersElsewhere:
                     job.is_over = True
                     self._away -= job.end - job.start
                     self._handlers.cancel(job)
-                    logger.error(
-                        "the handler has worked on message %s for more than %d ms: the message is delivered again",
-                        self._messages(job)[0].msg_id, self._settings.consume_timeout_ms,
-                    )  # fmt: skip
+                    what_next, timeout_ms = "the message is delivered again", self._settings.consume_timeout_ms
+                    self._errors.took_too_long(self._messages(job)[0], timeout_ms, what_next)
                     self._later(job)
                     self._changed.set()
 
 
 def make_workers(
-    settings: Settings, ready: Ready, failures: Failures, counters: Counters
+    settings: Settings, ready: Ready, failures: Failures, counters: Counters, errors: HandlerErrors
 ) -> Workers | WorkersElsewhere:
     """What calls the handlers of a consumer."""
     handlers = settings.handler or settings.batch_handler
     if isinstance(handlers, HandlersElsewhere):
         handlers.concurrency = settings.concurrency
-        return WorkersElsewhere(settings, ready, failures, counters, handlers)
-    return Workers(settings, ready, failures, counters)
+        return WorkersElsewhere(settings, ready, failures, counters, errors, handlers)
+    return Workers(settings, ready, failures, counters, errors)

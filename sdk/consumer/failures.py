@@ -1,15 +1,19 @@
 """What becomes of messages that a handler did not consume: the broker delivers them again, or this process tries again.
+`HandlerErrors` tells users why they were not consumed.
 
 A message leaves its window only when a broker has it, or when it was consumed after all. So none is lost, whatever
 fails; and none is tried forever, since the broker counts its deliveries and makes a dead letter of it in the end.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
+from traceback import walk_tb
 
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.message.message import MessageExt
+from sdk.consumer.problems import Problems
 from sdk.consumer.ready import Ready, Takable
 from sdk.consumer.returns import Returns
 from sdk.consumer.settings import Settings
@@ -23,6 +27,8 @@ KEPT_S = 5.0
 # that double.
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 600.0
+# Kinds of errors whose traceback was logged once; more than this are forgotten.
+MAX_KINDS = 100
 
 
 @dataclass(slots=True)
@@ -32,6 +38,59 @@ class Counters:
     pulled: int = 0
     consumed: int = 0
     failed: int = 0
+
+
+class HandlerErrors:
+    """What the handler of one consumer raises: logged, with one traceback for each kind, and a problem of the consumer.
+
+    ``is_failing``: the last call that ended has failed.
+    """
+
+    def __init__(self, problems: Problems) -> None:
+        self._note = problems.noting("the handler")
+        # Error class and the place where it was raised, of those whose traceback was logged.
+        self._logged: dict[tuple[type[BaseException], object], None] = {}
+        self.is_failing = False
+
+    def raised(self, messages: Sequence[MessageExt], error: BaseException, what_next: str) -> None:
+        """The handler has raised ``error`` for these messages."""
+        first, others = messages[0], len(messages) - 1
+        kind, is_new = (type(error), _place(error)), False
+        if kind not in self._logged:
+            is_new = True
+            self._logged[kind] = None
+            if len(self._logged) > MAX_KINDS:
+                del self._logged[next(iter(self._logged))]
+        logger.error(
+            "the handler failed with message %s of %s%s; %s%s",
+            first.msg_id, first.queue, f" and {others} more" if others else "", what_next,
+            "" if is_new else f" ({type(error).__name__}: {error}; the first such error was logged with its traceback)",
+            exc_info=error if is_new else None,
+        )  # fmt: skip
+        self._fails(error)
+
+    def took_too_long(self, message: MessageExt, timeout_ms: float, what_next: str) -> None:
+        """The handler has worked on ``message`` for longer than it may."""
+        text = f"the handler has worked on message {message.msg_id} for more than {timeout_ms} ms"
+        logger.error("%s: %s", text, what_next)
+        self._fails(TimeoutError(text))
+
+    def succeeded(self) -> None:
+        """The handler has consumed messages, after a failure."""
+        self.is_failing = False
+        self._note(None)
+
+    def _fails(self, error: BaseException) -> None:
+        self.is_failing = True
+        self._note(error if isinstance(error, Exception) else RuntimeError(f"the handler raised {error!r}"))
+
+
+def _place(error: BaseException) -> object:
+    """Where an error was raised: the code and line of the innermost frame."""
+    place: object = None
+    for frame, line in walk_tb(error.__traceback__):
+        place = frame.f_code, line
+    return place
 
 
 class Failures:

@@ -12,7 +12,8 @@ from mqcommon.message.properties import RETRY_TOPIC
 from mqcommon.message.queue import MessageQueue
 from sdk.consumer.failures import Counters
 from sdk.consumer.owned import OwnedQueue, Room
-from sdk.consumer.patience import pull_patiently
+from sdk.consumer.patience import Note, pull_patiently
+from sdk.consumer.problems import Problems
 from sdk.consumer.reader import Reader
 from sdk.consumer.result import PullResult
 from sdk.consumer.settings import Settings
@@ -34,6 +35,7 @@ class Intake:
         reader: Reader,
         room: Room,
         counters: Counters,
+        problems: Problems,
         clock: Clock,
         put: Callable[[Batch], None],
         reset: Callable[[Mapping[MessageQueue, int]], None],
@@ -44,6 +46,7 @@ class Intake:
         self._reader = reader
         self._room = room
         self._counters = counters
+        self._problems = problems
         self._clock = clock
         self._put = put
         self._reset = reset
@@ -51,18 +54,24 @@ class Intake:
     @enable_ki_protection
     async def pull(self, queue: OwnedQueue) -> None:
         """Pull the queue until its scope is cancelled."""
-        with queue.scope:
-            while True:
-                with survived(f"pulling {queue.mq}"):
-                    await self._pull_all(queue)
-                await trio.sleep(ERROR_PAUSE_S)
+        what = f"pulling {queue.mq}"
+        note = self._problems.noting(what)
+        try:
+            with queue.scope:
+                while True:
+                    with survived(what, note):
+                        await self._pull_all(queue, note)
+                    await trio.sleep(ERROR_PAUSE_S)
+        finally:
+            note(None)
 
-    async def _pull_all(self, queue: OwnedQueue) -> None:
+    async def _pull_all(self, queue: OwnedQueue, note: Note) -> None:
         window = queue.window
         while True:
             count = await self._room.wait(queue)
             pull = partial(self._pull, queue, count)
-            result = await pull_patiently(pull, window.next_offset, self._instance.backoff, str(queue.mq), _goes_on)
+            backoff = self._instance.backoff
+            result = await pull_patiently(pull, window.next_offset, backoff, str(queue.mq), _goes_on, note)
             queue.pulled_ms = self._clock.now_ms()
             if window.is_closed or queue.is_given_up:
                 return

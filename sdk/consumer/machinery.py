@@ -12,19 +12,23 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.clock import SystemClock
+from mqcommon.errors import BrokerError, RemotingError, RouteNotFound
 from mqcommon.files import OsFiles
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.clients import SUB_ALL
+from sdk import broker_api
 from sdk.consumer.commits import Commits
 from sdk.consumer.contents import keep_content
 from sdk.consumer.elsewhere import make_workers
-from sdk.consumer.expression import Sql
-from sdk.consumer.failures import Counters, Failures
+from sdk.consumer.expression import Sql, subscription_to
+from sdk.consumer.failures import Counters, Failures, HandlerErrors
 from sdk.consumer.intake import Intake
 from sdk.consumer.local_offsets import LocalOffsets
 from sdk.consumer.offsets import GroupOffsets, OffsetStore
 from sdk.consumer.orderly import Orderly
 from sdk.consumer.owned import Room
 from sdk.consumer.owning import Owning
+from sdk.consumer.problems import OnProblem, Problems
 from sdk.consumer.push_member import PushMember
 from sdk.consumer.rates import SAMPLE_S, Rates
 from sdk.consumer.reader import Reader
@@ -36,8 +40,10 @@ from sdk.consumer.settings import Settings
 from sdk.consumer.stream_message import HandedOut, StreamMessage
 from sdk.consumer.tracing import Tracing
 from sdk.producer.producer import traces_of
+from sdk.retry import Outcome, outcome_of
 from sdk.runtime import survived
 from sdk.shared import ClientHandle
+from sdk.starting import Start, raise_if_final
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +62,7 @@ def tracing_of(client: ClientHandle, settings: Settings) -> Tracing | None:
 class Machinery:
     """The parts of one consumer. ``subscriptions`` are topic → expression."""
 
-    def __init__(self, client: ClientHandle, settings: Settings) -> None:
+    def __init__(self, client: ClientHandle, settings: Settings, on_problem: OnProblem | None) -> None:
         clock = SystemClock()
         replicas = Replicas(client)
         self._client = client
@@ -64,18 +70,22 @@ class Machinery:
         self._settings = settings = self.tracing.traced(settings) if self.tracing is not None else settings
         self.subscriptions: dict[str, str | Sql] = {} if settings.broadcast else {settings.retry_topic: SUB_ALL}
         self.counters = Counters()
+        self.problems = problems = Problems(on_problem)
+        errors = HandlerErrors(problems)
         self.ready = Ready()
         self._rates = Rates()
         self.room = Room(settings, clock, self._rates)
         self.reader = Reader(client, replicas, settings.group)
-        self._commits = Commits(client, replicas, settings.group)
+        self._commits = Commits(client, replicas, settings.group, problems.noting("committing offsets"))
         self._local = LocalOffsets(settings, OsFiles()) if settings.broadcast else None
-        offsets: OffsetStore = self._local or GroupOffsets(replicas, self._commits, settings.group)
-        returns = Returns(client, replicas, settings, clock)
+        offsets: OffsetStore = self._local or GroupOffsets(
+            replicas, self._commits, settings.group, problems.noting("committing offsets, which brokers refuse")
+        )
+        returns = Returns(client, replicas, settings, problems, clock)
         self.failures = Failures(settings, self.ready, returns, self.counters)
         self._handed_out = HandedOut(settings, self.failures, self.counters)
-        self._workers = make_workers(settings, self.ready, self.failures, self.counters)
-        ordered = Orderly(settings, self.room, returns, self.counters, clock)
+        self._workers = make_workers(settings, self.ready, self.failures, self.counters, errors)
+        ordered = Orderly(settings, self.room, returns, self.counters, errors, clock)
         put = ordered.put if settings.orderly else self.ready.put
         intake = Intake(
             settings,
@@ -83,26 +93,34 @@ class Machinery:
             self.reader,
             self.room,
             self.counters,
+            problems,
             clock,
             put,
             lambda offsets: self.owning.reset(offsets),
         )
         serve = [intake.pull, ordered.serve] if settings.orderly else [intake.pull]
         self.owning = Owning(
-            client, settings, replicas, offsets, self.room, self.ready, serve, lambda: self._rebalance.soon()
+            client, settings, replicas, offsets, self.room, self.ready, serve, lambda: self._rebalance.soon(), problems
         )
-        self._rebalance = Rebalance(client, settings, self.subscriptions, self.owning.owned, self.owning.change)
+        self._rebalance = Rebalance(
+            client, settings, self.subscriptions, self.owning.owned, self.owning.change, problems
+        )
         self.member = PushMember(
             settings, ";".join(client.instance.nameserver_addrs), clock, self.subscriptions,
-            self.owning.owned, self._rebalance.soon, self.owning.reset, self._rates,
+            self.owning.owned, self._rebalance.soon, self.owning.reset, self._rates, problems,
         )  # fmt: skip
         self._rebalancing = trio.CancelScope()
         self._handled = trio.Event()
         self._is_stopping = False
 
-    async def start(self) -> None:
-        """Join the group. InvalidArgument when the client or, with ``broadcast``, the machine has such a member."""
+    async def start(self, start_timeout_ms: float | None) -> None:
+        """Join the group. InvalidArgument when the client or, with ``broadcast``, the machine has such a member.
+
+        Raises what `Start` raises, and BrokerError when the group or a subscription is refused.
+        """
         self._client.join_consumer(self._settings.group, self.member)
+        if start_timeout_ms is not None:
+            await self._check_start(Start(self._client, start_timeout_ms))
         if self.tracing is not None:
             await self.tracing.open(self._client)
         if self._local is not None:
@@ -117,6 +135,46 @@ class Machinery:
             await nursery.start(self._handed_out.watch)
         nursery.start_soon(self._commit_often)
         nursery.start_soon(self._sample_often)
+
+    async def _check_start(self, start: Start) -> None:
+        group = self._settings.group
+        topics = [topic for topic in self.subscriptions if topic != self._settings.retry_topic]
+        addr = await start.with_topics(topics)
+        if addr is None:
+            return
+        for topic, expression in self.subscriptions.items():
+            await self.check_subscription(topic, expression)
+        if not self._settings.broadcast:
+            try:
+                await broker_api.consumer_ids(self._client.at(addr), group)
+            except BrokerError as error:
+                if "no consumer for this group" in error.remark:
+                    error.add_note(
+                        f"the broker does not let group {group} in: mqadmin updateSubGroup creates it, or set "
+                        "autoCreateSubscriptionGroup=true there"
+                    )
+                    raise
+                raise_if_final(error)
+            except RemotingError as error:
+                logger.info("members of group %s: %s", group, error)
+
+    async def check_subscription(self, topic: str, expression: str | Sql) -> None:
+        """BrokerError when a broker of the topic cannot use the expression. Nothing if none can be asked now."""
+        if not isinstance(expression, Sql):
+            return
+        instance, group = self._client.instance, self._settings.group
+        try:
+            route = await instance.route(topic)
+            addr = next(filter(None, map(route.master, route.brokers)), None)
+            if addr is not None:
+                subscription = subscription_to(topic, expression)
+                await broker_api.check_subscription(self._client.at(addr), instance.client_id, group, subscription)
+        except BrokerError as error:
+            if outcome_of(error) is not Outcome.NOTHING and error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                error.add_note(f"the subscription to {topic} is refused: {expression}")
+                raise
+        except (RemotingError, RouteNotFound) as error:
+            logger.info("the subscription to %s cannot be checked now: %s", topic, error)
 
     async def stop(self) -> None:
         """Let running handlers finish, and commit."""
@@ -192,7 +250,7 @@ class Machinery:
     async def _commit_often(self) -> None:
         while True:
             await trio.sleep(self._settings.commit_interval_ms / 1000)
-            with survived("committing offsets"):
+            with survived("committing offsets", self.problems.noting("committing offsets, which failed")):
                 await self.owning.commit()
 
     @enable_ki_protection

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from mqcommon.errors import RequestRefused
+from mqcommon.errors import BrokerError, RequestRefused
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.codes import ResponseCode
@@ -66,6 +66,12 @@ class PullMember:
             properties={"PROP_NAMESERVER_ADDR": self._nameserver(), **self._properties},
             subscription_set=list(self._subscriptions.values()),
         )
+
+    def heard(self, addr: str, error: BrokerError | None) -> None:
+        """Does nothing: a broker that refuses heartbeats refuses the caller's requests, too."""
+
+    def divided(self, differences: str) -> None:
+        """Does nothing: the log has it."""
 
     def members_changed(self) -> None:
         """Does nothing: a pull consumer does not share queues with other members."""

@@ -1,7 +1,7 @@
 """`OffsetStore`: where a push consumer keeps its offsets. `GroupOffsets` is the one that members of a group share."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import trio
@@ -39,8 +39,16 @@ class OffsetStore(Protocol):
 class GroupOffsets:
     """Offsets at the brokers."""
 
-    def __init__(self, replicas: Replicas, commits: Commits, group: str) -> None:
+    def __init__(
+        self,
+        replicas: Replicas,
+        commits: Commits,
+        group: str,
+        note: Callable[[Exception | None], None] = lambda error: None,
+    ) -> None:
         self._replicas = replicas
+        # Told why offsets are refused, and None when they are taken.
+        self._note = note
         self._commits = commits
         self._group = group
 
@@ -72,3 +80,6 @@ class GroupOffsets:
                 await self._commits.commit(mq, offset, forward_only=not is_reset)
             except SkylarkError as error:
                 logger.warning("offset %d of %s is not committed: %s", offset, mq, error)
+                self._note(error)
+            else:
+                self._note(None)

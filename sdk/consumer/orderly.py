@@ -5,7 +5,6 @@ A message that fails is tried again after ``suspend_ms``, and nothing behind it 
 lock of the queue is certain.
 """
 
-import logging
 from collections.abc import Sequence
 
 import trio
@@ -16,20 +15,21 @@ from mqcommon.message.message import MessageExt
 from mqcommon.names import dlq_topic
 from sdk.consumer.calling import call_handler
 from sdk.consumer.contents import drop_contents
-from sdk.consumer.failures import KEPT_S, Counters
+from sdk.consumer.failures import KEPT_S, Counters, HandlerErrors
 from sdk.consumer.outcome import ConsumeResult, Later, Result
 from sdk.consumer.owned import OwnedQueue, Room
 from sdk.consumer.returns import DEAD, Returns
 from sdk.consumer.settings import Settings
 from sdk.consumer.window import Batch
 
-logger = logging.getLogger(__name__)
-
 
 class Orderly:
     """Handles the messages of all queues of one consumer, of ``concurrency`` queues at a time."""
 
-    def __init__(self, settings: Settings, room: Room, returns: Returns, counters: Counters, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, room: Room, returns: Returns, counters: Counters, errors: HandlerErrors, clock: Clock
+    ) -> None:
+        self._errors = errors
         self._settings = settings
         self._room = room
         self._returns = returns
@@ -95,6 +95,8 @@ class Orderly:
         else:
             self._counters.consumed += len(messages)
             totals.consumed += len(messages)
+            if self._errors.is_failing:
+                self._errors.succeeded()
             batch.finish(start, end)
             batch.taken = end
         if batch.taken == len(batch.done):
@@ -102,22 +104,15 @@ class Orderly:
         return 0.0
 
     async def _call(self, messages: Sequence[MessageExt]) -> Result:
-        first = messages[0]
-        others = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
         result: Result = ConsumeResult.LATER
         try:
             with trio.move_on_after(self._settings.consume_timeout_ms / 1000) as scope:
                 result = await call_handler(self._settings, messages)
         except Exception as error:
-            logger.error(
-                "the handler failed with message %s of %s%s; %s",
-                first.msg_id, first.queue, others, self._what_next(first), exc_info=error,
-            )  # fmt: skip
+            self._errors.raised(messages, error, self._what_next(messages[0]))
         if scope.cancelled_caught:
-            logger.error(
-                "the handler took longer than %d ms for message %s of %s%s and was cancelled; %s",
-                self._settings.consume_timeout_ms, first.msg_id, first.queue, others, self._what_next(first),
-            )  # fmt: skip
+            what_next = f"it is cancelled; {self._what_next(messages[0])}"
+            self._errors.took_too_long(messages[0], self._settings.consume_timeout_ms, what_next)
         return result
 
     def _what_next(self, message: MessageExt) -> str:

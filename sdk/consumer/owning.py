@@ -17,6 +17,7 @@ from sdk.consumer.expression import Sql
 from sdk.consumer.locks import Locks
 from sdk.consumer.offsets import OffsetStore
 from sdk.consumer.owned import OwnedQueue, Room
+from sdk.consumer.problems import Problems
 from sdk.consumer.ready import Ready
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.settings import Settings
@@ -46,7 +47,11 @@ class Owning:
         ready: Ready,
         serve: Sequence[Callable[[OwnedQueue], Awaitable[None]]],
         rebalance_soon: Callable[[], None],
+        problems: Problems,
     ) -> None:
+        self._problems = problems
+        # Queues that could not be taken, and were told as problems.
+        self._untaken: dict[MessageQueue, None] = {}
         self._client = client
         self._settings = settings
         self._replicas = replicas
@@ -83,6 +88,9 @@ class Owning:
         ``is_shared``: another member may have had them until now. It hears of the change when this one does.
         """
         self._forget_absent(wanted)
+        for mq in [mq for mq in self._untaken if mq not in wanted]:
+            del self._untaken[mq]
+            self._problems.note(_taking(mq), None)
         given_up = [mq for mq in self.owned if mq not in wanted]
         taken = [mq for mq in wanted if mq not in self.owned]
         for mq, queue in self.owned.items():
@@ -173,9 +181,14 @@ class Owning:
                 offset = await first_offset(mq, self._settings, self._offsets, self._replicas)
             except SkylarkError as error:
                 logger.warning("%s cannot be read now: %s", mq, error)
+                self._untaken[mq] = None
+                self._problems.note(_taking(mq), error)
                 if is_transient(error):
                     silent[mq.broker_name] = None
                 return
+        if mq in self._untaken:
+            del self._untaken[mq]
+            self._problems.note(_taking(mq), None)
         queue = self.owned[mq] = self._room.own(mq, expression, offset)
         queue.locked_until = locked_until
         queue.is_paused = self._is_paused(mq)
@@ -232,3 +245,8 @@ class Owning:
             elif self._is_in_route(mq):
                 del self._absent[mq]
                 self._offsets.forget(mq)
+
+
+def _taking(mq: MessageQueue) -> str:
+    """The name of the problem that a queue cannot be taken."""
+    return f"taking {mq}"

@@ -22,6 +22,8 @@ REFUSED_S = 3.0
 REFUSALS_A_LINE = 20
 
 GivesUp = Callable[[SkylarkError], bool]
+# Told each error, and None when the reader goes on.
+Note = Callable[[Exception | None], None]
 T = TypeVar("T")
 
 
@@ -42,7 +44,13 @@ def gives_up_when_refused(error: SkylarkError) -> bool:
     return not is_transient(error)
 
 
-async def patiently(ask: Callable[[], Awaitable[T]], backoff: Backoff, what: str, where: str, gives_up: GivesUp) -> T:
+def _unnoted(_: Exception | None) -> None:
+    """For readers whose errors are in the log only."""
+
+
+async def patiently(
+    ask: Callable[[], Awaitable[T]], backoff: Backoff, what: str, where: str, gives_up: GivesUp, note: Note = _unnoted
+) -> T:
     """The result of ``ask``. Errors are retried until a server answers, unless ``gives_up``.
 
     ``what`` names the reader in the log, and ``where`` its place.
@@ -55,6 +63,7 @@ async def patiently(ask: Callable[[], Awaitable[T]], backoff: Backoff, what: str
             if gives_up(error):
                 raise
             failures += 1
+            note(error)
             refusals += not is_transient(error)
             if failures == 1 or (not is_transient(error) and refusals % REFUSALS_A_LINE == 1):
                 logger.warning("%s is waiting at %s: %s", what, where, error)
@@ -62,19 +71,25 @@ async def patiently(ask: Callable[[], Awaitable[T]], backoff: Backoff, what: str
         else:
             break
     if failures:
+        note(None)
         logger.warning("%s continues at %s", what, where)
     return result
 
 
 async def pull_patiently(
-    pull: Callable[[int], Awaitable[P]], offset: int, backoff: Backoff, what: str, gives_up: GivesUp
+    pull: Callable[[int], Awaitable[P]],
+    offset: int,
+    backoff: Backoff,
+    what: str,
+    gives_up: GivesUp,
+    note: Note = _unnoted,
 ) -> P:
     """The result of a pull at ``offset``, as `patiently` gets it.
 
     An answer without progress takes at least IDLE_S, so that a loop of pulls never spins.
     """
     asked_at = trio.current_time()
-    result = await patiently(partial(pull, offset), backoff, what, f"offset {offset}", gives_up)
+    result = await patiently(partial(pull, offset), backoff, what, f"offset {offset}", gives_up, note)
     if result.status is PullStatus.OFFSET_ILLEGAL:
         logger.warning("offset %d is not in the queue, %s continues at %d", offset, what, result.next_offset)
     if result.next_offset == offset and trio.current_time() < asked_at + IDLE_S:

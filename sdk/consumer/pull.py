@@ -13,7 +13,7 @@ import trio
 
 from mqcommon.arguments import wrong_type
 from mqcommon.clock import SystemClock
-from mqcommon.errors import InvalidArgument, RemotingError
+from mqcommon.errors import RemotingError
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.clients import SUB_ALL
@@ -41,6 +41,7 @@ from sdk.namespaces import Namespace
 from sdk.producer.producer import traces_of
 from sdk.runtime import FORKS, survived
 from sdk.shared import Client, ClientHandle
+from sdk.starting import START_TIMEOUT_MS, Start
 from sdk.traces.sink import Trace
 from sdk.waiting import until_answered
 
@@ -60,6 +61,9 @@ class PullConsumer(ArrowPulling):
     begins in queues for which the group has committed no offset; ``consume_timestamp_ms`` goes with TIMESTAMP.
     Topics and the group are names in ``namespace``, by default that of the `Client`. ``trace`` records what is pulled
     and polled in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
+
+    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
+    refuses its credentials or its group; with None nothing is asked at the start.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class PullConsumer(ArrowPulling):
         tls: GivenTls = None,
         trace: Trace = False,
         trace_topic: TopicName | None = None,
+        start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
     ) -> None:
         beginning = Beginning(consume_from, consume_timestamp_ms)
         self.group = group
@@ -89,6 +94,7 @@ class PullConsumer(ArrowPulling):
             wire_group, consume_from.value, lambda: ";".join(self._instance.nameserver_addrs), SystemClock().now_ms()
         )
         self._heartbeat = heartbeat
+        self._start_timeout_ms = start_timeout_ms
         traces = traces_of(client, group, trace, trace_topic)
         self._tracing = None if traces is None else Tracing(traces, lambda: self._instance.client_id)
         self._replicas = Replicas(client)
@@ -102,12 +108,14 @@ class PullConsumer(ArrowPulling):
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
-        if self._heartbeat:
-            try:
+        try:
+            if self._heartbeat:
                 self._client.join_consumer(self.group, self._member)
-            except InvalidArgument:
-                await self._client.__aexit__(None, None, None)
-                raise
+            if self._start_timeout_ms is not None:
+                await Start(self._client, self._start_timeout_ms).without_topics()
+        except BaseException:
+            await self._client.__aexit__(None, None, None)
+            raise
         if self._tracing is not None:
             await self._tracing.open(self._client)
         return self

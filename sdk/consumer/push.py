@@ -18,6 +18,7 @@ from sdk.consumer.arrow_handler import ArrowHandler, batch_handler_of
 from sdk.consumer.expression import Expression, Sql, Subscriptions
 from sdk.consumer.machinery import Machinery
 from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
+from sdk.consumer.problems import OnProblem, Problem
 from sdk.consumer.settings import Settings, in_namespace
 from sdk.consumer.stream_message import StreamMessage
 from sdk.credentials import GivenCredentials
@@ -27,6 +28,7 @@ from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.runtime import FORKS, survived
 from sdk.shared import Client, ClientHandle
+from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
 
 MAX_QUEUE_MESSAGES = 16_384
@@ -47,6 +49,14 @@ class PushConsumer:
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. ``subscriptions``
     maps topics to the tags to read, ``"*"`` or ``"A || B"``, or to an `Sql`. Names are in ``namespace``, by default
     that of the `Client`. See docs/consumers.md for the other arguments.
+
+    A handler returns None or ``ConsumeResult.SUCCESS`` when its messages are consumed. ``ConsumeResult.LATER``,
+    ``Later(delay_level)`` and an exception have them delivered again; ``ConsumeResult.SUSPEND`` is for ``orderly``.
+    Any other value is a TypeError: it is logged, and counts as an exception.
+
+    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when brokers
+    refuse its credentials, permissions, group or subscriptions; with None it starts and goes on trying. What fails
+    later is in `problem`, and ``on_problem`` is called with it: a plain function, which must not block.
     """
 
     def __init__(
@@ -86,6 +96,8 @@ class PushConsumer:
         tls: GivenTls = None,
         trace: Trace = False,
         trace_topic: TopicName | None = None,
+        start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
+        on_problem: OnProblem | None = None,
     ) -> None:
         self.group = group
         self._client = ClientHandle(nameserver, timeout_ms, namespace=namespace, credentials=credentials, tls=tls)
@@ -104,17 +116,15 @@ class PushConsumer:
             max_reconsume_times=max_reconsume_times,
             consume_timeout_ms=consume_timeout_ms,
             suspend_ms=suspend_ms,
-            max_queue_messages=max_queue_messages,
-            max_queue_bytes=max_queue_bytes,
-            max_cached_messages=max_cached_messages,
-            max_cached_bytes=max_cached_bytes,
-            pull_count=pull_count,
-            pull_bytes=pull_bytes,
+            max_queue_messages=max_queue_messages, max_queue_bytes=max_queue_bytes,
+            max_cached_messages=max_cached_messages, max_cached_bytes=max_cached_bytes,
+            pull_count=pull_count, pull_bytes=pull_bytes,
             wait_ms=wait_ms, commit_interval_ms=commit_interval_ms, stop_timeout_ms=stop_timeout_ms,
             instance_name=instance_name, local_offsets_dir=local_offsets_dir,
             trace=trace, trace_topic=trace_topic,
         )  # fmt: skip
-        self._machinery = Machinery(self._client, self._settings)
+        self._machinery = Machinery(self._client, self._settings, on_problem)
+        self._start_timeout_ms = start_timeout_ms
         for topic, expression in subscriptions.items():
             self._note(topic, expression)
         self._yield_in = YIELD_EVERY
@@ -124,7 +134,7 @@ class PushConsumer:
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
         try:
-            await self._machinery.start()
+            await self._machinery.start(self._start_timeout_ms)
         except BaseException:
             await self._client.__aexit__(None, None, None)
             raise
@@ -178,8 +188,10 @@ class PushConsumer:
     # --- subscriptions
 
     async def subscribe(self, topic: TopicName, expression: Expression = SUB_ALL) -> None:
-        """Read ``topic`` too, or read it with another expression."""
+        """Read ``topic`` too, or read it with another expression. BrokerError when a broker refuses an `Sql`."""
         self._client.check_open()
+        check_topic_name("a topic of subscriptions", topic)
+        await self._machinery.check_subscription(self._names.topic(topic), expression)
         self._note(topic, expression)
         self._machinery.subscriptions_changed()
 
@@ -212,6 +224,11 @@ class PushConsumer:
     def queues(self) -> list[MessageQueue]:
         """The queues that are this member's now, sorted."""
         return sorted(map(self._names.plain_queue, self._machinery.owning.owned))
+
+    @property
+    def problem(self) -> Problem | None:
+        """What keeps the consumer from working now, and the error; None when all is well. Of several the oldest."""
+        return self._machinery.problems.first
 
     @property
     def pulled(self) -> int:

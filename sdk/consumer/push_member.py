@@ -6,7 +6,7 @@ from math import isinf
 import trio
 
 from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
+from mqcommon.errors import BrokerError, RequestRefused, SkylarkError
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.codes import ResponseCode
@@ -21,6 +21,7 @@ from sdk.consumer.calling import consumed_directly
 from sdk.consumer.expression import Sql, subscription_to
 from sdk.consumer.locks import CERTAIN_S
 from sdk.consumer.owned import OwnedQueue
+from sdk.consumer.problems import Problems
 from sdk.consumer.rates import Rates
 from sdk.consumer.settings import Settings
 
@@ -40,7 +41,9 @@ class PushMember:
         members_changed: Callable[[], None],
         reset: Callable[[Mapping[MessageQueue, int]], None],
         rates: Rates,
+        problems: Problems,
     ) -> None:
+        self._problems = problems
         self._settings = settings
         self._clock = clock
         # (topic, expression) → what heartbeats carry. Its version is the time when it was made: brokers ignore older.
@@ -82,6 +85,15 @@ class PushMember:
             mq_table={mq: _queue_info(queue, now_ms) for mq, queue in self._owned.items()},
             status_table={topic: self._rates.status(topic, now) for topic in self._subscriptions},
         )
+
+    def heard(self, addr: str, error: BrokerError | None) -> None:
+        """A broker that refuses heartbeats gives this member no messages."""
+        self._problems.note(f"heartbeats to {addr}", error)
+
+    def divided(self, differences: str) -> None:
+        """The members of the group have different subscriptions, or not any more."""
+        text = f"members have different subscriptions, so messages reach nobody: {differences}"
+        self._problems.note(f"group {self._settings.group}", SkylarkError(text) if differences else None)
 
     def members_changed(self) -> None:
         """The group has other members now."""

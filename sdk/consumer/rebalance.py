@@ -15,6 +15,7 @@ from mqcommon.message.queue import MessageQueue
 from mqcommon.signal import Signal
 from sdk import broker_api
 from sdk.consumer.expression import Sql
+from sdk.consumer.problems import Problems
 from sdk.consumer.settings import Settings
 from sdk.routes import TopicRoute
 from sdk.runtime import survived
@@ -45,15 +46,19 @@ class Rebalance:
         subscriptions: Mapping[str, str | Sql],
         owned: Mapping[MessageQueue, object],
         change: Change,
+        problems: Problems,
     ) -> None:
         self._client = client
         self._settings = settings
         self._subscriptions = subscriptions
         self._owned = owned
         self._change = change
+        self._problems = problems
         self._due = Signal()
         # What was logged, so that it is logged once.
         self._missing: dict[str, None] = {}
+        # Brokers that do not know the group, as problems: forgotten when they are in no route any more.
+        self._strange: dict[str, None] = {}
 
     def soon(self) -> None:
         """Decide again now: members, topics or queues have changed."""
@@ -65,7 +70,7 @@ class Rebalance:
         while True:
             is_settled = False
             self._due.clear()
-            with survived("rebalancing"):
+            with survived("rebalancing", self._problems.noting("rebalancing")):
                 is_settled = await self._round()
             again_s = AGAIN_S if is_settled else min(2 * again_s, LONGEST_AGAIN_S)
             with trio.move_on_after(INTERVAL_S if is_settled else again_s):
@@ -74,6 +79,9 @@ class Rebalance:
 
     async def _round(self) -> bool:
         wanted: dict[MessageQueue, str | Sql] = {}
+        for topic in [topic for topic in self._missing if topic not in self._subscriptions]:
+            del self._missing[topic]
+            self._problems.note(_topic(topic), None)
         is_settled = True
         asked: dict[str, list[str] | None] = {}
         for topic, expression in list(self._subscriptions.items()):
@@ -82,6 +90,9 @@ class Rebalance:
                 is_settled = False
                 queues = [mq for mq in self._owned if mq.topic == topic]
             wanted.update(dict.fromkeys(queues, expression))
+        for what in [what for what in self._strange if what not in map(self._at, asked)]:
+            del self._strange[what]
+            self._problems.note(what, None)
         is_shared = any(members is not None and len(members) > 1 for members in asked.values())
         return await self._change(wanted, is_shared) and is_settled
 
@@ -94,7 +105,9 @@ class Rebalance:
             if topic not in self._missing and topic != self._settings.retry_topic:
                 self._missing[topic] = None
                 logger.warning("waiting for topic %s: %s", topic, error)
+                self._problems.note(_topic(topic), error)
             return None
+        self._problems.note(_topic(topic), None)
         if self._missing.pop(topic, self) is None:
             logger.warning("topic %s is there", topic)
         if self._settings.broadcast:
@@ -116,13 +129,30 @@ class Rebalance:
                 return members
         return None
 
+    def _at(self, addr: str) -> str:
+        """The name of the problem that the broker at ``addr`` does not know the group."""
+        return f"group {self._settings.group} at {addr}"
+
     async def _ask(self, addr: str) -> list[str] | None:
+        what = self._at(addr)
         try:
-            return await broker_api.consumer_ids(self._client.at(addr), self._settings.group)
+            members = await broker_api.consumer_ids(self._client.at(addr), self._settings.group)
         except BrokerError as error:
-            # Also the answer to the first member, whose heartbeat is on its way.
+            # Also the answer to the first member, whose heartbeat is on its way. A broker that has answered that, and
+            # still knows no member, does not let this group in.
             logger.debug("no members of group %s yet: %s", self._settings.group, error)
+            if not self._client.instance.membership.strangers([addr]):
+                self._strange[what] = None
+                self._problems.note(what, error)
             return None
         except SkylarkError as error:
             logger.info("members of group %s: %s", self._settings.group, error)
             return None
+        if self._strange.pop(what, self) is None:
+            self._problems.note(what, None)
+        return members
+
+
+def _topic(topic: str) -> str:
+    """The name of the problem that there is no route for ``topic``."""
+    return f"topic {topic}"

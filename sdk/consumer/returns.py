@@ -17,6 +17,7 @@ from mqcommon.names import DELAY_LEVELS
 from remoting.net.call import call
 from remoting.protocol.requests.sends import SEND_MESSAGE_V2, SendMessageRequestHeader
 from sdk import broker_api
+from sdk.consumer.problems import Problems
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.settings import Settings
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
@@ -36,7 +37,10 @@ ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 class Returns:
     """The way back of one group's messages."""
 
-    def __init__(self, client: ClientHandle, replicas: Replicas, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, client: ClientHandle, replicas: Replicas, settings: Settings, problems: Problems, clock: Clock
+    ) -> None:
+        self._note = problems.noting("sending messages back to their brokers")
         self._client = client
         self._replicas = replicas
         self._group = settings.group
@@ -47,12 +51,15 @@ class Returns:
     async def send_back(self, mq: MessageQueue, message: MessageExt, delay_level: int) -> bool:
         """Whether a broker has taken the message, which was read from ``mq``, for a later delivery."""
         if not message.is_inner and await self._ask_back(mq, message, delay_level):
+            self._note(None)
             return True
         try:
             await self._resend(message, delay_level)
         except SkylarkError as error:
             logger.warning("%s cannot be sent to the retry topic, keeping it: %s", message.msg_id, error)
+            self._note(error)
             return False
+        self._note(None)
         return True
 
     async def _ask_back(self, mq: MessageQueue, message: MessageExt, delay_level: int) -> bool:

@@ -34,6 +34,7 @@ from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.retry import is_transient
 from sdk.shared import Client, ClientHandle
+from sdk.starting import START_TIMEOUT_MS, Start
 from sdk.waiting import until_answered
 
 logger = logging.getLogger(__name__)
@@ -69,6 +70,9 @@ class SimpleConsumer:
     and after as many deliveries as the group allows it becomes a dead letter. ``consume_from`` is where a new group
     begins. ``timeout_ms`` is the timeout of each request. Names are those in ``namespace``, by default that of the
     `Client` given as ``nameserver``.
+
+    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
+    refuses its credentials its group or its topics; with None nothing is asked at the start.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class SimpleConsumer:
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
         tls: GivenTls = None,
+        start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
     ) -> None:
         if consume_from not in _INIT_MODES:
             raise InvalidArgument("consume_from is ConsumeFrom.LAST_OFFSET or FIRST_OFFSET for a simple consumer")
@@ -95,6 +100,7 @@ class SimpleConsumer:
         self._instance = instance = client.instance
         self._group = client.names.group(group)
         self._invisible_ms = invisible_ms
+        self._start_timeout_ms = start_timeout_ms
         self._init_mode = _INIT_MODES[consume_from]
         self._clock = SystemClock()
         self._member = PullMember(
@@ -123,7 +129,9 @@ class SimpleConsumer:
         await self._client.__aenter__()
         try:
             self._client.join_consumer(self.group, self._member)
-        except InvalidArgument:
+            if self._start_timeout_ms is not None:
+                await Start(self._client, self._start_timeout_ms).with_topics(list(self._expressions))
+        except BaseException:
             await self._client.__aexit__(None, None, None)
             raise
         return self
@@ -135,17 +143,21 @@ class SimpleConsumer:
 
     # --- messages
 
-    async def receive(self, most: BatchSize = MAX_COUNT, wait_ms: NotNegative = WAIT_MS) -> list[ReceivedMessage]:
+    async def receive(
+        self, most: BatchSize = MAX_COUNT, wait_ms: NotNegative = WAIT_MS, *, invisible_ms: InvisibleMs | None = None
+    ) -> list[ReceivedMessage]:
         """Up to ``most`` messages (at most 32); none when there is none within ``wait_ms``.
 
+        They are hidden for ``invisible_ms``, by default that of the consumer.
         They come from one broker and topic; the next call begins at another one. While a broker is down the others are
         read. A call that is cancelled may leave messages hidden until their time is over. A broker that hands out whole
         batches (RocketMQ's, of topics with queues of type BatchCQ) may exceed ``most``.
         """
         deadline = trio.current_time() + wait_ms / 1000
+        hidden_ms = self._invisible_ms if invisible_ms is None else invisible_ms
 
         async def sweep() -> list[ReceivedMessage]:
-            return await self._sweep(places, most, _left_ms(deadline) if len(places) == 1 else 0)
+            return await self._sweep(places, most, _left_ms(deadline) if len(places) == 1 else 0, hidden_ms)
 
         while True:
             places = await self._places()
@@ -203,12 +215,14 @@ class SimpleConsumer:
         first = self._turn % len(places)
         return places[first:] + places[:first]
 
-    async def _sweep(self, places: Sequence[_Place], most: int, wait_ms: int) -> list[ReceivedMessage]:
+    async def _sweep(
+        self, places: Sequence[_Place], most: int, wait_ms: int, invisible_ms: int
+    ) -> list[ReceivedMessage]:
         """Messages of the first place that has some. Raises an error when all places have one."""
         failed: list[SkylarkError] = []
         for place in places:
             try:
-                found = await self._receive_from(place, most, wait_ms)
+                found = await self._receive_from(place, most, wait_ms, invisible_ms)
             except (RemotingError, BrokerError, RouteNotFound) as error:
                 if not is_transient(error):
                     raise
@@ -220,9 +234,9 @@ class SimpleConsumer:
             raise failed[0]
         return []
 
-    async def _receive_from(self, place: _Place, most: int, wait_ms: int) -> list[ReceivedMessage]:
+    async def _receive_from(self, place: _Place, most: int, wait_ms: int, invisible_ms: int) -> list[ReceivedMessage]:
         found = await self._client.ask_master(place.queue, lambda at: pop_api.pop(
-            at, self._group, place.topic, most=most, invisible_ms=self._invisible_ms, wait_ms=wait_ms,
+            at, self._group, place.topic, most=most, invisible_ms=invisible_ms, wait_ms=wait_ms,
             now_ms=self._clock.now_ms(), init_mode=self._init_mode, expression=self._expressions[place.topic],
             namespace=self._client.names.namespace,
         ))  # fmt: skip

@@ -2,12 +2,11 @@
 
 from collections import deque
 
-import trio
-
 from sdk.consumer.push import PushConsumer
 from sdk.consumer.stream_message import StreamMessage
 from sdk.inbox import Inbox
 from sdk.loop_thread import OpenClient
+from sdk.runtime import survived
 
 # Messages that cross at a time. More are in memory anyway; those that were not iterated over are never acknowledged.
 TAKEN_AT_ONCE = 256
@@ -45,15 +44,7 @@ class Taken:
 
 
 def _ack_soon(messages: deque[StreamMessage]) -> None:
-    taken = []
+    # Not in a task: what a caller asks after its `ack`, such as `consumer.consumed`, must find it done.
     while messages:
-        taken.append(messages.popleft())
-    try:
-        trio.lowlevel.spawn_system_task(_ack_all, taken)
-    except RuntimeError:  # the loop is ending; what is not acknowledged is delivered again
-        return
-
-
-async def _ack_all(messages: list[StreamMessage]) -> None:
-    for message in messages:
-        await message.ack()
+        with survived("acknowledging a message"):
+            messages.popleft().note_consumed()

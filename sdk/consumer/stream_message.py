@@ -124,6 +124,10 @@ class StreamMessage(MessageExt):
 
     async def ack(self) -> None:
         """The message is consumed."""
+        self.note_consumed()
+
+    def note_consumed(self) -> None:
+        """What `ack` does, for other threads and loops: it does not wait."""
         if not self._is_settled:
             self._is_settled = True
             handed_out, batch = self._handed_out, self._batch

@@ -5,7 +5,6 @@ of short handlers. It lets others run every TURN_S. Another task takes the next 
 then: if all tasks took turns, everything else in the event loop would wait for all of them.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,12 +13,10 @@ from trio.lowlevel import enable_ki_protection
 
 from mqcommon.message.message import MessageExt
 from sdk.consumer.contents import drop_contents, keep_contents
-from sdk.consumer.failures import Counters, Failures
+from sdk.consumer.failures import Counters, Failures, HandlerErrors
 from sdk.consumer.outcome import ConsumeResult, Later, check_result
 from sdk.consumer.ready import Ready, Takable
 from sdk.consumer.settings import Settings
-
-logger = logging.getLogger(__name__)
 
 TURN_S = 0.002
 # How many messages are handled between two looks at the clock.
@@ -54,7 +51,10 @@ def _no_handler(_: object) -> None:
 class Workers:
     """The handlers of one consumer. `run` returns after `stop`, when all of them have finished."""
 
-    def __init__(self, settings: Settings, ready: Ready, failures: Failures, counters: Counters) -> None:
+    def __init__(
+        self, settings: Settings, ready: Ready, failures: Failures, counters: Counters, errors: HandlerErrors
+    ) -> None:
+        self._errors = errors
         self._settings = settings
         self._ready = ready
         self._failures = failures
@@ -111,6 +111,7 @@ class Workers:
     async def _turn(self, worker: _Worker) -> None:
         """Handle messages until there are no more, or the turn is over."""
         ready, counters, most, handler = self._ready, self._counters, self._most, self._handler
+        errors = self._errors
         began = trio.current_time()
         ends_at, look = began + TURN_S, LOOK_EVERY
         # Calls are noted together until one of them waits: to read the clock for each one would cost too much.
@@ -137,7 +138,8 @@ class Workers:
                             result = await result
                         result = check_result(result)
                 except Exception as error:
-                    result = self._raised(batch, start, end, error)
+                    errors.raised(batch.messages[start:end], error, "it is delivered again later")
+                    result = ConsumeResult.LATER
                 if worker.batch is None:
                     # The handler took too long, and the broker has its messages. This scope is cancelled: another
                     # handler that is called in it would be cancelled, too.
@@ -172,14 +174,6 @@ class Workers:
         finally:
             drop_contents(messages)
 
-    def _raised(self, batch: Takable, start: int, end: int, error: Exception) -> ConsumeResult:
-        first, others = batch.messages[start], end - start - 1
-        logger.error(
-            "the handler failed with message %s of %s%s; it is delivered again later",
-            first.msg_id, first.queue, f" and {others} more" if others else "", exc_info=error,
-        )  # fmt: skip
-        return ConsumeResult.LATER
-
     @enable_ki_protection
     async def _watch(self, nursery: trio.Nursery) -> None:
         """Cancel handlers that take longer than the timeout."""
@@ -199,8 +193,6 @@ class Workers:
         assert batch is not None
         worker.batch = None
         worker.scope.cancel()
-        logger.error(
-            "the handler has worked on message %s for more than %d ms: it is cancelled, the message is delivered again",
-            batch.messages[start].msg_id, self._settings.consume_timeout_ms,
-        )  # fmt: skip
+        what_next = "it is cancelled, the message is delivered again"
+        self._errors.took_too_long(batch.messages[start], self._settings.consume_timeout_ms, what_next)
         nursery.start_soon(self._failures.later, batch, start, end)

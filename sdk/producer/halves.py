@@ -5,6 +5,7 @@ that a broker may have stored is not sent again: both copies could be committed.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -54,15 +55,19 @@ class Halves:
         compression: str | None,
         compress_over_bytes: int,
         compression_level: int,
+        start_timeout_ms: float | None,
     ) -> None:
         self._client = ClientHandle(nameserver, namespace=namespace, credentials=credentials, tls=tls)
         self.names = names = self._client.names
-        self._producer = Producer(
-            sharing(self._client.instance), group=group, send_timeout_ms=send_timeout_ms, retries=0, batching=False,
+        make = partial(
+            Producer, sharing(self._client.instance), group=group, send_timeout_ms=send_timeout_ms,
             max_message_bytes=max_message_bytes, clock=clock, namespace=names.namespace, trace=trace,
             trace_topic=trace_topic, compression=compression, compress_over_bytes=compress_over_bytes,
             compression_level=compression_level,
         )  # fmt: skip
+        self._producer = make(retries=0, batching=False, start_timeout_ms=start_timeout_ms)
+        #: Sends messages that belong to no transaction.
+        self.plain = make(start_timeout_ms=None)
         self.wire_group = self._producer.wire_group
         self._topics = (DEFAULT_TOPIC, *map(names.topic, topics))
         self._checks = None if checker is None else Checking(checker, self.wire_group, names)
@@ -78,7 +83,9 @@ class Halves:
         await self._client.__aenter__()
         try:
             await self._producer.__aenter__()
+            await self.plain.__aenter__()
         except BaseException:
+            # It closes what is open of its producers, too: their tasks are the client's.
             await self._client.__aexit__(None, None, None)
             raise
         if self._checks is not None:
@@ -93,9 +100,12 @@ class Halves:
         if self._checks is not None:
             self._checks.nursery = None
         try:
-            await self._producer.__aexit__(kind, error, trace)
+            await self.plain.__aexit__(kind, error, trace)
         finally:
-            await self._client.__aexit__(kind, error, trace)
+            try:
+                await self._producer.__aexit__(kind, error, trace)
+            finally:
+                await self._client.__aexit__(kind, error, trace)
 
     async def send(self, message: Message) -> SendResult:
         """Store a half."""
@@ -111,7 +121,7 @@ class Halves:
 
     @property
     def traces_dropped(self) -> int:
-        return self._producer.traces_dropped
+        return self._producer.traces_dropped + self.plain.traces_dropped
 
     def master(self, topic: str, broker_name: str) -> str | None:
         """The address of the broker, if it is known. ``topic`` is the server's name."""

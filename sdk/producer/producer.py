@@ -48,6 +48,7 @@ from sdk.producer.wire import send_request
 from sdk.routes import TopicRoute
 from sdk.runtime import FORKS, Home, raise_or_log, survived
 from sdk.shared import Client, ClientHandle, sharing
+from sdk.starting import START_TIMEOUT_MS, Start, check_start_timeout
 from sdk.traces.entries import Recalled
 from sdk.traces.sink import SinkWriter, Trace, TraceSink, check_trace
 from sdk.traces.traces import TRACE_GROUP_PREFIX, Traces
@@ -75,6 +76,9 @@ class Producer(RequestReply, ArrowSending, SendNowait):
     `send_nowait` accepts messages until ``buffer_count`` of them or ``buffer_bytes`` of bodies wait. Leaving
     ``async with`` waits for them, ``send_timeout_ms`` at most, and raises what `flush` would raise, or logs it when the
     block has raised an exception.
+
+    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
+    refuses its credentials; with None nothing is asked at the start.
     """
 
     def __init__(
@@ -98,6 +102,7 @@ class Producer(RequestReply, ArrowSending, SendNowait):
         compression_level: int = COMPRESSION_LEVEL,
         buffer_count: int = BUFFER_COUNT,
         buffer_bytes: int = BUFFER_BYTES,
+        start_timeout_ms: float | None = START_TIMEOUT_MS,
     ) -> None:
         check_group_name("group", group)
         check_milliseconds("send_timeout_ms", send_timeout_ms)
@@ -105,6 +110,7 @@ class Producer(RequestReply, ArrowSending, SendNowait):
         check_flag("batching", batching)
         check_flag("accept_weaker", accept_weaker)
         check_int("max_message_bytes", max_message_bytes, 0, INT_MAX)
+        check_start_timeout(start_timeout_ms)
         check_namespace("namespace", namespace)
         check_trace("trace", trace)
         if trace_topic is not None:
@@ -114,6 +120,7 @@ class Producer(RequestReply, ArrowSending, SendNowait):
         self._routes = self._client.instance.routes
         self._sendable = SendRoutes(self._client)
         self._timeout_s = send_timeout_ms / 1000
+        self._start_timeout_ms = start_timeout_ms
         # Bodies of at most ``_plain_bytes`` are sent as they are.
         self._max_message_bytes = self._plain_bytes = max_message_bytes
         set_plain_bytes = partial(setattr, self, "_plain_bytes")
@@ -149,7 +156,13 @@ class Producer(RequestReply, ArrowSending, SendNowait):
         self._random.seed()
         self._backlog.home = Home()
         self._unique_keys = UniqueKeys(local_ip(), os.getpid(), self._random.getrandbits(32))
-        self._client.join_producer(self.group, self.checking)
+        try:
+            self._client.join_producer(self.group, self.checking)
+            if self._start_timeout_ms is not None:
+                await Start(self._client, self._start_timeout_ms).without_topics()
+        except BaseException:
+            await self._client.__aexit__(None, None, None)
+            raise
         if self.traces is not None:
             await self.traces.open(self._client)
         return self
@@ -364,5 +377,8 @@ def traces_of(client: ClientHandle, group: str, trace: bool | TraceSink, topic: 
     if not trace and topic is None:
         return None
     trace_group = f"{TRACE_GROUP_PREFIX}{group}"[:GROUP_MAX_LENGTH]
-    producer = Producer(sharing(client.instance), group=trace_group, namespace=client.names.namespace)
+    # Whether the cluster lets the client in is found out by the one that is traced.
+    producer = Producer(
+        sharing(client.instance), group=trace_group, namespace=client.names.namespace, start_timeout_ms=None
+    )
     return Traces(producer, topic or TRACE_TOPIC, group)

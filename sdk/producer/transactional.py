@@ -4,8 +4,9 @@ Neighbours: halves.py (sends halves), transaction.py (how one ends), checking.py
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
@@ -15,18 +16,22 @@ from mqcommon.arguments import INT_MAX, check_int, wrong_type
 from mqcommon.clock import Clock
 from mqcommon.errors import RemotingError
 from mqcommon.message.message import Message
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.command import Command
 from remoting.protocol.requests.transactions import END_TRANSACTION, EndTransactionRequestHeader
-from sdk.checked import GroupName, Milliseconds, NotNegative, check_topic_name, checked
+from sdk.checked import GroupName, Milliseconds, NotNegative, TopicName, check_topic_name, checked
 from sdk.credentials import GivenCredentials
 from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.halves import Halves
+from sdk.producer.lanes import Selector
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
 from sdk.producer.producer import MAX_MESSAGE_BYTES
+from sdk.producer.result import BulkResult, SendResult
 from sdk.producer.transaction import Checker, Local, Transaction, TransactionState, check_state
 from sdk.shared import Client
+from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
 
 logger = logging.getLogger(__name__)
@@ -42,7 +47,9 @@ class TransactionProducer:
     may ask from the start, the others once something was sent to them. ``check_immunity_s``:
     brokers do not ask sooner; a transaction that takes longer can only be ended by the checker. ``trace`` records each
     transaction in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink. ``compression`` and
-    what belongs to it are those of `Producer`.
+    what belongs to it, and ``start_timeout_ms``, are those of `Producer`.
+
+    `send`, `send_many` and `queues` are those of `Producer`, for messages that belong to no transaction.
     """
 
     @checked
@@ -65,6 +72,7 @@ class TransactionProducer:
         compression: str | None = None,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
         compression_level: int = COMPRESSION_LEVEL,
+        start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
     ) -> None:
         if checker is not None and not callable(checker):
             raise TypeError(f"checker must be a function, not {checker!r}")
@@ -77,6 +85,7 @@ class TransactionProducer:
             immunity_s=check_immunity_s, topics=topics, checker=checker, clock=clock, namespace=namespace,
             credentials=credentials, tls=tls, trace=trace, trace_topic=trace_topic, compression=compression,
             compress_over_bytes=compress_over_bytes, compression_level=compression_level,
+            start_timeout_ms=start_timeout_ms,
         )  # fmt: skip
         self._timeout_s = send_timeout_ms / 1000
         self._names = self._halves.names
@@ -115,6 +124,31 @@ class TransactionProducer:
     def traces_dropped(self) -> int:
         """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
         return self._halves.traces_dropped
+
+    # --- messages without a transaction
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout_ms: float | None = None,
+        deliver_at: datetime | None = None,
+        delay: timedelta | None = None,
+    ) -> SendResult:
+        """Store one message that belongs to no transaction: consumers see it at once. See `Producer.send`."""
+        return await self._halves.plain.send(
+            message, queue=queue, selector=selector, timeout_ms=timeout_ms, deliver_at=deliver_at, delay=delay
+        )
+
+    async def send_many(self, topic: TopicName, messages: Iterable[bytes | Message]) -> BulkResult:
+        """Store many messages that belong to no transaction. See `Producer.send_many`."""
+        return await self._halves.plain.send_many(topic, messages)
+
+    async def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:
+        """The topic's writable queues, sorted."""
+        return await self._halves.plain.queues(topic)
 
     # --- the steps of a transaction
 

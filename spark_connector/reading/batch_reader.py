@@ -175,6 +175,8 @@ def open_consumer(options: ReadOptions) -> AbstractContextManager[Consumer]:
         group=options.consumer_group,
         timeout_ms=options.pull_timeout_ms,
         heartbeat=False,
+        # A task reads at once, and that raises what is wrong.
+        start_timeout_ms=None,
         credentials=options.credentials,
         tls=options.encryption,
     )

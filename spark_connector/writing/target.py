@@ -48,6 +48,7 @@ class Plain:
                 group=options.producer_group,
                 send_timeout_ms=options.send_timeout_ms,
                 retries=options.num_retries,
+                start_timeout_ms=None,
                 credentials=options.credentials,
                 tls=options.encryption,
             )
@@ -98,10 +99,18 @@ class Deduplicated:
         options, enter = self._options, self._stack.enter_context
         client = enter(Client(options.nameserver or None, credentials=options.credentials, tls=options.encryption))
         self._producer = enter(
-            Producer(client, group=options.producer_group, send_timeout_ms=options.send_timeout_ms, retries=0)
+            Producer(
+                client,
+                group=options.producer_group,
+                send_timeout_ms=options.send_timeout_ms,
+                retries=0,
+                start_timeout_ms=None,
+            )
         )
         self._admin = enter(Admin(client))
-        self._consumer = enter(PullConsumer(client, group=options.producer_group, heartbeat=False))
+        self._consumer = enter(
+            PullConsumer(client, group=options.producer_group, heartbeat=False, start_timeout_ms=None)
+        )
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -101,6 +101,14 @@ def test_a_pool_of_processes_shares_a_topic(cluster: Cluster) -> None:
         interrupt(process)
 
 
+def test_programs_that_cannot_work_end_with_the_reason(cluster: Cluster) -> None:
+    with program("graceful.py", "127.0.0.1:1", "graceful") as process:
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert process.wait() == 1
+    assert "no NameServer of 127.0.0.1:1 answers" in said and "Traceback" not in said
+
+
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(EXAMPLES))
@@ -140,6 +148,7 @@ def test_a_web_application(cluster: Cluster, web: Any) -> None:
         assert {status for status, _ in answers} == {201} and len({body for _, body in answers}) == 50
         while await request("GET", "/orders") != (200, b'{"consumed": 50}'):  # noqa: ASYNC110  a client can only ask
             await asyncio.sleep(0.01)
+        assert await request("GET", "/healthz") == (200, b'{"problem": null}')
         assert (await request("GET", "/teapots"))[0] == 404
         life.put_nowait({"type": "lifespan.shutdown"})
         await serving

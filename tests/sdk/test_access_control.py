@@ -7,7 +7,18 @@ import trio
 
 from mqcommon.errors import BrokerError, SendFailed
 from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from sdk import Admin, ConsumeFrom, Credentials, Message, MessageExt, Producer, PushConsumer, TopicConfig
+from sdk import (
+    Admin,
+    ConsumeFrom,
+    Credentials,
+    Message,
+    MessageExt,
+    Problem,
+    Producer,
+    PushConsumer,
+    SimpleConsumer,
+    TopicConfig,
+)
 from sdk.consumer import patience
 from sdk.testing import Cluster
 from tests.support.waiting import until
@@ -49,25 +60,37 @@ async def test_an_application_does_what_its_user_may(
             (Credentials("app", "x"), "check signature failed"),
             (Credentials("nobody", "x"), "User:nobody is not found"),
         ):
-            async with Producer(at, credentials=who) as producer:
+            with pytest.raises(BrokerError, match=why):
+                async with Producer(at, credentials=who):
+                    raise AssertionError("a producer that nobody lets in starts")
+            async with Producer(at, credentials=who, start_timeout_ms=None) as producer:
                 with pytest.raises(SendFailed, match=why):
                     await producer.send(Message("T", b"refused"))
         async with Producer(at, credentials=APP) as producer:
             # Acknowledged by the slave, too, which has proved that it is one.
             await producer.send(Message("T", b"one"))
+        wanted = {"group": "g", "subscriptions": {"T": "*"}, "credentials": APP}
+        for kind in (PushConsumer, SimpleConsumer):
+            with pytest.raises(BrokerError, match="User:app has no permission"):
+                async with kind(at, **wanted):
+                    raise AssertionError("a consumer that nobody lets in starts")
+        problems: list[Problem] = []
         async with PushConsumer(
             at,
-            group="g",
-            subscriptions={"T": "*"},
+            **wanted,
             handler=handle,
             consume_from=ConsumeFrom.FIRST_OFFSET,
-            credentials=APP,
-        ):
+            start_timeout_ms=None,
+            on_problem=problems.append,
+        ) as consumer:
             await until(lambda: "refuses the heartbeats of this client" in caplog.text, "it says that it is refused")
             assert got == []
+            await until(lambda: f"heartbeats to {broker}" in {one.what for one in problems}, "the program is told")
+            assert consumer.problem is not None
             await root.update_acl(broker, allowing(("Topic:T", "Sub"), ("Group:g", "Sub")))
             with trio.fail_after(60):
                 await until(lambda: got == [b"one"], "it is let in")
+                await until(lambda: consumer.problem is None, "nothing is wrong any more")
         async with Admin(at) as nobody:
             with pytest.raises(BrokerError, match="username cannot be null"):
                 await nobody.broker_config(broker)

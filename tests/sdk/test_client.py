@@ -195,7 +195,10 @@ async def test_producers_greet_masters_and_consumers_all_brokers() -> None:
 
 
 async def test_a_consumer_tells_what_it_reads() -> None:
-    async with cluster() as (namesrv, broker), PullConsumer(namesrv.addr, group="cg") as consumer:
+    async with (
+        cluster() as (namesrv, broker),
+        PullConsumer(namesrv.addr, group="cg", start_timeout_ms=None) as consumer,
+    ):
         await consumer.pull(queue(), 0, expression="A || B")
         (request,) = await broker.wait_asked(34)
         (data,) = decode_body(HeartbeatData, request.body, request.codec).consumer_data_set
@@ -307,7 +310,7 @@ async def test_other_requests_of_brokers_do_no_harm() -> None:
 
 
 async def test_a_second_consumer_of_a_group_is_refused() -> None:
-    async with PullConsumer("127.0.0.1:9876", group="cg") as consumer:
+    async with PullConsumer("127.0.0.1:9876", group="cg", start_timeout_ms=None) as consumer:
         membership = consumer._instance.membership
         with pytest.raises(ValueError, match="cg"):
             membership.join_consumer("cg", consumer._member)

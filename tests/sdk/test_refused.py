@@ -69,7 +69,9 @@ async def test_a_consumer_whose_heartbeats_are_refused_says_so_and_goes_on(
     async with serving(FakeNamesrv()) as namesrv, serving(FakeBroker()) as broker:
         namesrv.add("t", broker)
         broker.on(34, beat)
-        async with PushConsumer(namesrv.addr, group="g", subscriptions={"t": "*"}, concurrency=1):
+        async with PushConsumer(
+            namesrv.addr, group="g", subscriptions={"t": "*"}, concurrency=1, start_timeout_ms=None
+        ):
             await broker.wait_asked(34, 12)
             lines = [record for record in caplog.records if "refuses the heartbeats" in record.getMessage()]
             assert 2 <= len(lines) <= len(broker.asked(34)) // 5 + 1

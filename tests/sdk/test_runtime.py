@@ -131,7 +131,7 @@ async def test_a_consumer_and_an_admin_of_the_parent_raise_in_the_child() -> Non
 
 async def test_what_is_opened_after_the_fork_has_ids_and_turns_of_its_own() -> None:
     """Also when it was made before."""
-    producer = sdk.Producer("127.0.0.1:1")
+    producer = sdk.Producer("127.0.0.1:1", start_timeout_ms=None)
 
     def child() -> str:
         async def use() -> str:

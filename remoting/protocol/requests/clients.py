@@ -114,10 +114,15 @@ class ChallengeHeader(Header):
 
 @dataclass(slots=True)
 class HeartbeatResponseHeader(Header):
-    """The answer to 34."""
+    """The answer to 34.
+
+    ``subscription_differences`` is Skylark's own: for each of the client's groups whose members have different
+    subscriptions a line, the group's name, a space, and who differs in what.
+    """
 
     is_support_heart_beat_v2: bool | None = optional(read_flag, wire="IS_SUPPORT_HEART_BEAT_V2")
     is_sub_change: bool | None = optional(read_flag, wire="IS_SUB_CHANGE")
+    subscription_differences: str | None = optional(read_text)
 
 
 @dataclass(slots=True)

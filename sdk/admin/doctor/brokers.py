@@ -28,7 +28,11 @@ def reachable(facts: Facts) -> Iterator[Finding]:
             yield Finding(WARN, broker.where, broker.error)
         else:
             remedy = "start it, or open its port to this machine; is the address wrong, set its brokerIP1"
-            yield Finding(FAIL, broker.where, broker.error, remedy)
+            left = [other for other in facts.sets[broker.name] if other.error is None or other.refused]
+            # The set has a master, and one of its brokers may still be lost.
+            is_safe = len(left) > 1 and any(other.is_master for other in left)
+            text = f"{broker.error}; {len(left)} of its set are left" if left else broker.error
+            yield Finding(WARN if is_safe else FAIL, broker.where, text, remedy)
 
 
 def advertised(facts: Facts) -> Iterator[Finding]:

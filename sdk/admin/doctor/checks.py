@@ -22,6 +22,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("controller", controllers.reachable),
     ("sync-state-set", controllers.replicas),
     ("lag", groups.lags),
+    ("subscription", groups.subscriptions),
     ("dead-letters", groups.dead_letters),
     ("setting", brokers.settings),
 )

@@ -7,7 +7,7 @@ from sdk.admin.doctor.findings import FAIL, OK, WARN, Finding, few
 
 
 def reachable(facts: Facts) -> Iterator[Finding]:
-    """Each Controller answers, and one of them leads: without a majority nobody can choose a master."""
+    """Each Controller answers, one of them leads, and one more may be lost."""
     away = [one for one in facts.controllers if one.error is not None]
     for one in facts.controllers:
         if one.error is not None:
@@ -25,8 +25,8 @@ def reachable(facts: Facts) -> Iterator[Finding]:
             "masters refuse sends when they cannot prove that they lead", "start Controllers until a majority runs",
         )  # fmt: skip
     elif away and total - len(away) - 1 <= total // 2:
-        text = f"{total - len(away)} of {total} answer: without one more there is no majority"
-        yield Finding(WARN, "controllers", text, "start the others")
+        text = f"{total - len(away)} of {total} answer: when one more is lost there is no majority"
+        yield Finding(FAIL, "controllers", text, "start the others")
 
 
 def replicas(facts: Facts) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from sdk.admin.doctor.findings import FAIL, OK, WARN, Finding
 
 MAX_LAG_BYTES = 16 * 1024 * 1024
 MAX_LAG_MS = 10_000
+_AWAY = "slaveAwayMs_"
 
 
 def masters(facts: Facts) -> Iterator[Finding]:
@@ -19,7 +20,7 @@ def masters(facts: Facts) -> Iterator[Finding]:
 
 
 def slaves(facts: Facts) -> Iterator[Finding]:
-    """Each slave is near its master, and a SYNC_MASTER has one."""
+    """Each slave is near its master, a SYNC_MASTER has one, and none has gone away."""
     for brokers in facts.sets.values():
         master = next((broker for broker in brokers if broker.is_master and broker.error is None), None)
         if master is None:
@@ -32,10 +33,25 @@ def slaves(facts: Facts) -> Iterator[Finding]:
             and master.config.get("inSyncReplicas") != "1"
         ):
             remedy = "start a slave, or set brokerRole=ASYNC_MASTER"
-            yield Finding(WARN, master.where, "a SYNC_MASTER without a slave: sends are SLAVE_NOT_AVAILABLE", remedy)
+            yield Finding(FAIL, master.where, "a SYNC_MASTER without a slave: sends are SLAVE_NOT_AVAILABLE", remedy)
         for slave in others:
             if slave.error is None:
                 yield _lag(master, slave)
+        if not master.has_controllers:
+            yield from _away(master, others)
+
+
+def _away(master: BrokerFacts, slaves: list[BrokerFacts]) -> Iterator[Finding]:
+    """Slaves that the master remembers, and that NameServers know no more. Controllers know that better."""
+    away = {key.removeprefix(_AWAY): value for key, value in master.info.items() if key.startswith(_AWAY)}
+    left = sum(slave.error is None for slave in slaves)
+    for addr in sorted(away.keys() - {slave.addr for slave in slaves}):
+        text = f"its slave {addr} has been away for {(_number(away[addr]) or 0) / 1000:,.0f} s"
+        remedy = "start it again; if it will not return, its master forgets it after a day"
+        if left:
+            yield Finding(WARN, master.where, f"{text}; {left} are left", remedy)
+        else:
+            yield Finding(FAIL, master.where, f"{text}, and no other is left: the master has the only copy", remedy)
 
 
 def _lag(master: BrokerFacts, slave: BrokerFacts) -> Finding:

@@ -3,8 +3,10 @@
 ``error`` is why a server did not answer, or, if it ``refused``, what it answered instead; the rest is empty then.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from remoting.protocol.group_subscriptions import Wanted
 
 MASTER_ID = 0
 
@@ -127,6 +129,8 @@ class Facts:
     controllers: tuple[ControllerFacts, ...] = ()
     #: By broker name.
     replica_sets: Mapping[str, ReplicaSetFacts] = field(default_factory=dict)
+    #: By group, what its members subscribe to: the set → the client ids.
+    wanted: Mapping[str, Mapping[Wanted, Sequence[str]]] = field(default_factory=dict)
 
     @property
     def answering(self) -> list[BrokerFacts]:

@@ -11,6 +11,7 @@ from mqcommon.addresses import format_address, split_address
 from mqcommon.errors import BrokerError, NotNameServer, RouteNotFound, SkylarkError
 from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.group_subscriptions import Wanted, wanted_of
 from sdk.admin.commands.monitoring import undone_of
 from sdk.admin.doctor.certificates import not_after_ms
 from sdk.admin.doctor.facts import (
@@ -26,12 +27,15 @@ from sdk.admin.doctor.facts import (
 from sdk.admin.doctor.findings import few
 from sdk.admin.failures import explain
 from sdk.admin.session import Session
+from sdk.fanout import ask_all
 
 if TYPE_CHECKING:
     from sdk.admin.client import Admin
 
 #: More groups than this are not looked at: each costs a request to each broker.
 MAX_GROUPS = 200
+#: Members of a group that are asked what they subscribe to.
+MAX_MEMBERS = 32
 
 # The answers about a group or topic that was deleted meanwhile, or that a broker does not have.
 _GONE = (
@@ -62,6 +66,7 @@ async def gather(session: Session, knock: Knock, peek: Peek, max_lag: int) -> Fa
         lambda topic: _count(session.admin, topic),
         unanswered,
     )
+    wanted = await _answers(session, groups[:MAX_GROUPS], lambda group: _wanted(session, group), unanswered)
     controllers, replica_sets = await _controllers(session, brokers)
     return Facts(
         name_servers,
@@ -75,6 +80,7 @@ async def gather(session: Session, knock: Knock, peek: Peek, max_lag: int) -> Fa
         max_lag,
         controllers,
         replica_sets,
+        {group: members for group, members in wanted.items() if members},
     )
 
 
@@ -233,6 +239,22 @@ async def _group(admin: "Admin", group: str) -> list[GroupFacts]:
     except BrokerError:  # none is connected
         members = 0
     return [GroupFacts(group, row["topic"], row["total"], row["delayMs"], members) for row in rows]
+
+
+async def _wanted(session: Session, group: str) -> dict[Wanted, list[str]]:
+    """What the members of the group subscribe to; those that choose their queues themselves are left out."""
+    clients = [one.client_id for one in (await session.admin.consumer_connection(group)).connection_set]
+    found: dict[Wanted, list[str]] = {}
+    if len(clients) < 2:
+        return found
+    # The subscriptions of members that do not answer stay unknown.
+    infos = await ask_all(
+        sorted(clients)[:MAX_MEMBERS], lambda client_id: session.admin.consumer_running_info(group, client_id)
+    )
+    for client_id, info in infos.values.items():
+        if info.properties.get("PROP_CONSUME_TYPE") != "CONSUME_ACTIVELY":
+            found.setdefault(wanted_of(group, info.subscription_set), []).append(client_id)
+    return found
 
 
 async def _count(admin: "Admin", topic: str) -> int:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from remoting.protocol.group_subscriptions import differences
 from sdk.admin.doctor.facts import Facts
-from sdk.admin.doctor.findings import INFO, OK, WARN, Finding
+from sdk.admin.doctor.findings import FAIL, INFO, OK, WARN, Finding
 
 # A group whose oldest waiting message is older than this is warned about.
 MAX_DELAY_MS = 10 * 60_000
@@ -31,6 +32,20 @@ def lags(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             INFO, "groups", f"{facts.groups_left_out} more were not looked at", "see mqadmin consumerProgress"
         )
+
+
+def subscriptions(facts: Facts) -> Iterator[Finding]:
+    """All members of a group subscribe to the same: each gets only messages of the queues that are its own."""
+    divided = 0
+    for group, members in sorted(facts.wanted.items()):
+        if text := differences(members):
+            divided += 1
+            yield Finding(
+                FAIL, group, f"its members have different subscriptions, so messages reach nobody: {text}",
+                "give all members the same subscriptions, or each kind of consumer a group of its own",
+            )  # fmt: skip
+    if facts.wanted and not divided:
+        yield Finding(OK, "groups", f"the members of each of {len(facts.wanted)} groups have the same subscriptions")
 
 
 def dead_letters(facts: Facts) -> Iterator[Finding]:

@@ -139,6 +139,19 @@ async def test_a_body_that_is_no_heartbeat_is_refused(body: bytes) -> None:
     assert answer.remark
 
 
+async def test_members_with_different_subscriptions_are_told_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    desk, one, two = Desk(), Caller(), Caller()
+    text = "g topic T is subscribed to as 'blue' by two, as 'red' by one"
+    for client_id, expression, caller in (("one", "red", one), ("two", "blue", two), ("one", "red", one)):
+        body = beat(client_id, expression=expression, consume_type="CONSUME_POP")
+        answer = await desk.ask(HEART_BEAT, body=body, channel=caller.channel)
+    assert (answer.ext or {})["subscriptionDifferences"] == text
+    for _ in range(2):
+        desk.client_handlers.tick()
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == ["the members of group g have different subscriptions, so messages reach nobody: " + text[2:]]
+
+
 async def test_members_are_told_when_one_comes_changes_leaves_or_is_cut_off(autojump_clock: Any) -> None:
     desk, one, two = Desk(), Caller("1.1.1.1:1"), Caller("2.2.2.2:2")
     await desk.ask(HEART_BEAT.code, body=beat("c1"), channel=one.channel)

@@ -24,9 +24,10 @@ def consume(
     group: str = "g",
     now_ms: int = 0,
     without_sub: bool = False,
+    consume_type: str = "CONSUME_PASSIVELY",
 ) -> bool:
     heartbeat = HeartbeatData(f"client of {channel}", without_sub=without_sub)
-    data = ConsumerData(group, subscription_data_set=list(subscriptions))
+    data = ConsumerData(group, consume_type, subscription_data_set=list(subscriptions))
     return clients.consume(channel, heartbeat, data, "JAVA", 479, now_ms)
 
 
@@ -104,6 +105,31 @@ def test_fingerprints() -> None:
     assert not clients.fingerprint_changed("g", 7)
     assert not clients.fingerprint_changed("g", 7)
     assert clients.fingerprint_changed("g", 8)
+
+
+def test_members_with_different_subscriptions_are_noticed_until_they_are_equal_again() -> None:
+    clients = Clients()
+    consume(clients, ONE, subscription("T", "red"))
+    assert clients.divided_groups() == []
+    consume(clients, TWO, subscription("T", "blue"))
+    (group,) = clients.divided_groups()
+    assert group.differences == (
+        "topic T is subscribed to as 'blue' by client of another connection, as 'red' by client of one connection"
+    )
+    consume(clients, TWO, without_sub=True)
+    assert clients.divided_groups() == [group]
+    consume(clients, TWO, subscription("T", "red"))
+    assert clients.divided_groups() == [] and group.differences == ""
+    consume(clients, ONE, subscription("T", "*"))
+    clients.close(TWO)
+    assert clients.divided_groups() == [] and group.differences == ""
+
+
+def test_consumers_that_choose_their_queues_themselves_may_differ() -> None:
+    clients = Clients()
+    for channel, topic in ((ONE, "T"), (TWO, "U")):
+        consume(clients, channel, subscription(topic), consume_type="CONSUME_ACTIVELY")
+    assert clients.divided_groups() == []
 
 
 def test_the_last_member_takes_the_group_with_it() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.options import BrokerOptions
-from broker.replication.stats import EndTimes, ReplicationStats
+from broker.replication.stats import AWAY_MS, EndTimes, ReplicationStats
 from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
 from broker.writing.group_commit import GroupCommit
@@ -84,6 +84,24 @@ def test_what_broker_status_tells() -> None:
         "slaveAckDiff_10.0.0.1:10911": "50",
         "slaveBehindMs_10.0.0.1:10911": "1000",
     }
+
+
+def test_a_slave_that_is_away_is_told_for_a_day_if_it_gave_its_address() -> None:
+    master = Master()
+    for link, identity in ((SLAVE, "10.0.0.1:10911"), ("10.0.0.2:1", "")):
+        master.acks.connected(link, 0.0, identity)
+    master.second(1)
+    away = "slaveAwayMs_10.0.0.1:10911"
+    assert away not in master.stats.table()
+    master.acks.gone(SLAVE)
+    master.acks.gone("10.0.0.2:1")
+    master.second(1)
+    assert {key: value for key, value in master.stats.table().items() if "Away" in key} == {away: "2000"}
+    master.acks.connected("10.0.0.1:2", 0.0, "10.0.0.1:10911")
+    assert away not in master.stats.table()
+    master.acks.gone("10.0.0.1:2")
+    master.clock.advance(AWAY_MS)
+    assert away not in master.stats.table()
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(0, 200))

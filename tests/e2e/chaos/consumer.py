@@ -51,6 +51,8 @@ async def consume(nameserver: str, topic: str, group: str, path: Path, orderly: 
                 orderly=orderly,
                 consume_from=ConsumeFrom.FIRST_OFFSET,
                 suspend_ms=10,
+                # It is started while NameServers are away, too.
+                start_timeout_ms=None,
             ):
                 async for _ in signals:
                     return

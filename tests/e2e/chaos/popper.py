@@ -56,7 +56,7 @@ async def consume(nameserver: str, topic: str, group: str, path: Path) -> None:
     with path.open("ab", buffering=0) as file:
         async with SimpleConsumer(
             nameserver, group=group, subscriptions={topic: "*"}, invisible_ms=INVISIBLE_MS,
-            consume_from=ConsumeFrom.FIRST_OFFSET, timeout_ms=1_000,
+            consume_from=ConsumeFrom.FIRST_OFFSET, timeout_ms=1_000, start_timeout_ms=None,
         ) as consumer:  # fmt: skip
             while True:
                 asked_ns = time.monotonic_ns()

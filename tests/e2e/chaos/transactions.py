@@ -47,7 +47,9 @@ async def produce(nameserver: str, topic: str, group: str, path: Path, name: str
                 await trio.sleep(0.02)
 
         async with (
-            TransactionProducer(nameserver, group=group, checker=check, topics=[topic]) as producer,
+            TransactionProducer(
+                nameserver, group=group, checker=check, topics=[topic], start_timeout_ms=None
+            ) as producer,
             trio.open_nursery() as nursery,
         ):
             for _ in range(WORKERS):

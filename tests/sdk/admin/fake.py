@@ -172,6 +172,8 @@ class FakeAdmin(FakeOffsets):
 
     async def consumer_connection(self, group: str, addr: str | None = None) -> ConsumerConnection:
         self.world.asked("consumer_connection", group, addr)
+        if group not in self.world.consumers:
+            raise BrokerError(206, f"the consumer group[{group}] not online", MASTER)
         return self.world.consumers[group]
 
     async def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:

@@ -23,6 +23,7 @@ def test_what_is_acknowledged_is_committed(cluster: Cluster) -> None:
                 bodies.append(message.body)
                 await message.ack()
                 await message.ack()
+                assert consumer.consumed == len(bodies)
                 if len(bodies) == 600:
                     return bodies
         raise AssertionError

@@ -23,6 +23,7 @@ def test_what_is_acknowledged_is_committed(cluster: Cluster) -> None:
             bodies.append(message.body)
             if len(bodies) <= 200:
                 message.ack()
+                assert consumer.consumed == len(bodies)
             if len(bodies) == 300:
                 break
     assert bodies == [b"%d" % number for number in range(300)]

@@ -58,7 +58,7 @@ async def broker_set(slaves: int = 1, *, timeout_ms: int = 3_000) -> AsyncIterat
         assert isinstance(namesrv, FakeNamesrv)
         fakes = [broker for broker in brokers if isinstance(broker, FakeBroker)]
         namesrv.add("t", fakes[0])
-        consumer = PullConsumer(namesrv.addr, group="g", heartbeat=False, timeout_ms=timeout_ms)
+        consumer = PullConsumer(namesrv.addr, group="g", heartbeat=False, timeout_ms=timeout_ms, start_timeout_ms=None)
         with trio.fail_after(20):
             async with trio.open_nursery() as nursery, consumer:
                 made = BrokerSet(namesrv, fakes, consumer, nursery)

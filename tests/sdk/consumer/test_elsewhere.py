@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
 from sdk.consumer.elsewhere import HandlersElsewhere, Job, WorkersElsewhere, make_workers
-from sdk.consumer.failures import Counters, Failures
+from sdk.consumer.failures import Counters, Failures, HandlerErrors
 from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
+from sdk.consumer.problems import Problems
 from sdk.consumer.ready import Ready, Takable
 from sdk.consumer.settings import Settings
 from sdk.consumer.window import Window
@@ -99,7 +100,7 @@ class Bench:
         chosen = {"handler": None, "batch_handler": self.handlers} if "batch_size" in settings else {}
         self.workers = WorkersElsewhere(
             settings_of(self.handlers, **chosen | settings), self.ready, cast(Failures, self.failures), self.counters,
-            self.handlers,
+            HandlerErrors(Problems()), self.handlers,
         )  # fmt: skip
 
     def put(self, count: int) -> None:
@@ -272,7 +273,7 @@ async def test_a_call_that_was_not_made_is_an_error() -> None:
 
 
 def test_handlers_in_trio_have_workers_in_trio() -> None:
-    parts = (Ready(), cast(Failures, FakeFailures()), Counters())
+    parts = (Ready(), cast(Failures, FakeFailures()), Counters(), HandlerErrors(Problems()))
     assert isinstance(make_workers(settings_of(lambda _: None), *parts), Workers)
     handlers = Scripted()
     assert isinstance(make_workers(settings_of(handlers, concurrency=7), *parts), WorkersElsewhere)

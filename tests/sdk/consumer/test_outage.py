@@ -57,7 +57,7 @@ async def test_a_stream_starts_before_its_servers(caplog: pytest.LogCaptureFixtu
         pass  # they have addresses now, and nobody listens there
     broker.put("t", 0, b"a")
     async with (
-        PullConsumer(namesrv.addr, heartbeat=False, timeout_ms=1_000) as consumer,
+        PullConsumer(namesrv.addr, heartbeat=False, timeout_ms=1_000, start_timeout_ms=None) as consumer,
         trio.open_nursery() as nursery,
     ):
         found: list[bytes] = []

@@ -12,6 +12,7 @@ from mqcommon.errors import RemotingError
 from mqcommon.message.queue import MessageQueue
 from sdk.consumer.owned import Room
 from sdk.consumer.owning import Owning
+from sdk.consumer.problems import Problems
 from sdk.consumer.rates import Rates
 from sdk.consumer.ready import Ready
 from tests.sdk.consumer.test_elsewhere import settings_of
@@ -42,7 +43,7 @@ async def test_the_offset_of_a_queue_whose_lock_is_lost_is_not_committed_at_the_
     """Its handler still runs; the queue is another member's, whose offset is further perhaps."""
     settings, offsets = settings_of(lambda _: None, orderly=True), FakeOffsets()
     room = Room(settings, SystemClock(), Rates())
-    owning = Owning(cast(Any, None), settings, cast(Any, None), offsets, room, Ready(), [], lambda: None)
+    owning = Owning(cast(Any, None), settings, cast(Any, None), offsets, room, Ready(), [], lambda: None, Problems())
     lost, kept = MessageQueue("t", "live", 0), MessageQueue("t", "live", 1)
     async with trio.open_nursery() as nursery:
         await nursery.start(owning.run)
@@ -61,7 +62,7 @@ async def test_a_broker_that_does_not_answer_delays_no_other_queue(autojump_cloc
     settings = settings_of(lambda _: None)
     owning = Owning(
         cast(Any, SimpleNamespace()), settings, cast(Any, None), FakeOffsets(),
-        Room(settings, SystemClock(), Rates()), Ready(), [], lambda: None,
+        Room(settings, SystemClock(), Rates()), Ready(), [], lambda: None, Problems(),
     )  # fmt: skip
     wanted = {MessageQueue("t", name, number): "*" for name in ("dead", "live") for number in range(400)}
     async with trio.open_nursery() as nursery:

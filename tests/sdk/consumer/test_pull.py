@@ -17,7 +17,9 @@ async def cluster(timeout_ms: int = 3_000) -> AsyncIterator[tuple[FakeNamesrv, F
     async with serving(FakeNamesrv()) as namesrv, serving(FakeBroker()) as broker:
         assert isinstance(namesrv, FakeNamesrv) and isinstance(broker, FakeBroker)
         namesrv.add("t", broker)
-        async with PullConsumer(namesrv.addr, group="g", heartbeat=False, timeout_ms=timeout_ms) as consumer:
+        async with PullConsumer(
+            namesrv.addr, group="g", heartbeat=False, timeout_ms=timeout_ms, start_timeout_ms=None
+        ) as consumer:
             yield namesrv, broker, consumer
 
 

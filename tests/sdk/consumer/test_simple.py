@@ -157,3 +157,16 @@ def test_blocking() -> None:
             consumer.change_invisible_time(message, 60_000)
             consumer.ack([message])
             assert consumer.receive(1, wait_ms=0) == []
+
+
+async def test_a_call_may_hide_its_messages_for_another_time(cluster: Cluster) -> None:
+    await send(cluster, 2)
+    async with SimpleConsumer(
+        cluster.nameserver, group="g", subscriptions={"orders": "*"}, invisible_ms=10_000
+    ) as consumer:
+        found = await consumer.receive(1, WAIT_MS, invisible_ms=77_000)
+        found += await consumer.receive(1, WAIT_MS)
+        assert [message.lease.invisible_time for message in found] == [77_000, 10_000]
+        await consumer.ack(found)
+        with pytest.raises(InvalidArgument, match="invisible_ms"):
+            await consumer.receive(invisible_ms=-1)

@@ -1,5 +1,6 @@
 """Consumers that filter by properties, against a broker of ours in this process."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.clients import CHECK_CLIENT_CONFIG
 from remoting.protocol.requests.topics import TopicConfig
-from sdk import Admin, Producer, PullConsumer, PullStatus, PushConsumer, Sql, aio, blocking
+from sdk import Admin, Problem, Producer, PullConsumer, PullStatus, PushConsumer, Sql, aio, blocking
 from tests.namesrv.peer import serve
 from tests.sdk.consumer.push_cluster import PushCluster, known
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -158,3 +160,35 @@ async def test_a_client_may_ask_first(cluster: PushCluster) -> None:
         (mq,) = await consumer.message_queues("one")
         with pytest.raises(BrokerError, match="does not support consumer to filter message by SQL92"):
             await consumer.pull(mq, 0, expression=WANTED)
+
+
+async def test_a_subscription_that_brokers_refuse_raises_at_the_start_and_where_it_is_made(
+    cluster: PushCluster,
+) -> None:
+    async with Admin(cluster.nameserver) as admin:
+        await admin.update_broker_config(cluster.broker, {"enablePropertyFilter": "false"})
+    refused = {"match": "does not support consumer to filter message by SQL92"}
+    wanted = {"group": "g", "subscriptions": {"one": WANTED}}
+
+    async def aio_starts() -> None:
+        async with aio.PushConsumer(cluster.nameserver, **wanted):
+            raise AssertionError("it starts")
+
+    def blocking_starts() -> None:
+        with blocking.PushConsumer(cluster.nameserver, **wanted):
+            raise AssertionError("it starts")
+
+    with pytest.raises(BrokerError, **refused) as raised:
+        async with PushConsumer(cluster.nameserver, **wanted):
+            raise AssertionError("it starts")
+    assert raised.value.__notes__ == [f"the subscription to one is refused: {WANTED}"]
+    for starts in (blocking_starts, lambda: asyncio.run(aio_starts())):
+        with pytest.raises(BrokerError, **refused):
+            await trio.to_thread.run_sync(starts)
+    async with PushConsumer(cluster.nameserver, group="g", subscriptions={}) as consumer:
+        with pytest.raises(BrokerError, **refused):
+            await consumer.subscribe("one", WANTED)
+        assert not consumer._machinery.subscriptions.keys() & {"one"}
+    told: list[Problem] = []
+    async with PushConsumer(cluster.nameserver, **wanted, start_timeout_ms=None, on_problem=told.append):
+        await until(lambda: "SQL92" in " ".join(map(str, told)), "the program is told")

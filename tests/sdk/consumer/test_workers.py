@@ -5,7 +5,8 @@ from typing import Any, cast
 import trio
 import trio.testing
 
-from sdk.consumer.failures import Counters, Failures
+from sdk.consumer.failures import Counters, Failures, HandlerErrors
+from sdk.consumer.problems import Problems
 from sdk.consumer.ready import Ready
 from sdk.consumer.window import Window
 from sdk.consumer.workers import Workers
@@ -28,8 +29,9 @@ async def test_a_handler_that_outlives_its_cancellation_takes_no_other_message_w
 
     ready, failures, window = Ready(), FakeFailures(), Window(queue(0), 0)
     workers = Workers(
-        settings_of(handle, concurrency=1, consume_timeout_ms=1_000.0), ready, cast(Failures, failures), Counters()
-    )
+        settings_of(handle, concurrency=1, consume_timeout_ms=1_000.0), ready, cast(Failures, failures), Counters(),
+        HandlerErrors(Problems()),
+    )  # fmt: skip
     async with trio.open_nursery() as nursery:
         nursery.start_soon(workers.run)
         await trio.testing.wait_all_tasks_blocked()

@@ -197,7 +197,7 @@ async def test_an_unexpected_error_is_that_messages_alone(monkeypatch: pytest.Mo
 async def test_an_unexpected_error_fails_what_waits_for_it_and_then_all_is_well(
     monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    async with two_brokers() as (names, _a, _b), Producer(names) as producer:
+    async with two_brokers() as (names, _a, _b), Producer(names, start_timeout_ms=None) as producer:
         await producer.queues("t")
         calls = {
             "keys": (producer, "new_keys"),

@@ -165,7 +165,7 @@ async def test_flush_raises_what_nobody_has_seen() -> None:
 
 
 async def test_the_errors_that_are_kept_are_bounded() -> None:
-    async with Producer("127.0.0.1:1", send_timeout_ms=20) as producer:
+    async with Producer("127.0.0.1:1", send_timeout_ms=20, start_timeout_ms=None) as producer:
         for _ in range(MOST_KEPT + 5):
             producer.send_nowait(Message("t", b""))
         with pytest.raises(SendsFailed, match=f"{MOST_KEPT + 5} messages .* the first {MOST_KEPT}") as failed:

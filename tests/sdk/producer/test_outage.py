@@ -54,7 +54,7 @@ async def test_nameservers_that_are_down_at_the_start_are_waited_for(send: Send)
     names, broker = FakeNamesrv(), StoringBroker("broker-a")
     async with serving(names):
         pass  # it has an address now, and nobody listens there
-    patient = Producer(names.addr, send_timeout_ms=PATIENT_MS)
+    patient = Producer(names.addr, send_timeout_ms=PATIENT_MS, start_timeout_ms=None)
     async with serving(broker), patient as producer, trio.open_nursery() as nursery:
         nursery.start_soon(send, producer)
         await until(lambda: bool(producer._client.instance.remoting._errors), "no NameServer was there", 10)
@@ -69,7 +69,7 @@ async def test_without_nameservers_the_error_names_the_remedy(send: Send) -> Non
     names = FakeNamesrv()
     async with serving(names):
         pass
-    async with Producer(names.addr, send_timeout_ms=200) as producer:
+    async with Producer(names.addr, send_timeout_ms=200, start_timeout_ms=None) as producer:
         with pytest.raises(SendFailed, match="start one there, or give the right addresses") as caught:
             await send(producer)
         assert isinstance(caught.value.__cause__, NoNameServer)

@@ -65,7 +65,7 @@ def route(brokers: int, queues: int) -> TopicRoute:
 async def lane_of(monkeypatch: pytest.MonkeyPatch, brokers: int, queues: int, seed: int) -> AsyncIterator[tuple]:
     """A producer whose requests go to a `Wire`."""
     wire = Wire()
-    async with Producer("127.0.0.1:1") as producer:
+    async with Producer("127.0.0.1:1", start_timeout_ms=None) as producer:
         producer._random.seed(seed)
         producer._client.instance.routes.put(route(brokers, queues))
         with monkeypatch.context() as patch:

@@ -58,7 +58,7 @@ async def test_mistakes_of_users_are_raised_where_they_are_made() -> None:
         TransactionProducer("127.0.0.1:9876", group="g", check_immunity_s=-1)
     with pytest.raises(ValueError, match="topics"):
         TransactionProducer("127.0.0.1:9876", group="g", topics=["a b"])
-    async with TransactionProducer("127.0.0.1:9876", group="g") as producer:
+    async with TransactionProducer("127.0.0.1:9876", group="g", start_timeout_ms=None) as producer:
         with pytest.raises(TypeError, match="Message"):
             await producer.begin("text")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="Transaction"):
@@ -66,6 +66,8 @@ async def test_mistakes_of_users_are_raised_where_they_are_made() -> None:
         with pytest.raises(ValueError, match="state"):
             await producer.end(transaction(), "COMMIT")  # type: ignore[arg-type]
     with trio.CancelScope() as scope:
-        async with TransactionProducer("127.0.0.1:1", group="g", checker=lambda message: TransactionState.COMMIT):
+        async with TransactionProducer(
+            "127.0.0.1:1", group="g", start_timeout_ms=None, checker=lambda message: TransactionState.COMMIT
+        ):
             scope.cancel()
             await trio.sleep_forever()

@@ -12,6 +12,7 @@ from sdk import (
     InvalidArgument,
     Message,
     MessageExt,
+    MessageQueue,
     PullConsumer,
     SendFailed,
     TransactionProducer,
@@ -158,13 +159,27 @@ async def test_a_half_that_is_not_stored_runs_no_block() -> None:
 async def test_one_checker_for_a_group_of_a_client() -> None:
     async with (
         Client("127.0.0.1:9876") as client,
-        TransactionProducer(client, group="g", checker=never),
+        TransactionProducer(client, group="g", checker=never, start_timeout_ms=None),
     ):
         with pytest.raises(InvalidArgument, match="'g' with a checker"):
-            async with TransactionProducer(client, group="g", checker=never):
+            async with TransactionProducer(client, group="g", checker=never, start_timeout_ms=None):
                 pass
-        async with TransactionProducer(client, group="g"):
+        async with TransactionProducer(client, group="g", start_timeout_ms=None):
             pass
+
+
+async def test_messages_without_a_transaction_are_sent_as_by_any_producer(cluster: Cluster) -> None:
+    async with TransactionProducer(cluster.nameserver, group="g", checker=never) as producer:
+        queues = await producer.queues(TOPIC)
+        result = await producer.send(Message(TOPIC, b"one"), queue=queues[-1])
+        assert result.queue == queues[-1]
+        await producer.send_many(TOPIC, [b"three", b"two"])
+        assert await bodies(cluster) == [b"one", b"three", b"two"]
+        with pytest.raises(InvalidArgument, match="topic 'orders'"):
+            await producer.send(Message(TOPIC, b"x"), queue=MessageQueue("other", "broker-a", 0))
+        async with producer.transaction(Message(TOPIC, b"kept")) as transaction:
+            assert b"kept" not in await bodies(cluster)
+            transaction.rollback()
 
 
 def test_the_blocking_producer(cluster: Cluster) -> None:
@@ -180,7 +195,8 @@ def test_the_blocking_producer(cluster: Cluster) -> None:
             transaction.leave_open()
         done = producer.send_in_transaction(Message(TOPIC, b"four"), lambda message: TransactionState.COMMIT)
         assert done.state is TransactionState.COMMIT
-        trio.run(until_seen, cluster, [b"four", b"one", b"three"])
+        producer.send(Message(TOPIC, b"five"))
+        trio.run(until_seen, cluster, [b"five", b"four", b"one", b"three"])
 
 
 def test_the_asyncio_producer(cluster: Cluster) -> None:
@@ -201,6 +217,7 @@ def test_the_asyncio_producer(cluster: Cluster) -> None:
             async with producer.transaction(Message(TOPIC, b"three")) as transaction:
                 transaction.leave_open()
             await producer.send_in_transaction(Message(TOPIC, b"four"), local)
-            await asyncio.to_thread(trio.run, until_seen, cluster, [b"four", b"one", b"three"])
+            await producer.send(Message(TOPIC, b"five"))
+            await asyncio.to_thread(trio.run, until_seen, cluster, [b"five", b"four", b"one", b"three"])
 
     asyncio.run(run())

@@ -40,8 +40,12 @@ def states(check: Check, *known: BrokerFacts) -> list[str]:
 
 
 def test_every_nameserver_must_answer() -> None:
-    facts = Facts((ONE, NameServerFacts("b:1", AWAY), NameServerFacts("c:1", "no permission", refused=True)))
-    assert found(name_servers.reachable, facts) == [(OK, ONE.addr), (FAIL, "b:1"), (WARN, "c:1")]
+    away = NameServerFacts("b:1", AWAY)
+    facts = Facts((ONE, away, NameServerFacts("c:1", "no permission", refused=True)))
+    assert found(name_servers.reachable, facts) == [(OK, ONE.addr), (WARN, "b:1"), (WARN, "c:1")]
+    # One is left: clients survive no further loss.
+    assert found(name_servers.reachable, Facts((ONE, away))) == [(OK, ONE.addr), (FAIL, "b:1")]
+    assert found(name_servers.reachable, Facts((away, away))) == [(FAIL, "b:1")] * 2
 
 
 def test_nameservers_that_know_less_are_named() -> None:
@@ -50,6 +54,15 @@ def test_nameservers_that_know_less_are_named() -> None:
     facts = Facts((ONE, less, fewer, NameServerFacts("d:1", AWAY)))
     assert found(name_servers.agreeing, facts) == [(OK, ONE.addr), (WARN, "b:1"), (WARN, "c:1")]
     assert found(name_servers.agreeing, Facts((ONE,))) == []
+    # When the other NameServer dies, clients do not find the broker.
+    assert found(name_servers.agreeing, Facts((ONE, less))) == [(OK, ONE.addr), (FAIL, "b:1")]
+
+
+def test_nameservers_with_different_addresses_of_a_broker_are_a_failure() -> None:
+    other = NameServerFacts("b:1", None, False, {"a": {0: "10.0.0.7:10911"}}, {}, ONE.topics)
+    first, *_ = name_servers.agreeing(Facts((ONE, other)))
+    assert (first.state, first.where) == (FAIL, "a:0")
+    assert f"10.0.0.1:10911 by {ONE.addr}; 10.0.0.7:10911 by b:1" in first.text
 
 
 def test_brokers_with_one_name_are_named_once() -> None:
@@ -62,6 +75,8 @@ def test_brokers_with_one_name_are_named_once() -> None:
 
 def test_every_broker_must_answer() -> None:
     assert states(brokers.reachable, broker(), broker(1, error=AWAY)) == [OK, FAIL]
+    assert states(brokers.reachable, broker(), broker(1, error=AWAY), broker(2)) == [OK, WARN, OK]
+    assert states(brokers.reachable, broker(error=AWAY), broker(1), broker(2)) == [FAIL, OK, OK]
     assert states(brokers.reachable, broker(error="no permission", refused=True)) == [WARN]
     assert found(brokers.reachable, Facts((ONE,))) == [(WARN, "cluster")]
     assert found(brokers.reachable, Facts((NameServerFacts("x:1", AWAY),))) == []
@@ -142,8 +157,22 @@ def test_a_set_needs_a_master() -> None:
 
 def test_a_sync_master_needs_a_slave() -> None:
     master = broker(config={"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"})
-    assert states(copies.slaves, master) == [WARN]
+    assert states(copies.slaves, master) == [FAIL]
     assert states(copies.slaves, broker(config={"brokerRole": "ASYNC_MASTER"})) == []
+
+
+def test_a_slave_that_is_away_leaves_the_set_without_safety_unless_another_is_left() -> None:
+    slave = broker(1)
+    gone = {f"slaveAwayMs_{slave.addr}": "65000"}
+    (one,) = copies.slaves(Facts(brokers=(broker(info=gone),)))
+    assert (one.state, one.where) == (FAIL, broker().where)
+    assert f"its slave {slave.addr} has been away for 65 s, and no other is left" in one.text
+    two = broker(2)
+    lag = {f"slaveAckDiff_{two.addr}": "0"}
+    assert states(copies.slaves, broker(info={**gone, **lag}), two) == [OK, WARN]
+    # It is back, and is not connected to its master yet; Controllers know better.
+    assert states(copies.slaves, broker(info={**gone, f"slaveAckDiff_{slave.addr}": "0"}), slave) == [OK]
+    assert states(copies.slaves, broker(info=gone, config={"enableControllerMode": "true"})) == []
 
 
 @pytest.mark.parametrize(
@@ -174,6 +203,16 @@ def test_groups_that_lag() -> None:
     assert "no consumer is connected" in second.text
     assert found(groups.lags, Facts(groups=known[:1], groups_left_out=3)) == [(OK, "groups"), (INFO, "groups")]
     assert found(groups.lags, Facts(groups=known[:1], max_lag=5)) == [(WARN, "g1 t")]
+
+
+def test_a_group_whose_members_have_different_subscriptions_fails() -> None:
+    one, other = frozenset({("t", "red")}), frozenset({("t", "blue")})
+    facts = Facts(wanted={"g": {one: ["c1"], other: ["c2"]}, "h": {one: ["c1", "c2"]}})
+    (finding,) = groups.subscriptions(facts)
+    assert (finding.state, finding.where) == (FAIL, "g")
+    assert "topic t is subscribed to as 'blue' by c2, as 'red' by c1" in finding.text
+    assert found(groups.subscriptions, Facts(wanted={"h": facts.wanted["h"]})) == [(OK, "groups")]
+    assert found(groups.subscriptions, Facts()) == []
 
 
 def test_dead_letters_are_shown() -> None:
@@ -223,7 +262,7 @@ GONE = ControllerFacts("c:3", AWAY)
     [
         ((), []),
         ((LEADER, FOLLOWER, FOLLOWER), [OK, OK, OK]),
-        ((LEADER, FOLLOWER, GONE), [OK, OK, WARN, WARN]),
+        ((LEADER, FOLLOWER, GONE), [OK, OK, WARN, FAIL]),
         ((ControllerFacts("c:1"), GONE, GONE), [WARN, WARN, FAIL]),
         ((LEADER, FOLLOWER, FOLLOWER, FOLLOWER, GONE), [OK, OK, OK, OK, WARN]),
         ((LEADER,), [OK]),

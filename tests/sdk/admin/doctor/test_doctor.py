@@ -6,6 +6,8 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from mqcommon.errors import BrokerError, ConnectFailed, SkylarkError
+from remoting.protocol.connection import Connection
+from remoting.protocol.requests.clients import ConsumerConnection, ConsumerRunningInfo, SubscriptionData
 from sdk import blocking
 from sdk.admin.cli import mqadmin
 from sdk.admin.doctor.facts import BrokerFacts
@@ -70,6 +72,25 @@ def test_a_doctor_without_permission_says_what_it_could_not_see() -> None:
     (group,) = [row for row in rows if row["check"] == "facts"]
     assert group["where"] == "g, h"
     assert "--credentials" in group["text"]
+
+
+def test_members_are_asked_what_they_subscribe_to() -> None:
+    def info(kind: str, tags: str) -> ConsumerRunningInfo:
+        return ConsumerRunningInfo({"PROP_CONSUME_TYPE": kind}, [SubscriptionData("t", tags)])
+
+    running = {
+        "c1": info("CONSUME_PASSIVELY", "red"), "c2": info("CONSUME_PASSIVELY", "blue"),
+        "c3": info("CONSUME_ACTIVELY", "green"),
+    }  # fmt: skip
+    world = World(
+        topics=["%RETRY%g"], infos={MASTER: {}, SLAVE: {}}, configs={MASTER: {}, SLAVE: {}}, running=running,
+        consumers={"g": ConsumerConnection([Connection(client_id) for client_id in running])},
+    )  # fmt: skip
+    result = run_at(world, "doctor", "--quiet")
+    assert result.exit_code == 1
+    assert "its members have different subscriptions" in result.stdout
+    assert "topic t is subscribed to as 'blue' by c2, as 'red' by c1" in result.stdout
+    assert "green" not in result.stdout
 
 
 def test_the_ports_of_a_broker() -> None:

@@ -1,0 +1,143 @@
+"""What producers and consumers find out before their ``async with`` block begins: whether they can work at all.
+
+A NameServer must answer within ``start_timeout_ms``, and a broker must take the first heartbeat, which shows wrong
+credentials and missing permissions. Brokers that cannot be reached, and topics that do not exist yet, keep nobody from
+starting: that is waited for. With ``start_timeout_ms=None`` nothing is asked.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from mqcommon.arguments import check_milliseconds
+from mqcommon.errors import BrokerError, NoNameServer, RemotingError, RouteNotFound, SkylarkError
+from mqcommon.names import MASTER_ID
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.routes import ClusterInfo
+from sdk import namesrv_api
+from sdk.client import ClientInstance
+from sdk.retry import Outcome, is_transient, outcome_of
+from sdk.shared import ClientHandle
+
+logger = logging.getLogger(__name__)
+
+START_TIMEOUT_MS = 5_000
+# A producer knows no topic yet: it asks one of the cluster's masters, and others when that cannot be reached.
+MAX_MASTERS = 3
+MASTER_TIMEOUT_MS = 1_000
+# How long the client's own heartbeat is waited for.
+OWN_HEARTBEAT_S = 0.5
+
+T = TypeVar("T")
+
+
+def check_start_timeout(value: float | None) -> None:
+    """TypeError or ValueError unless ``value`` is a time, or None."""
+    if value is not None:
+        check_milliseconds("start_timeout_ms", value)
+
+
+class Start:
+    """The start of one producer or consumer, on an open client whose groups it has joined.
+
+    Methods raise NoNameServer, and BrokerError for what will be refused again, with a note that says what to do.
+    """
+
+    def __init__(self, client: ClientHandle, timeout_ms: float) -> None:
+        self._instance: ClientInstance = client.instance
+        self._timeout_ms = timeout_ms
+        self._deadline = trio.current_time() + timeout_ms / 1000
+
+    async def with_topics(self, topics: Sequence[str]) -> str | None:
+        """Read the routes of these topics, as servers know them, and wait until a broker of them takes the heartbeat.
+
+        Returns the broker's address; None when no broker of the topics can be reached, or no topic exists yet: then the
+        heartbeat goes to any master.
+        """
+        instance, addrs = self._instance, dict[str, None]()
+        for topic in topics:
+            try:
+                route = await self._answer(lambda topic=topic: instance.route(topic))  # type: ignore[misc]
+            except RouteNotFound:
+                continue
+            addrs.update(dict.fromkeys(addr for by_id in route.brokers.values() for addr in by_id.values()))
+        if not addrs:
+            await self.without_topics()
+            return None
+        instance.tell_brokers()
+        taken: str | None = None
+        refusal: BrokerError | None = None
+        with trio.move_on_at(self._deadline):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._send_soon, list(addrs))
+                try:
+                    taken = await instance.membership.until_taken(list(addrs))
+                except BrokerError as error:
+                    refusal = error
+                nursery.cancel_scope.cancel()
+        if refusal is not None:
+            raise_if_final(refusal)
+        return taken
+
+    @enable_ki_protection
+    async def _send_soon(self, addrs: list[str]) -> None:
+        """The client's own heartbeats may wait for a broker that does not answer: send them beside these."""
+        await trio.sleep(OWN_HEARTBEAT_S)
+        await self._instance.introduce(addrs)
+
+    async def without_topics(self) -> None:
+        """Wait for a NameServer, and send the heartbeat to a master of the cluster."""
+        instance = self._instance
+        try:
+            table = (await self._answer(self._clusters)).broker_addr_table
+        except BrokerError as error:
+            # Applications may not be allowed to list brokers; only who they say they are must be right.
+            if outcome_of(error) is Outcome.REFUSED and error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise_if_final(error)
+            return
+        masters = [data.broker_addrs[MASTER_ID] for data in table.values() if MASTER_ID in data.broker_addrs]
+        for addr in instance.random.sample(masters, min(len(masters), MAX_MASTERS)):
+            try:
+                await instance.membership.introduce_to(instance.at(addr, MASTER_TIMEOUT_MS))
+            except BrokerError as error:
+                raise_if_final(error)
+            except RemotingError as error:
+                logger.info("a master does not answer at the start, trying another: %s", error)
+                continue
+            return
+
+    async def _clusters(self) -> ClusterInfo:
+        return await self._instance.name_servers.ask(namesrv_api.cluster_info, self._instance.timeout_ms)
+
+    async def _answer(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """The answer of a NameServer. NoNameServer when none comes before the deadline."""
+        failures, failure = 0, SkylarkError(f"no answer within {self._timeout_ms:.0f} ms")
+        with trio.move_on_at(self._deadline):
+            while True:
+                try:
+                    return await ask()
+                except SkylarkError as error:
+                    if not isinstance(error, RemotingError) and not (
+                        isinstance(error, BrokerError) and is_transient(error)
+                    ):
+                        raise
+                    failure = error
+                failures += 1
+                if failures == 1:
+                    logger.warning("waiting for a NameServer, %.1f s at most: %s", self._timeout_ms / 1000, failure)
+                await trio.sleep(self._instance.backoff.pause_s(failures))
+        if not isinstance(failure, NoNameServer):
+            failure, cause = NoNameServer(self._instance.name_servers.text, str(failure)), failure
+            failure.__cause__ = cause
+        failure.add_note(f"waited for start_timeout_ms={self._timeout_ms:.0f}; with None the start does not wait")
+        raise failure
+
+
+def raise_if_final(error: BrokerError) -> None:
+    """Raise ``error`` if the server will refuse the same again; others pass, and are seen by what is done later."""
+    if outcome_of(error) in (Outcome.REFUSED, Outcome.REFUSED_HERE):
+        error.add_note("refused at the start; with start_timeout_ms=None the client starts and goes on trying")
+        raise error

@@ -1,0 +1,239 @@
+"""What a consumer tells its program about its background work: `problem`, ``on_problem``, the log."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from trio.testing import MockClock
+
+from mqcommon.errors import SkylarkError
+from remoting.protocol.requests.topics import TopicConfig
+from sdk import Admin, Client, ConsumeFrom, Message, MessageExt, Problem, Producer, PushConsumer, aio, blocking
+from sdk.consumer import rebalance
+from sdk.consumer.failures import HandlerErrors
+from sdk.consumer.problems import MAX_PROBLEMS, QUIET_S, Problems
+from sdk.testing import Cluster, cluster_fixture
+from tests.sdk.consumer.push_cluster import PushCluster, push_cluster
+from tests.support.waiting import until
+
+in_threads = cluster_fixture(scope="module")
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
+    async with push_cluster(tmp_path) as made:
+        yield made
+
+
+def kept(topic: str, **options: Any) -> dict[str, Any]:
+    """Arguments of a consumer of everything in ``topic``."""
+    return {"group": f"g-{topic}", "subscriptions": {topic: "*"}, "consume_from": ConsumeFrom.FIRST_OFFSET, **options}
+
+
+# --- Problems
+
+
+async def test_the_oldest_problem_that_is_not_over_is_shown(mock_clock: MockClock) -> None:
+    told: list[Problem] = []
+    problems = Problems(told.append)
+    first, second, again = SkylarkError("a"), SkylarkError("b"), SkylarkError("c")
+    assert problems.first is None
+    problems.note("one", first)
+    problems.note("two", second)
+    problems.note("one", again)
+    assert problems.first == Problem("one", again) and str(problems.first) == "one: c"
+    problems.note("one", None)
+    problems.note("never", None)
+    assert problems.first == Problem("two", second)
+    assert told == [Problem("one", first), Problem("two", second)]
+    # What flickers is told once in a while.
+    problems.note("one", first)
+    assert len(told) == 2
+    problems.note("one", None)
+    mock_clock.jump(QUIET_S)
+    problems.note("one", again)
+    assert told[2:] == [Problem("one", again)]
+
+
+async def test_their_number_is_bounded_and_a_callback_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(problem: Problem) -> None:
+        raise ZeroDivisionError
+
+    problems = Problems(fails)
+    for number in range(MAX_PROBLEMS + 10):
+        problems.note(f"queue {number}", SkylarkError("x"))
+    assert len(problems._now) == len(problems._told_at) == MAX_PROBLEMS
+    assert "on_problem failed with queue 0: x" in caplog.text and "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("package", [None, aio, blocking])
+def test_a_callback_that_cannot_be_called_is_refused(package: Any) -> None:
+    consumer = PushConsumer if package is None else package.PushConsumer
+
+    async def waits(problem: Problem) -> None: ...
+
+    for wrong, why in ((waits, "cannot be the async"), ("x", "must be a function"), (lambda: None, "one argument")):
+        with pytest.raises(TypeError, match=f"on_problem .*{why}"):
+            consumer("127.0.0.1:1", group="g", subscriptions={"t": "*"}, on_problem=wrong)
+
+
+# --- handlers
+
+
+def raised(kind: type[Exception], place: int) -> Exception:
+    try:
+        if place:
+            raise kind("one")
+        raise kind("other")
+    except kind as error:
+        return error
+
+
+async def test_each_kind_of_error_of_a_handler_is_logged_with_one_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    class Fake:
+        msg_id, queue = "m1", "q"
+
+    errors = HandlerErrors(problems := Problems())
+    messages = cast(list[MessageExt], [Fake(), Fake()])
+    for error in [raised(ValueError, 0), raised(ValueError, 0), raised(ValueError, 1), raised(KeyError, 0)] * 2:
+        errors.raised(messages, error, "it comes again")
+    assert [record.exc_info is not None for record in caplog.records] == [True, False, True, True] + [False] * 4
+    assert caplog.messages[0] == "the handler failed with message m1 of q and 1 more; it comes again"
+    assert "(ValueError: other; the first such error was logged with its traceback)" in caplog.messages[1]
+    assert problems.first is not None and problems.first.what == "the handler" and errors.is_failing
+    errors.succeeded()
+    assert problems.first is None and not errors.is_failing
+    errors.took_too_long(messages[0], 5, "it is cancelled")
+    assert problems.first is not None and "for more than 5 ms" in str(problems.first)
+
+
+async def test_a_handler_that_raises_or_returns_what_it_may_not_is_a_problem_until_it_succeeds(
+    cluster: PushCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Problem] = []
+    wrong: list[object] = [True, ZeroDivisionError("x"), None]
+
+    def handle(message: MessageExt) -> Any:
+        if isinstance(first := wrong.pop(0), Exception):
+            raise first
+        return first
+
+    async with Producer(cluster.nameserver) as producer:
+        await producer.send(Message("one", b"x"))
+    async with PushConsumer(
+        cluster.nameserver, **kept("one"), handler=handle, on_problem=told.append, orderly=True, suspend_ms=50
+    ) as consumer:
+        await until(lambda: consumer.consumed == 1, "it succeeds in the end")
+        assert consumer.problem is None
+    assert [str(problem) for problem in told] == [
+        "the handler: a handler returns None, a ConsumeResult or Later(...), not True"
+    ]
+    assert "TypeError: a handler returns None" in caplog.text and "ZeroDivisionError: x" in caplog.text
+
+
+def test_the_callback_runs_in_the_loop_that_opened_the_consumer(in_threads: Cluster) -> None:
+    in_threads.create_topic("aio")
+
+    async def use() -> None:
+        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        problems: list[Problem] = []
+
+        def tell(problem: Problem) -> None:
+            assert asyncio.get_running_loop() is loop
+            problems.append(problem)
+            told.set()
+
+        async def handle(message: MessageExt) -> None:
+            raise ZeroDivisionError
+
+        async with aio.Producer(in_threads.nameserver) as producer:
+            await producer.send(Message("aio", b"x"))
+        async with aio.PushConsumer(
+            in_threads.nameserver, **kept("aio"), handler=handle, on_problem=tell
+        ) as consumer:  # fmt: skip
+            await asyncio.wait_for(told.wait(), 60)
+            found = consumer.problem
+            assert found is not None and found == problems[0] and found.what == "the handler"
+
+    asyncio.run(use())
+
+
+def test_a_blocking_consumer_tells_it_in_its_thread(in_threads: Cluster) -> None:
+    in_threads.create_topic("threads")
+    told, where = threading.Event(), list[threading.Thread]()
+
+    def tell(problem: Problem) -> None:
+        where.append(threading.current_thread())
+        told.set()
+
+    def handle(message: MessageExt) -> None:
+        raise ZeroDivisionError
+
+    with blocking.Producer(in_threads.nameserver) as producer:
+        producer.send(Message("threads", b"x"))
+    with blocking.PushConsumer(
+        in_threads.nameserver, **kept("threads"), handler=handle, on_problem=tell
+    ) as consumer:  # fmt: skip
+        assert told.wait(60)
+        assert consumer.problem is not None and isinstance(consumer.problem.error, ZeroDivisionError)
+    assert where[0] is not threading.main_thread()
+
+
+# --- brokers and members
+
+
+async def test_a_topic_that_is_waited_for_is_a_problem_until_it_is_there(
+    cluster: PushCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebalance, "LONGEST_AGAIN_S", 0.05)
+    told: list[Problem] = []
+    async with (
+        Admin(cluster.nameserver) as admin,
+        PushConsumer(cluster.nameserver, **kept("later"), on_problem=told.append) as consumer,
+    ):
+        await until(lambda: bool(told), "the program is told")
+        assert told[0].what == "topic later" and consumer.problem is not None
+        await admin.create_topic(cluster.broker, TopicConfig("later", 1, 1))
+        await until(lambda: consumer.problem is None, "the topic is there")
+
+
+async def test_members_with_different_subscriptions_are_warned_with_who_differs(
+    cluster: PushCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Client(cluster.nameserver) as one, Client(cluster.nameserver) as other:
+        wanted = {"group": "g", "concurrency": 1}
+        async with PushConsumer(one, subscriptions={"t": "red"}, **wanted) as first:
+            async with PushConsumer(other, subscriptions={"t": "blue"}, **wanted) as second:
+                await until(lambda: second.problem is not None, "the new member is told")
+                told = second.problem
+                assert told is not None and told.what == "group g"
+                text = f"topic t is subscribed to as 'blue' by {other.client_id}, as 'red' by {one.client_id}"
+                assert text in str(told)
+                warnings = [
+                    each for each in caplog.messages if each.startswith("the members of group g have different")
+                ]
+                assert len(warnings) == 1 and text in warnings[0]
+                # The first one hears it with its next heartbeat.
+                one._instance.membership.subscription_changed()
+                one._instance.tell_brokers()
+                await until(lambda: first.problem is not None, "the old member is told")
+                await second.subscribe("t", "red")
+                await until(lambda: second.problem is None, "they are the same again")
+            one._instance.membership.subscription_changed()
+            one._instance.tell_brokers()
+            await until(lambda: first.problem is None, "the old member is told that, too")
+    assert caplog.text.count("the members of group g have the same subscriptions again") == 2
+
+
+async def test_a_consumer_of_a_group_that_may_not_be_created_does_not_start(tmp_path: Path) -> None:
+    async with push_cluster(tmp_path, auto_create_subscription_group=False) as cluster:
+        with pytest.raises(SkylarkError, match="no consumer for this group") as raised:
+            async with PushConsumer(cluster.nameserver, **kept("t")):
+                raise AssertionError("it starts")
+        assert "mqadmin updateSubGroup creates it" in raised.value.__notes__[0]
+        told: list[Problem] = []
+        async with PushConsumer(cluster.nameserver, **kept("t"), start_timeout_ms=None, on_problem=told.append):
+            await until(lambda: f"group g-t at {cluster.broker}" in [one.what for one in told], "it is told")
