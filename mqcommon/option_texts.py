@@ -17,19 +17,12 @@ class OnceCommand(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        _refuse_repeated(self, ctx, args)
+        refuse_repeated(self, ctx, args)
         return super().parse_args(ctx, args)
 
 
-class OnceGroup(click.Group):
-    """A group that checks its own options as `OnceCommand` does."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        _refuse_repeated(self, ctx, args)
-        return super().parse_args(ctx, args)
-
-
-def _refuse_repeated(command: click.Command, ctx: click.Context, args: list[str]) -> None:
+def refuse_repeated(command: click.Command, ctx: click.Context, args: list[str]) -> None:
+    """Raises UsageError when ``args`` give one of the command's own options twice."""
     if ctx.resilient_parsing:  # shell completion
         return
     _, _, order = command.make_parser(ctx).parse_args(args=args[:])

@@ -21,7 +21,7 @@ import javaproperties
 
 from mqcommon.errors import ConfigError
 from mqcommon.option_fields import Option, Value, option, options_of, parse_value, place, value_text
-from mqcommon.option_texts import OnceCommand, OnceGroup, click_options, given_options, markdown_table
+from mqcommon.option_texts import OnceCommand, click_options, given_options, markdown_table, refuse_repeated
 from mqcommon.secret_file import check_mode
 
 T = TypeVar("T")
@@ -32,7 +32,6 @@ MAX_UPDATE_LINES = 1_000
 
 __all__ = [
     "OnceCommand",
-    "OnceGroup",
     "Option",
     "click_options",
     "entries",
@@ -43,6 +42,7 @@ __all__ = [
     "options_of",
     "raw_value",
     "read_update",
+    "refuse_repeated",
     "to_properties",
     "update",
     "value_text",

@@ -16,7 +16,7 @@ import click
 
 from mqcommon.logs.formats import JsonFormatter
 from mqcommon.logs.options import JSON, TEXT, LogOptions
-from mqcommon.options import OnceCommand, OnceGroup, raw_value
+from mqcommon.options import raw_value, refuse_repeated
 
 _KEY, _FLAG = "logFormat", "--log-format"
 
@@ -45,8 +45,8 @@ def log_format_of(cls: type[LogOptions], conf: str | os.PathLike[str] | None, gi
     return raw_value(cls, _KEY, conf, given) or TEXT
 
 
-class DaemonCommand(OnceCommand):
-    """A command whose usage errors are JSON with ``--log-format json``."""
+class DaemonCommand(click.Command):
+    """A command that refuses repeated options, and whose usage errors are JSON with ``--log-format json``."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -54,8 +54,12 @@ class DaemonCommand(OnceCommand):
         with _usage_errors(args):
             return super().make_context(info_name, args, parent, **extra)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        refuse_repeated(self, ctx, args)
+        return super().parse_args(ctx, args)
 
-class DaemonGroup(OnceGroup):
+
+class DaemonGroup(click.Group):
     """As `DaemonCommand`, with commands below it."""
 
     def make_context(
@@ -63,6 +67,10 @@ class DaemonGroup(OnceGroup):
     ) -> click.Context:
         with _usage_errors(args):
             return super().make_context(info_name, args, parent, **extra)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        refuse_repeated(self, ctx, args)
+        return super().parse_args(ctx, args)
 
 
 @contextmanager

@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from mqcommon.errors import ConfigError
-from mqcommon.options import OnceGroup, click_options, given_options, load_conf, markdown_table, option
+from mqcommon.logs.start_report import DaemonGroup
+from mqcommon.options import click_options, given_options, load_conf, markdown_table, option
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def test_markdown_table() -> None:
     )
 
 
-@click.group(cls=OnceGroup, invoke_without_command=True)
+@click.group(cls=DaemonGroup, invoke_without_command=True)
 @click.option("-c", "--config-file", "conf")
 @click.option("-v", "--verbose", is_flag=True)
 @click.option("-t", "--topic", multiple=True)

@@ -15,7 +15,7 @@ from remoting.net.steps import Stepper
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import encode_body
-from remoting.protocol.dialect import register as bodies_register
+from remoting.protocol.requests import registrations
 from remoting.protocol.requests.registrations import (
     REGISTER_BROKER,
     STEP_TOPICS,
@@ -153,7 +153,7 @@ async def test_what_waits_is_bounded(desk: Desk) -> None:
 async def test_more_topics_than_the_table_takes_at_once_are_refused(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, compressed: bool
 ) -> None:
-    monkeypatch.setattr(bodies_register, "MAX_TOPICS", len(LARGE) - 1)
+    monkeypatch.setattr(registrations, "MAX_TOPICS", len(LARGE) - 1)
     assert desk.take(request(1, *LARGE, compressed=compressed)) is None
     await desk.work()
     assert desk.answered == [(1, ResponseCode.SYSTEM_ERROR)]

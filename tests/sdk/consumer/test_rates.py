@@ -7,9 +7,10 @@ import trio
 import trio.testing
 
 from remoting.protocol.requests.clients import ConsumeStatus
-from sdk.consumer.failures import Counters, Failures
+from sdk.consumer.failures import Counters, Failures, HandlerErrors
 from sdk.consumer.outcome import ConsumeResult
 from sdk.consumer.owned import Room
+from sdk.consumer.problems import Problems
 from sdk.consumer.rates import SAMPLE_S, Rates
 from sdk.consumer.ready import Ready
 from sdk.consumer.window import Window
@@ -54,7 +55,13 @@ async def test_workers_count_by_topic(autojump_clock: trio.testing.MockClock) ->
         return ConsumeResult.LATER if message.queue_offset == 3 else None
 
     rates, ready, failures, counters = Rates(), Ready(), FakeFailures(), Counters()
-    workers = Workers(settings_of(handle, consume_timeout_ms=60_000.0), ready, cast(Failures, failures), counters)
+    workers = Workers(
+        settings_of(handle, consume_timeout_ms=60_000.0),
+        ready,
+        cast(Failures, failures),
+        counters,
+        HandlerErrors(Problems()),
+    )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(workers.run)
         for topic, count in (("fast", 40), ("slow", 3), ("fast", 2)):

@@ -5,7 +5,7 @@ import pytest
 from remoting.protocol.command import text_ext
 from remoting.protocol.dialect import Dialect, decode_body, encode_body
 from remoting.protocol.request import NOTHING
-from tests.remoting.protocol.described import BY_CODE
+from remoting.protocol.requests.table import BY_CODE
 from tests.remoting.protocol.recorded_controller import recorded_session
 
 FILES = ["controller", "three-controllers", "to-broker"]

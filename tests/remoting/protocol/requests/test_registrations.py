@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from mqcommon.errors import ProtocolError
 from remoting.net.steps import finish
 from remoting.protocol.body import DataVersion
-from remoting.protocol.dialect import decode_body, dumps, encode_body, loads, register
+from remoting.protocol.dialect import decode_body, dumps, encode_body, loads
+from remoting.protocol.requests import registrations
 from remoting.protocol.requests.registrations import (
     PIECE_BYTES,
     STEP_TOPICS,
@@ -162,7 +163,7 @@ def test_no_large_json_is_decoded_at_once(monkeypatch: pytest.MonkeyPatch) -> No
         sizes.append(len(data))
         return loads(data, **limits)
 
-    monkeypatch.setattr(register, "loads", noted)
+    monkeypatch.setattr(registrations, "loads", noted)
     data = encode_body(many(10_000))
     assert finish(decode_json(data)) == many(10_000)
     assert max(sizes) < 2 * PIECE_BYTES < sum(sizes)

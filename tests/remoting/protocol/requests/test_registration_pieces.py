@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import ProtocolError
-from remoting.protocol.dialect import split
+from remoting.protocol.requests import registrations
 from remoting.protocol.requests.registrations import PIECE_BYTES, Piece, split_objects
 
 TEXTS = st.text(st.sampled_from('ab"\\{}[],: \n\x00é'), max_size=6)
@@ -41,7 +41,7 @@ def taken_apart(data: bytes) -> tuple[Any, dict[str, Any], list[Piece]]:
 @given(BODIES, st.sampled_from([1, 10, PIECE_BYTES]), st.sampled_from([None, 2]))
 def test_pieces_and_rest_are_the_whole(body: dict[str, Any], piece_bytes: int, indent: int | None) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(split, "PIECE_BYTES", piece_bytes)
+        patch.setattr(registrations, "PIECE_BYTES", piece_bytes)
         rest, found, pieces = taken_apart(json.dumps(body, indent=indent, ensure_ascii=False).encode())
     for name, members in found.items():
         assert rest["w"][name] == {}
@@ -72,14 +72,14 @@ def test_brackets_that_do_not_match_are_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("text", ["[{}]", '"x"'])
 def test_what_is_too_long_to_be_read_at_once_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split, "MAX_MEMBER_BYTES", 100)
-    monkeypatch.setattr(split, "PIECE_BYTES", 10)
+    monkeypatch.setattr(registrations, "MAX_MEMBER_BYTES", 100)
+    monkeypatch.setattr(registrations, "PIECE_BYTES", 10)
     value = f"[{','.join([text] * 100)}]"
     with pytest.raises(ProtocolError, match="more than 100 bytes"):
         taken_apart(f'{{"w":{{"table":{{"t":{value}}}}}}}'.encode())
 
 
 def test_many_brackets_are_looked_at_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split, "STEP_BRACKETS", 100)
+    monkeypatch.setattr(registrations, "STEP_BRACKETS", 100)
     steps = split_objects(b'{"a":[' + b",".join([b"{}"] * 500) + b"]}", "w", ("table",))
     assert list(steps) == [None] * 10

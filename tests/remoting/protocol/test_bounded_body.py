@@ -6,16 +6,69 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import FrameTooLarge
+from mqcommon.errors import FrameTooLarge, ProtocolError
 from mqcommon.message.queue import MessageQueue
 from remoting.net.steps import finish
+from remoting.protocol import bounded_body
 from remoting.protocol.body import Body, KVTable
-from remoting.protocol.bounded_body import CHUNK_ENTRIES, CutBody, encode_within
+from remoting.protocol.bounded_body import (
+    CHUNK_ENTRIES,
+    BodyLimits,
+    CutBody,
+    _has_at_most,
+    decode_limited,
+    encode_within,
+)
 from remoting.protocol.command import CBOR, JSON
-from remoting.protocol.dialect import Dialect, cut, decode_body, dumps, encode_body
-from remoting.protocol.requests.clients import Connection, ProducerConnection
+from remoting.protocol.dialect import Dialect, decode_body, dumps, encode_body
+from remoting.protocol.requests.clients import Connection, ConsumerData, HeartbeatData, ProducerConnection
 from remoting.protocol.requests.offsets import ConsumerOffsetTable
 from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicList, TopicOffset, TopicStatsTable
+
+LIMITS = BodyLimits(max_bytes=1_000, max_entries=20, relaxed_bytes=100)
+
+
+@pytest.mark.parametrize("codec", [JSON, CBOR])
+def test_a_body_within_its_limits_is_read(codec: int) -> None:
+    body = KVTable({f"{n}": "v" for n in range(19)})
+    data = encode_body(body, Dialect.CBOR if codec == CBOR else Dialect.STANDARD)
+    assert decode_limited(KVTable, data, codec, LIMITS) == body
+
+
+@pytest.mark.parametrize("codec", [JSON, CBOR])
+def test_too_many_entries_are_not_made_objects_of(codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr(ConsumerData, "from_wire", lambda obj: made.append(obj))
+    body = HeartbeatData("c", consumer_data_set=[ConsumerData("") for _ in range(5)])
+    data = encode_body(body, Dialect.CBOR if codec == CBOR else Dialect.STANDARD)
+    with pytest.raises(ProtocolError, match="more than 20 entries"):
+        decode_limited(HeartbeatData, data, codec, LIMITS)
+    assert made == []
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [(b'{"table":{}}' + b" " * 1_000, "1012 bytes"), (b'{"table":{1:"' + b"x" * 100 + b'"}}', "too long")],
+)
+def test_too_many_bytes_are_not_parsed(data: bytes, reason: str) -> None:
+    with pytest.raises(ProtocolError, match=reason):
+        decode_limited(KVTable, data, JSON, LIMITS)
+
+
+VALUES = st.recursive(
+    st.none() | st.integers(), lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner)
+)
+
+
+def _entries(value: Any) -> int:
+    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    return len(inner) + sum(map(_entries, inner))
+
+
+@given(VALUES, st.integers(0, 20))
+def test_entries_are_counted_at_all_depths(value: Any, most: int) -> None:
+    assert _has_at_most(value, most) == (_entries(value) <= most)
+
 
 TEXTS = st.text(max_size=20)
 BODIES: st.SearchStrategy[Any] = st.one_of(
@@ -94,7 +147,7 @@ def test_little_is_encoded_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
         sizes.append(len(data))
         return data
 
-    monkeypatch.setattr(cut, "dumps", noting)
+    monkeypatch.setattr(bounded_body, "dumps", noting)
     table = KVTable({str(number): "x" * 100_000 for number in range(1_000)})
     assert len(encoded(table, Dialect.STANDARD, 1_000_000).data) < 1_000_000
     assert sum(sizes) < 5_000_000

@@ -13,7 +13,7 @@ from remoting.protocol.header import Header, header_fields
 from remoting.protocol.request import NOTHING
 from remoting.protocol.requests import offsets, sends, topics
 from remoting.protocol.requests.replication import PageRequestHeader, PageResponseHeader
-from tests.remoting.protocol.described import BY_CODE
+from remoting.protocol.requests.table import BY_CODE
 from tests.remoting.protocol.golden import recorded
 
 FILES = ["java_json", "java_rocketmq", "java_5.3.3", "cpp", "broker_namesrv", "admin_4.9.8", "admin_5.3.3"]
