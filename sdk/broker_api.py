@@ -13,6 +13,7 @@ from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
 from remoting.net.call import call
+from remoting.protocol.bodies.assignment import MessageQueueAssignment, QueryAssignmentRequestBody
 from remoting.protocol.bodies.heartbeat import TAG, HeartbeatData
 from remoting.protocol.bodies.lock import LockBatchRequestBody, UnlockBatchRequestBody
 from remoting.protocol.codes import ResponseCode
@@ -37,6 +38,7 @@ from remoting.protocol.headers.recall import RecallMessageRequestHeader
 from remoting.protocol.headers.send_back import ConsumerSendMsgBackRequestHeader
 from remoting.protocol.requests import consuming, offsets, query
 from remoting.protocol.requests.clients import GET_CONSUMER_LIST_BY_GROUP, HEART_BEAT, UNREGISTER_CLIENT
+from remoting.protocol.requests.groups import QUERY_ASSIGNMENT
 from remoting.protocol.requests.pulls import PULL_MESSAGE
 from remoting.protocol.requests.recall import RECALL_MESSAGE
 from sdk.endpoint import Endpoint
@@ -220,6 +222,14 @@ async def consumer_ids(broker: Endpoint, group: str) -> list[str]:
     """The client ids of the group's consumers that this broker knows. BrokerError when it knows none."""
     header = ConsumerGroupRequestHeader(group)
     return (await call(broker, GET_CONSUMER_LIST_BY_GROUP, header)).body().consumer_id_list
+
+
+async def assigned_queues(
+    broker: Endpoint, group: str, topic: str, client_id: str, strategy: str
+) -> list[MessageQueueAssignment]:
+    """The queues that the broker assigns to a member of a group, and how they are consumed."""
+    body = QueryAssignmentRequestBody(topic, group, client_id, strategy)
+    return (await call(broker, QUERY_ASSIGNMENT, None, body)).body().message_queue_assignments or []
 
 
 async def unregister_client(

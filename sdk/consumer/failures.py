@@ -5,17 +5,22 @@ fails; and none is tried forever, since the broker counts its deliveries and mak
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.message.message import MessageExt
+from sdk.consumer.popped import ReceivedMessage
 from sdk.consumer.ready import Ready, Takable
 from sdk.consumer.returns import Returns
 from sdk.consumer.settings import Settings
 from sdk.consumer.window import Again
 
 logger = logging.getLogger(__name__)
+
+# Called with a message that was popped: its batch, its number there, the message, the delay level or 0.
+GiveBack = Callable[[Takable, int, ReceivedMessage, int], Awaitable[None]]
 
 # The pause before a message that could not be sent back is handled again; RocketMQ's.
 KEPT_S = 5.0
@@ -35,13 +40,16 @@ class Counters:
 
 
 class Failures:
-    """The policy of one consumer."""
+    """The policy of one consumer. ``give_back`` cares for messages that were popped."""
 
-    def __init__(self, settings: Settings, ready: Ready, returns: Returns, counters: Counters) -> None:
+    def __init__(
+        self, settings: Settings, ready: Ready, returns: Returns, counters: Counters, give_back: GiveBack
+    ) -> None:
         self._settings = settings
         self._ready = ready
         self._returns = returns
         self._counters = counters
+        self._give_back = give_back
 
     @enable_ki_protection
     async def later(self, batch: Takable, start: int, end: int, delay_level: int = 0) -> None:
@@ -49,6 +57,9 @@ class Failures:
         messages = batch.messages[start:end]
         self._counters.failed += len(messages)
         for number, message in enumerate(messages, start):
+            if isinstance(message, ReceivedMessage):
+                await self._give_back(batch, number, message, delay_level)
+                continue
             if batch.window.is_closed:
                 return
             if self._settings.broadcast:

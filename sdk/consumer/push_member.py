@@ -10,7 +10,7 @@ from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
+from remoting.protocol.bodies.running_info import ConsumerRunningInfo, PopProcessQueueInfo, ProcessQueueInfo
 from remoting.protocol.codes import ResponseCode
 from sdk.consumer.calling import consumed_directly
 from sdk.consumer.expression import Sql, subscription_to
@@ -30,6 +30,7 @@ class PushMember:
         clock: Clock,
         subscriptions: Mapping[str, str | Sql],
         owned: Mapping[MessageQueue, OwnedQueue],
+        popped: Mapping[MessageQueue, OwnedQueue],
         members_changed: Callable[[], None],
         reset: Callable[[Mapping[MessageQueue, int]], None],
     ) -> None:
@@ -39,6 +40,7 @@ class PushMember:
         self._data: dict[tuple[str, str | Sql], SubscriptionData] = {}
         self._subscriptions = subscriptions
         self._owned = owned
+        self._popped = popped
         self._members_changed = members_changed
         self._reset = reset
         self._properties = {
@@ -70,6 +72,10 @@ class PushMember:
             properties=dict(self._properties),
             subscription_set=self._subscription_data(),
             mq_table={mq: _queue_info(queue) for mq, queue in self._owned.items()},
+            mq_pop_table={
+                mq: PopProcessQueueInfo(queue.window.messages, last_pop_timestamp=queue.pulled_ms)
+                for mq, queue in self._popped.items()
+            },
         )
 
     def members_changed(self) -> None:

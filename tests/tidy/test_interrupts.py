@@ -10,6 +10,7 @@ ELSEWHERE = {
     "AddressServer(known.url).follow": [("sdk/address_server.py", "follow")],
     "self.ready.run": [("sdk/consumer/ready.py", "run")],
     "self.owning.run": [("sdk/consumer/owning.py", "run")],
+    "self.popping.run": [("sdk/consumer/popping.py", "run")],
     "self._failures.later": [("sdk/consumer/failures.py", "later")],
     "serve": [("sdk/consumer/intake.py", "pull"), ("sdk/consumer/orderly.py", "serve")],
     "lane.run": [("sdk/producer/lane.py", "run")],
