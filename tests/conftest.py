@@ -20,6 +20,20 @@ from remoting.net import client
 ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", ANY_MACHINE, max_examples=60, derandomize=True)
 settings.register_profile("nightly", ANY_MACHINE, max_examples=2000, print_blob=True)
+settings.register_profile("quick", ANY_MACHINE, max_examples=10, derandomize=True)
+
+# --quick leaves these out: they start processes or a JVM, or take seconds.
+NOT_QUICK = (
+    *(
+        "tests/e2e",
+        "tests/interop",
+        "tests/examples",
+        "tests/scripts",
+        "tests/sim",
+        "tests/fuzz",
+        "tests/spark_connector",
+    ),
+)
 
 SEED = "SKYLARK_SEED"
 SEED_IN_CI = 1
@@ -27,10 +41,12 @@ SEED_IN_CI = 1
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-nightly", action="store_true", help="run the long randomised tests too")
+    parser.addoption("--quick", action="store_true", help="only tests that start no process and take no seconds")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    chosen = "nightly" if config.getoption("--run-nightly") else "ci"
+    chosen = "nightly" if config.getoption("--run-nightly") else "quick" if config.getoption("--quick") else "ci"
+    config.pluginmanager.register(GroupTimes(), "group-times")
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", chosen))
     # A machine under load stops a process for seconds at times, and a server in a test's own process with it.
     client.CONNECT_TIMEOUT_MS = 30_000
@@ -50,9 +66,11 @@ def seed(pytestconfig: pytest.Config) -> int:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = {"nightly": not config.getoption("--run-nightly"), "spark": not _spark_can_run()}
+    is_quick = config.getoption("--quick")
     kept, dropped = [], []
     for item in items:
         drop = any(left_out.get(mark.name, False) for mark in item.iter_markers())
+        drop = drop or (is_quick and item.nodeid.startswith(NOT_QUICK))
         (dropped if drop else kept).append(item)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
@@ -63,3 +81,21 @@ def _spark_can_run() -> bool:
     java_home = os.environ.get("JAVA_HOME")
     java = shutil.which("java") or (java_home and shutil.which("java", path=os.path.join(java_home, "bin")))
     return bool(java) and importlib.util.find_spec("pyspark") is not None
+
+
+class GroupTimes:
+    """How long the tests of each folder took, printed at the end. Two processes run at a time, so the sum is more."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        group = "/".join(report.nodeid.partition("::")[0].split("/")[:3]).removesuffix(".py")
+        self._seconds[group] = self._seconds.get(group, 0.0) + report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        dearest = sorted(self._seconds.items(), key=lambda each: -each[1])
+        rows = [f"{seconds:7.0f} s  {group}" for group, seconds in dearest if seconds >= 1]
+        if rows:
+            terminalreporter.write_line("seconds by folder:")
+            terminalreporter.write_line("\n".join(rows))
