@@ -9,8 +9,7 @@ from pathlib import Path
 import trio
 
 from broker.broker import Broker
-from broker.file_sizes import check_file_size
-from broker.options import BrokerOptions
+from broker.options import BrokerOptions, check_file_size
 from mqcommon.logs.silence import silent_by_default
 from mqcommon.options import load_conf
 from namesrv.namesrv import Namesrv
