@@ -36,7 +36,7 @@ BROKER_ORDER = (
     "stored_changes",
     *("meta", "observe", "writing", "tasks", "delivery", "replication", "registration", "security", "handlers"),
     "metrics",
-    *("assembly", "client_port", "wiring", "broker", "commands", "cli", "__main__"),
+    *("assembly", "wiring", "broker", "commands", "cli", "__main__"),
 )
 # The same in broker/store: the three kinds of files, then what uses them.
 STORE_ORDER = ("log", "queue", "index", "", "check")
@@ -55,9 +55,9 @@ PURE = (
     *("namesrv/routes.py", "namesrv/min_broker.py", "namesrv/rivals.py"),
     *("namesrv/checks.py", "namesrv/parts.py", "namesrv/registration.py", "broker/meta/changes.py"),
     *("broker/writing/acks.py", "broker/writing/group_commit.py", "broker/store/filter.py"),
-    *("broker/replication/admission.py", "broker/replication/frames.py", "broker/replication/session.py"),
+    *("broker/replication/frames.py", "broker/replication/session.py"),
     *("broker/replication/hello.py", "broker/replication/role.py"),
-    *("broker/replication/link.py", "broker/replication/members.py", "broker/replication/sides.py"),
+    *("broker/replication/link.py", "broker/replication/members.py", "broker/replication/session_interfaces.py"),
     *("sdk/consumer/allocate.py", "sdk/consumer/rates.py", "sdk/consumer/window.py"),
 )
 PURE_OURS = (
@@ -79,7 +79,7 @@ PURE_OURS = (
     "broker.replication.frames",
     "broker.replication.hello",
     "broker.replication.link",
-    "broker.replication.sides",
+    "broker.replication.session_interfaces",
     "sdk.consumer.rates",
 )
 IMPURE = {

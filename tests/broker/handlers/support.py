@@ -18,11 +18,9 @@ from broker.handlers.stats import StatsHandlers
 from broker.meta.clients import Clients
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
-from broker.replication.ha_status import HaHandlers
-from broker.replication.progress import SlaveProgress
 from broker.replication.role import RoleMachine
 from broker.replication.slave_tables import SlaveTableHandlers, TimerState
-from broker.replication.stats import ReplicationStats
+from broker.replication.stats import HaHandlers, ReplicationStats, SlaveProgress
 from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
 from broker.writing.group_commit import GroupCommit

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker import broker as broker_module
 from broker.handlers.refused import RefusedHandlers
-from broker.security.needs import FROM_NAMESERVERS, needs_of
+from broker.security.access import FROM_NAMESERVERS, needs_of
 from broker.wiring.wiring import Wiring, wire
 from mqcommon.errors import RequestRefused
 from mqcommon.message.queue import MessageQueue
