@@ -1,10 +1,5 @@
 """Whether the policies of a user allow an action. Pure.
 
-A policy is about a cluster, a namespace, a topic or a group, by its name, a prefix, or ``*``. A namespace covers the
-topics and groups whose names begin with ``namespace%``.
-
-    Topic:orders    Topic:orders-*    Group:*    Namespace:test    Cluster:DefaultCluster    *
-
 The order, which is RocketMQ's but for two things:
 
 1. Custom policies are asked first; Default ones only when no Custom one matches.
@@ -37,7 +32,13 @@ _SEPARATOR: Final = "%"
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What a policy entry names. ``name`` is a prefix when ``is_prefix``; so an empty prefix means all of the kind."""
+    """What a policy entry is about: a cluster, a namespace, a topic or a group, by its name, a prefix, or ``*``.
+
+        Topic:orders    Topic:orders-*    Group:*    Namespace:test    Cluster:DefaultCluster    *
+
+    A namespace covers the topics and groups whose names begin with ``namespace%``. ``name`` is a prefix when
+    ``is_prefix``, so an empty prefix means all of the kind.
+    """
 
     kind: str
     name: str
