@@ -72,18 +72,7 @@ class Flavour:
 
 
 SOURCES = {
-    "admin.py": Source(
-        "sdk.admin.client",
-        "Admin",
-        "admin",
-        bases=(
-            ("sdk.admin.offset_client", "OffsetAdmin"),
-            ("sdk.admin.namesrv_client", "NamesrvAdmin"),
-            ("sdk.admin.user_client", "UserAdmin"),
-            ("sdk.admin.account_client", "AccountAdmin"),
-            ("sdk.admin.controller_client", "ControllerAdmin"),
-        ),
-    ),
+    "admin.py": Source("sdk.admin.client", "Admin", "admin"),
     "client.py": Source("sdk.shared", "Client", "client"),
     "consumer.py": Source(
         "sdk.consumer.pull",
