@@ -22,7 +22,9 @@ from mqcommon.names import AUTO_CREATE_TOPIC
 from remoting.net.call import call
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests import (
-    acl,
+    acl as plain_acl,
+)
+from remoting.protocol.requests import (
     auth,
     brokers,
     clients,
@@ -709,7 +711,7 @@ class Admin:
 
     async def update_account(self, addr: str, account: PlainAccessConfig) -> None:
         """Create an account in the broker's plain_acl.yml, or change it in its file; what is None stays as it is."""
-        header = acl.UpdateAclConfigRequestHeader(
+        header = plain_acl.UpdateAclConfigRequestHeader(
             account.access_key,
             account.secret_key,
             account.white_remote_address,
@@ -719,24 +721,24 @@ class Admin:
             None if account.topic_perms is None else ",".join(account.topic_perms),
             None if account.group_perms is None else ",".join(account.group_perms),
         )
-        await self._ask.call(addr, acl.UPDATE_AND_CREATE_ACL_CONFIG, header)
+        await self._ask.call(addr, plain_acl.UPDATE_AND_CREATE_ACL_CONFIG, header)
 
     async def delete_account(self, addr: str, access_key: str) -> None:
         """Delete an account from its file; BrokerError 210 when there is none."""
-        await self._ask.call(addr, acl.DELETE_ACL_CONFIG, acl.DeleteAclConfigRequestHeader(access_key))
+        await self._ask.call(addr, plain_acl.DELETE_ACL_CONFIG, plain_acl.DeleteAclConfigRequestHeader(access_key))
 
     async def update_white_list(self, addr: str, addresses: Sequence[str], file: str | None = None) -> None:
         """Replace globalWhiteRemoteAddresses of a file, by default of the broker's plain_acl.yml."""
-        header = acl.UpdateGlobalWhiteAddrsRequestHeader(",".join(addresses), file)
-        await self._ask.call(addr, acl.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header)
+        header = plain_acl.UpdateGlobalWhiteAddrsRequestHeader(",".join(addresses), file)
+        await self._ask.call(addr, plain_acl.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header)
 
     async def account_versions(self, addr: str) -> AclVersionResponseHeader:
         """The broker's names, and the version of each file as JSON."""
-        return (await self._ask.call(addr, acl.GET_BROKER_CLUSTER_ACL_INFO, None)).header()
+        return (await self._ask.call(addr, plain_acl.GET_BROKER_CLUSTER_ACL_INFO, None)).header()
 
     async def accounts(self, addr: str) -> AclConfig:
         """All accounts of the broker, and the global white list. Skylark's brokers do not show secrets."""
-        return (await self._ask.call(addr, acl.GET_BROKER_CLUSTER_ACL_CONFIG, None)).body()
+        return (await self._ask.call(addr, plain_acl.GET_BROKER_CLUSTER_ACL_CONFIG, None)).body()
 
     async def explain_access(
         self, addr: str, access_key: str, address: str, code: int, *, topic: str = "", group: str = ""
@@ -746,8 +748,8 @@ class Admin:
         The request is one of the account (or user) ``access_key``, signed as it should be, from a client at
         ``address``. For Skylark's brokers only, with accounts or users.
         """
-        header = acl.ExplainAccessRequestHeader(access_key, address, code, topic, group)
-        return (await self._ask.call(addr, acl.EXPLAIN_ACCESS, header)).body()
+        header = plain_acl.ExplainAccessRequestHeader(access_key, address, code, topic, group)
+        return (await self._ask.call(addr, plain_acl.EXPLAIN_ACCESS, header)).body()
 
     # --- internals
 
