@@ -19,12 +19,11 @@ from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
 from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError, RequestRefused
-from mqcommon.logs.levels import parse_levels
-from mqcommon.logs.options import LogOptions
+from mqcommon.logs.options import LogOptions, parse_levels
 from mqcommon.message.layout import BLANK_BYTES, MAX_OVERHEAD_BYTES, MAX_PROPERTIES
 from mqcommon.metrics.options import MetricsOptions
 from mqcommon.names import RETRY_TOPIC_MAX_LENGTH, TRACE_TOPIC, check_topic
-from mqcommon.options import option
+from mqcommon.options.fields import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.limit_options import LimitOptions
 from remoting.net.tls_options import TlsOptions

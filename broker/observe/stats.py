@@ -15,7 +15,7 @@ import trio
 from broker.observe.meter import MINUTE_MS, SECOND_MS, Meter, Window
 from broker.observe.put_times import PutTimes
 from mqcommon.clock import Clock
-from mqcommon.metrics.buckets import Histogram
+from mqcommon.metrics.metric import Histogram
 from remoting.protocol.requests.brokers import BrokerStatsData
 
 #: Upper ends of the time from a half to its end, in milliseconds: up to a day.

@@ -21,7 +21,7 @@ from broker.writing.acks import AckLedger, Slave
 from broker.writing.durability import Durability
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
-from mqcommon.metrics.buckets import Histogram
+from mqcommon.metrics.metric import Histogram
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler

@@ -12,7 +12,8 @@ from mqcommon.errors import ConfigError
 from mqcommon.message.layout import BLANK_BYTES, MAX_PROPERTIES
 from mqcommon.message.record import encode_record, topic_field
 from mqcommon.names import RETRY_TOPIC_MAX_LENGTH
-from mqcommon.options import load_conf, options_of, to_properties
+from mqcommon.options.conf_file import load_conf, to_properties
+from mqcommon.options.fields import options_of
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG

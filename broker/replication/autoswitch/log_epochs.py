@@ -10,9 +10,9 @@ from broker.identity import Identity
 from broker.part import Part
 from broker.replication.autoswitch.epochs import OLDER_THAN_CONTROLLER, Epoch, Epochs, decode_file, encode_file
 from broker.store.log.commitlog import CommitLog
-from mqcommon.atomic import write_atomic
+from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ProtocolError, StoreCorrupt
-from mqcommon.files import FileSystem
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
