@@ -13,4 +13,8 @@ changes.py           which rows of a table changed lately
 json_*.py            RocketMQ's own files: reads and writes them, imports from and exports to them
 attributes.py        what +key=value,-key does to a topic's attributes
 clients.py           producers and consumers by group and connection
+client_handlers.py   heartbeats; notices to the members of a group that changed
+offset_handlers.py   requests for offsets; offset_resets.py: offsets set while consumers run
+pull_positions.py    how far connected consumers have pulled
+table_pages.py       tables in pages, for slaves
 """

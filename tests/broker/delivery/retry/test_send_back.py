@@ -22,8 +22,8 @@ from remoting.protocol.requests.groups import (
 from sdk import broker_api
 from sdk.admin import broker_admin_api as admin
 from sdk.endpoint import Endpoint
-from tests.broker.delivery.test_cold import LOG, SMALL_FILES, fill
 from tests.broker.running import pull_request, running, send_request
+from tests.broker.test_cold_reads import LOG, SMALL_FILES, fill
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
