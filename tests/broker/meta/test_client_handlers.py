@@ -143,7 +143,7 @@ async def test_members_with_different_subscriptions_are_told_and_logged_once(cap
     text = "g topic T is subscribed to as 'blue' by two, as 'red' by one"
     for client_id, expression, caller in (("one", "red", one), ("two", "blue", two), ("one", "red", one)):
         body = beat(client_id, expression=expression, consume_type="CONSUME_POP")
-        answer = await desk.ask(HEART_BEAT, body=body, channel=caller.channel)
+        answer = await desk.ask(HEART_BEAT.code, body=body, channel=caller.channel)
     assert (answer.ext or {})["subscriptionDifferences"] == text
     for _ in range(2):
         desk.client_handlers.tick()
