@@ -12,10 +12,9 @@ from functools import partial
 import trio
 
 from broker.assembly import overrides
-from broker.controller_options import UNKNOWN_ID
 from broker.identity import Identity, identity_of, resolved, with_port
 from broker.meta.metadata import Metadata, MetadataReport
-from broker.options import BrokerOptions
+from broker.options import UNKNOWN_ID, BrokerOptions
 from broker.replication.role import RoleMachine
 from broker.store.recovery import LastStop
 from broker.store.store import MessageStore, StoreOptions
@@ -25,8 +24,8 @@ from broker.wiring.wiring import Wiring, wire
 from broker.writing.elected import Elected
 from mqcommon.addresses import is_any_address, split_address
 from mqcommon.clock import Clock, SystemClock
+from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import UserError
-from mqcommon.files import FileSystem, OsFiles
 from mqcommon.message.ids import encode_host
 from remoting.net.sockets import listen
 from remoting.net.tls_options import DaemonTls, daemon_tls

@@ -14,8 +14,8 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.clock import SystemClock
+from mqcommon.disk.files import OsFiles
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound
-from mqcommon.files import OsFiles
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.clients import SUB_ALL
