@@ -45,18 +45,17 @@ if TYPE_CHECKING:
     from sdk.consumer.problems import Problem
     from sdk.consumer.pull import PullConsumer
     from sdk.consumer.push import PushConsumer
-    from sdk.consumer.result import PullBytes, PullResult, PullStatus
+    from sdk.consumer.reader import PullBytes, PullResult, PullStatus
     from sdk.consumer.simple import SimpleConsumer
     from sdk.consumer.stream_message import StreamMessage
     from sdk.credentials import read_credentials
-    from sdk.producer.producer import Producer
+    from sdk.producer.producer import Producer, Ticket
     from sdk.producer.result import BulkResult, SendResult, SendStatus
-    from sdk.producer.ticket import Ticket
     from sdk.producer.transaction import Transaction, TransactionState
     from sdk.producer.transactional import TransactionProducer
     from sdk.shared import Client
     from sdk.traces.elasticsearch import ElasticsearchSink
-    from sdk.traces.json_lines import JsonLinesSink
+    from sdk.traces.sink import JsonLinesSink
 
 __all__ = [
     "Admin",
@@ -123,18 +122,17 @@ _HOMES = {
     "sdk.consumer.pull": ("PullConsumer",),
     "sdk.consumer.problems": ("Problem",),
     "sdk.consumer.push": ("PushConsumer",),
-    "sdk.consumer.result": ("PullBytes", "PullResult", "PullStatus"),
+    "sdk.consumer.reader": ("PullBytes", "PullResult", "PullStatus"),
     "sdk.consumer.simple": ("SimpleConsumer",),
     "sdk.consumer.stream_message": ("StreamMessage",),
     "sdk.credentials": ("read_credentials",),
-    "sdk.producer.producer": ("Producer",),
+    "sdk.producer.producer": ("Producer", "Ticket"),
     "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
-    "sdk.producer.ticket": ("Ticket",),
     "sdk.producer.transaction": ("Transaction", "TransactionState"),
     "sdk.producer.transactional": ("TransactionProducer",),
     "sdk.shared": ("Client",),
     "sdk.traces.elasticsearch": ("ElasticsearchSink",),
-    "sdk.traces.json_lines": ("JsonLinesSink",),
+    "sdk.traces.sink": ("JsonLinesSink",),
 }
 
 

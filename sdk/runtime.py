@@ -9,8 +9,10 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import sniffio
+import trio
 
 from mqcommon.logs.last_resort import print_warnings_of
 
@@ -98,3 +100,18 @@ def raise_or_log(lost: SendsFailed, error: BaseException | None) -> None:
     if error is None:
         raise lost
     logger.error("at the end of a producer: %s: %s", lost, "; ".join(map(str, lost.exceptions[:3])))
+
+
+T = TypeVar("T")
+
+_limiters: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("skylark_off_loop")
+
+
+async def off_loop(work: Callable[[], T]) -> T:
+    """The result of ``work``. When the caller is cancelled, its thread finishes by itself, and counts until then."""
+    try:
+        limiter = _limiters.get()
+    except LookupError:
+        limiter = trio.CapacityLimiter(os.cpu_count() or 1)
+        _limiters.set(limiter)
+    return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)

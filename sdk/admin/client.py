@@ -42,9 +42,8 @@ from sdk.admin.namesrv_client import NamesrvAdmin
 from sdk.admin.offset_client import OffsetAdmin
 from sdk.admin.user_client import UserAdmin
 from sdk.checked import Count, Milliseconds, NotNegative, Offset, checked_methods
-from sdk.credentials import GivenCredentials
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.fanout import ask_all
-from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.routes import master_of

@@ -7,8 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from sdk.inbox import Inbox, call_each
-from sdk.loop_thread import OpenClient
+from sdk.loop_thread import Inbox, OpenClient, call_each
 
 Work = Callable[[], object]
 

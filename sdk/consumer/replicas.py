@@ -17,11 +17,10 @@ from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkEr
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
 from sdk.endpoint import Endpoint
-from sdk.retry import is_transient
+from sdk.retry import is_transient, until_answered
 from sdk.routes import TopicRoute
 from sdk.shared import ClientHandle
 from sdk.suspects import PROBE_INTERVAL_S, Suspects
-from sdk.waiting import until_answered
 
 logger = logging.getLogger(__name__)
 
