@@ -1,8 +1,9 @@
 """What brokers ask of this client's consumers and producers, on the client's own connections.
 
 40 (members of the group changed), 220 (go on from these offsets), 221 (offsets), 307 (what the consumer is doing), 309
-(consume one message); 326 (a reply, see replies.py); and 39 of its producers (how a transaction ended). 309 runs the
-user's handler, so it gets a task of the client's nursery; their number is bounded.
+(consume one message); 326 (a reply that a call of `Producer.request` waits for, see `Replies`); and 39 of its producers
+(how a transaction ended). 309 runs the user's handler, so it gets a task of the client's nursery; their number is
+bounded.
 """
 
 import logging

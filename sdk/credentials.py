@@ -1,7 +1,8 @@
-"""Who a client is: the check of the argument ``credentials``, and files and variables that hold them for tools.
+"""How a client proves who it is, and encrypts: the checks of the arguments ``credentials`` and ``tls``, and files and
+variables that hold both for tools.
 
 A file has the keys of RocketMQ's conf/tools.yml (``accessKey``, ``secretKey``, ``securityToken``), as ``key: value`` or
-``key=value``. Only its owner may read it (mode 0600).
+``key=value``. Only its owner may read it (mode 0600). The settings of TLS are RocketMQ's tls.properties.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from mqcommon.arguments import wrong_type
+from mqcommon.disk.secret_file import read_secret_file
 from mqcommon.errors import ConfigError, UserError
-from mqcommon.options import entries
-from mqcommon.secret_file import read_secret_file
+from mqcommon.options.conf_file import entries
 from remoting.net.tls.settings import Tls, parse_properties
 from remoting.protocol.signature import Credentials
 

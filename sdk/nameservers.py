@@ -2,7 +2,10 @@
 
 Every NameServer knows all brokers, so one answer is enough. A client starts with a random one, stays with the one that
 answered last, and goes on to the next when it fails. Each try gets a share of the timeout, so that a frozen NameServer
-does not use up all of it. An address server (address_server.py) may replace the list at any time.
+does not use up all of it. An address server may replace the list at any time: an HTTP server whose answer is the
+current list (``host:port;host:port``). RocketMQ's clients ask it every two minutes. The list is bounded and checked,
+and a bad or missing answer changes nothing: the last known addresses stay in use. The request is HTTP/1.1 without
+redirects, proxies or encryption.
 """
 
 import http.client

@@ -1,8 +1,9 @@
-"""Which failures are worth a retry. Pure.
+"""Which failures are worth a retry, and reads that are retried until their timeout.
 
 `outcome_of` says what a failed request did at the server. Reads can be repeated without harm: they are retried while
-the error `is_transient` (see waiting.py). A repeated send may store its message twice. So the ``retries`` of a send
-limit the tries that may have stored the message; tries that stored nothing do not count (`FailedTries`).
+the error `is_transient`, until a timeout (`until_answered`), so that a restart of a server delays them but raises no
+error. A repeated send may store its message twice. So the ``retries`` of a send limit the tries that may have stored
+the message; tries that stored nothing do not count (`FailedTries`).
 """
 
 from collections.abc import Awaitable, Callable

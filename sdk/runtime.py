@@ -1,4 +1,5 @@
 """Checks that a client runs in trio and in the process that opened it; `survived` logs unexpected errors of its tasks.
+`off_loop` runs work in a thread that would hold up the event loop.
 
 After a fork the child has the parent's sockets but not its other threads. Its requests would mix with the parent's on
 the same connections, and their answers would never arrive. So every call checks that the process is still the one that

@@ -15,9 +15,9 @@ from broker.meta.json_export import Offsets, json_files
 from broker.meta.json_files import write_files
 from broker.options import BrokerOptions
 from mqcommon.clock import Clock, SystemClock
+from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import UserError
-from mqcommon.files import FileSystem, OsFiles
-from mqcommon.options import load_conf
+from mqcommon.options.conf_file import load_conf
 
 
 @click.command("exportMetadata")

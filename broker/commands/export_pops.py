@@ -25,8 +25,8 @@ from broker.store.inventory import read_inventory
 from broker.store.reader import GetStatus
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import Clock
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ProtocolError, StoreLocked, UserError
-from mqcommon.files import FileSystem
 from mqcommon.message.columns import record_starts
 from mqcommon.message.ids import encode_host
 from mqcommon.message.properties import find_property

@@ -11,8 +11,8 @@ import click
 from broker.commands.offline import absolute, errors_on_one_line
 from broker.store.cut.saved import start_of
 from broker.store.log.sound import sound_record
+from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import ProtocolError, UserError
-from mqcommon.files import FileSystem, OsFiles
 from mqcommon.message.compression import decompressed
 from mqcommon.message.flags import COMPRESSED
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC

@@ -2,7 +2,7 @@
 
 All parts share one BrokerOptions object. Only `ConfigHandlers.update` changes it, and only the options that are
 ``mutable``, which are read at each use.
-Neighbours: options.py; mqcommon/conf_file.py edits the conf file that the broker was started with.
+Neighbours: options.py; mqcommon/options/conf_file.py edits the conf file that the broker was started with.
 """
 
 import logging
@@ -16,11 +16,11 @@ from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.part import Part
 from mqcommon.clock import Clock
-from mqcommon.conf_file import save_changes
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ConfigError, RequestRefused, StoreError
-from mqcommon.files import FileSystem
-from mqcommon.logs.levels import change_levels
-from mqcommon.options import options_of, read_update, to_properties, update, value_text
+from mqcommon.logs.options import change_levels
+from mqcommon.options.conf_file import read_update, save_changes, to_properties, update
+from mqcommon.options.fields import options_of, value_text
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler

@@ -11,7 +11,7 @@ from broker.observe.stats import BrokerStats
 from broker.replication.stats import ReplicationStats
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 from remoting.protocol.command import VERSION
 
 VERSION_NAME = "V5_3_3"

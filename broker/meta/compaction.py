@@ -12,8 +12,8 @@ from typing import Any
 
 from broker.meta.journal_format import Record, encode_header, encode_record, scan
 from broker.meta.journal_paths import JournalPaths
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import StoreCorrupt, StoreError
-from mqcommon.files import FileSystem
 
 END = "end"
 

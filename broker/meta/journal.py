@@ -21,8 +21,8 @@ from typing import Any
 from broker.meta.compaction import Compaction, snapshot_records
 from broker.meta.journal_format import HEADER_BYTES, Record, Scan, encode_header, encode_record, scan
 from broker.meta.journal_paths import JournalPaths
+from mqcommon.disk.files import AppendFile, FileSystem
 from mqcommon.errors import OutOfDescriptors, ProtocolError, StoreCorrupt, StoreError
-from mqcommon.files import AppendFile, FileSystem
 
 OnRecord = Callable[[str, Any], None]
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from broker.meta.journal_format import scan
 from broker.meta.journal_paths import JournalPaths
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 
 
 class JournalDamage(NamedTuple):

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 
 _NAME = re.compile(r"metadata\.(journal|snapshot)\.(\d{1,18})(\.tmp)?")
 

@@ -7,8 +7,8 @@ from broker.meta import consumer_offsets, delay_offsets, groups, request_modes, 
 from broker.meta.attributes import TOPIC_ATTRIBUTES
 from broker.meta.journalled import Change
 from broker.meta.json_files import TOPICS, JsonTables, holds_something
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import UserError
-from mqcommon.files import FileSystem
 from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 
 #: The offset of RocketMQ's records of pops among those that wait for their time. RocketMQ has none.

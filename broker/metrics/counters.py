@@ -22,9 +22,8 @@ from broker.replication.role import RoleMachine
 from broker.replication.stats import ReplicationStats
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
-from mqcommon.files import FileSystem
-from mqcommon.metrics.buckets import Histogram
-from mqcommon.metrics.metric import Column, column, flag, single
+from mqcommon.disk.files import FileSystem
+from mqcommon.metrics.metric import Column, Histogram, column, flag, single
 from mqcommon.names import TIMER_TOPIC, is_retry_topic
 from remoting.net.steps import Steps
 from remoting.net.tls_options import DaemonTls

@@ -20,8 +20,8 @@ from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.ends import EndsTable, QueueEnds, write_queue_ends
 from broker.store.queue.queues import Queues
 from broker.store.queue.write import QueueWrite
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import OutOfDescriptors, StoreError
-from mqcommon.files import FileSystem
 
 # Queues that a checkpoint writes in one step: copying their tails takes the event loop some milliseconds.
 QUEUES_AT_ONCE = 1_000

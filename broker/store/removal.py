@@ -16,7 +16,7 @@ from broker.store.log.stored_time import HEAD_BYTES, stored_ms
 from broker.store.queue.start_search import StartSearch
 from broker.store.retention import Decision, Disk, RetentionRules, decide
 from broker.store.store import MessageStore
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 
 
 class Removal:

@@ -32,8 +32,8 @@ from broker.store.queue.tags import TagCodes
 from broker.store.reads import Reads
 from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
 from mqcommon.clock import Clock
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import DiskFull, RequestRefused, StoreCorrupt, StoreLocked
-from mqcommon.files import FileSystem
 from mqcommon.message.flags import WRAPPED
 from mqcommon.message.layout import MAX_PROPERTIES
 from mqcommon.message.record import BatchHead, encode_record

@@ -12,8 +12,8 @@ import trio
 from broker.store.cut.cut import Cut
 from broker.store.store import MessageStore
 from broker.tasks.flush import Flusher
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import DiskFull
-from mqcommon.files import FileSystem
 
 logger = logging.getLogger(__name__)
 

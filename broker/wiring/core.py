@@ -30,7 +30,7 @@ from broker.writing.stored_properties import StoredProperties
 from broker.writing.writer import Writer
 from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 from mqcommon.message.ids import UniqueKeys, encode_host
 from remoting.net.client import OpenClient, open_client
 from remoting.net.steps import Stepper

@@ -1,4 +1,4 @@
-"""Work that crosses between an asyncio loop and a trio loop in another thread, in batches (`sdk/inbox.py`).
+"""Work that crosses between an asyncio loop and a trio loop in another thread, in batches (`Inbox`).
 
 What waits is bounded by what the tasks of the application wait for.
 """

@@ -1,8 +1,8 @@
-"""What becomes of messages that a handler did not consume: the broker delivers them again, or this process tries again.
-`HandlerErrors` tells users why they were not consumed.
+"""Messages that a handler did not consume: the broker delivers them again, or this process calls the handler again.
 
 A message leaves its window only when a broker has it, or when it was consumed after all. So none is lost, whatever
 fails; and none is tried forever, since the broker counts its deliveries and makes a dead letter of it in the end.
+`HandlerErrors` tells users why messages were not consumed. `Returns` sends messages back.
 """
 
 import logging

@@ -1,4 +1,7 @@
-"""A pull or simple consumer as brokers see it: its part of heartbeats, and what it answers to their requests."""
+"""A consumer as brokers see it: its part of heartbeats, and its answers to requests of brokers, such as 307 (its status).
+
+`PullMember` stands for a pull or simple consumer, `PushMember` for a push consumer.
+"""
 
 from collections.abc import Callable, Mapping
 from math import isinf

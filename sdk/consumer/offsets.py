@@ -1,4 +1,15 @@
-"""`OffsetStore`: where a push consumer keeps its offsets. `GroupOffsets` is the one that members of a group share."""
+"""Offsets of a group in its queues: where they are kept, and how they are committed.
+
+`OffsetStore` is where a push consumer keeps its offsets: `GroupOffsets`, which the members of a group share at the
+brokers, or `LocalOffsets`, the file of a broadcasting consumer.
+
+`Commits` sends offsets to the masters, as only a master accepts them; while it is unreachable they are kept here. The
+newest offset of each queue is committed when the master is back, or when the consumer closes. If the process ends
+before that, the group reads some messages again, but never skips one. A consumer that closes waits CLOSING_S for a
+broker and no longer: a broker that does not answer, as a frozen machine, must not hold up the end of a program.
+Commits of one queue are sent one after another: two on their way could arrive in the wrong order. When a queue becomes
+another member's, what is kept for it is dropped (`forget`), since that member has committed later offsets meanwhile.
+"""
 
 import logging
 import os
@@ -9,7 +20,8 @@ from typing import Protocol
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.atomic import read_or_backup, write_atomic
+from mqcommon.disk.atomic import read_or_backup, write_atomic
+from mqcommon.disk.files import FileLock, FileSystem
 from mqcommon.errors import (
     BrokerError,
     InvalidArgument,
@@ -20,7 +32,6 @@ from mqcommon.errors import (
     StoreError,
     StoreLocked,
 )
-from mqcommon.files import FileLock, FileSystem
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.body import LONG, Body, map_by_queue, member
 from remoting.protocol.dialect import decode_body, encode_body

@@ -1,4 +1,4 @@
-"""Messages as a `SimpleConsumer` receives them: each knows the handle by which its broker knows it. Pure.
+"""Popped messages: each knows the handle by which its broker knows it. The requests for them are here, too.
 
 The messages of one check point share a `Lease`, so that a batch has little cost per message, and their acknowledgements
 are bits of one number.

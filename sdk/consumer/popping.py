@@ -5,7 +5,7 @@ of a broker. Popped messages are hidden from the group's other members: a messag
 time of one that is not handled yet is renewed, and one that failed is shown again after a pause. So the offset of the
 group is the broker's business, and no member waits for another one. A message that this member loses, since it ends or
 the broker is away, comes again when its time is over.
-Neighbours: rebalance.py (asks which queues), popped.py (messages and their leases), sdk/pop_api.py (requests).
+Neighbours: rebalance.py (asks which queues), popped.py (messages and their leases, and requests).
 """
 
 import logging

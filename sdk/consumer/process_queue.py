@@ -1,4 +1,4 @@
-"""`ProcessQueue`: one queue that this member consumes. `FlowControl`: limits of what all of them have in memory."""
+"""`ProcessQueue`: a queue that this member consumes, and its messages. `FlowControl`: limits of all of them."""
 
 from collections import deque
 from math import inf

@@ -1,4 +1,4 @@
-"""One task for each queue of this member pulls it, as long as there is room, and gives the messages to handlers."""
+"""The pulls of a push consumer: a task for each queue, which pulls while flow control allows it, for handlers."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

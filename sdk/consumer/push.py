@@ -1,6 +1,10 @@
 """`PushConsumer`: a member of a consumer group, whose handler is called with the messages of its share of the queues.
 
-machinery.py has the parts that do the work.
+`PushParts` puts its parts together, and starts and stops them. rebalance.py decides which queues are this member's,
+ownership.py takes and gives up queues, pull_loop.py pulls them, popping.py does both for topics that the group pops,
+ready.py holds what waits for a handler, workers.py or orderly.py call handlers, failures.py cares for messages that
+were not consumed, offsets.py keeps the offsets. The tasks of the parts are the client's, which outlive the cancellation
+of the ``async with`` block: so a stop is graceful also then.
 """
 
 import logging
@@ -12,8 +16,8 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.clock import SystemClock
+from mqcommon.disk.files import OsFiles
 from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound
-from mqcommon.files import OsFiles
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.clients import SUB_ALL

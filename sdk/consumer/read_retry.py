@@ -1,4 +1,4 @@
-"""Pulls and other reads that wait for servers that are down, as readers without an end want it."""
+"""Reads that wait for servers that are down, for readers without an end such as streams and push consumers."""
 
 import logging
 from collections.abc import Awaitable, Callable

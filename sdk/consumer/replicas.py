@@ -4,7 +4,7 @@ A broker that does not answer is a suspect: the others are asked first until it 
 frozen master costs one timeout, not one per pull. Meanwhile its routes are refreshed, since its address may have
 changed. While no broker answers, all are asked again until the timeout, so that a restart causes a delay, not an error.
 A slave may lack new topics and queues, so its refusal is not final: only the master's "no such topic or queue" counts.
-Neighbours: pull.py (reads), commits.py (commits, to the master only), sdk/suspects.py (probes).
+Neighbours: pull.py (reads), offsets.py (commits, to the master only), sdk/suspects.py (probes).
 """
 
 import logging

@@ -2,7 +2,8 @@
 
 The broker decides which consumer of a group gets a message (pop), so members need no queues of their own, and any
 number of them share a queue. A message that is not acknowledged in time is delivered again.
-Neighbours: popped.py (messages and their leases), acking.py (requests are shared), sdk/pop_api.py.
+Neighbours: popped.py (messages and their leases, and the requests for them).
+Many tasks that acknowledge one message each share requests, see `AckLane`.
 """
 
 import logging

@@ -14,7 +14,7 @@ from sdk.consumer.replicas import Replicas
 
 
 class StartChoice(Protocol):
-    """What a consumer was told of where to begin; `Settings` of a push consumer has it."""
+    """What a consumer was told of where to begin; `PushSettings` has it."""
 
     @property
     def consume_from(self) -> ConsumeFrom: ...

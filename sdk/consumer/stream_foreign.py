@@ -1,4 +1,4 @@
-"""What streams of a `PushConsumer` in other threads and loops have in common: messages cross many at a time."""
+"""Streams of a `PushConsumer` in other threads and loops: their messages cross many at a time."""
 
 from collections import deque
 

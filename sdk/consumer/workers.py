@@ -1,9 +1,15 @@
-"""Handlers that run outside of the trio loop: in threads (`sdk.blocking`) or in an asyncio loop (`sdk.aio`).
+"""Concurrent consumption: who calls the handlers, in the trio loop (`Workers`) or outside of it (`ForeignWorkers`).
 
-Messages cross to them as jobs, many at a time and more than run at once, and what has become of the jobs crosses back
-in the same way. So the cost of waking another thread is shared by many messages. A job that waits there can still be
-taken back: when the consumer stops, or the queue goes to another member, it is returned without its handler being
-called, and its messages are left to whoever reads the queue next.
+`Workers` are tasks, each with one handler that runs at a time. A task goes on to the next message without a switch of
+tasks when its handler did not wait, which is most of the speed of short handlers. It lets others run every TURN_S.
+Another task takes the next message when a handler waits, and only then: if all tasks took turns, everything else in the
+event loop would wait for all of them.
+
+`ForeignWorkers` hand messages to threads (`sdk.blocking`) or to an asyncio loop (`sdk.aio`). Messages cross to them as
+jobs, many at a time and more than run at once, and finished jobs cross back in the same way. So the cost of waking
+another thread is shared by many messages. A job that waits there can still be taken back: when the consumer stops, or
+the queue goes to another member, it is returned without a call of its handler, and its messages are left to the next
+reader of the queue.
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +34,6 @@ from sdk.loop_thread import Inbox
 TURN_S = 0.002
 # How many messages are handled between two looks at the clock.
 LOOK_EVERY = 16
-# The timeout of handlers is looked at this often in each timeout.
 
 
 class _Worker:

@@ -1,6 +1,11 @@
 """The brokers of one producer: counts their failures, probes suspects, and refreshes routes.
 
-Neighbours: faults.py (which brokers to avoid, pure), lane.py (sends), sdk/suspects.py (probes).
+Three states of a broker are tracked (`Faults`, which has no clock: callers pass the time):
+- isolated: it answered slowly. RocketMQ's table says for how long it is avoided.
+- suspect: it did not answer or cannot be reached (sdk/suspects.py). It is avoided until it answers a probe.
+- resting: it failed or is busy. It rests for a pause that grows with its failures in a row.
+Isolated and suspect brokers still get sends when there is no other broker; a resting one gets none.
+Neighbours: lane.py (sends), sdk/suspects.py (probes).
 """
 
 from collections.abc import Callable, Collection

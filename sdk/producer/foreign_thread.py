@@ -1,6 +1,6 @@
 """`Producer.send_nowait` for senders in other threads than that of the loop.
 
-A message is checked and counted in the sender's thread. The tickets cross to the loop in batches (`sdk/inbox.py`): it
+A message is checked and counted in the sender's thread. The tickets cross to the loop in batches (`Inbox`): it
 is woken for the first one only. While the lock is held no span ends: each ticket is counted in the span that it has.
 """
 

@@ -4,7 +4,7 @@ A lane belongs to a topic (any queue may be used) or to one queue (order is kept
 after all ready tasks have queued their sends, and then sends a batch to each broker with a free slot. A send that comes
 alone does not wait for that task: see `Lane.add`.
 A failed request is retried, at another broker if possible, until the deadlines of its sends. sdk/retry.py says which
-failures are worth a retry, faults.py which brokers rest meanwhile. A bad message in a batch fails alone. An unexpected
+failures are worth a retry, brokers.py which brokers rest meanwhile. A bad message in a batch fails alone. An unexpected
 error is raised in the sender of the message that caused it; the lane's task goes on.
 """
 

@@ -1,4 +1,8 @@
-"""The routes of a producer's topics, and calls for messages that must have one in time."""
+"""The routes of a producer's topics, calls that wait for a route, and which queue gets the next batch.
+
+Brokers take `Turns`, and on each broker its queues. Both start at a random position, so that many processes that send
+few messages do not all use the same queue. Brokers that are not usable, or at which this batch has failed, are used
+only when there is no other."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from random import Random

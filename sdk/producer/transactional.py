@@ -1,6 +1,9 @@
 """`TransactionProducer`: messages that consumers see when a transaction of the program commits.
 
-Neighbours: halves.py (sends halves), transaction.py (how one ends), checking.py (answers brokers that ask).
+The message of an open transaction is a half: brokers keep it until its transaction ends. `Halves` sends halves. A half
+is a request of its own, as brokers take no batches of halves; halves that are ready together leave together. A half
+that a broker may have stored is not sent again: both copies could be committed. Neighbours: transaction.py (how a
+transaction ends), transaction_checks.py (answers brokers that ask).
 """
 
 import logging

@@ -2,6 +2,10 @@ r"""The text of trace messages: records that end in ``\x02``, of fields between 
 
 RocketMQ's clients of several versions and languages have fewer or more fields at the end of a record; a record that
 cannot be read is left out, so that one of them does not hide the others.
+
+`timeline` is the way of one message, from the records of its trace. Records come in any order, and twice when the send
+of a trace message was repeated. SubAfter records of older clients do not name their group: the SubBefore record of the
+same request does.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -2,6 +2,7 @@
 
 `SinkWriter` stands where a trace has its producer otherwise. It makes documents of the records, and calls ``write`` in
 a thread, one call at a time; while that fails it tries again, with pauses, and gives up after RETRY_FOR_S.
+`JsonLinesSink` writes them to a file, sdk/traces/elasticsearch.py to Elasticsearch.
 """
 
 import dataclasses
@@ -22,10 +23,9 @@ import trio
 from mqcommon.arguments import wrong_type
 from mqcommon.backoff import Backoff
 from mqcommon.errors import SkylarkError
-from mqcommon.logs.file import LogFile
-from mqcommon.logs.rotation import Rotation
+from mqcommon.logs.rotated_file import RotatedFile, Rotation
 from mqcommon.message.message import Message
-from mqcommon.option_fields import camel_case
+from mqcommon.options.fields import camel_case
 from sdk.checked import Count, NotNegative, checked_methods
 from sdk.traces.records import TraceRecord, decode_records
 
@@ -147,7 +147,7 @@ class JsonLinesSink:
     """
 
     def __init__(self, path: str, *, max_bytes: Count = 100 * 1024 * 1024, keep: NotNegative = 5) -> None:
-        self._file = LogFile(os.path.expanduser(path), Rotation(max_bytes, 0, keep))
+        self._file = RotatedFile(os.path.expanduser(path), Rotation(max_bytes, 0, keep))
         self._lock = threading.Lock()
 
     def write(self, documents: Sequence[Document]) -> None:

@@ -1,4 +1,4 @@
-"""Tasks of the SDK are protected from KeyboardInterrupt; mqcommon/outliving.py says why."""
+"""Tasks of the SDK are protected from KeyboardInterrupt; mqcommon/shielded_nursery.py says why."""
 
 import ast
 from collections.abc import Iterator

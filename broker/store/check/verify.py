@@ -21,7 +21,7 @@ from broker.store.log.segment import NAME_DIGITS
 from broker.store.log.sound import sound_record
 from broker.store.queue.ends import read_queue_ends
 from broker.store.recovery import why_torn
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
 from mqcommon.message.light import in_each_queue
 from mqcommon.message.record import Record

@@ -6,7 +6,7 @@ from broker.store.log.segment import NAME_DIGITS
 from broker.store.queue.batch_queue import BatchAt
 from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES
 from broker.store.queue.inner import messages_in
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 from mqcommon.message.record import Record
 
 # How many entries are read at once.

@@ -8,7 +8,7 @@ from broker.store.index.index_file import IndexFile
 from broker.store.index.layout import ENTRY, ENTRY_BYTES, MAX_SECONDS, SLOT_BYTES, SLOTS_AT, index_file_bytes
 from broker.store.index.log_keys import record_keys
 from broker.store.log.log_files import LogFiles
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 from mqcommon.message.javahash import KeyHasher
 
 _unpack_entry = ENTRY.unpack_from

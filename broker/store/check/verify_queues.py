@@ -9,7 +9,7 @@ from broker.store.queue.ends import QueueEnds
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.queue.rebuild import is_queued
 from broker.store.queue.tags import TagCodes
-from mqcommon.files import FileSystem, MappedFile
+from mqcommon.disk.files import FileSystem, MappedFile
 from mqcommon.message.flags import INNER_BATCH
 from mqcommon.message.record import Record
 from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC

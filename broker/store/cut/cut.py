@@ -22,8 +22,8 @@ from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.ends import QueueEnds
 from broker.store.queue.start_search import StartSearch
 from broker.store.store import MessageStore
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ReplicationRefused
-from mqcommon.files import FileSystem
 from mqcommon.message.layout import HEAD_V4
 
 Search = tuple[ConsumeQueue, StartSearch]

@@ -10,7 +10,7 @@ from broker.store.cut.intent import QueueCut
 from broker.store.log.segment import NAME_DIGITS
 from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from broker.store.queue.queues import Queues
-from mqcommon.files import FileSystem, MappedFile
+from mqcommon.disk.files import FileSystem, MappedFile
 
 _ZEROS = memoryview(bytes(1024 * 1024))
 # From this many files on, the whole file system is synced instead.

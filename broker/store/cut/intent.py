@@ -16,9 +16,9 @@ from zlib import crc32
 
 import cbor2
 
-from mqcommon.atomic import write_atomic
+from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import StoreCorrupt
-from mqcommon.files import FileSystem
 
 FILE_NAME = "unfinishedCut"
 _VERSION = 1

@@ -10,7 +10,7 @@ from broker.store.index.index import Index
 from broker.store.log.commitlog import CommitLog
 from broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
 from broker.store.queue.queues import Queues
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 
 
 def resume_cut(

@@ -8,9 +8,9 @@ Neighbours: survey.py, cut.py; commands/print_cut.py (prints the messages of a f
 from contextlib import suppress
 
 from broker.store.cut.survey import Survey
-from mqcommon.atomic import write_atomic
+from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import DiskFull
-from mqcommon.files import FileSystem
 
 DIRECTORY = "cut"
 KEEP_FILES = 20

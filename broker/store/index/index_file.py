@@ -8,7 +8,7 @@ from itertools import repeat
 
 from broker.store.index.layout import ENTRY, ENTRY_BYTES, HEADER, MAX_SECONDS, SLOT_BYTES, SLOTS_AT, entries_at
 from broker.store.log.residency import NotResident, check_resident
-from mqcommon.files import MappedFile
+from mqcommon.disk.files import MappedFile
 
 _unpack_entry = ENTRY.unpack_from
 # A file has its full size at once, as RocketMQ's has (420 MB). Its blocks are allocated in steps, as entries need them.

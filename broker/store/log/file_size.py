@@ -1,8 +1,8 @@
 """Checks that the commit log's files have the configured size: a Java broker's directory may have any."""
 
 from broker.store.log.segment import NAME_DIGITS
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ConfigError
-from mqcommon.files import FileSystem
 
 KEY = "mappedFileSizeCommitLog"
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import NamedTuple
 
+from mqcommon.disk.files import MappedFile
 from mqcommon.errors import FileClosed, SkylarkError
-from mqcommon.files import MappedFile
 
 
 class Span(NamedTuple):

@@ -3,7 +3,7 @@
 from broker.store.log.segment import SegmentChain
 from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES
 from broker.store.queue.start_search import StartSearch
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 
 
 class BatchStartSearch(StartSearch):

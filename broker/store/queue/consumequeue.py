@@ -21,7 +21,7 @@ from broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.queue.start_search import StartSearch, entries_back, first_in_log, two_entries
 from broker.store.queue.write import QueueWrite
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 from mqcommon.message.layout import MIN_RECORD
 from mqcommon.message.record import Record
 from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC

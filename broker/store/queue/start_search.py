@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from broker.store.log.segment import SegmentChain
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 
 
 class StartSearch:

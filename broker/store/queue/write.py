@@ -7,7 +7,7 @@ that a full disk raises DiskFull: 4 KiB at first, then twice as much each time u
 from dataclasses import dataclass
 
 from broker.store.log.segment import NAME_DIGITS
-from mqcommon.files import FileSystem, MappedFile
+from mqcommon.disk.files import FileSystem, MappedFile
 
 _FIRST_BYTES = 4096
 _STEP_BYTES = 20 * 4096

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from broker.cli import main
 from broker.store.cut.saved import DIRECTORY
-from mqcommon.files import OsFiles
+from mqcommon.disk.files import OsFiles
 from mqcommon.message.compression import COMPRESSIONS, compressed
 from tests.broker.store.cut.support import cut_at
 from tests.broker.store.support import SMALL, bodies, open_store, put

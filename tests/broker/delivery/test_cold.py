@@ -16,8 +16,8 @@ from broker.delivery.cold import THREADS, ColdReads
 from broker.store.log.residency import NotResident, Span, bytes_got, check_resident
 from broker.store.reader import GetStatus, read_queue
 from broker.store.store import MessageStore
+from mqcommon.disk.files import MappedFile
 from mqcommon.errors import OutOfDescriptors
-from mqcommon.files import MappedFile
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, FLAG_RESPONSE, Command
 from remoting.protocol.dialect import decode_body

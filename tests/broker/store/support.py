@@ -2,7 +2,7 @@
 
 from broker.store.put_result import BatchPutResult
 from broker.store.store import MessageStore, StoreOptions
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.columns import record_starts
 from mqcommon.message.ids import encode_host

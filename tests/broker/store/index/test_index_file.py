@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from broker.store.index.index_file import IndexFile
 from broker.store.index.layout import SLOTS_AT, index_file_bytes
-from mqcommon.files import MappedFile
+from mqcommon.disk.files import MappedFile
 from tests.support.memory_files import MemoryFiles
 
 SLOTS, CAPACITY = 7, 60
