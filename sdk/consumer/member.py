@@ -1,4 +1,4 @@
-"""A consumer as brokers see it: its part of heartbeats, and its answers to requests of brokers, such as 307 (its status).
+"""A consumer as brokers see it: its part of heartbeats, and its answers to requests of brokers, such as 307.
 
 `PullMember` stands for a pull or simple consumer, `PushMember` for a push consumer.
 """
