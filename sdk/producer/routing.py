@@ -49,7 +49,7 @@ class SendRoutes:
         try:
             return await instance.refresh(topic)
         except RouteNotFound as missing:
-            if missing.is_passing:
+            if missing.is_passing and not instance.is_new(topic):
                 raise
         made = _route_like(template, topic)
         # While the default topic has no master, nothing is known of the queues that this one will have.
