@@ -4,8 +4,7 @@ from sdk.admin.client import Admin as TrioAdmin
 from sdk.aio.client import Client
 from sdk.aio.facade import Facade, call_of, loop_of
 from sdk.checked import Milliseconds
-from sdk.credentials import GivenCredentials
-from sdk.given_tls import GivenTls
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 

@@ -15,9 +15,8 @@ from sdk.consumer.expression import Expression
 from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.pull import POLL_COUNT, POLL_TIMEOUT_MS
 from sdk.consumer.pull import PullConsumer as TrioPullConsumer
-from sdk.credentials import GivenCredentials
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.starting import START_TIMEOUT_MS
@@ -127,39 +126,6 @@ class PullConsumer(Facade[TrioPullConsumer]):
             self._loop, lambda consumer: consumer.stream(mq, start, end, expression=expression, wait_ms=wait_ms)
         )
 
-    # --- assigned queues
-
-    assign = call_sync_of(TrioPullConsumer.assign)
-    assignment = call_sync_of(TrioPullConsumer.assignment)
-
-    async def poll(
-        self, *, timeout_ms: NotNegative = POLL_TIMEOUT_MS, max_count: Count = POLL_COUNT
-    ) -> list[MessageExt]:
-        """Messages of the assigned queues, at most ``max_count``; none when there is none within ``timeout_ms``.
-
-        Each queue's messages come in order, each once, and queues take turns. More are fetched meanwhile. Brokers that
-        are down are waited for; a permanent error of a queue is raised, names the queue in a note, and that queue is
-        tried again by the next call: the others go on.
-        """
-        await self._loop.call(lambda consumer: consumer.wait_for_poll(timeout_ms=timeout_ms))
-        return self._loop.call_sync(lambda consumer: consumer.finish_poll(max_count=max_count))
-
-    position = call_sync_of(TrioPullConsumer.position)
-    commit = call_of(TrioPullConsumer.commit)
-    seek = call_sync_of(TrioPullConsumer.seek)
-    seek_to_begin = call_of(TrioPullConsumer.seek_to_begin)
-    seek_to_end = call_of(TrioPullConsumer.seek_to_end)
-    seek_to_time = call_of(TrioPullConsumer.seek_to_time)
-    pause = call_sync_of(TrioPullConsumer.pause)
-    resume = call_sync_of(TrioPullConsumer.resume)
-
-    @property
-    def traces_dropped(self) -> int:
-        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
-        return self._loop.call_sync(lambda consumer: consumer.traces_dropped)
-
-    # --- record batches
-
     def arrow(
         self,
         mq: MessageQueue,
@@ -190,3 +156,34 @@ class PullConsumer(Facade[TrioPullConsumer]):
                 wait_ms=wait_ms,
             ),
         )
+
+    # --- assigned queues
+
+    assign = call_sync_of(TrioPullConsumer.assign)
+    assignment = call_sync_of(TrioPullConsumer.assignment)
+
+    async def poll(
+        self, *, timeout_ms: NotNegative = POLL_TIMEOUT_MS, max_count: Count = POLL_COUNT
+    ) -> list[MessageExt]:
+        """Messages of the assigned queues, at most ``max_count``; none when there is none within ``timeout_ms``.
+
+        Each queue's messages come in order, each once, and queues take turns. More are fetched meanwhile. Brokers that
+        are down are waited for; a permanent error of a queue is raised, names the queue in a note, and that queue is
+        tried again by the next call: the others go on.
+        """
+        await self._loop.call(lambda consumer: consumer.wait_for_poll(timeout_ms=timeout_ms))
+        return self._loop.call_sync(lambda consumer: consumer.finish_poll(max_count=max_count))
+
+    position = call_sync_of(TrioPullConsumer.position)
+    commit = call_of(TrioPullConsumer.commit)
+    seek = call_sync_of(TrioPullConsumer.seek)
+    seek_to_begin = call_of(TrioPullConsumer.seek_to_begin)
+    seek_to_end = call_of(TrioPullConsumer.seek_to_end)
+    seek_to_time = call_of(TrioPullConsumer.seek_to_time)
+    pause = call_sync_of(TrioPullConsumer.pause)
+    resume = call_sync_of(TrioPullConsumer.resume)
+
+    @property
+    def traces_dropped(self) -> int:
+        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
+        return self._loop.call_sync(lambda consumer: consumer.traces_dropped)

@@ -9,8 +9,7 @@ from mqcommon.message.queue import MessageQueue
 from sdk.aio.client import Client
 from sdk.aio.facade import Facade, call_of, loop_of
 from sdk.aio.tickets import Ticket, Tickets
-from sdk.credentials import GivenCredentials
-from sdk.given_tls import GivenTls
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT
 from sdk.producer.lanes import Selector
@@ -106,23 +105,8 @@ class Producer(Facade[TrioProducer]):
 
     send = call_of(TrioProducer.send)
     send_many = call_of(TrioProducer.send_many)
-    send_oneway = call_of(TrioProducer.send_oneway)
-    recall = call_of(TrioProducer.recall)
-    queues = call_of(TrioProducer.queues)
-
-    @property
-    def traces_dropped(self) -> int:
-        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
-        return self._loop.call_sync(lambda producer: producer.traces_dropped)
-
-    # --- requests and replies
-
-    request = call_of(TrioProducer.request)
-    reply_to = call_of(TrioProducer.reply_to)
-
-    # --- tables
-
     send_arrow = call_of(TrioProducer.send_arrow)
+    send_oneway = call_of(TrioProducer.send_oneway)
 
     # --- sends without waiting
 
@@ -156,3 +140,18 @@ class Producer(Facade[TrioProducer]):
 
     room = call_of(TrioProducer.room)
     flush = call_of(TrioProducer.flush)
+
+    # --- requests and replies
+
+    request = call_of(TrioProducer.request)
+    reply_to = call_of(TrioProducer.reply_to)
+
+    # --- messages with a time of delivery, and queues
+
+    recall = call_of(TrioProducer.recall)
+    queues = call_of(TrioProducer.queues)
+
+    @property
+    def traces_dropped(self) -> int:
+        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
+        return self._loop.call_sync(lambda producer: producer.traces_dropped)

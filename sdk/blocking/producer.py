@@ -9,8 +9,7 @@ from mqcommon.message.queue import MessageQueue
 from sdk.blocking.client import Client
 from sdk.blocking.facade import Facade, call_of, loop_of
 from sdk.blocking.tickets import Ticket, Tickets
-from sdk.credentials import GivenCredentials
-from sdk.given_tls import GivenTls
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT
 from sdk.producer.lanes import Selector
@@ -107,23 +106,8 @@ class Producer(Facade[AsyncProducer]):
 
     send = call_of(AsyncProducer.send)
     send_many = call_of(AsyncProducer.send_many)
-    send_oneway = call_of(AsyncProducer.send_oneway)
-    recall = call_of(AsyncProducer.recall)
-    queues = call_of(AsyncProducer.queues)
-
-    @property
-    def traces_dropped(self) -> int:
-        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
-        return self._loop.call_sync(lambda producer: producer.traces_dropped)
-
-    # --- requests and replies
-
-    request = call_of(AsyncProducer.request)
-    reply_to = call_of(AsyncProducer.reply_to)
-
-    # --- tables
-
     send_arrow = call_of(AsyncProducer.send_arrow)
+    send_oneway = call_of(AsyncProducer.send_oneway)
 
     # --- sends without waiting
 
@@ -157,3 +141,18 @@ class Producer(Facade[AsyncProducer]):
 
     room = call_of(AsyncProducer.room)
     flush = call_of(AsyncProducer.flush)
+
+    # --- requests and replies
+
+    request = call_of(AsyncProducer.request)
+    reply_to = call_of(AsyncProducer.reply_to)
+
+    # --- messages with a time of delivery, and queues
+
+    recall = call_of(AsyncProducer.recall)
+    queues = call_of(AsyncProducer.queues)
+
+    @property
+    def traces_dropped(self) -> int:
+        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
+        return self._loop.call_sync(lambda producer: producer.traces_dropped)
