@@ -46,6 +46,8 @@ class Endpoint:
             # Idle connections get closed, and brokers restart. Every request made through an Endpoint may be repeated.
             self._check_name()
             again, left_ms = Command(command.code, ext, raw), (deadline - trio.current_time()) * 1000
+            if left_ms <= 0:
+                raise
             answer = await self.client.invoke(self.addr, again, left_ms, body=body)
         if answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE and self.broker_name:
             raise WrongBroker(self.addr, self.broker_name, self.client.broker_name_at(self.addr))

@@ -67,7 +67,7 @@ async def test_the_refused_client_of_a_closed_nameserver_says_so_at_once(
 ) -> None:
     served = await serve(nursery, tmp_path, acl_enable=True, acl_file=str(file), acl_query_enable=True)
     async with Producer(
-        served.address, send_timeout_ms=60_000, credentials=Credentials("application", "x")
+        served.address, send_timeout_ms=60_000, start_timeout_ms=None, credentials=Credentials("application", "x")
     ) as producer:
         with trio.fail_after(10), pytest.raises(BrokerError, match="Check signature failed for accessKey=application"):
             await producer.send(Message("T", b"x"))

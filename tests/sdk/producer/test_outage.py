@@ -86,7 +86,10 @@ async def test_a_new_topic_waits_only_for_the_brokers_that_register_again(
     async with serving(broker):
         async with serving(names):
             names.add("known", broker)
-        async with Producer(names.addr, send_timeout_ms=PATIENT_MS) as producer, trio.open_nursery() as nursery:
+        async with (
+            Producer(names.addr, send_timeout_ms=PATIENT_MS, start_timeout_ms=None) as producer,
+            trio.open_nursery() as nursery,
+        ):
             if knows_brokers:
                 async with serving(names):
                     await producer.queues("known")

@@ -29,6 +29,9 @@ class Instance:
         self.cached[route.topic] = route
         return route
 
+    def is_new(self, topic: str) -> bool:
+        return topic not in self.cached
+
     async def refresh(self, topic: str) -> TopicRoute:
         answers = self.answers.get(topic)
         found = answers.pop(0) if answers else self.known.get(topic)
