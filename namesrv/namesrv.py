@@ -20,9 +20,9 @@ from namesrv.guard import Guard
 from namesrv.handlers import build_handlers, build_step_handlers
 from namesrv.kvconfig import KvConfig
 from namesrv.metrics import collect
-from namesrv.notices import MinBrokerNotices
+from namesrv.min_broker_notices import MinBrokerNotices
 from namesrv.options import NamesrvOptions
-from namesrv.register import Registrations
+from namesrv.registration_handlers import Registrations
 from namesrv.routes import LiveBroker
 from namesrv.state import State
 from remoting.metrics.export import Exporter
@@ -32,7 +32,7 @@ from remoting.net.channel import Channel
 from remoting.net.connection_limit import connection_budget
 from remoting.net.server import Server
 from remoting.net.steps import Stepper, Steps
-from remoting.net.tls_options import DaemonTls, daemon_tls
+from remoting.net.tls.options import DaemonTls, daemon_tls
 
 logger = logging.getLogger(__name__)
 

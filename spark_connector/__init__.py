@@ -2,7 +2,7 @@
 
 source.py      the data source; `register(spark)` checks the workers' Python first
 options/       what users may write in ``option(...)``
-decoding/      columns of stored records, beyond those of mqcommon/arrow
+decoding/      columns of stored records, beyond those of sdk/arrow
 reading/       batches from brokers
 store/         batches from a store directory
 stream/        micro-batches

@@ -4,6 +4,7 @@ A user's own schema may have fewer columns, in any order: only those are decoded
 The Arrow types are those to which Spark converts its own types; a test compares them with Spark.
 """
 
+import zlib
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -21,8 +22,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from mqcommon.arrow.schema import COLUMNS, PROPERTIES
 from mqcommon.errors import UserError
+from sdk.arrow.schema import COLUMNS, PROPERTIES
 
 HEADERS = "headers"
 
@@ -102,3 +103,13 @@ def arrow_schema(schema: StructType, style: str = ROCKETMQ) -> pa.Schema:
             )
         fields.append(pa.field(field.name, arrow, nullable=field.nullable))
     return pa.schema(fields)
+
+
+QUEUE_BITS = 12
+MAX_QUEUES = 1 << QUEUE_BITS  # of one broker and topic
+_BROKER_BITS = 19
+
+
+def partition_number(broker_name: str, queue_id: int) -> int:
+    """The number of a queue: an int that is not negative."""
+    return (zlib.crc32(broker_name.encode()) & ((1 << _BROKER_BITS) - 1)) << QUEUE_BITS | queue_id

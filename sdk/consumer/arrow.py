@@ -1,6 +1,6 @@
 """`ArrowPulling`: the method of `PullConsumer` that reads queues as record batches, without an object per message.
 
-Neighbours: mqcommon/arrow/decode.py (record batches of stored records), stream.py, reader.py.
+Neighbours: sdk/arrow/decode.py (record batches of stored records), stream.py, reader.py.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ from sdk.shared import ClientHandle
 if TYPE_CHECKING:
     from pyarrow import Schema
 
-    from mqcommon.arrow.records import Records
+    from sdk.arrow.records import Records
 
 
 class ArrowBatches(QueueStream[RecordBatch]):
@@ -86,7 +86,7 @@ class ArrowReader:
         )  # fmt: skip
         data = as_in_light_queue(pulled.data, mq.topic) if is_light(mq.topic) else pulled.data
         try:
-            from mqcommon.arrow.records import Records
+            from sdk.arrow.records import Records
 
             records = Records(data)
             work = partial(_decoded, records, wanted, offset, self._reader.tags_of(expression), names)
@@ -101,8 +101,8 @@ class ArrowReader:
 
 def _decoded(records: "Records", wanted: Wanted, offset: int, tags: frozenset[str], names: Names) -> Decoded:
     """The messages from ``offset`` on that are wanted."""
-    from mqcommon.arrow.columns import numbers
-    from mqcommon.arrow.decode import TooMuchContent, check_order, decode, has_tag
+    from sdk.arrow.columns import numbers
+    from sdk.arrow.decode import TooMuchContent, check_order, decode, has_tag
 
     records, next_offset = _without_batches(records)
     offsets = check_order(records)
@@ -124,8 +124,8 @@ def _decoded(records: "Records", wanted: Wanted, offset: int, tags: frozenset[st
 
 def _without_batches(records: "Records") -> tuple["Records", int | None]:
     """The messages of inner batches in place of these; and where the others begin, if the batches hold too much."""
-    from mqcommon.arrow.decode import TooMuchContent
-    from mqcommon.arrow.inner import holds_batches, unwrapped
+    from sdk.arrow.decode import TooMuchContent
+    from sdk.arrow.inner import holds_batches, unwrapped
 
     next_offset: int | None = None
     while holds_batches(records):
@@ -178,7 +178,7 @@ class ArrowPulling:
         Bodies are decompressed, and not compared with their CRC. It needs the extra ``arrow``.
         """
         check_arrow("arrow")
-        from mqcommon.arrow.schema import schema_of
+        from sdk.arrow.schema import schema_of
 
         mq = self._names.queue(mq)
         wanted = Wanted(mq, end, schema_of(columns), expression, max_count, max_bytes, wait_ms)

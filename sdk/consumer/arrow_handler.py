@@ -26,7 +26,7 @@ def batch_handler_of(
     if batch_handler is not None:
         raise InvalidArgument("give a batch_handler or an arrow_handler, not both")
     check_arrow("arrow_handler")
-    from mqcommon.arrow.schema import schema_of
+    from sdk.arrow.schema import schema_of
 
     schema = schema_of(columns)
     if not isinstance(arrow_handler, HandlersElsewhere):
@@ -45,8 +45,8 @@ class _ForMessages:
         self._schema = schema
 
     def __call__(self, messages: list[MessageExt]) -> Any:
-        from mqcommon.arrow.decode import TooMuchContent
-        from mqcommon.arrow.messages import record_batch
+        from sdk.arrow.decode import TooMuchContent
+        from sdk.arrow.messages import record_batch
 
         try:
             batch = record_batch(messages, self._schema)

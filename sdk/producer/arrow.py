@@ -1,6 +1,6 @@
 """`ArrowSending`: the method of `Producer` that sends Arrow tables; their rows never become Python objects.
 
-Neighbours: mqcommon/arrow (checks and encodes columns), batches.py (sends what is encoded).
+Neighbours: sdk/arrow (checks and encodes columns), batches.py (sends what is encoded).
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ from sdk.producer.result import BulkResult
 from sdk.producer.wire import EncodedRows, Row
 
 if TYPE_CHECKING:
-    from mqcommon.arrow.given import Part
+    from sdk.arrow.table_columns import TableRows
 
 # Parts of a table that are kept from the check until they are sent; those after them are made again.
 KEPT_PARTS = 16
@@ -44,10 +44,10 @@ class ArrowSends:
     ) -> BulkResult:
         """See `ArrowSending.send_arrow`."""
         check_arrow("send_arrow")
-        from mqcommon.arrow.given import Given
+        from sdk.arrow.table_columns import TableColumns
 
-        given = Given(data, columns, self._max_message_bytes)
-        kept: deque[Part] = deque()
+        given = TableColumns(data, columns, self._max_message_bytes)
+        kept: deque[TableRows] = deque()
         kept_rows = 0
         for part in given.parts():
             if len(kept) < KEPT_PARTS:
@@ -57,9 +57,9 @@ class ArrowSends:
         parts = chain(drained(kept), given.parts(kept_rows))
         return await self._send_batches(topic, queue, lambda queues: self._cut(parts, given.rows, queues))
 
-    def _cut(self, parts: "Iterator[Part]", rows: int, queues: int) -> Iterator[EncodedRows]:
+    def _cut(self, parts: "Iterator[TableRows]", rows: int, queues: int) -> Iterator[EncodedRows]:
         """Batches for lanes. Many messages are divided evenly among ``queues``, as those of `bulk.cut` are."""
-        from mqcommon.arrow.encode import encode
+        from sdk.arrow.encode import encode
 
         most = min(max(-(-rows // max(queues, 1)), MIN_BATCH_COUNT), MAX_BATCH_COUNT)
         for part in parts:
@@ -74,7 +74,7 @@ class ArrowSends:
                 done, begin = upto, end
 
 
-def drained(parts: "deque[Part]") -> "Iterator[Part]":
+def drained(parts: "deque[TableRows]") -> "Iterator[TableRows]":
     """The parts, which are not kept any longer."""
     while parts:
         yield parts.popleft()

@@ -15,7 +15,7 @@ from broker.replication.autoswitch.decisions import Decision, Decisions, News
 from broker.replication.autoswitch.lease import Lease
 from broker.replication.autoswitch.sync_set import SyncSet
 from mqcommon.errors import ProtocolError
-from namesrv.controller.electing import Candidate
+from namesrv.controller.candidates import Candidate
 from tests.sim.controller.world import World
 
 BLOCK = 25
