@@ -2,6 +2,7 @@
 
 Only administrators may register brokers, ask a Controller, and change routes, KV config and options. Queries are open,
 or need the signature of any account. What is not known to be a query needs an administrator.
+The options stand here, too; RocketMQ's NameServers have none.
 Neighbours: guard.py asks for each request; mqcommon/acl_accounts.py has the accounts.
 """
 

@@ -3,7 +3,7 @@
 A broker is removed as soon as its connection closes. It is also removed when a scan finds it silent for longer than
 its heartbeat timeout (120 s unless it registered another); its connection is then closed, so that it notices and
 registers again.
-Neighbours: state.py (what this owns), handlers.py (requests), notices.py (messages to slaves); cli.py starts it.
+Neighbours: state.py (what this owns), handlers.py (requests), min_broker_notices.py (905); cli.py starts it.
 """
 
 import logging

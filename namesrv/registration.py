@@ -1,4 +1,12 @@
-"""What a broker registers, and what is kept about it while it is alive. Pure. Neighbour: routes.py."""
+"""What a broker registers, in one part or in several, and what is kept about it while it is alive. Pure.
+
+RocketMQ's registration has all topics in one frame: some 40,000 topics fill it, and a change of one topic sends all of
+them again. So Skylark's brokers send a large set, or the changes since a version, in parts: a part has a number and
+some of the topics. Invariant: until the last part has arrived, a NameServer holds no version of the broker's topics. So
+a broker that asks (322) never learns that a half-sent set is up to date.
+Neighbours: routes.py keeps the broker; registration_handlers.py reads the request; broker/registration/registration.py
+sends.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,6 +1,8 @@
 """The columns of a message, in Spark's types and in Arrow's.
 
 A user's own schema may have fewer columns, in any order: only those are decoded and sent to the JVM.
+The column ``partition`` of ``schemaStyle=kafka`` is a number that depends on the broker's name and the queue's id only,
+so it stays the same when brokers and queues are added: `partition_number`.
 The Arrow types are those to which Spark converts its own types; a test compares them with Spark.
 """
 

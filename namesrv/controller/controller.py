@@ -1,7 +1,7 @@
 """A Controller: its port, its node of the group, and its tasks. It listens at its own address of controllerDLegerPeers.
 
 ``Controller`` runs alone (cli.py) or inside a NameServer, which gives it its options. Neighbours: view.py (what this
-owns), handlers.py and admin_handlers.py (requests), elections.py, notices.py.
+owns), handlers.py and admin_handlers.py (requests), elections.py, role_notices.py.
 """
 
 import logging

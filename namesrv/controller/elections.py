@@ -3,7 +3,7 @@
 A connection may close without its broker being dead; a broker whose port refuses connections is. One that is stopped or
 cut off is found by its silence. Nothing is done by a Controller that does not lead, and a new leader first waits until
 all living brokers must have been heard.
-Neighbours: liveness.py (who is heard of), electing.py (who is elected), notices.py (who is told).
+Neighbours: liveness.py (who is heard of), candidates.py (who is elected), role_notices.py.
 """
 
 import logging

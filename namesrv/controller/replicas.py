@@ -1,5 +1,7 @@
 """All broker sets, changed only by the entries of the log: the same on each Controller. Pure.
 
+A `BrokerSet` is immutable, so an answer may hold one while the next entry is applied.
+
 What is refused is no change, and has RocketMQ's code and text. An election raises both epochs and leaves the new master
 alone in the SyncStateSet, since only it knows yet where the logs of the others part from its own.
 """

@@ -11,12 +11,15 @@ import resource
 
 logger = logging.getLogger(__name__)
 
-
 MAX_BUCKETS = 10_000
 
 
 class RateLimit:
-    """``rate`` things a second for each key, and as many at once."""
+    """A token bucket for each network: ``rate`` things a second, and as many at once.
+
+    A bucket holds the tokens of one second. Full buckets are dropped, so their number is bounded by the networks of the
+    last second; when even those are too many, the oldest are dropped.
+    """
 
     def __init__(self, rate: int) -> None:
         self._rate = rate

@@ -1,7 +1,6 @@
 """The limits of a server, and what it refused because of them.
 
-Neighbours: limit_options.py (the options), connection_limit.py (connections), rate_limit.py (requests a second),
-server.py and channel.py (enforce them).
+Neighbours: connection_limit.py (connections, requests a second), server.py and channel.py (enforce them).
 """
 
 import logging

@@ -1,4 +1,7 @@
-"""What an application sees of its group. node.py has the group of real disks and networks."""
+"""What an application and its group are to each other: `NodeOptions`, `StateMachine` and `Group`.
+
+node.py has the group of real disks and networks.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -88,7 +91,9 @@ class Group(Protocol):
 
 
 class StateMachine(Protocol):
-    """Called from the loop, one call after another. ``apply`` must not depend on time, chance or the node."""
+    """What an application gives to a group: a state that only committed entries change, the same on each node.
+
+    Called from the loop, one call after another. ``apply`` must not depend on time, chance or the node."""
 
     def apply(self, index: int, data: bytes) -> Any:
         """The result goes to who proposed the entry here. An exception ends the node, as it would all nodes."""

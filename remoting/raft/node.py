@@ -1,6 +1,6 @@
 """A node of a Raft group as its application has it: it begins or joins by itself, and serves requests 7110 to 7112.
 
-Neighbours: beginning.py decides how to begin, running.py is what then runs, group.py what the application may rely on.
+Neighbours: bootstrap.py decides how to begin, running.py is what then runs, group.py what the application may rely on.
 """
 
 import logging

@@ -1,8 +1,10 @@
-"""What a copy of a topic decides: which queue goes where, where a copy goes on, whether it is right.
+"""A copy of a topic: which queue goes where, where a copy goes on, whether it is right; and the copy of one queue.
 
 Every copied message has a property that names its origin. So a copy that was interrupted finds in the target queue
 itself what is there already, and the progress directory needs only what was planned. The digest of a queue covers
 keys, properties and bodies in their order, and is made alike on both sides.
+`copy_queue` runs in a Spark task. It sends one message after another, the next when the last is acknowledged, so that
+their order is kept. A send whose result is not known fails the task; Spark runs it again.
 Invariant (property-tested): however often a copy is interrupted, the target gets every message once and in order.
 """
 

@@ -1,4 +1,7 @@
-"""The Spark session of a job. ``spark-submit`` gives the master; without one the job runs in local threads."""
+"""The Spark session of a job, and its options ``NAME=VALUE`` for the connection to a cluster.
+
+``spark-submit`` gives the master; without one the job runs in local threads.
+"""
 
 import os
 import sys

@@ -1,6 +1,8 @@
 """The batch reader of a store directory: plans on the driver from its files, reads in tasks, without any broker.
 
-Planning is reading/planning.py's, with directory.py in place of brokers; rows come from rows.py.
+Planning is reading/planning.py's, with directory.py in place of brokers. Records are decoded
+where they lie in the mapped log. What an entry says is compared with the record before anything of the record is used:
+a message that does not fit its entry is lost; it is reported, and never returned.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

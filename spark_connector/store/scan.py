@@ -3,6 +3,9 @@
 A broker writes entries after their records, so that a killed one leaves messages that no queue file has. Its next start
 reads the log from its checkpoint on and adds them. `scan` does the same, with the same rules (sound.py, recovery.py),
 and keeps the entries in memory.
+Many sound records are taken at once by `run_at`, as one by one they would take far too long. It is stricter than
+sound.py: where bytes need more than its checks (a light queue, an inner batch, a NUL among the properties, damage) it
+takes nothing, and the scan reads these records one by one.
 """
 
 from collections.abc import Callable

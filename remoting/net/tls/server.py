@@ -1,7 +1,8 @@
-"""The server's side: the first byte of a client tells whether it speaks TLS, so that one port serves both kinds.
+"""The server's side of TLS: one port serves clients with and without TLS, as the first byte of each tells.
 
-`accept` gives a connection at once. What it speaks is found out by the task that reads it, so that a client which says
-nothing, or is slow with its keys, holds up nobody else.
+`accept` gives a connection at once. The task that reads the connection finds out what the client speaks, so that a
+client which sends nothing, or is slow with its keys, delays no other one.
+`TlsServer` loads the certificate again when its files change; open connections stay as they are.
 """
 
 import logging
