@@ -414,7 +414,7 @@ class Rivals:
     """Brokers that lost their place to another address with the same name and id, and which place.
 
     Each registration of one displaces the other, so clients are sent to the two by turns. The NameServer tells the
-    broker that registers (103), and shows the other one to administrators (106) for CONTEST_MS. A broker that has merely
+    broker that registers (103), and shows the other one to administrators (106) for CONTEST_MS. A broker that has only
     moved to another address drops out after that time, as its old address does not register again.
     """
 

@@ -93,7 +93,8 @@ class Group(Protocol):
 class StateMachine(Protocol):
     """What an application gives to a group: a state that only committed entries change, the same on each node.
 
-    Called from the loop, one call after another. ``apply`` must not depend on time, chance or the node."""
+    Called from the loop, one call after another. ``apply`` must not depend on time, chance or the node.
+    """
 
     def apply(self, index: int, data: bytes) -> Any:
         """The result goes to who proposed the entry here. An exception ends the node, as it would all nodes."""

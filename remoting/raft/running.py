@@ -1,4 +1,4 @@
-"""A node that has begun, on a real disk and network; and the proposals and reads that wait, as rows without a task each.
+"""A node that has begun, on a real disk and network; proposals and reads wait as rows, without a task each.
 
 One task does what ``Raft.ready`` wants after everything that came since it last ran; another writes to disk in a
 thread, with one fsync for all that gathered; each peer has one that sends (peers.py).
