@@ -8,7 +8,7 @@ master's table. A table with its own rules is a subclass, as in topics.py and gr
 A change is in the journal's file when a method returns (it survives the death of the broker), and on disk after the
 next ``Journal.sync``, which tasks/persist.py starts at once. If a change cannot be written, the method raises, and the
 table is unchanged. Rows are replaced, never changed in place.
-Neighbours: journalled.py, journal.py, tasks/persist.py (sync and snapshots), handlers/pages.py (reads the table).
+Neighbours: journalled.py, journal.py, tasks/persist.py (sync and snapshots), meta/table_pages.py (reads the table).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

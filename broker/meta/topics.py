@@ -3,7 +3,7 @@
 Rows, journal and versions are those of table.py; the version continues a Java broker's. System topics depend on the
 options, so they are made at each start and not journalled. System topics that were imported from a Java broker's file
 are journalled and stay as they were.
-Neighbours: table.py, registrar.py (sends the table to NameServers), handlers/send.py (creates by sending).
+Neighbours: table.py, registrar.py (sends the table to NameServers), writing/send_handlers.py (creates by sending).
 """
 
 import logging

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from broker.delivery.cold import reading
+from broker.cold_reads import reading
 from broker.delivery.pop.reviving import Reviving
 from broker.delivery.timer.part import TimedDelivery
 from broker.delivery.transaction.part import Transactions

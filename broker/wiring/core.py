@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from broker.assembly import TurnEnd
-from broker.delivery.cold import ColdReads
+from broker.cold_reads import ColdReads
 from broker.delivery.delay.waiting import to_level
 from broker.delivery.timer.timed import TimerRules, to_timer
 from broker.delivery.transaction.part import half_messages

@@ -1,5 +1,6 @@
 """The only way into the store, wherever a message comes from: a client, a timer, a transaction, a retry.
 
+send_handlers.py      the requests of producers
 writer.py             checks, interceptors, the broker's own properties, then the store
 stored_properties.py  the properties with which a message is stored
 refusals.py           the errors for messages that are refused

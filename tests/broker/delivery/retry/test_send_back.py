@@ -23,8 +23,8 @@ from remoting.protocol.requests.groups import (
 from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG
 from sdk import broker_api
 from sdk.endpoint import Endpoint
-from tests.broker.delivery.test_cold import LOG, SMALL_FILES, fill
 from tests.broker.running import pull_request, running, send_request
+from tests.broker.test_cold_reads import LOG, SMALL_FILES, fill
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
