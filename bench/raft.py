@@ -24,8 +24,8 @@ from mqcommon.signal import Signal
 from remoting.net.client import open_client
 from remoting.net.server import Server
 from remoting.net.sockets import HeldPort, listen
+from remoting.raft.group import NodeOptions
 from remoting.raft.node import RaftNode
-from remoting.raft.options import NodeOptions
 from remoting.raft.storage import FileStorage
 
 

@@ -12,7 +12,7 @@ import trio
 from broker.part import Answered, Hook, Part
 from mqcommon.errors import ConfigError
 from remoting.net.channel import Channel
-from remoting.net.server import Handler, HandOver, Server, SlowHandler, failure
+from remoting.net.server import Handler, RunInTask, Server, SlowHandler, failure
 from remoting.net.steps import Stepper
 from remoting.net.transport import Listener
 from remoting.protocol.command import Command
@@ -58,9 +58,9 @@ def hooked(handler: Handler, hooks: Sequence[Hook]) -> Handler:
             response = _first_answer(hooks, channel, request, watching)
             if response is None:
                 response = handler(channel, request)
-        except HandOver as handed_over:
+        except RunInTask as handed_over:
             if watching:
-                raise HandOver(_watched(handed_over.handler, watching)) from None
+                raise RunInTask(_watched(handed_over.handler, watching)) from None
             raise
         except Exception as error:
             if not watching:

@@ -28,7 +28,7 @@ from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import UserError
 from mqcommon.message.ids import encode_host
 from remoting.net.sockets import listen
-from remoting.net.tls_options import DaemonTls, daemon_tls
+from remoting.net.tls.options import DaemonTls, daemon_tls
 from remoting.net.transport import Listener
 
 logger = logging.getLogger(__name__)

@@ -25,8 +25,8 @@ from mqcommon.metrics.options import MetricsOptions
 from mqcommon.names import RETRY_TOPIC_MAX_LENGTH, TRACE_TOPIC, check_topic
 from mqcommon.options.fields import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
-from remoting.net.limit_options import LimitOptions
-from remoting.net.tls_options import TlsOptions
+from remoting.net.limits import LimitOptions
+from remoting.net.tls.options import TlsOptions
 
 KIB, MIB = 1024, 1024 * 1024
 

@@ -2,14 +2,18 @@
 
 Only administrators may register brokers, ask a Controller, and change routes, KV config and options. Queries are open,
 or need the signature of any account. What is not known to be a query needs an administrator.
+The options stand here, too; RocketMQ's NameServers have none.
 Neighbours: guard.py asks for each request; mqcommon/acl_accounts.py has the accounts.
 """
 
+import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from mqcommon.acl_accounts import Account
-from mqcommon.errors import RequestRefused
+from mqcommon.errors import ConfigError, RequestRefused
+from mqcommon.options.fields import option
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command, ext_text
 from remoting.protocol.requests.registrations import GET_BROKER_MEMBER_GROUP
@@ -66,3 +70,30 @@ def check_access(
 
 def _refused(text: str) -> RequestRefused:
     return RequestRefused(ResponseCode.NO_PERMISSION, text)
+
+
+@dataclass(frozen=True)
+class AccessOptions:
+    """Part of the options of NameServers and Controllers."""
+
+    acl_enable: bool = option(
+        False, "only administrators of aclFile may register brokers, and change routes, KV config and options"
+    )
+    acl_file: str = option(
+        "", "accounts, in the form of RocketMQ's plain_acl.yml; mode 0600; read again when it changes"
+    )
+    acl_query_enable: bool = option(
+        False, "with aclEnable: queries for routes need the signature of an account, too", mutable=True
+    )
+
+    def check_access_options(self) -> None:
+        """ConfigError when access control is on and there are no accounts."""
+        if self.acl_enable and not self.acl_file:
+            raise ConfigError(
+                "aclFile: aclEnable needs the file with the accounts; set it, as in aclFile=plain_acl.yml"
+            )
+
+    @property
+    def acl_path(self) -> str:
+        """``aclFile`` as a path."""
+        return os.path.expanduser(self.acl_file)

@@ -1,7 +1,7 @@
 """Which names and numbers of a registration a NameServer accepts: those that a broker accepts, too. Pure.
 
 A registration with a bad broker name or address is refused. A bad topic is left out and the others are kept: a client
-refuses the whole route when it cannot use a part of it. Neighbour: register.py.
+refuses the whole route when it cannot use a part of it. Neighbour: registration_handlers.py.
 """
 
 from mqcommon.errors import RequestRefused

@@ -12,8 +12,7 @@ import trio
 
 from mqcommon.acl_accounts import Account, read_accounts
 from mqcommon.errors import RequestRefused, UserError
-from namesrv.access import check_access
-from namesrv.access_options import AccessOptions
+from namesrv.access import AccessOptions, check_access
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.command import Command

@@ -2,7 +2,7 @@
 
 ``build_handlers`` is the table; a function gets the State, the Channel and the request. Texts and codes of
 refusals are RocketMQ's. Number keys in bodies are quoted for peers that want that (``dialect_for``).
-Neighbours: routes.py decides; register.py has 103 and 104, config_handlers.py the requests that write files.
+Neighbours: routes.py decides; registration_handlers.py has 103 and 104, config_handlers.py requests that write files.
 """
 
 import logging

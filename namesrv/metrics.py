@@ -7,7 +7,7 @@ from namesrv.state import State
 from remoting.metrics.rpc import RPC_LATENCY, RpcTimes
 from remoting.net.server import Server
 from remoting.net.steps import Steps
-from remoting.net.tls_options import DaemonTls
+from remoting.net.tls.options import DaemonTls
 
 BROKERS = Metric("skylark_namesrv_brokers", "gauge", "", (), "Brokers that are registered")
 TOPICS = Metric("skylark_namesrv_topics", "gauge", "", (), "Topics that have a route")

@@ -1,6 +1,6 @@
 """The lowest member of a broker set: the one that acts as the master while the master is away. Pure.
 
-RocketMQ calls it the min broker. Neighbours: routes.py asks after each change, notices.py tells the slaves (905).
+RocketMQ calls it the min broker. Neighbours: routes.py asks after each change, min_broker_notices.py tells slaves.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 A broker is removed as soon as its connection closes. It is also removed when a scan finds it silent for longer than
 its heartbeat timeout (120 s unless it registered another); its connection is then closed, so that it notices and
 registers again.
-Neighbours: state.py (what this owns), handlers.py (requests), notices.py (messages to slaves); cli.py starts it.
+Neighbours: state.py (what this owns), handlers.py (requests), min_broker_notices.py (905); cli.py starts it.
 """
 
 import logging
@@ -20,9 +20,9 @@ from namesrv.guard import Guard
 from namesrv.handlers import build_handlers, build_step_handlers
 from namesrv.kvconfig import KvConfig
 from namesrv.metrics import collect
-from namesrv.notices import MinBrokerNotices
+from namesrv.min_broker_notices import MinBrokerNotices
 from namesrv.options import NamesrvOptions
-from namesrv.register import Registrations
+from namesrv.registration_handlers import Registrations
 from namesrv.routes import LiveBroker
 from namesrv.state import State
 from remoting.metrics.export import Exporter
@@ -32,7 +32,7 @@ from remoting.net.channel import Channel
 from remoting.net.connection_limit import connection_budget
 from remoting.net.server import Server
 from remoting.net.steps import Stepper, Steps
-from remoting.net.tls_options import DaemonTls, daemon_tls
+from remoting.net.tls.options import DaemonTls, daemon_tls
 
 logger = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from typing import ClassVar
 from mqcommon.logs.options import LogOptions, parse_levels
 from mqcommon.metrics.options import MetricsOptions
 from mqcommon.options.fields import option
-from namesrv.access_options import AccessOptions
+from namesrv.access import AccessOptions
 from namesrv.controller.options import ControllerOptions, check_that_controllers_sign
 from remoting.net.inner_credentials import InnerCredentialsOptions
-from remoting.net.limit_options import LimitOptions
-from remoting.net.tls_options import TlsOptions
+from remoting.net.limits import LimitOptions
+from remoting.net.tls.options import TlsOptions
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,73 @@
-"""What a broker registers, and what is kept about it while it is alive. Pure. Neighbour: routes.py."""
+"""What a broker registers, in one part or in several, and what is kept about it while it is alive. Pure.
 
-from collections.abc import Mapping
+RocketMQ's registration has all topics in one frame: some 40,000 topics fill it, and a change of one topic sends all of
+them again. So Skylark's brokers send a large set, or the changes since a version, in parts: a part has a number and
+some of the topics. Invariant: until the last part has arrived, a NameServer holds no version of the broker's topics. So
+a broker that asks (322) never learns that a half-sent set is up to date.
+Neighbours: routes.py keeps the broker; registration_handlers.py reads the request; broker/registration/registration.py
+sends.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from namesrv.parts import Arrived, Part
 from remoting.protocol.body import DataVersion
 from remoting.protocol.requests.routes import QueueData
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationPart:
+    """One part. With ``base``, the parts have the changes since that version; without, they make up the whole set."""
+
+    number: int
+    is_last: bool
+    base: DataVersion | None = None
+    #: Topics that were in ``base`` and have been deleted since.
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Arrived:
+    """The parts that have arrived of a registration."""
+
+    version: DataVersion
+    #: Whether the topics replace the known ones; else only missing ones are added.
+    is_changed: bool
+    #: All topic names so far; None when only changes are sent.
+    names: set[str] | None
+    next_number: int = 0
+
+    def take(self, part: RegistrationPart, topics: Iterable[str]) -> None:
+        """Record that ``part`` has arrived."""
+        self.next_number = part.number + 1
+        if self.names is not None:
+            self.names.update(topics)
+
+    def is_followed_by(self, part: RegistrationPart, version: DataVersion) -> bool:
+        """Whether ``part``, of the set with ``version``, is the next one."""
+        return self.version == version and self.next_number == part.number
+
+
+def incomplete(version: DataVersion) -> DataVersion:
+    """A version that no broker has, for a set that has not arrived in full."""
+    return DataVersion(version.state_version, 0, 0)
+
+
+def arrived_with(
+    part: RegistrationPart | None,
+    version: DataVersion,
+    topics: Iterable[str],
+    known_version: DataVersion | None,
+    known: Arrived | None,
+) -> Arrived:
+    """The parts that have arrived, with this one and its ``topics``; ``part`` None: RocketMQ's all in one."""
+    if part is None or part.number == 0 or known is None:
+        is_delta = part is not None and part.base is not None
+        known = Arrived(version, is_delta or known_version != version, None if is_delta else set())
+    known.take(part or RegistrationPart(0, True), topics)
+    return known
+
 
 DEFAULT_HEARTBEAT_TIMEOUT_MS = 120_000
 
@@ -42,7 +103,7 @@ class Registration:
     # None: the broker is older than 5.0 and does not know the field; its slaves never register topics
     enable_acting_master: bool | None = None
     # None: all topics in one request, or RocketMQ's increment of one topic
-    part: Part | None = None
+    part: RegistrationPart | None = None
 
 
 @dataclass(slots=True)

@@ -19,9 +19,17 @@ from typing import Generic, TypeVar
 
 from mqcommon.names import MASTER_ID, MEMBER_GROUP_PREFIX, PERM_READ, PERM_WRITE
 from namesrv.min_broker import MinBroker, MinBrokerChange, change_of, min_broker
-from namesrv.parts import Arrived, Part, arrived_with, incomplete
-from namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, LiveBroker, Queues, Registration, live_broker
-from namesrv.rivals import Rivals
+from namesrv.registration import (
+    DEFAULT_HEARTBEAT_TIMEOUT_MS,
+    Arrived,
+    LiveBroker,
+    Queues,
+    Registration,
+    RegistrationPart,
+    arrived_with,
+    incomplete,
+    live_broker,
+)
 from remoting.protocol.body import DataVersion
 from remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
 
@@ -31,6 +39,8 @@ C = TypeVar("C")
 
 # How many topics get another permission in one step: some milliseconds.
 SLICE = 5_000
+CONTEST_MS = 120_000
+MAX_PLACES = 1_000
 
 
 class Outcome(Enum):
@@ -339,7 +349,7 @@ class RouteTable(Generic[C]):
         if gone:
             self._drop(new.broker_name, gone)
 
-    def _follows(self, new: Registration, part: Part, known: LiveBroker[C] | None, connection: C) -> bool:
+    def _follows(self, new: Registration, part: RegistrationPart, known: LiveBroker[C] | None, connection: C) -> bool:
         """Whether ``part`` can be applied to what is known about its broker.
 
         A first part of a whole set always can. A later part must be the next one, on the connection of the part
@@ -398,3 +408,35 @@ def _older_state(mine: DataVersion, theirs: DataVersion) -> bool:
 def _promote_lowest(addrs: dict[int, str]) -> None:
     if MASTER_ID not in addrs:
         addrs[MASTER_ID] = addrs.pop(min(addrs))
+
+
+class Rivals:
+    """Brokers that lost their place to another address with the same name and id, and which place.
+
+    Each registration of one displaces the other, so clients are sent to the two by turns. The NameServer tells the
+    broker that registers (103), and shows the other one to administrators (106) for CONTEST_MS. A broker that has only
+    moved to another address drops out after that time, as its old address does not register again.
+    """
+
+    def __init__(self) -> None:
+        # (broker name, id) -> (address, when), the latest last
+        self._lost: dict[tuple[str, int], tuple[str, int]] = {}
+
+    def note(self, broker_name: str, broker_id: int, addr: str, now_ms: int) -> None:
+        """The broker at ``addr`` lost that place, or was refused it."""
+        self._lost.pop((broker_name, broker_id), None)
+        self._lost[broker_name, broker_id] = addr, now_ms
+        if len(self._lost) > MAX_PLACES:
+            del self._lost[next(iter(self._lost))]
+
+    def gone(self, addr: str) -> None:
+        """The broker at ``addr`` has unregistered."""
+        self._lost = {place: lost for place, lost in self._lost.items() if lost[0] != addr}
+
+    def contested(self, now_ms: int) -> dict[str, dict[int, str]]:
+        """By name and id, the address of the broker that claims the place and does not have it."""
+        self._lost = {place: lost for place, lost in self._lost.items() if now_ms - lost[1] <= CONTEST_MS}
+        found: dict[str, dict[int, str]] = {}
+        for (name, broker_id), (addr, _) in sorted(self._lost.items()):
+            found.setdefault(name, {})[broker_id] = addr
+        return found

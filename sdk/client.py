@@ -389,6 +389,6 @@ class ClientInstance:
 
 def _encrypted(tls: Tls) -> Connect:
     """Reads certificates, so it blocks. The library is loaded only by those who use it."""
-    from remoting.net.tls.connecting import tls_connect
+    from remoting.net.tls.client import tls_connect
 
     return tls_connect(tls)

@@ -2,7 +2,6 @@
 
 source.py      the data source; `register(spark)` checks the workers' Python first
 options/       what users may write in ``option(...)``
-decoding/      columns of stored records, beyond those of mqcommon/arrow
 reading/       batches from brokers
 store/         batches from a store directory
 stream/        micro-batches
@@ -10,7 +9,8 @@ writing/       ``df.write`` and ``df.writeStream``
 jobs/          programs for ``spark-submit``
 schema.py      columns, in Spark's and in Arrow's types, and in the styles of other sources
 offsets.py     ranges of offsets: pure arithmetic
-landing.py     pickling, with a clear error when a worker runs another Python, or another version (version.py)
+styles.py      columns of stored records in those styles; sdk/arrow decodes them
+worker_pickle.py   pickling, with a clear error when a worker runs another Python, or another version (version.py)
 one_line.py    errors without the traceback of Spark's workers
 """
 

@@ -1,9 +1,12 @@
 """The columns of a message, in Spark's types and in Arrow's.
 
 A user's own schema may have fewer columns, in any order: only those are decoded and sent to the JVM.
+The column ``partition`` of ``schemaStyle=kafka`` is a number that depends on the broker's name and the queue's id only,
+so it stays the same when brokers and queues are added: `partition_number`.
 The Arrow types are those to which Spark converts its own types; a test compares them with Spark.
 """
 
+import zlib
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -21,8 +24,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from mqcommon.arrow.schema import COLUMNS, PROPERTIES
 from mqcommon.errors import UserError
+from sdk.arrow.schema import COLUMNS, PROPERTIES
 
 HEADERS = "headers"
 
@@ -102,3 +105,13 @@ def arrow_schema(schema: StructType, style: str = ROCKETMQ) -> pa.Schema:
             )
         fields.append(pa.field(field.name, arrow, nullable=field.nullable))
     return pa.schema(fields)
+
+
+QUEUE_BITS = 12
+MAX_QUEUES = 1 << QUEUE_BITS  # of one broker and topic
+_BROKER_BITS = 19
+
+
+def partition_number(broker_name: str, queue_id: int) -> int:
+    """The number of a queue: an int that is not negative."""
+    return (zlib.crc32(broker_name.encode()) & ((1 << _BROKER_BITS) - 1)) << QUEUE_BITS | queue_id

@@ -16,15 +16,14 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from mqcommon.errors import SkylarkError, UserError
-from spark_connector.landing import pack
 from spark_connector.one_line import one_line
-from spark_connector.options.read import ReadOptions
-from spark_connector.options.stream import only_of_streams
+from spark_connector.options.read import ReadOptions, only_of_streams
 from spark_connector.options.write import WriteOptions
 from spark_connector.reading.batch_reader import PushDownReader, RocketMQBatchReader
 from spark_connector.schema import spark_schema
 from spark_connector.store.reader import PushDownStoreReader, StoreReader
 from spark_connector.stream.reader import RefusedStreamReader, RocketMQStreamReader
+from spark_connector.worker_pickle import pack
 from spark_connector.writing.writer import RocketMQBatchWriter, RocketMQStreamWriter
 
 _PROBE = """

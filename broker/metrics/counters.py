@@ -25,7 +25,7 @@ from mqcommon.disk.files import FileSystem
 from mqcommon.metrics.metric import Column, Histogram, column, flag, single
 from mqcommon.names import TIMER_TOPIC, is_retry_topic
 from remoting.net.steps import Steps
-from remoting.net.tls_options import DaemonTls
+from remoting.net.tls.options import DaemonTls
 
 # Rows that one step handles.
 ROWS = 1_000

@@ -5,7 +5,7 @@ changes. A RocketMQ NameServer gets all topics in one frame each time, compresse
 that do not fit even then are left out, with an error in the log. Large sets are encoded in a thread.
 Invariant: changes are only sent on the connection on which the version before was sent. A NameServer forgets a broker
 with its connection, so on a new one the changes would have no base.
-Neighbours: registrar.py decides when; outer.py has the request; namesrv/parts.py is the other side.
+Neighbours: registrar.py decides when; outer.py has the request; namesrv/registration.py is the other side.
 """
 
 import logging

@@ -33,7 +33,7 @@ from mqcommon.disk.files import FileSystem
 from mqcommon.message.ids import UniqueKeys, encode_host
 from remoting.net.client import OpenClient, open_client
 from remoting.net.steps import Stepper
-from remoting.net.tls_options import DaemonTls
+from remoting.net.tls.options import DaemonTls
 from remoting.protocol.requests.sends import NO_MESSAGES
 
 logger = logging.getLogger(__name__)

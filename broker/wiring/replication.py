@@ -41,7 +41,7 @@ from broker.wiring.core import Core
 from mqcommon.errors import ConfigError
 from mqcommon.polling import poll_until
 from remoting.net.client import RemotingClient
-from remoting.net.tls_options import DaemonTls
+from remoting.net.tls.options import DaemonTls
 from remoting.net.transport import Listener
 from remoting.protocol.body import DataVersion
 

@@ -33,7 +33,7 @@ from mqcommon.message.properties import find_property, replace_properties
 from mqcommon.names import check_topic, check_topic_is_sendable, is_retry_topic
 from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
-from remoting.net.server import Handler, HandOver
+from remoting.net.server import Handler, RunInTask
 from remoting.net.steps import Stepper, Steps
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, Command
@@ -184,7 +184,7 @@ class SendHandlers(Part):
                 # The C++ client compresses a batch as a whole; its messages are stored uncompressed.
                 unpack = partial(decompressed, batch, sys_flag, self._options.max_message_size)
                 if len(batch) > UNPACKED_AT_ONCE:
-                    raise HandOver(self._stepper.slow(lambda *_: self._unpack_in_steps(unpack, put, answer)))
+                    raise RunInTask(self._stepper.slow(lambda *_: self._unpack_in_steps(unpack, put, answer)))
                 batch = unpack()
             if is_kept and 0 < (count := uniform_rows(batch)) <= MAX_MESSAGES:
                 return answer(self._writer.put_inner(fields, batch, count, properties))
@@ -194,7 +194,7 @@ class SendHandlers(Part):
         if not rows:
             raise illegal(_NO_BATCH)
         if end < len(batch):
-            raise HandOver(self._stepper.slow(lambda *_: self._put_in_steps(batch, put, answer)))
+            raise RunInTask(self._stepper.slow(lambda *_: self._put_in_steps(batch, put, answer)))
         return answer(put(self._writer.stamped(rows)))
 
     def _unpack_in_steps(

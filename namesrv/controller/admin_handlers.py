@@ -14,7 +14,7 @@ from mqcommon.raft.errors import NotLeader, RaftError
 from mqcommon.raft.membership import Remove
 from namesrv.config_handlers import OptionsHolder, update_options
 from namesrv.controller.commands import CleanBrokerData
-from namesrv.controller.sets import BrokerSet
+from namesrv.controller.replicas import BrokerSet
 from namesrv.controller.view import TIMEOUT_MS, View
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel

@@ -16,7 +16,7 @@ from mqcommon.options.conf_file import load_conf, to_properties
 from namesrv.controller.controller import Controller, Holder
 from namesrv.controller.options import ControllerDaemonOptions
 from remoting.net.daemon import Ready, run_daemon
-from remoting.net.tls_options import daemon_tls
+from remoting.net.tls.options import daemon_tls
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from mqcommon.errors import ProtocolError
-from namesrv.controller.electing import Candidate
+from namesrv.controller.candidates import Candidate
 from remoting.protocol.strict_cbor import dumps, loads
 
 VERSION: Final = 1

@@ -1,7 +1,7 @@
 """A Controller: its port, its node of the group, and its tasks. It listens at its own address of controllerDLegerPeers.
 
 ``Controller`` runs alone (cli.py) or inside a NameServer, which gives it its options. Neighbours: view.py (what this
-owns), handlers.py and admin_handlers.py (requests), elections.py, notices.py.
+owns), handlers.py and admin_handlers.py (requests), elections.py, role_notices.py.
 """
 
 import logging
@@ -20,18 +20,18 @@ from namesrv.controller.admin_handlers import AdminHandlers
 from namesrv.controller.elections import Elections
 from namesrv.controller.handlers import BrokerHandlers
 from namesrv.controller.leases import Leases
-from namesrv.controller.notices import RoleNotices
 from namesrv.controller.replicas import Replicas
+from namesrv.controller.role_notices import RoleNotices
 from namesrv.controller.view import View
 from namesrv.guard import Guard
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.connection_limit import ConnectionBudget
 from remoting.net.server import Handler, Server, SlowHandler
-from remoting.net.tls_options import DaemonTls
+from remoting.net.tls.options import DaemonTls
 from remoting.protocol.frame import MAX_FRAME_BYTES
+from remoting.raft.group import NodeOptions
 from remoting.raft.node import RaftNode
-from remoting.raft.options import NodeOptions
 from remoting.raft.storage import FileStorage
 
 logger = logging.getLogger(__name__)

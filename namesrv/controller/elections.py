@@ -3,7 +3,7 @@
 A connection may close without its broker being dead; a broker whose port refuses connections is. One that is stopped or
 cut off is found by its silence. Nothing is done by a Controller that does not lead, and a new leader first waits until
 all living brokers must have been heard.
-Neighbours: liveness.py (who is heard of), electing.py (who is elected), notices.py (who is told).
+Neighbours: liveness.py (who is heard of), candidates.py (who is elected), role_notices.py.
 """
 
 import logging
@@ -14,11 +14,10 @@ import trio
 
 from mqcommon.addresses import split_address
 from mqcommon.raft.errors import RaftError
+from namesrv.controller.candidates import Candidate
 from namesrv.controller.commands import ElectMaster, encode_change
-from namesrv.controller.electing import Candidate
 from namesrv.controller.liveness import Heard, Key
-from namesrv.controller.replicas import Outcome
-from namesrv.controller.sets import BrokerSet
+from namesrv.controller.replicas import BrokerSet, ChangeOutcome
 from namesrv.controller.view import View
 from remoting.net.channel import Channel
 from remoting.net.transport import Connect
@@ -128,7 +127,7 @@ class Elections:
         """Whether the master of a set may be replaced in the next moment, so that it must not be told that it leads."""
         return name in self._running or name in self._asked or name in self._doubtful
 
-    async def asked(self, name: str, broker_id: int | None, *, designated: bool) -> Outcome:
+    async def asked(self, name: str, broker_id: int | None, *, designated: bool) -> ChangeOutcome:
         """Elect for a broker or an administrator. RequestRefused when this Controller cannot."""
         known = self._view.replicas.sets.get(name)
         was_doubtful = name in self._doubtful
@@ -174,7 +173,7 @@ class Elections:
         row = None if known.master is None else self._view.liveness.get((known.name, known.master))
         return max(self._view.learning_until_ms, 0 if row is None else row.granted_until_ms)
 
-    def outcome(self, outcome: Outcome) -> None:
+    def outcome(self, outcome: ChangeOutcome) -> None:
         """What became of an election, whoever began it."""
         known = outcome.broker_set
         if known is None:
@@ -228,7 +227,7 @@ class Elections:
         else:
             self._running.add(known.name)
 
-    def _answered(self, name: str, was_doubtful: bool, result: Outcome | RaftError) -> None:
+    def _answered(self, name: str, was_doubtful: bool, result: ChangeOutcome | RaftError) -> None:
         self._running.discard(name)
         if isinstance(result, RaftError):
             logger.warning("no election in %s: %s", name, result)

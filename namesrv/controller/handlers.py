@@ -9,13 +9,12 @@ from collections.abc import Mapping
 
 from mqcommon.addresses import is_address
 from mqcommon.errors import RequestRefused
+from namesrv.controller.candidates import DEFAULT_PRIORITY, Candidate
 from namesrv.controller.commands import AlterSyncStateSet, ApplyBrokerId, RegisterBroker
-from namesrv.controller.electing import DEFAULT_PRIORITY, Candidate
 from namesrv.controller.elections import Elections
 from namesrv.controller.leases import Leases
 from namesrv.controller.liveness import Heard
-from namesrv.controller.replicas import Outcome, why_not_registered
-from namesrv.controller.sets import BrokerSet
+from namesrv.controller.replicas import BrokerSet, ChangeOutcome, why_not_registered
 from namesrv.controller.view import View
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
@@ -223,7 +222,7 @@ def master_of(known: BrokerSet) -> MasterHeader:
     return MasterHeader(known.master, known.address(known.master), known.master_epoch, known.sync_state_set_epoch)
 
 
-def _check(outcome: Outcome) -> BrokerSet:
+def _check(outcome: ChangeOutcome) -> BrokerSet:
     if outcome.code != ResponseCode.SUCCESS or outcome.broker_set is None:
         raise RequestRefused(outcome.code, outcome.remark or "")
     return outcome.broker_set

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from namesrv.controller.electing import Candidate
+from namesrv.controller.candidates import Candidate
 
 C = TypeVar("C")
 Key = tuple[str, int]  # broker name, broker id

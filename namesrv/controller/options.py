@@ -8,10 +8,10 @@ from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError
 from mqcommon.logs.options import LogOptions, parse_levels
 from mqcommon.options.fields import option
-from namesrv.access_options import AccessOptions
+from namesrv.access import AccessOptions
 from remoting.net.inner_credentials import InnerCredentialsOptions
-from remoting.net.limit_options import LimitOptions
-from remoting.net.tls_options import TlsOptions
+from remoting.net.limits import LimitOptions
+from remoting.net.tls.options import TlsOptions
 
 _PEERS = "where all Controllers of the group listen for each other and for brokers: n0-10.0.0.1:9877;n1-10.0.0.2:9877"
 

@@ -1,13 +1,16 @@
 """All broker sets, changed only by the entries of the log: the same on each Controller. Pure.
 
+A `BrokerSet` is immutable, so an answer may hold one while the next entry is applied.
+
 What is refused is no change, and has RocketMQ's code and text. An election raises both epochs and leaves the new master
 alone in the SyncStateSet, since only it knows yet where the logs of the others part from its own.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from namesrv.controller.candidates import elect
 from namesrv.controller.commands import (
     VERSION,
     AlterSyncStateSet,
@@ -18,10 +21,56 @@ from namesrv.controller.commands import (
     RegisterBroker,
     decode_change,
 )
-from namesrv.controller.electing import elect
-from namesrv.controller.sets import BrokerSet, Replica
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.strict_cbor import dumps, loads
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One broker of a set. ``check_code`` is its claim to the id; ``address`` is empty until it registers."""
+
+    check_code: str
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSet:
+    """``next_id`` was never given. Both epochs only rise; ``master`` is None while nobody may lead."""
+
+    cluster: str
+    name: str
+    next_id: int = 1
+    replicas: Mapping[int, Replica] = field(default_factory=dict)
+    master: int | None = None
+    master_epoch: int = 0
+    sync_state_set: frozenset[int] = frozenset()
+    sync_state_set_epoch: int = 0
+
+    def address(self, broker_id: int | None) -> str | None:
+        """Where a replica listens; None when it is unknown or has not registered."""
+        replica = None if broker_id is None else self.replicas.get(broker_id)
+        return replica.address or None if replica else None
+
+    @property
+    def addresses(self) -> dict[int, str]:
+        """All replicas that have registered."""
+        return {each: replica.address for each, replica in sorted(self.replicas.items()) if replica.address}
+
+    def to_plain(self) -> list[Any]:
+        """Plain values for a snapshot."""
+        replicas = [[each, replica.check_code, replica.address] for each, replica in sorted(self.replicas.items())]
+        return [
+            self.cluster, self.name, self.next_id, replicas, self.master, self.master_epoch,
+            sorted(self.sync_state_set), self.sync_state_set_epoch,
+        ]  # fmt: skip
+
+    @classmethod
+    def from_plain(cls, plain: list[Any]) -> "BrokerSet":
+        """The set that ``to_plain`` wrote."""
+        cluster, name, next_id, replicas, master, master_epoch, in_sync, in_sync_epoch = plain
+        known = {each: Replica(check_code, address) for each, check_code, address in replicas}
+        return cls(cluster, name, next_id, known, master, master_epoch, frozenset(in_sync), in_sync_epoch)
+
 
 # Part of the meaning of the log: another value needs another version of its entries.
 MAX_SETS = 50_000
@@ -30,7 +79,7 @@ _CLEAN_LIVING = "Broker [{},  {}] is still alive, clean up failure"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ChangeOutcome:
     """What became of a change: a code, for a refusal with its reason, and the set as it is now.
 
     ``is_unclean``: the new master was not in the SyncStateSet, so acknowledged messages may be lost.
@@ -50,7 +99,7 @@ class Replicas:
 
     # The state machine of remoting/raft.
 
-    def apply(self, index: int, data: bytes) -> Outcome:
+    def apply(self, index: int, data: bytes) -> ChangeOutcome:
         """Carry out an entry."""
         return self.change(decode_change(data))
 
@@ -65,7 +114,7 @@ class Replicas:
 
     # Changes.
 
-    def change(self, change: Change) -> Outcome:
+    def change(self, change: Change) -> ChangeOutcome:
         """Carry out ``change``, or refuse it."""
         match change:
             case ApplyBrokerId():
@@ -79,7 +128,7 @@ class Replicas:
             case CleanBrokerData():
                 return self._clean(change)
 
-    def _apply_id(self, change: ApplyBrokerId) -> Outcome:
+    def _apply_id(self, change: ApplyBrokerId) -> ChangeOutcome:
         known = self.sets.get(change.name) or BrokerSet(change.cluster, change.name)
         if known.cluster != change.cluster:
             refusal = f"Broker-set: {change.name} belongs to cluster {known.cluster}, not {change.cluster}"
@@ -96,7 +145,7 @@ class Replicas:
         replicas = {**known.replicas, change.broker_id: Replica(change.check_code)}
         return self._keep(replace(known, next_id=known.next_id + 1, replicas=replicas))
 
-    def _register(self, change: RegisterBroker) -> Outcome:
+    def _register(self, change: RegisterBroker) -> ChangeOutcome:
         known = self.sets.get(change.name)
         refusal = why_not_registered(known, change.name, change.broker_id)
         if known is None or refusal is not None:
@@ -104,7 +153,7 @@ class Replicas:
         replica = replace(known.replicas[change.broker_id], address=change.address)
         return self._keep(replace(known, replicas={**known.replicas, change.broker_id: replica}))
 
-    def _alter(self, change: AlterSyncStateSet) -> Outcome:
+    def _alter(self, change: AlterSyncStateSet) -> ChangeOutcome:
         known = self.sets.get(change.name)
         if known is None:
             return _refused(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed", None)
@@ -115,7 +164,7 @@ class Replicas:
         new_set = frozenset(change.new_set)
         return self._keep(replace(known, sync_state_set=new_set, sync_state_set_epoch=known.sync_state_set_epoch + 1))
 
-    def _elect(self, change: ElectMaster) -> Outcome:
+    def _elect(self, change: ElectMaster) -> ChangeOutcome:
         known = self.sets.get(change.name)
         if known is None or not known.replicas:
             return _refused(
@@ -140,7 +189,7 @@ class Replicas:
             is_unclean=is_unclean,
         )
 
-    def _nobody(self, known: BrokerSet, change: ElectMaster) -> Outcome:
+    def _nobody(self, known: BrokerSet, change: ElectMaster) -> ChangeOutcome:
         if change.broker_id is not None:
             return _refused(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master", known)
         # The Controller asks when the master is dead: nobody is to take that one for the master any more.
@@ -148,7 +197,7 @@ class Replicas:
         refusal = "The old master has already been shutdown, no replica of the SyncStateSet is alive"
         return _refused(ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE, refusal, lost)
 
-    def _clean(self, change: CleanBrokerData) -> Outcome:
+    def _clean(self, change: CleanBrokerData) -> ChangeOutcome:
         code = ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
         known = self.sets.get(change.name)
         if known is None:
@@ -164,7 +213,7 @@ class Replicas:
         replicas = {each: replica for each, replica in known.replicas.items() if each not in to_clean}
         if not replicas:
             del self.sets[change.name]
-            return Outcome(ResponseCode.SUCCESS, None, None)
+            return ChangeOutcome(ResponseCode.SUCCESS, None, None)
         in_sync = known.sync_state_set - to_clean
         raised = known.sync_state_set_epoch + (in_sync != known.sync_state_set)
         master = None if known.master in to_clean else known.master
@@ -172,9 +221,9 @@ class Replicas:
             replace(known, replicas=replicas, master=master, sync_state_set=in_sync, sync_state_set_epoch=raised)
         )
 
-    def _keep(self, broker_set: BrokerSet, *, is_unclean: bool = False) -> Outcome:
+    def _keep(self, broker_set: BrokerSet, *, is_unclean: bool = False) -> ChangeOutcome:
         self.sets[broker_set.name] = broker_set
-        return Outcome(ResponseCode.SUCCESS, None, broker_set, is_unclean)
+        return ChangeOutcome(ResponseCode.SUCCESS, None, broker_set, is_unclean)
 
 
 def why_not_registered(known: BrokerSet | None, name: str, broker_id: int) -> str | None:
@@ -221,9 +270,9 @@ def _ids(ids: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(ids)))
 
 
-def _done(broker_set: BrokerSet) -> Outcome:
-    return Outcome(ResponseCode.SUCCESS, None, broker_set)
+def _done(broker_set: BrokerSet) -> ChangeOutcome:
+    return ChangeOutcome(ResponseCode.SUCCESS, None, broker_set)
 
 
-def _refused(code: int, remark: str | None, broker_set: BrokerSet | None) -> Outcome:
-    return Outcome(code, remark, broker_set)
+def _refused(code: int, remark: str | None, broker_set: BrokerSet | None) -> ChangeOutcome:
+    return ChangeOutcome(code, remark, broker_set)

@@ -6,12 +6,11 @@ from typing import Any, Protocol
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
 from mqcommon.raft.errors import NotLeader, RaftError
+from namesrv.controller.candidates import Candidate
 from namesrv.controller.commands import Change, encode_change
-from namesrv.controller.electing import Candidate
 from namesrv.controller.liveness import Key, Liveness
 from namesrv.controller.options import ControllerOptions
-from namesrv.controller.replicas import Outcome, Replicas
-from namesrv.controller.sets import BrokerSet
+from namesrv.controller.replicas import BrokerSet, ChangeOutcome, Replicas
 from remoting.net.channel import Channel
 from remoting.protocol.codes import ResponseCode
 from remoting.raft.group import Group
@@ -67,10 +66,10 @@ class View:
         rows = self.liveness.alive(known.name, list(known.replicas))
         return [row.candidate for row in rows if row.is_electable]
 
-    async def change(self, change: Change) -> Outcome:
+    async def change(self, change: Change) -> ChangeOutcome:
         """Write ``change`` to the log of the group. Raises RequestRefused when this Controller cannot."""
         try:
-            outcome: Outcome = await self.group.propose(encode_change(change), TIMEOUT_MS)
+            outcome: ChangeOutcome = await self.group.propose(encode_change(change), TIMEOUT_MS)
         except NotLeader as error:
             raise self.not_leader(error.leader) from None
         except RaftError as error:

@@ -2,6 +2,7 @@
 
 export.py  what metricsExporterType says
 health.py  /healthz and /readyz, on a port of their own or beside the metrics
-pages.py   HTTP
+http_pages.py        HTTP
+prometheus_text.py   the text format of Prometheus, in slices
 otlp.py    push to an OpenTelemetry collector, with OpenTelemetry's exporter
 """

@@ -18,7 +18,7 @@ from remoting.metrics.prometheus_text import CONTENT_TYPE, page
 from remoting.net.steps import Stepper, Steps
 
 if TYPE_CHECKING:
-    from remoting.metrics.pages import Page
+    from remoting.metrics.http_pages import Page
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Exporter:
         )
 
     async def _metrics(self) -> "Page":
-        from remoting.metrics.pages import Page
+        from remoting.metrics.http_pages import Page
 
         columns = await self._stepper.run(self._collect())
         return Page(HTTPStatus.OK, await self._text(columns), CONTENT_TYPE)

@@ -11,7 +11,7 @@ from time import perf_counter
 from mqcommon.errors import RequestRefused
 from mqcommon.metrics.metric import Column, Histogram, Metric, column
 from remoting.net.channel import Channel
-from remoting.net.server import Handler, HandOver, SlowHandler
+from remoting.net.server import Handler, RunInTask, SlowHandler
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 
@@ -102,7 +102,7 @@ class RpcTimes:
                 self._start = now()
             try:
                 response = handler(channel, request)
-            except HandOver:
+            except RunInTask:
                 raise
             except Exception as error:
                 count(_code_of(error))

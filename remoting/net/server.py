@@ -16,9 +16,8 @@ from mqcommon.addresses import limited_network, split_address
 from mqcommon.errors import ProtocolError, RequestRefused
 from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
-from remoting.net.connection_limit import ConnectionBudget
+from remoting.net.connection_limit import ConnectionBudget, RateLimit
 from remoting.net.limits import BufferBudget, Refusals, ServerLimits
-from remoting.net.rate_limit import RateLimit
 from remoting.net.sockets import listen
 from remoting.net.transport import Listener, Transport
 from remoting.protocol.codes import ResponseCode
@@ -32,7 +31,7 @@ Handler = Callable[[Channel, Command], Command | None]
 SlowHandler = Callable[[Channel, Command], Awaitable[Command | None]]
 
 
-class HandOver(Exception):
+class RunInTask(Exception):
     """Raised by a handler whose request turns out to take long: ``handler`` goes on with it in a task."""
 
     def __init__(self, handler: SlowHandler) -> None:
@@ -231,7 +230,7 @@ class Server:
         else:
             try:
                 response = handler(channel, request)
-            except HandOver as long:
+            except RunInTask as long:
                 response = self._start(long.handler, channel, request)
             except Exception as error:
                 response = failure(request, error)

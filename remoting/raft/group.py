@@ -1,10 +1,44 @@
-"""What an application sees of its group. node.py has the group of real disks and networks."""
+"""What an application and its group are to each other: `NodeOptions`, `StateMachine` and `Group`.
 
-from collections.abc import Callable
+node.py has the group of real disks and networks.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
 from typing import Any, Protocol
 
+from mqcommon.errors import ConfigError
 from mqcommon.raft.membership import Change, Members
-from remoting.raft.waiting import Done
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """``peers``: names and addresses of the first members, this node's own too; ``group``: several share a server."""
+
+    group: str
+    name: str
+    peers: Mapping[str, str]
+    election_ms: int = 1_000
+    heartbeat_ms: int = 100
+    # A snapshot of the state is made after so many entries; as many remain for slow members.
+    snapshot_entries: int = 10_000
+    kept_entries: int = 1_000
+    random: Random = field(default_factory=Random)
+
+    def __post_init__(self) -> None:
+        for name in self.peers:
+            if not name or "." in name:
+                raise ConfigError(f"{name!r} cannot name a node of a group: a name is not empty and has no dot")
+        if self.name not in self.peers:
+            raise ConfigError(f"{self.name} is not among the nodes of its group: {', '.join(self.peers)}")
+
+    @property
+    def addr(self) -> str:
+        return self.peers[self.name]
+
+
+Done = Callable[[Any], None]  # given the result, or a RaftError
 
 
 class Group(Protocol):
@@ -54,3 +88,19 @@ class Group(Protocol):
 
     def on_leadership(self, observer: Callable[[bool], None]) -> None:
         """``observer`` is called on the loop when ``is_leader`` changes."""
+
+
+class StateMachine(Protocol):
+    """What an application gives to a group: a state that only committed entries change, the same on each node.
+
+    Called from the loop, one call after another. ``apply`` must not depend on time, chance or the node.
+    """
+
+    def apply(self, index: int, data: bytes) -> Any:
+        """The result goes to who proposed the entry here. An exception ends the node, as it would all nodes."""
+
+    def snapshot(self) -> bytes:
+        """The whole state. Called between two ``apply``."""
+
+    def restore(self, data: bytes) -> None:
+        """Replace the state by that of a ``snapshot``."""

@@ -1,6 +1,6 @@
 """A node of a Raft group as its application has it: it begins or joins by itself, and serves requests 7110 to 7112.
 
-Neighbours: beginning.py decides how to begin, running.py is what then runs, group.py what the application may rely on.
+Neighbours: bootstrap.py decides how to begin, running.py is what then runs, group.py what the application may rely on.
 """
 
 import logging
@@ -28,14 +28,12 @@ from remoting.protocol.requests.raft import (
     RaftStatusHeader,
     RaftStatusRequestHeader,
 )
-from remoting.raft.beginning import Beginning, Seen, how_to_begin, may_stand, next_step
+from remoting.raft.bootstrap import Bootstrap, Seen, how_to_bootstrap, may_stand, next_step
 from remoting.raft.codec import decode_messages
-from remoting.raft.options import NodeOptions
+from remoting.raft.group import Done, NodeOptions, StateMachine
 from remoting.raft.peers import Peers
 from remoting.raft.running import Running
-from remoting.raft.state_machine import StateMachine
 from remoting.raft.storage import Storage, Stored
-from remoting.raft.waiting import Done
 
 logger = logging.getLogger(__name__)
 
@@ -149,15 +147,15 @@ class RaftNode:
         tries = 0
         while True:
             seen = await self._look_at_others()
-            how = how_to_begin(self._others, seen)
-            if how is not Beginning.WAIT:
+            how = how_to_bootstrap(self._others, seen)
+            if how is not Bootstrap.WAIT:
                 break
             if tries % TRIES_PER_LINE == 0:
                 missing = [f"{name} ({addr})" for name, addr in self._others.items() if name not in seen]
                 logger.warning("a new group waits until all its nodes were there once; missing: %s", ", ".join(missing))
             tries += 1
             await trio.sleep(self._pause_s)
-        if how is Beginning.BEGIN:
+        if how is Bootstrap.BEGIN:
             node, members = self._options.name, Members(dict(self._options.peers))
         else:
             node, members = f"{self._options.name}.{self._options.random.randbytes(4).hex()}", Members()

@@ -1,7 +1,7 @@
 """Messages as Arrow record batches, without an object for each message.
 
 `ArrowReader` reads queues for `PullConsumer.arrow`. The handlers of a `PushConsumer` that take a record batch are batch
-handlers, whose messages are decoded together. Neighbours: mqcommon/arrow/decode.py (record batches of stored records),
+handlers, whose messages are decoded together. Neighbours: sdk/arrow/decode.py (record batches of stored records),
 stream.py, reader.py.
 """
 
@@ -29,7 +29,7 @@ from sdk.shared import ClientHandle
 if TYPE_CHECKING:
     from pyarrow import Schema
 
-    from mqcommon.arrow.records import Records
+    from sdk.arrow.records import Records
 
 
 class ArrowBatches(QueueStream[RecordBatch]):
@@ -86,7 +86,7 @@ class ArrowReader:
         )  # fmt: skip
         data = as_in_light_queue(pulled.data, mq.topic) if is_light(mq.topic) else pulled.data
         try:
-            from mqcommon.arrow.records import Records
+            from sdk.arrow.records import Records
 
             records = Records(data)
             work = partial(_decoded, records, wanted, offset, self._reader.tags_of(expression), names)
@@ -101,8 +101,8 @@ class ArrowReader:
 
 def _decoded(records: "Records", wanted: Wanted, offset: int, tags: frozenset[str], names: Names) -> Decoded:
     """The messages from ``offset`` on that are wanted."""
-    from mqcommon.arrow.columns import numbers
-    from mqcommon.arrow.decode import TooMuchContent, check_order, decode, has_tag
+    from sdk.arrow.columns import numbers
+    from sdk.arrow.decode import TooMuchContent, check_order, decode, has_tag
 
     records, next_offset = _without_batches(records)
     offsets = check_order(records)
@@ -124,8 +124,8 @@ def _decoded(records: "Records", wanted: Wanted, offset: int, tags: frozenset[st
 
 def _without_batches(records: "Records") -> tuple["Records", int | None]:
     """The messages of inner batches in place of these; and where the others begin, if the batches hold too much."""
-    from mqcommon.arrow.decode import TooMuchContent
-    from mqcommon.arrow.inner import holds_batches, unwrapped
+    from sdk.arrow.decode import TooMuchContent
+    from sdk.arrow.inner import holds_batches, unwrapped
 
     next_offset: int | None = None
     while holds_batches(records):
@@ -165,7 +165,7 @@ def batch_handler_of(
     if batch_handler is not None:
         raise InvalidArgument("give a batch_handler or an arrow_handler, not both")
     check_arrow("arrow_handler")
-    from mqcommon.arrow.schema import schema_of
+    from sdk.arrow.schema import schema_of
 
     schema = schema_of(columns)
     if not isinstance(arrow_handler, ForeignHandlers):
@@ -184,8 +184,8 @@ class _ForMessages:
         self._schema = schema
 
     def __call__(self, messages: list[MessageExt]) -> Any:
-        from mqcommon.arrow.decode import TooMuchContent
-        from mqcommon.arrow.messages import record_batch
+        from sdk.arrow.decode import TooMuchContent
+        from sdk.arrow.messages import record_batch
 
         try:
             batch = record_batch(messages, self._schema)

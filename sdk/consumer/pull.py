@@ -292,7 +292,7 @@ class PullConsumer:
         Bodies are decompressed, and not compared with their CRC. It needs the extra ``arrow``.
         """
         check_arrow("arrow")
-        from mqcommon.arrow.schema import schema_of
+        from sdk.arrow.schema import schema_of
 
         mq = self._names.queue(mq)
         wanted = Wanted(mq, end, schema_of(columns), expression, max_count, max_bytes, wait_ms)

@@ -1,7 +1,7 @@
 """Sends many batches through a lane, some at a time: the work of `Producer.send_many` and `Producer.send_arrow`.
 
 `ArrowSends` makes batches of Arrow tables, whose rows never become Python objects. Neighbours: bulk.py (makes batches
-of messages), mqcommon/arrow (checks and encodes columns).
+of messages), sdk/arrow (checks and encodes columns).
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ from sdk.producer.wire import EncodedRows, Row
 from sdk.routes import TopicRoute
 
 if TYPE_CHECKING:
-    from mqcommon.arrow.given import Part
+    from sdk.arrow.table_columns import TableRows
 
 # Parts of a table that are kept from the check until they are sent; those after them are made again.
 KEPT_PARTS = 16
@@ -79,10 +79,10 @@ class ArrowSends:
     ) -> BulkResult:
         """See `Producer.send_arrow`."""
         check_arrow("send_arrow")
-        from mqcommon.arrow.given import Given
+        from sdk.arrow.table_columns import TableColumns
 
-        given = Given(data, columns, self._max_message_bytes)
-        kept: deque[Part] = deque()
+        given = TableColumns(data, columns, self._max_message_bytes)
+        kept: deque[TableRows] = deque()
         kept_rows = 0
         for part in given.parts():
             if len(kept) < KEPT_PARTS:
@@ -92,9 +92,9 @@ class ArrowSends:
         parts = chain(drained(kept), given.parts(kept_rows))
         return await self._send_batches(topic, queue, lambda queues: self._cut(parts, given.rows, queues))
 
-    def _cut(self, parts: "Iterator[Part]", rows: int, queues: int) -> Iterator[EncodedRows]:
+    def _cut(self, parts: "Iterator[TableRows]", rows: int, queues: int) -> Iterator[EncodedRows]:
         """Batches for lanes. Many messages are divided evenly among ``queues``, as those of `bulk.cut` are."""
-        from mqcommon.arrow.encode import encode
+        from sdk.arrow.encode import encode
 
         most = min(max(-(-rows // max(queues, 1)), MIN_BATCH_COUNT), MAX_BATCH_COUNT)
         for part in parts:
@@ -109,7 +109,7 @@ class ArrowSends:
                 done, begin = upto, end
 
 
-def drained(parts: "deque[Part]") -> "Iterator[Part]":
+def drained(parts: "deque[TableRows]") -> "Iterator[TableRows]":
     """The parts, which are not kept any longer."""
     while parts:
         yield parts.popleft()

@@ -14,8 +14,7 @@ from pyspark.sql import functions as f
 
 from spark_connector import register
 from spark_connector.jobs.auditing import QueueAudit, Stretch, audit_table, audits, stretch
-from spark_connector.jobs.named_values import CONNECTION, EXAMPLES
-from spark_connector.jobs.session import session
+from spark_connector.jobs.session import CONNECTION, EXAMPLES, session
 
 READ = "brokerName string, queueId int, queueOffset bigint, msgId string, storeTimestamp timestamp"
 COUNTED = (

@@ -14,10 +14,8 @@ import click
 from mqcommon.disk.atomic import write_atomic
 from mqcommon.disk.files import OsFiles
 from mqcommon.message.queue import MessageQueue
-from spark_connector.jobs.copy_queue import GROUP, run_copy
-from spark_connector.jobs.copying import QueueCopy, QueueResult, pair, plan_text, read_plan
-from spark_connector.jobs.named_values import CONNECTION, EXAMPLES
-from spark_connector.jobs.session import session
+from spark_connector.jobs.copying import GROUP, QueueCopy, QueueResult, pair, plan_text, read_plan, run_copy
+from spark_connector.jobs.session import CONNECTION, EXAMPLES, session
 from spark_connector.options.connection import ConnectionOptions
 
 PLAN = "plan.json"

@@ -1,20 +1,26 @@
-"""What a copy of a topic decides: which queue goes where, where a copy goes on, whether it is right.
+"""A copy of a topic: which queue goes where, where a copy goes on, whether it is right; and the copy of one queue.
 
 Every copied message has a property that names its origin. So a copy that was interrupted finds in the target queue
 itself what is there already, and the progress directory needs only what was planned. The digest of a queue covers
 keys, properties and bodies in their order, and is made alike on both sides.
+`copy_queue` runs in a Spark task. It sends one message after another, the next when the last is acknowledged, so that
+their order is kept. A send whose result is not known fails the task; Spark runs it again.
 Invariant (property-tested): however often a copy is interrupted, the target gets every message once and in order.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from mqcommon.errors import UserError
+from mqcommon.message.message import Message, MessageExt
+from mqcommon.message.own_key import OwnKeyMessage
 from mqcommon.message.properties import DELAY, UNIQ_KEY, encode_properties
 from mqcommon.message.queue import MessageQueue
+from spark_connector.options.connection import ConnectionOptions
 
 ORIGIN = "COPY_ORIGIN"
 # Written by brokers and clients for one delivery; in a copy they would delay a message again, or make it a transaction.
@@ -136,3 +142,73 @@ def read_plan(text: str, what: Mapping[str, str]) -> list[QueueCopy]:
         changed = ", ".join(f"{name} {before[name]}" for name in what if before[name] != what[name])
         raise UserError(f"the progress directory is of another copy ({changed}); give each copy a directory of its own")
     return copies
+
+
+GROUP = "spark-copy-topic"
+
+
+class Reader(Protocol):
+    """What is used of ``sdk.blocking.PullConsumer``."""
+
+    def max_offset(self, mq: MessageQueue) -> int: ...
+    def messages(self, mq: MessageQueue, start: int, end: int) -> Iterable[MessageExt]: ...
+
+
+class Sender(Protocol):
+    """What is used of ``sdk.blocking.Producer``."""
+
+    def send(self, message: Message, *, queue: MessageQueue) -> object: ...
+
+
+def run_copy(copy: QueueCopy, source: ConnectionOptions, target: ConnectionOptions) -> QueueResult:
+    """Runs in the task: open clients of both clusters, copy, compare."""
+    from sdk.blocking import Client, Producer, PullConsumer
+
+    with ExitStack() as stack:
+        ours = stack.enter_context(Client(source.nameserver, credentials=source.credentials, tls=source.encryption))
+        theirs = stack.enter_context(Client(target.nameserver, credentials=target.credentials, tls=target.encryption))
+        reader = stack.enter_context(PullConsumer(ours, group=GROUP, heartbeat=False))
+        written = stack.enter_context(PullConsumer(theirs, group=GROUP, heartbeat=False))
+        producer = stack.enter_context(Producer(theirs, group=GROUP, retries=0))
+        return copy_queue(copy, reader, written, producer)
+
+
+def copy_queue(copy: QueueCopy, reader: Reader, written: Reader, producer: Sender) -> QueueResult:
+    """Send what the target queue lacks, then compare both."""
+    copied = 0
+    there = written.messages(copy.target, copy.target_start, written.max_offset(copy.target))
+    for message in reader.messages(copy.source, goes_on_at(copy, map(_origin, there)), copy.end):
+        producer.send(copy_of(message, copy.target.topic), queue=copy.target)
+        copied += 1
+    source = target = Digest()
+    for message in reader.messages(copy.source, copy.start, copy.end):
+        source = _added(source, message)
+    for message in written.messages(copy.target, copy.target_start, written.max_offset(copy.target)):
+        origin = _origin(message)
+        is_ours = origin is not None and origin[:2] == (copy.source.broker_name, copy.source.queue_id)
+        target = _added(target, message) if is_ours else target
+    return QueueResult(_name(copy.source), _name(copy.target), copied, *_both(source, target))
+
+
+def copy_of(message: MessageExt, topic: str) -> Message:
+    """The message to send: the same, and its origin. A copy of a copy names the queue that it was copied from last."""
+    copy = OwnKeyMessage(topic, message.body, unique_key=message.msg_id, flag=message.flag)
+    origin = Origin(message.broker_name, message.queue_id, message.queue_offset, message.born_timestamp)
+    copy.properties = {**copied_properties(message.properties), ORIGIN: origin.text()}
+    return copy
+
+
+def _origin(message: MessageExt) -> Origin | None:
+    return origin_of(message.properties)
+
+
+def _added(digest: Digest, message: MessageExt) -> Digest:
+    return digest.add(message.msg_id, message.properties, message.body, message.flag)
+
+
+def _both(source: Digest, target: Digest) -> tuple[int, int, int, int]:
+    return source.messages, target.messages, source.crc, target.crc
+
+
+def _name(queue: MessageQueue) -> str:
+    return f"{queue.topic} {queue.broker_name} {queue.queue_id}"

@@ -1,9 +1,13 @@
-"""The Spark session of a job. ``spark-submit`` gives the master; without one the job runs in local threads."""
+"""The Spark session of a job, and its options ``NAME=VALUE`` for the connection to a cluster.
+
+``spark-submit`` gives the master; without one the job runs in local threads.
+"""
 
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, Final
 
 import click
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -43,3 +47,20 @@ def task_error(message: str) -> str:
             break
         said = text
     return said
+
+
+EXAMPLES = "credentialsFile=FILE, tls=true, tlsCaFile=FILE, ...; may be repeated"
+
+
+def named_values(context: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """A callback of click."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE", context, param)
+        found[name.strip()] = value.strip()
+    return found
+
+
+CONNECTION: Final[dict[str, Any]] = {"multiple": True, "metavar": "NAME=VALUE", "callback": named_values}

@@ -1,32 +1,64 @@
 """The options of ``spark.read`` and ``spark.readStream``, checked before anything is read.
 
-Both have all options, since Spark asks for the columns before it says which it is.
+Both have all options, since Spark asks for the columns before it says which it is. Names of Kafka's source and of
+rocketmq-spark are accepted where the meaning is the same: `ALIASES`.
 Neighbours: connection.py (parsing, and the options that writing has, too), docs/spark.md (its table is made
-from here).
+from here), reading/choosing.py (topics and queues), reading/planning.py (times), stream/admission.py (limits).
 """
 
-from collections.abc import Mapping
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from mqcommon.errors import UserError
-from mqcommon.options.fields import option
+from mqcommon.errors import InvalidArgument, UserError
+from mqcommon.message.queue import MessageQueue
+from mqcommon.options.fields import option, options_of
+from sdk.consumer.expression import Sql, subscription_to
 from spark_connector.offsets import COMMITTED, EARLIEST, LATEST, Wanted, check_order, parse_offsets
 from spark_connector.options.connection import ConnectionOptions
-from spark_connector.options.select import ALIASES, SelectOptions
-from spark_connector.options.store import StoreOptions
-from spark_connector.options.stream import StreamOptions
+from spark_connector.schema import EXTERNALS, KAFKA, ROCKETMQ
 
+TAG, SQL92 = "TAG", "SQL92"
+TIMES_LIKE = '{"topic":{"broker":{"0":1700000000000}}}'
+QUEUES_LIKE = '{"topic":{"broker":[0,1]}}'
+
+# Lower-case names of other sources, and ours.
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "subscribe": "topic",
+        "subscribepattern": "topicpattern",
+        "includeheaders": "includeproperties",
+        "kafka.group.id": "consumergroup",
+        "kafkaconsumer.polltimeoutms": "pulltimeoutms",
+        "fetchoffset.numretries": "numretries",
+        "fetchoffset.retryintervalms": "retryintervalms",
+        "group": "consumergroup",
+        "consumer.group": "consumergroup",
+        "consumer.topic": "topic",
+        "consumer.tag": "subexpression",
+        "pull.max.batch.size": "pullbatchsize",
+        "pull.timeout.ms": "pulltimeoutms",
+    }
+)
 STARTING_WORDS: Mapping[str, int] = MappingProxyType({"earliest": EARLIEST, "latest": LATEST, "committed": COMMITTED})
 ENDING_WORDS: Mapping[str, int] = MappingProxyType({"latest": LATEST})
 # What to do when messages that should be read do not exist.
 FAIL, SKIP, REPORT = "fail", "skip", "report"
 ANY_GROUP = "spark-rocketmq"
+# Besides the options of connections: how brokers are asked.
+_ASKING = ("pullbatchsize", "pulltimeoutms", "numretries", "retryintervalms", "consumergroup")
+# Besides the options whose name ends with PerTrigger: those that only streams have.
+_OF_STREAMS = ("maxtriggerdelay", "commitoffsets", "discoveryintervalms")
+_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"([0-9]{1,15})\s*([a-z]*)", re.ASCII)
 
 
 @dataclass(frozen=True)
-class ReadOptions(StreamOptions, StoreOptions, SelectOptions, ConnectionOptions):
+class ReadOptions(ConnectionOptions):
     """Options of ``spark.read.format("rocketmq")`` and ``spark.readStream.format("rocketmq")``."""
 
     topic: str = option("", "topics to read, separated by commas")
@@ -73,6 +105,65 @@ class ReadOptions(StreamOptions, StoreOptions, SelectOptions, ConnectionOptions)
     )
     consumer_group: str = option(
         ANY_GROUP, "group in the brokers' statistics of reads; its offsets are used by `startingOffsets=committed`"
+    )
+
+    # --- what is read: topics by pattern, single queues, times, filters, the style of the columns
+    topic_pattern: str = option(
+        "", "instead of `topic`: a regular expression for whole names of topics; it never matches system topics"
+    )
+    assign: str = option("", f"instead of `topic`: queues to read, JSON like `{QUEUES_LIKE}`")
+    sub_expression: str = option(
+        "*", "read only messages with this tag or one of these tags, or with SQL92 a condition"
+    )
+    expression_type: str = option(TAG, "what `subExpression` is: TAG or SQL92", choices=(TAG, SQL92))
+    starting_offsets_by_timestamp: str = option(
+        "", f"start times, queue by queue (overrides startingOffsets): JSON like `{TIMES_LIKE}`"
+    )
+    starting_offsets_by_timestamp_strategy: str = option(
+        "latest",
+        "a queue without messages since its start time: `latest` reads none of it, `error` fails",
+        choices=("latest", "error"),
+    )
+    ending_timestamp: int = option(
+        -1, "end before the first message stored at or after it (overrides endingOffsets; -1: not used)", unit="ms"
+    )
+    ending_offsets_by_timestamp: str = option("", "end times, queue by queue (overrides endingOffsets): JSON as above")
+    schema_style: str = option(
+        ROCKETMQ, "columns: `rocketmq`, `kafka` or `externals` (rocketmq-spark's)", choices=(ROCKETMQ, KAFKA, EXTERNALS)
+    )
+    pushdown: bool = option(
+        False, "filters of the query narrow what is read; needs spark.sql.python.filterPushdown.enabled=true"
+    )
+
+    # --- a store directory in place of brokers
+    store_path: str = option(
+        "", "instead of asking brokers: read this store directory of a broker, or a copy of it, at this path everywhere"
+    )
+    broker_name: str = option(
+        "", "with `storePath`: the broker's name, for `brokerName` and JSON options; else the directory's name"
+    )
+
+    # --- streams only: limits of micro-batches, discovery, commits
+    max_offsets_per_trigger: int = option(0, "streams: most messages of a micro-batch (0: no limit)", minimum=0)
+    min_offsets_per_trigger: int = option(
+        0, "streams: messages that a micro-batch waits for, up to maxTriggerDelay (0: none)", minimum=0
+    )
+    max_trigger_delay: str = option(
+        "15m", "streams: how long a micro-batch waits for minOffsetsPerTrigger: `90s`, `15m`, `1h`"
+    )
+    max_bytes_per_trigger: int = option(
+        0,
+        "streams: most bytes of a micro-batch, as brokers store them, by the mean size of messages (0: no limit)",
+        minimum=0,
+    )
+    commit_offsets: bool = option(
+        False, "streams: commit the offsets of finished micro-batches for consumerGroup; they are never set back"
+    )
+    discovery_interval_ms: int = option(
+        10_000,
+        "streams: how often to look for new topics, queues and brokers (0: in each trigger)",
+        unit="ms",
+        minimum=0,
     )
 
     #: Unless the user gives others: a stream has time.
@@ -154,3 +245,166 @@ class ReadOptions(StreamOptions, StoreOptions, SelectOptions, ConnectionOptions)
         """Raise UserError unless the user names the group whose offsets are used."""
         if self.consumer_group == ANY_GROUP:
             raise UserError(f"option consumerGroup: {reason} needs it; name the group, one of this job only")
+
+    @property
+    def assigned(self) -> tuple[MessageQueue, ...]:
+        """The queues of ``assign``."""
+        return tuple(_queues_in(self.assign, "assign", QUEUES_LIKE, _listed_queues)) if self.assign else ()
+
+    @property
+    def start_times(self) -> Mapping[MessageQueue, int]:
+        """The start time of each queue; empty when none is given."""
+        return _times(self.starting_offsets_by_timestamp, "startingOffsetsByTimestamp")
+
+    @property
+    def end_times(self) -> Mapping[MessageQueue, int]:
+        """The end time of each queue; empty when none is given."""
+        return _times(self.ending_offsets_by_timestamp, "endingOffsetsByTimestamp")
+
+    @property
+    def expression(self) -> str | Sql:
+        """The filter, as consumers take it."""
+        return Sql(self.sub_expression) if self.expression_type == SQL92 else self.sub_expression
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """The tags that are read; empty when the filter is none or an SQL92 condition."""
+        return frozenset(subscription_to("", self.expression).tags_set) if self.expression_type == TAG else frozenset()
+
+    @property
+    def filters(self) -> bool:
+        """Whether brokers leave out messages."""
+        return self.expression_type == SQL92 or bool(self.tags)
+
+    def check_selection(self, topic: str) -> None:
+        """Raise UserError unless exactly one of topic, pattern and assignment is given, and all can be read."""
+        given = {"topic": topic.strip(" ,"), "topicPattern": self.topic_pattern, "assign": self.assign}
+        named = [name for name, text in given.items() if text]
+        if not named:
+            raise UserError(
+                'no topic is given; use .option("topic", "name"), or several names separated by commas;'
+                " or topicPattern, or assign"
+            )
+        if len(named) > 1:
+            raise UserError(f"options {' and '.join(named)} exclude each other; give one of them")
+        try:
+            re.compile(self.topic_pattern)
+        except re.error as error:
+            raise UserError(f"option topicPattern: {self.topic_pattern!r} is no regular expression: {error}") from None
+        if self.assign and not self.assigned:
+            raise UserError(f"option assign: no queue is named; give JSON like {QUEUES_LIKE}")
+        self._check_filter()
+        for times in (self.start_times, self.end_times):
+            for queue, time_ms in times.items():
+                if time_ms < 0:
+                    raise UserError(f"the time {time_ms} of {queue} is negative; give milliseconds since 1970")
+
+    def _check_filter(self) -> None:
+        try:
+            found = self.tags
+            _ = self.expression
+        except InvalidArgument as error:
+            raise UserError(f"option subExpression: {error}") from None
+        except ValueError as error:
+            raise UserError(f"option subExpression: {error}; give *, or tags separated by ||") from None
+        if self.expression_type == TAG and any(re.search(r"[=<>'()]|\s", tag) for tag in found):
+            raise UserError(
+                f"option subExpression: {self.sub_expression!r} has no form of tags; for an SQL92 condition set"
+                " expressionType=SQL92"
+            )
+
+    @property
+    def directory(self) -> str:
+        """The absolute path of the store."""
+        return os.path.abspath(os.path.expanduser(self.store_path))
+
+    @property
+    def name_of_broker(self) -> str:
+        """The name of the broker whose store it is."""
+        return self.broker_name or os.path.basename(self.directory)
+
+    def check_store(self, given: Iterable[str]) -> None:
+        """Raise UserError if the options ``given`` (lower-case keys) do not go together with the store, or its lack."""
+        names = set(given)
+        if not self.store_path:
+            if self.broker_name:
+                raise UserError("option brokerName is for storePath only; read single brokers with option assign")
+            return
+        if "://" in self.store_path:
+            raise UserError(
+                f"option storePath: {self.store_path!r} is a URL; give the path of a local or mounted directory"
+            )
+        asking = {one.key.lower(): one.key for one in options_of(ConnectionOptions)}
+        asking |= {one.key.lower(): one.key for one in options_of(type(self)) if one.key.lower() in _ASKING}
+        useless = [key for name, key in asking.items() if name in names]
+        if useless:
+            raise UserError(
+                f"option {useless[0]} is for brokers, and storePath reads a directory without one; leave out"
+                f" {' and '.join(useless)}, or leave out storePath to read from brokers"
+            )
+        if "expressiontype" in names and self.expression_type == SQL92:
+            raise UserError(
+                "option expressionType: SQL92 conditions are evaluated by brokers, and storePath reads without one;"
+                " give tags, or filter the DataFrame by its columns with where(...)"
+            )
+
+    @property
+    def max_trigger_delay_ms(self) -> int:
+        """The longest wait for enough messages."""
+        found = _DURATION.fullmatch(self.max_trigger_delay.strip().lower())
+        unit_ms = _UNITS_MS.get(found[2]) if found else None
+        if found is None or unit_ms is None:
+            raise UserError(
+                f"option maxTriggerDelay: {self.max_trigger_delay!r} is no duration; give a number with ms, s, m, h"
+                " or d"
+            )
+        return int(found[1]) * unit_ms
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether a micro-batch may have less than all that is there."""
+        return bool(self.max_offsets_per_trigger or self.min_offsets_per_trigger or self.max_bytes_per_trigger)
+
+    def check_limits(self) -> None:
+        """Raise UserError for limits that are invalid."""
+        _ = self.max_trigger_delay_ms
+        if 0 < self.max_offsets_per_trigger < self.min_offsets_per_trigger:
+            raise UserError(
+                f"option minOffsetsPerTrigger: {self.min_offsets_per_trigger} is more than maxOffsetsPerTrigger,"
+                f" {self.max_offsets_per_trigger}"
+            )
+
+
+def only_of_streams(given: Iterable[str]) -> list[str]:
+    """The names of options that only streams have."""
+    return [name for name in given if name.lower().endswith("pertrigger") or name.lower() in _OF_STREAMS]
+
+
+def _times(text: str, name: str) -> Mapping[MessageQueue, int]:
+    return dict(_queues_in(text, name, TIMES_LIKE, _timed_queues)) if text else {}
+
+
+def _queues_in(text: str, name: str, like: str, leaves: Callable[[str, str, Any], list[Any]]) -> list[Any]:
+    """What ``leaves`` makes of each topic, broker and the value below them."""
+    try:
+        tree = json.loads(text)
+        return [
+            leaf
+            for topic, brokers in tree.items()
+            for broker, below in brokers.items()
+            for leaf in leaves(topic, broker, below)
+        ]
+    except (AttributeError, TypeError, ValueError):  # ValueError: no JSON, or no numbers
+        raise UserError(f"option {name}: {text!r} has the wrong structure; give JSON like {like}") from None
+
+
+def _listed_queues(topic: str, broker: str, below: Any) -> list[MessageQueue]:
+    if not isinstance(below, list) or any(type(queue_id) is not int or queue_id < 0 for queue_id in below):
+        raise ValueError
+    return [MessageQueue(topic, broker, queue_id) for queue_id in dict.fromkeys(below)]
+
+
+def _timed_queues(topic: str, broker: str, below: Any) -> list[tuple[MessageQueue, int]]:
+    if any(type(time_ms) is not int for time_ms in below.values()):
+        raise ValueError
+    return [(MessageQueue(topic, broker, int(queue_id)), time_ms) for queue_id, time_ms in below.items()]

@@ -1,7 +1,7 @@
 """The batch reader: plans ranges on the driver, reads and decodes each in a worker, as streams do, too.
 
 Readers are pickled, so they hold only options and types; consumers are opened where they are used.
-Neighbours: planning.py (ranges), stream/reader.py (streams), pulling.py (bytes), decoding/styles.py (record batches).
+Neighbours: planning.py (ranges), stream/reader.py (streams), pulling.py (bytes), styles.py (record batches).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,14 +14,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from mqcommon.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag
-from mqcommon.arrow.inner import holds_batches, unwrapped
-from mqcommon.arrow.records import Records
 from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.queue import MessageQueue
-from spark_connector.decoding.styles import decode
-from spark_connector.landing import pack
+from sdk.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag
+from sdk.arrow.inner import holds_batches, unwrapped
+from sdk.arrow.records import Records
 from spark_connector.offsets import OffsetRange
 from spark_connector.one_line import one_line
 from spark_connector.options.read import ReadOptions
@@ -31,6 +29,8 @@ from spark_connector.reading.planning import QueueDirectory, plan
 from spark_connector.reading.pulling import Buffer, QueueReader, ReadFailed, ahead, joined, pulls
 from spark_connector.reading.pushdown import ALL, wanted_by
 from spark_connector.schema import arrow_schema
+from spark_connector.styles import decode
+from spark_connector.worker_pickle import pack
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter  # PySpark 4.0 has none

@@ -9,8 +9,7 @@ from mqcommon.errors import UserError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from spark_connector.options.read import ReadOptions
-from spark_connector.partition_numbers import MAX_QUEUES, partition_number
-from spark_connector.schema import KAFKA
+from spark_connector.schema import KAFKA, MAX_QUEUES, partition_number
 
 if TYPE_CHECKING:
     from sdk.blocking import Admin

@@ -14,10 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from mqcommon.message.queue import MessageQueue
-from spark_connector.options.read import ReadOptions
-from spark_connector.options.select import TAG
-from spark_connector.partition_numbers import partition_number
-from spark_connector.schema import EXTERNALS, KAFKA
+from spark_connector.options.read import TAG, ReadOptions
+from spark_connector.schema import EXTERNALS, KAFKA, partition_number
 
 CLOCK_SLACK_MS = 60_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

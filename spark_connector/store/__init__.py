@@ -1,9 +1,8 @@
 """Reading a store directory, without a broker. Nothing is locked, created or changed.
 
-reader.py      what Spark calls
+reader.py      what Spark calls; the messages of a part, for tasks
 directory.py   the directory as a source of queues, for planning
-scan.py        what the log has after the last entries of its queues; runs.py: many sound records at once
-rows.py        the messages of a part, for tasks
+scan.py        what the log has after the last entries of its queues
 queue.py       the files of one consume queue; batch_queue.py: of one whose entries stand for batches
 files.py       opens files
 """

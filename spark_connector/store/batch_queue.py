@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES
-from mqcommon.arrow.records import Ints
+from sdk.arrow.records import Ints
 from spark_connector.store.files import BATCH_QUEUES, ReadOnlyFiles, chain
 from spark_connector.store.queue import ENTRIES, Entries, QueueFiles, blank_entries
 

@@ -21,12 +21,12 @@ from broker.store.query import first_at_least
 from broker.store.queue.ends import read_queue_ends
 from broker.store.queue.entry import BLANK_SIZE, ENTRY_BYTES
 from broker.store.recovery import ROCKETMQ_MARGIN_MS, LastStop, why_torn
-from mqcommon.arrow.records import Ints
 from mqcommon.errors import StoreCorrupt, UserError
 from mqcommon.message.layout import BLANK_BYTES
 from mqcommon.message.queue import MessageQueue
 from mqcommon.message.record import Record
 from mqcommon.names import LMQ_PREFIX, MASTER_ID, is_system_topic
+from sdk.arrow.records import Ints
 from sdk.consumer.expression import Sql
 from spark_connector.offsets import OffsetRange
 from spark_connector.reading.planning import QueueDirectory

@@ -1,6 +1,6 @@
 """The files of a store directory, opened for reading only: nothing is locked, created or changed.
 
-Neighbours: queue.py (queue files), scan.py (the end of the log), rows.py (messages).
+Neighbours: queue.py (queue files), scan.py (the end of the log), reader.py (messages).
 """
 
 import mmap

@@ -1,17 +1,27 @@
 """The batch reader of a store directory: plans on the driver from its files, reads in tasks, without any broker.
 
-Planning is reading/planning.py's, with directory.py in place of brokers; rows come from rows.py.
+Planning is reading/planning.py's, with directory.py in place of brokers. Records are decoded
+where they lie in the mapped log. What an entry says is compared with the record before anything of the record is used:
+a message that does not fit its entry is lost; it is reported, and never returned.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from broker.store.queue.entry import BLANK_SIZE
 from mqcommon.daemons.malloc import keep_freed_memory
-from spark_connector.landing import pack
+from mqcommon.message.columns import DamagedRecord
+from mqcommon.message.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
+from sdk.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag
+from sdk.arrow.inner import holds_batches, unwrapped
+from sdk.arrow.records import Ints, Mask, Records, heads_at, physical_offsets
+from spark_connector.offsets import LostRange
 from spark_connector.one_line import one_line
 from spark_connector.options.read import FAIL, ReadOptions
 from spark_connector.reading.choosing import with_topics
@@ -19,9 +29,11 @@ from spark_connector.reading.data_loss import report_lost
 from spark_connector.reading.planning import plan
 from spark_connector.reading.pushdown import ALL, wanted_by
 from spark_connector.schema import arrow_schema
-from spark_connector.store.files import reading
-from spark_connector.store.queue import StorePart
-from spark_connector.store.rows import StoreRows
+from spark_connector.store.batch_queue import KINDS
+from spark_connector.store.files import LogBytes, ReadOnlyFiles, reading
+from spark_connector.store.queue import ENTRIES, Entries, StorePart
+from spark_connector.styles import decode
+from spark_connector.worker_pickle import pack
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter  # PySpark 4.0 has none
@@ -75,3 +87,140 @@ class PushDownStoreReader(StoreReader):
             self._only = wanted_by(filters, self._options.schema_style)
             self._options = self._only.with_tags(self._options)
         return filters
+
+
+OnLost = Callable[[LostRange], None]
+
+
+class StoreRows:
+    """Reads ``part`` of the store in ``directory``."""
+
+    def __init__(
+        self, directory: str, part: StorePart, schema: pa.Schema, options: ReadOptions, on_lost: OnLost
+    ) -> None:
+        files = ReadOnlyFiles()
+        topic, _, queue_id = part.wanted.queue
+        self._part = part
+        self._schema = schema
+        self._options = options
+        self._on_lost = on_lost
+        self._log = LogBytes(files, directory)
+        (kind,) = [each for each in KINDS if each.folder == part.folder]
+        self._queue = kind(files, f"{directory}/{part.folder}/{topic}/{queue_id}")
+        # Where the batches of a batch queue begin.
+        self._firsts: Ints = np.zeros(0, dtype=np.int64)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, in batches of at most `maxRecordsPerBatch`."""
+        start, end = self._part.start, self._part.wanted.end
+        entries, step = self._entries(), self._options.max_records_per_batch
+        if self._part.is_batch:
+            self._firsts = np.flatnonzero(entries["size"] != BLANK_SIZE) + start
+        for low in range(0, end - start, step):
+            some = entries[low : low + step]
+            yield from self._decoded(some, np.arange(start + low, start + low + len(some)))
+
+    def _entries(self) -> Entries:
+        """The entries of all wanted messages."""
+        part = self._part
+        tail = np.frombuffer(part.tail, ENTRIES)
+        return np.concatenate([self._queue.entries(part.start, min(part.wanted.end, part.tail_start)), tail])
+
+    def _decoded(self, entries: Entries, offsets: Ints) -> Iterator[pa.RecordBatch]:
+        """The rows of these entries, each file of the log for itself."""
+        # A blank is a hole that was found before, or a message within a batch.
+        is_message = entries["size"] != BLANK_SIZE
+        if not is_message.all():
+            entries, offsets = entries[is_message], offsets[is_message]
+        physical, sizes = entries["physical"].astype(np.int64), entries["size"].astype(np.int64)
+        numbers = np.searchsorted(self._log.bases, physical, side="right") - 1
+        known = np.maximum(numbers, 0)
+        at = physical - self._log.bases[known]
+        fits = (sizes >= MIN_RECORD) & (numbers >= 0) & (at + sizes <= self._log.sizes[known])
+        self._lose(offsets[~fits], physical[~fits], "the log has no such bytes")
+        edges = np.flatnonzero(np.diff(numbers)) + 1
+        for rows in np.split(np.arange(len(numbers)), edges):
+            rows = rows[fits[rows]]
+            if not len(rows):
+                continue
+            number = int(numbers[rows[0]])
+            view = self._log.view(number)
+            if view is None:
+                self._lose(offsets[rows], physical[rows], "the file of the log was removed")
+            else:
+                yield from self._of_file(number, view, at[rows], sizes[rows], offsets[rows])
+
+    def _of_file(self, number: int, view: memoryview, at: Ints, sizes: Ints, offsets: Ints) -> Iterator[pa.RecordBatch]:
+        heads = heads_at(view, at)
+        right = self._as_said(number, heads, at, sizes, offsets)
+        if not right.all():
+            base = self._log.bases[number]
+            self._lose(offsets[~right], base + at[~right], "the record is not that of the queue's entry")
+            at, offsets, heads = at[right], offsets[right], heads[right]
+        waiting = [(at, offsets, heads)]
+        while waiting:
+            at, offsets, heads = waiting.pop()
+            if not len(at):
+                continue
+            try:
+                yield from self._batches(view, at, heads)
+            except TooMuchContent:
+                half = len(at) // 2
+                waiting += [(at[half:], offsets[half:], heads[half:]), (at[:half], offsets[:half], heads[:half])]
+            except DamagedRecord as error:
+                bad = slice(error.row, error.row + 1)
+                self._lose(offsets[bad], self._log.bases[number] + at[bad], error.reason)
+                waiting.append((np.delete(at, error.row), np.delete(offsets, error.row), np.delete(heads, error.row)))
+
+    def _as_said(self, number: int, heads: NDArray[Any], at: Ints, sizes: Ints, offsets: Ints) -> Mask:
+        """Whether each record is that of its entry."""
+        magic = heads["magic"]
+        right: Mask = (
+            (heads["size"] == sizes)
+            & ((magic == MAGIC_V1) | (magic == MAGIC_V2))
+            & (physical_offsets(heads) == at + self._log.bases[number])
+            & (heads["queue_id"] == self._part.wanted.queue.queue_id)
+            & (heads["queue_offset"] == offsets)
+        )
+        return right
+
+    def _batches(self, view: memoryview, at: Ints, heads: NDArray[Any]) -> list[pa.RecordBatch]:
+        """The rows of these records, all of them or an error."""
+        records = Records(view, at, heads)
+        if self._options.check_crc:
+            check_bodies(records)
+        if not self._part.is_batch:
+            return [self._decode(records)]
+        messages, rows = unwrapped(records) if holds_batches(records) else (records, np.arange(len(records)))
+        wanted, step, low = self._part.wanted, self._options.max_records_per_batch, 0
+        found: list[pa.RecordBatch] = []
+        try:
+            low, end = map(int, np.searchsorted(check_order(messages), [wanted.start, wanted.end]))
+            while low < end:
+                found.append(self._decode(messages.part(low, min(low + step, end))))
+                low += step
+        except DamagedRecord as error:
+            raise DamagedRecord(int(rows[low + error.row]), error.at, error.reason) from None
+        return found
+
+    def _decode(self, messages: Records) -> pa.RecordBatch:
+        batch = decode(messages, self._part.wanted.queue.broker_name, self._schema)
+        tags = self._options.tags
+        if tags and not (passed := has_tag(messages, tags)).all():
+            batch = batch.filter(pa.array(passed))
+        return batch
+
+    def _lose(self, offsets: Ints, physical: Ints, reason: str) -> None:
+        """Report these messages, in ranges of consecutive ones."""
+        if not len(offsets):
+            return
+        ends, wanted = offsets + 1, self._part.wanted
+        if self._part.is_batch:
+            ends = np.append(self._firsts, wanted.end)[np.searchsorted(self._firsts, offsets, side="right")]
+        edges = np.flatnonzero(offsets[1:] != ends[:-1]) + 1
+        for run, over, places in zip(*(np.split(each, edges) for each in (offsets, ends, physical)), strict=True):
+            low, high, where = max(int(run[0]), wanted.start), min(int(over[-1]), wanted.end), int(places[0])
+            why = f"damaged at byte {where} of the log: {reason}"
+            if where < self._part.log_start:
+                why = f"deleted: the log starts at {self._part.log_start}"
+            self._on_lost(LostRange(wanted.queue, low, high, why))

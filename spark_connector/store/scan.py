@@ -3,27 +3,116 @@
 A broker writes entries after their records, so that a killed one leaves messages that no queue file has. Its next start
 reads the log from its checkpoint on and adds them. `scan` does the same, with the same rules (sound.py, recovery.py),
 and keeps the entries in memory.
+Many sound records are taken at once by `run_at`, as one by one they would take far too long. It is stricter than
+sound.py: where bytes need more than its checks (a light queue, an inner batch, a NUL among the properties, damage) it
+takes nothing, and the scan reads these records one by one.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from broker.store.log.log_files import LogFile, LogFiles
-from broker.store.log.sound import sound_record
+from broker.store.log.sound import is_storable, sound_record
 from broker.store.queue.entry import ENTRY, ENTRY_BYTES
 from broker.store.queue.rebuild import is_queued
 from broker.store.recovery import LOOK_BEYOND_BYTES
-from mqcommon.arrow.records import Ints
 from mqcommon.errors import ProtocolError, StoreCorrupt
-from mqcommon.message.flags import INNER_BATCH
+from mqcommon.message.columns import MIN_RUN, DamagedRecord
+from mqcommon.message.flags import INNER_BATCH, TRANSACTION_MASK
 from mqcommon.message.inner import inner_count
-from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC
-from mqcommon.message.light import in_each_queue
+from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
+from mqcommon.message.light import MARK, in_each_queue
 from mqcommon.message.record import Record
+from sdk.arrow.columns import gather, is_text
+from sdk.arrow.decode import check_bodies
+from sdk.arrow.records import Ints, Mask, Records, physical_offsets
 from spark_connector.store.queue import BLANK, ENTRIES
-from spark_connector.store.runs import RUN_BYTES, Run, run_at
+
+# How much of the log is looked at together.
+RUN_BYTES = 4 * 1024 * 1024
+_MAGICS = MAGIC_V1, MAGIC_V2
+
+
+class LogRun(NamedTuple):
+    """Records that follow one another; ``topic_numbers`` are places in ``topics``."""
+
+    bytes: int
+    topics: list[str]
+    topic_numbers: Ints
+    queue_ids: Ints
+    offsets: Ints
+    physical: Ints
+    sizes: Ints
+    is_queued: Mask
+
+
+def run_at(data: bytes, physical: int) -> LogRun | None:
+    """The whole records with which ``data`` begins, which is at ``physical`` in the log; None if they are too few."""
+    starts, end = _starts(data)
+    if len(starts) < MIN_RUN or data.find(MARK, 0, end) >= 0:
+        return None
+    try:
+        records = Records(memoryview(data)[:end], np.array(starts, dtype=np.int64))
+        check_bodies(records)
+    except DamagedRecord:
+        return None
+    places = records.starts + physical
+    offsets, queue_ids = records.column("queue_offset"), records.column("queue_id")
+    names = gather(records.data, records.topic_at, records.topic_lengths, pa.string())
+    properties = gather(records.data, records.properties_at, records.properties_lengths, pa.binary())
+    if (
+        (physical_offsets(records.heads) != places).any()
+        or (records.sys_flags & INNER_BATCH).any()
+        or (offsets < 0).any()
+        or not is_text(names)
+        or _holds_nul(properties)
+    ):
+        return None
+    coded = pc.dictionary_encode(names)
+    topics: list[str] = coded.dictionary.to_pylist()
+    lowest = int(queue_ids.min())
+    if not all(is_storable(topic, lowest) for topic in topics):
+        return None
+    kinds = records.sys_flags & TRANSACTION_MASK
+    queued = np.isin(kinds, [kind for kind in range(TRANSACTION_MASK + 1) if is_queued(kind)])
+    numbers = coded.indices.to_numpy().astype(np.int64)
+    return LogRun(
+        end,
+        topics,
+        numbers,
+        queue_ids.astype(np.int64),
+        offsets,
+        places,
+        records.heads["size"].astype(np.int64),
+        queued,
+    )
+
+
+def _starts(data: bytes) -> tuple[list[int], int]:
+    """(where the whole records begin, where the last one ends)."""
+    starts, at, last = [], 0, len(data) - BLANK_BYTES
+    unpack = SIZE_MAGIC.unpack_from
+    while at <= last:
+        size, magic = unpack(data, at)
+        if magic not in _MAGICS or size < MIN_RECORD or at + size > len(data):
+            break
+        starts.append(at)
+        at += size
+    return starts, at
+
+
+def _holds_nul(values: pa.Array) -> bool:
+    if not len(values):
+        return False
+    bounds = np.frombuffer(values.buffers()[1], np.int32)
+    held = np.frombuffer(values.buffers()[2], np.uint8) if values.buffers()[2] else np.zeros(0, np.uint8)
+    return bool((held[bounds[values.offset] : bounds[values.offset + len(values)]] == 0).any())
+
 
 Place = tuple[str, int]  # topic, queue
 # Says why a sound record, at some byte of a mapped file, is a torn copy; "" if it is not.
@@ -161,7 +250,7 @@ class _Scan:
         if is_queued(record.sys_flag) and (record.physical_offset >= self._keep_from or place in self._always):
             self._tail(place, record.queue_offset).put(record)
 
-    def _keep_run(self, run: Run) -> None:
+    def _keep_run(self, run: LogRun) -> None:
         places = run.topic_numbers << 32 | run.queue_ids
         for code in np.unique(places[run.is_queued]).tolist():
             place = run.topics[code >> 32], code & 0xFFFFFFFF

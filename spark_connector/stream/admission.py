@@ -13,7 +13,7 @@ Counts = Mapping[MessageQueue, int]
 
 
 @dataclass(frozen=True)
-class Limits:
+class AdmissionLimits:
     """What a micro-batch may have; 0: no such limit."""
 
     max_rows: int = 0

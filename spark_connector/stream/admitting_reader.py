@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_connector.one_line import one_line
 from spark_connector.options.read import ReadOptions
-from spark_connector.stream.admission import Limits
+from spark_connector.stream.admission import AdmissionLimits
 from spark_connector.stream.offsets import StreamOffsets
 from spark_connector.stream.reader import RocketMQStreamReader
 
@@ -37,7 +37,7 @@ class AdmittingStreamReader(RocketMQStreamReader, SupportsTriggerAvailableNow):
         """The end of the next micro-batch; ``start`` when there is none."""
         with one_line():
             # The trigger Once wants all, whatever the options are.
-            limits = Limits() if isinstance(limit, ReadAllAvailable) else limits_of(self._asking)
+            limits = AdmissionLimits() if isinstance(limit, ReadAllAvailable) else limits_of(self._asking)
             driver, first = self._driving(), StreamOffsets.from_dict(start)
             end = driver.after(first, limits)
             # Spark asks for the next micro-batch when one is done. That the last of AvailableNow is, it tells only so.
@@ -55,6 +55,8 @@ class AdmittingStreamReader(RocketMQStreamReader, SupportsTriggerAvailableNow):
         return newest.to_dict() if newest else None
 
 
-def limits_of(options: ReadOptions) -> Limits:
+def limits_of(options: ReadOptions) -> AdmissionLimits:
     """The limits that the options give."""
-    return Limits(options.max_offsets_per_trigger, options.min_offsets_per_trigger, options.max_bytes_per_trigger)
+    return AdmissionLimits(
+        options.max_offsets_per_trigger, options.min_offsets_per_trigger, options.max_bytes_per_trigger
+    )

@@ -17,7 +17,7 @@ from spark_connector.reading.choosing import is_chosen, with_topics
 from spark_connector.reading.data_loss import report_lost
 from spark_connector.reading.planning import ask_all, bounds_of, starting
 from spark_connector.reading.pulling import AWAY
-from spark_connector.stream.admission import Limits, rows_in, shares
+from spark_connector.stream.admission import AdmissionLimits, rows_in, shares
 from spark_connector.stream.offsets import (
     StreamOffsets,
     advanced,
@@ -85,7 +85,7 @@ class StreamDriver:
         """From now on only what there is now is read."""
         self._frozen = self._queues.bounds(look=True)
 
-    def after(self, start: StreamOffsets, limits: Limits) -> StreamOffsets:
+    def after(self, start: StreamOffsets, limits: AdmissionLimits) -> StreamOffsets:
         """The end of the micro-batch from ``start`` on; ``start`` itself when there is nothing to read yet.
 
         There is always a first micro-batch, so that the checkpoint has where the query started.
@@ -111,7 +111,7 @@ class StreamDriver:
             logger.warning("offsets are committed later: %s", errors[0])
         self._is_commit_late = bool(errors)
 
-    def _end(self, start: StreamOffsets, limits: Limits) -> StreamOffsets:
+    def _end(self, start: StreamOffsets, limits: AdmissionLimits) -> StreamOffsets:
         bounds = self._queues.bounds() if self._frozen is None else self._frozen
         self._check(start)
         seen = self._queues.confirmed(bounds, start.at)

@@ -17,15 +17,15 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqcommon.errors import SkylarkError
-from spark_connector.landing import pack
 from spark_connector.one_line import one_line
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.batch_reader import Connect, ListTopics, open_consumer, rows_of
 from spark_connector.reading.choosing import list_clusters, list_topics
 from spark_connector.schema import arrow_schema
-from spark_connector.stream.admission import Limits
+from spark_connector.stream.admission import AdmissionLimits
 from spark_connector.stream.driver import StreamDriver
 from spark_connector.stream.offsets import StreamOffsets
+from spark_connector.worker_pickle import pack
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class RocketMQStreamReader(DataSourceStreamReader):
         """The end of the next micro-batch; after a restart, when Spark does not say the start, all queues are new."""
         with one_line():
             driver = self._driving()
-            self._reached = driver.after(self._reached or driver.unknown(), Limits())
+            self._reached = driver.after(self._reached or driver.unknown(), AdmissionLimits())
             return self._reached.to_dict()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -58,7 +58,7 @@ class Claim(NamedTuple):
 
 
 @dataclass
-class Found:
+class FoundRows:
     """What a topic has of a partition: the names of rows, and when the last of them was stored."""
 
     names: set[str] = field(default_factory=set)
@@ -94,7 +94,7 @@ class Topic(Protocol):
     def claims(self, key: str) -> list[Claim]:
         """The messages with this unique key; raises when a broker of the topic cannot be asked."""
 
-    def read(self, since_ms: int) -> Found:
+    def read(self, since_ms: int) -> FoundRows:
         """What has come of this partition since the last call; at first, since ``since_ms``."""
 
 
@@ -111,7 +111,7 @@ class Time(Protocol):
 
 
 @dataclass(frozen=True)
-class Limits:
+class SendLimits:
     """How long a send may take, how many of unknown outcome are repeated."""
 
     send_timeout_ms: float
@@ -135,7 +135,7 @@ class Once:
     """
 
     def __init__(
-        self, topic: Topic, keys: RowKeys, attempt: str, limits: Limits, time: Time, *, is_retry: bool = False
+        self, topic: Topic, keys: RowKeys, attempt: str, limits: SendLimits, time: Time, *, is_retry: bool = False
     ) -> None:
         self._topic = topic
         self._keys = keys

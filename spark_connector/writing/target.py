@@ -15,7 +15,7 @@ from mqcommon.errors import InvalidArgument
 from spark_connector.options.write import WriteOptions
 from spark_connector.writing import columns
 from spark_connector.writing.columns import Layout
-from spark_connector.writing.once import Limits, Once
+from spark_connector.writing.once import Once, SendLimits
 from spark_connector.writing.row_keys import RowKeys
 from spark_connector.writing.rows import Lot
 from spark_connector.writing.task import Task
@@ -129,6 +129,6 @@ class Deduplicated:
         if options.create_topic:
             create_missing(topic, self._admin, self._consumer, options.send_timeout_ms)
         keys = RowKeys(task.query, task.epoch, task.partition, topic)
-        limits = Limits(options.send_timeout_ms, options.num_retries)
+        limits = SendLimits(options.send_timeout_ms, options.num_retries)
         io = TopicIO(topic, keys.scope, options, self._producer, self._admin, self._consumer)
         return Once(io, keys, self._attempt, limits, RealTime(), is_retry=task.attempt > 0)

@@ -22,7 +22,7 @@ from spark_connector.options.read import ReadOptions
 from spark_connector.options.write import WriteOptions
 from spark_connector.reading.batch_reader import Consumer, decode_buffer
 from spark_connector.reading.pulling import joined, pulls
-from spark_connector.writing.once import Claim, Found, Rows
+from spark_connector.writing.once import Claim, FoundRows, Rows
 from spark_connector.writing.row_keys import ROW, name_in
 from spark_connector.writing.sending import send_all
 
@@ -78,8 +78,8 @@ class TopicIO:
             self._admin.max_offset(queue)  # a slave, which would answer while its master is away, may be behind
         return [claim_of(message) for message in self._admin.query_by_unique_key(self._topic, key, strict=True)]
 
-    def read(self, since_ms: int) -> Found:
-        found = Found()
+    def read(self, since_ms: int) -> FoundRows:
+        found = FoundRows()
         read_to: dict[MessageQueue, int] = {}
         for queue in self._all_queues():
             if (start := self._read_to.get(queue)) is None:
@@ -166,7 +166,7 @@ def claim_of(message: MessageExt) -> Claim:
     return Claim(message.store_timestamp, message.offset_msg_id, name, attempt)
 
 
-def _note(batch: pa.RecordBatch, scope: str, found: Found) -> None:
+def _note(batch: pa.RecordBatch, scope: str, found: FoundRows) -> None:
     """Add the rows of ``batch`` that have a key of ``scope``."""
     ours = batch.filter(pc.starts_with(batch.column("msgId"), scope))
     if not ours.num_rows:

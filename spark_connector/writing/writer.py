@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType
 
 from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.errors import SkylarkError
-from spark_connector.landing import pack
 from spark_connector.one_line import one_line
 from spark_connector.options.write import WriteOptions
+from spark_connector.worker_pickle import pack
 from spark_connector.writing.columns import Layout, layout_of
 from spark_connector.writing.once import WriteFailed
 from spark_connector.writing.rows import lots_of

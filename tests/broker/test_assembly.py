@@ -11,7 +11,7 @@ from broker.part import Answered, Hook, Part
 from mqcommon.errors import ConfigError, RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
-from remoting.net.server import Handler, HandOver, Server, SlowHandler
+from remoting.net.server import Handler, RunInTask, Server, SlowHandler
 from remoting.net.steps import StepHandler, Stepper, Steps
 from remoting.protocol.command import FLAG_ONEWAY, Command
 from tests.support.caller import Caller
@@ -44,7 +44,7 @@ class Shop(Part):
         raise RequestRefused(13, "bad")
 
     def long(self, channel: Channel, request: Command) -> Command:
-        raise HandOver(self.slow)
+        raise RunInTask(self.slow)
 
     async def slow(self, channel: Channel, request: Command) -> Command:
         await trio.lowlevel.checkpoint()

@@ -7,7 +7,7 @@ import pytest
 from broker.options import BrokerOptions
 from mqcommon.errors import ConfigError, RemotingError, UserError
 from mqcommon.message.message import Message
-from remoting.net.tls_options import daemon_tls
+from remoting.net.tls.options import daemon_tls
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, Producer, PullConsumer, Tls
 from tests.broker.replication.sets import SLAVE, broker, namesrv

@@ -22,11 +22,11 @@ from broker.replication.hello import VERSION, Hello, LogClaim, encode
 from broker.replication.master import HaServer
 from mqcommon.addresses import split_address
 from mqcommon.errors import RemotingError
-from remoting.metrics.pages import PageServer
+from remoting.metrics.http_pages import PageServer
 from remoting.net import sockets
 from remoting.net.client import open_client
 from remoting.net.server import Server
-from remoting.net.tls.connecting import tls_connect
+from remoting.net.tls.client import tls_connect
 from remoting.net.tls.settings import Tls
 from remoting.net.transport import Connect, Listener, Transport
 from remoting.protocol.codes import ResponseCode

@@ -6,8 +6,8 @@ import trio
 
 from namesrv.config_handlers import build_slow_handlers
 from namesrv.handlers import build_handlers, build_step_handlers
-from namesrv.register import Registrations
-from namesrv.rivals import CONTEST_MS
+from namesrv.registration_handlers import Registrations
+from namesrv.routes import CONTEST_MS
 from remoting.net.client import open_client
 from remoting.net.steps import Stepper
 from remoting.protocol.body import DataVersion

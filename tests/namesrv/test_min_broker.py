@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from namesrv import notices as notices_module
+from namesrv import min_broker_notices as notices_module
 from namesrv.min_broker import MinBrokerChange, change_of
 from namesrv.routes import RouteTable
 from remoting.net.channel import Channel

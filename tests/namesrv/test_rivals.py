@@ -1,6 +1,6 @@
 """Two brokers that claim one place are remembered for a while."""
 
-from namesrv.rivals import CONTEST_MS, MAX_PLACES, Rivals
+from namesrv.routes import CONTEST_MS, MAX_PLACES, Rivals
 
 
 def test_the_last_one_that_lost_a_place_is_named_until_its_time_is_over() -> None:

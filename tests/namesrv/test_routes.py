@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from namesrv import routes
-from namesrv.parts import Part
+from namesrv.registration import RegistrationPart
 from namesrv.routes import DEFAULT_HEARTBEAT_TIMEOUT_MS, Outcome, RouteTable
 from remoting.net.steps import finish
 from remoting.protocol.body import DataVersion
@@ -161,7 +161,7 @@ def test_the_last_member_of_a_set_becomes_its_master_and_no_topic_is_away_meanwh
     table.register(registration(addr="m:1", topics=("t", "u")), "c1", 0)
     table.register(registration(addr="s:1", broker_id=1), "c2", 0)
     table.close("c1")
-    first = replace(registration(addr="s:1", topics=("TBW102",), counter=1), part=Part(0, is_last=False))
+    first = replace(registration(addr="s:1", topics=("TBW102",), counter=1), part=RegistrationPart(0, is_last=False))
     table.register(first, "c2", 1)
     assert perms(table, "t") == {"broker-a": 6}
     assert addrs(table, "broker-a") == {0: "s:1"}

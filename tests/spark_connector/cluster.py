@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 from mqcommon.errors import ConnectFailed, RouteNotFound
 from mqcommon.message.queue import MessageQueue
 from sdk.consumer.expression import Sql
-from tests.mqcommon.arrow.records import Stored
+from tests.sdk.arrow.records import Stored
 
 
 class Pulled(NamedTuple):

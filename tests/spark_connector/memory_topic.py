@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from mqcommon.errors import ConnectionLost, SendFailed
 from mqcommon.message.message import Message
-from spark_connector.writing.once import Claim, Found, Rows
+from spark_connector.writing.once import Claim, FoundRows, Rows
 from spark_connector.writing.row_keys import name_in
 
 
@@ -115,12 +115,12 @@ class Attempt:
             if self._topic.times.ms >= one.at_ms + self._topic.index_ms
         ]
 
-    def read(self, since_ms: int) -> Found:
+    def read(self, since_ms: int) -> FoundRows:
         self._ask()
         new = self._topic.stored[self._read_to :]
         self._read_to += len(new)
         ours = [one for one in new if one.key.startswith(self._scope)]
-        return Found({name_in(one.key) for one in ours}, max((int(one.at_ms) for one in ours), default=0))
+        return FoundRows({name_in(one.key) for one in ours}, max((int(one.at_ms) for one in ours), default=0))
 
     def _ask(self) -> None:
         self._topic.arrive()

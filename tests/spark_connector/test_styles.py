@@ -9,13 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mqcommon.arrow.decode import has_tag
-from mqcommon.arrow.records import Records
 from mqcommon.message.message import MessageExt, decode_messages
-from spark_connector.decoding.styles import decode
-from spark_connector.partition_numbers import partition_number
-from spark_connector.schema import EXTERNALS, KAFKA, arrow_schema, spark_schema
-from tests.mqcommon.arrow.records import BUFFERS, Stored
+from sdk.arrow.decode import has_tag
+from sdk.arrow.records import Records
+from spark_connector.schema import EXTERNALS, KAFKA, arrow_schema, partition_number, spark_schema
+from spark_connector.styles import decode
+from tests.sdk.arrow.records import BUFFERS, Stored
 
 
 def rows(data: bytes, style: str) -> list[dict[str, Any]]:

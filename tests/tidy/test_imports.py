@@ -21,7 +21,7 @@ MAY_IMPORT_MORE = {
     "sdk.testing.daemons": {"broker", "namesrv"},
     **{
         f"spark_connector.store.{name}": {"broker"}
-        for name in ("batch_queue", "directory", "files", "queue", "rows", "runs", "scan")
+        for name in ("batch_queue", "directory", "files", "queue", "reader", "scan")
     },
 }
 # Inside of broker/: each folder, or file beside them, imports what stands before it only.
@@ -43,7 +43,7 @@ BROKER_ORDER = (
 STORE_ORDER = ("log", "queue", "index", "", "check")
 # And in spark_connector.
 SPARK_ORDER = (
-    *("version", "one_line", "partition_numbers", "schema", "offsets", "decoding", "options", "landing"),
+    *("version", "one_line", "schema", "offsets", "styles", "options", "worker_pickle"),
     *("reading", "store", "stream", "writing", "source", "", "jobs"),
 )
 OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
@@ -53,8 +53,8 @@ PURE = (
     *("mqcommon/addresses.py", "mqcommon/arguments.py", "mqcommon/bounded_cache.py"),
     *("mqcommon/message", "mqcommon/sql"),
     *("broker/delivery/sql/code.py", "broker/delivery/sql/values.py", "remoting/protocol"),
-    *("namesrv/routes.py", "namesrv/min_broker.py", "namesrv/rivals.py"),
-    *("namesrv/checks.py", "namesrv/parts.py", "namesrv/registration.py", "broker/meta/changes.py"),
+    *("namesrv/routes.py", "namesrv/min_broker.py"),
+    *("namesrv/checks.py", "namesrv/registration.py", "broker/meta/changes.py"),
     *("broker/writing/acks.py", "broker/writing/group_commit.py", "broker/store/filter.py"),
     *("broker/replication/frames.py", "broker/replication/session.py"),
     *("broker/replication/hello.py", "broker/replication/role.py"),
@@ -71,8 +71,6 @@ PURE_OURS = (
     "mqcommon.sql",
     "remoting.protocol",
     "namesrv.min_broker",
-    "namesrv.rivals",
-    "namesrv.parts",
     "namesrv.registration",
     "broker.delivery.sql.values",
     "broker.writing.acks",
@@ -206,5 +204,5 @@ def test_every_module_can_be_imported(package: str) -> None:
     root = importlib.import_module(package)
     has_arrow = importlib.util.find_spec("pyarrow") is not None
     for found in pkgutil.walk_packages(root.__path__, f"{package}."):
-        if not found.name.endswith("__main__") and (has_arrow or not found.name.startswith("mqcommon.arrow.")):
+        if not found.name.endswith("__main__") and (has_arrow or not found.name.startswith("sdk.arrow.")):
             importlib.import_module(found.name)

@@ -29,7 +29,7 @@ from mqcommon.message.ids import split_offset_msg_id
 from mqcommon.message.record import Record, decode_record
 from mqcommon.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from remoting.net.channel import Channel
-from remoting.net.server import Handler, HandOver
+from remoting.net.server import Handler, RunInTask
 from remoting.net.steps import Stepper, Steps
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
@@ -113,7 +113,7 @@ class Transactions(Part):
         header = END_TRANSACTION.header(request)
         if self._store.log.is_recent(header.commit_log_offset):
             return self._end(channel, request, header, self._store.record_at(header.commit_log_offset))
-        raise HandOver(self._stepper.slow(self._end_old))
+        raise RunInTask(self._stepper.slow(self._end_old))
 
     def _end_old(self, channel: Channel, request: Command) -> Steps[Command | None]:
         """As `end`, for a half that may be on disk only."""

@@ -1,6 +1,10 @@
 """TLS: a transport over another transport, settings as RocketMQ's tls.properties has them, and both ends' beginnings.
 
-session.py is a connection that is encrypted; accepting.py tells on the server's side what a client speaks, and
-connecting.py is the client's side. contexts.py reads certificates, server.py does it again when files change.
-Nothing here is imported unless TLS is switched on.
+options.py    a daemon's options, and how it listens and connects
+settings.py   `Tls` of clients; tls.properties
+session.py    a connection that is encrypted
+server.py     the server's side: certificates that are loaded again, clients with and without TLS on one port
+client.py     the client's side
+contexts.py   reads certificates; self_signed.py makes one for tests
+Nothing but the options is imported unless TLS is switched on.
 """

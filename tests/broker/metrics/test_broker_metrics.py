@@ -142,7 +142,7 @@ async def test_health_without_metrics(caplog: pytest.LogCaptureFixture, exporter
 
 
 async def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "remoting.metrics.pages", raising=False)
+    monkeypatch.delitem(sys.modules, "remoting.metrics.http_pages", raising=False)
     monkeypatch.setitem(sys.modules, "h11", None)
     async with running():  # needs none
         pass

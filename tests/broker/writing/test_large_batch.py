@@ -11,7 +11,7 @@ from broker.writing.send_handlers import BATCH_AT_ONCE
 from mqcommon.errors import DiskFull, RequestRefused
 from mqcommon.message.batch import MAX_MESSAGES, decode_offsets, encode_batch
 from mqcommon.message.record import decode_record
-from remoting.net.server import HandOver
+from remoting.net.server import RunInTask
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
@@ -44,7 +44,7 @@ class Broker:
     async def send_batch(self, rows: list[tuple[int, bytes, bytes]], **ext: Any) -> Command:
         request = send_request("t", encode_batch(rows), **ext)
         request.code, request.codec = SEND_BATCH_MESSAGE.code, CBOR
-        with pytest.raises(HandOver) as long:
+        with pytest.raises(RunInTask) as long:
             self.handlers[request.code](self.channel, request)
         return cast(Command, await long.value.handler(self.channel, request))
 

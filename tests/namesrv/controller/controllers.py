@@ -15,7 +15,7 @@ from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.server import Server
 from remoting.net.sockets import HeldPort
-from remoting.net.tls_options import DaemonTls
+from remoting.net.tls.options import DaemonTls
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.controller import (

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
+from namesrv.controller.candidates import Candidate
 from namesrv.controller.commands import (
     AlterSyncStateSet,
     ApplyBrokerId,
@@ -13,9 +14,7 @@ from namesrv.controller.commands import (
     ElectMaster,
     RegisterBroker,
 )
-from namesrv.controller.electing import Candidate
-from namesrv.controller.replicas import Replicas
-from namesrv.controller.sets import BrokerSet
+from namesrv.controller.replicas import BrokerSet, Replicas
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests import controller as requests

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.controller.electing import Candidate, elect
+from namesrv.controller.candidates import Candidate, elect
 from namesrv.controller.liveness import Heard, Liveness
 
 IDS = st.integers(1, 3)

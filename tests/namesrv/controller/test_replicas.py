@@ -4,6 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from namesrv.controller.candidates import Candidate
 from namesrv.controller.commands import (
     AlterSyncStateSet,
     ApplyBrokerId,
@@ -14,9 +15,7 @@ from namesrv.controller.commands import (
     decode_change,
     encode_change,
 )
-from namesrv.controller.electing import Candidate
-from namesrv.controller.replicas import Outcome, Replicas
-from namesrv.controller.sets import BrokerSet
+from namesrv.controller.replicas import BrokerSet, ChangeOutcome, Replicas
 from remoting.protocol.codes import ResponseCode
 
 NAME = "broker-a"
@@ -42,7 +41,7 @@ class Sets(RuleBasedStateMachine):
     def known(self) -> BrokerSet:
         return self.replicas.sets.get(NAME) or BrokerSet("c", NAME)
 
-    def do(self, change: Change) -> Outcome:
+    def do(self, change: Change) -> ChangeOutcome:
         data = encode_change(change)
         assert decode_change(data) == change
         before = self.known

@@ -6,7 +6,7 @@ from mqcommon.errors import RequestRefused
 from mqcommon.metrics.metric import Histogram
 from remoting.metrics.rpc import RpcTimes
 from remoting.net.channel import Channel
-from remoting.net.server import HandOver
+from remoting.net.server import RunInTask
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.pulls import PULL_MESSAGE
@@ -57,7 +57,7 @@ async def test_refusals_and_failures_count_with_their_codes_and_waits_do_not() -
     times = Times()
     errors: list[Exception] = [
         RequestRefused(ResponseCode.NO_PERMISSION, "no"), RequestRefused(9_999, "?"), ValueError("a bug"),
-        HandOver(lambda channel, request: never()),
+        RunInTask(lambda channel, request: never()),
     ]  # fmt: skip
 
     async def never() -> None:

@@ -12,8 +12,8 @@ from mqcommon.errors import RaftError
 from remoting.net.client import open_client
 from remoting.net.server import Server
 from remoting.net.sockets import HeldPort, listen
+from remoting.raft.group import NodeOptions
 from remoting.raft.node import RaftNode
-from remoting.raft.options import NodeOptions
 from remoting.raft.storage import FileStorage
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until

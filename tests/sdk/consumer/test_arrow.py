@@ -12,13 +12,13 @@ import pytest
 import trio
 
 import sdk.aio
-from mqcommon.arrow import decode
-from mqcommon.arrow.schema import COLUMNS, USUAL
 from mqcommon.errors import InvalidArgument, ProtocolError, UserError
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, ConsumeFrom, ConsumeResult, LightMessage, Producer, PullConsumer, PushConsumer, blocking
+from sdk.arrow import decode
+from sdk.arrow.schema import COLUMNS, USUAL
 from tests.sdk.consumer.push_cluster import PushCluster, known, push_cluster, until
 from tests.sdk.consumer.test_light_queues import ON
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving

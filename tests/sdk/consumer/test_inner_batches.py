@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import trio
 
-from mqcommon.arrow import inner
 from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import decode_properties
 from remoting.protocol.command import Command
 from remoting.protocol.requests.pops import ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
 from remoting.protocol.requests.pulls import PULL_UNWRAPS
 from sdk import PullConsumer
+from sdk.arrow import inner
 from sdk.consumer.popped import bits_by_lease, received
 from sdk.consumer.reader import PullStatus
 from tests.sdk.consumer.test_push_faults import Group, until

@@ -13,7 +13,7 @@ from namesrv.controller.handlers import BrokerHandlers
 from namesrv.controller.leases import Leases
 from namesrv.controller.liveness import Key
 from namesrv.controller.options import ControllerDaemonOptions
-from namesrv.controller.sets import BrokerSet
+from namesrv.controller.replicas import BrokerSet
 from namesrv.controller.view import View
 from remoting.net.server import failure
 from remoting.protocol.command import Command

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mqcommon.raft.errors import NotLeader, RaftError, Unknown
-from namesrv.controller.replicas import Outcome, Replicas
+from namesrv.controller.replicas import ChangeOutcome, Replicas
 from tests.sim.scheduler import Process, Scheduler
 
 Done = Callable[[Any], None]
@@ -56,7 +56,7 @@ class Agreed:
         self.replicas = Replicas()
         self.leader: Group | None = None
         #: Hears of each change of the state, as soon as it is agreed upon.
-        self.applied: Callable[[Outcome], None] = _nothing
+        self.applied: Callable[[ChangeOutcome], None] = _nothing
         self._waiting: list[tuple[bytes, Done]] = []
         self._slowest_s = random.choice((0.005, 0.02, 0.3, 1.0))
         # Nothing is committed before this time, as a disk is slow.
@@ -93,7 +93,7 @@ class Agreed:
         data, done = self._waiting.pop(0)
         done(self._apply(data))
 
-    def _apply(self, data: bytes) -> Outcome:
+    def _apply(self, data: bytes) -> ChangeOutcome:
         outcome = self.replicas.apply(0, data)
         self.applied(outcome)
         return outcome
@@ -185,5 +185,5 @@ def _once(done: Done) -> Done:
     return tell
 
 
-def _nothing(_: Outcome) -> None:
+def _nothing(_: ChangeOutcome) -> None:
     """Nobody looks."""

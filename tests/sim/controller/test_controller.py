@@ -14,7 +14,7 @@ import pytest
 from broker.replication.autoswitch.decisions import Decisions, MasterLease, News, RoleDecision
 from broker.replication.autoswitch.sync_set import SyncSet
 from mqcommon.errors import ProtocolError
-from namesrv.controller.electing import Candidate
+from namesrv.controller.candidates import Candidate
 from tests.sim.controller.world import World
 
 BLOCK = 25

@@ -8,8 +8,7 @@ from functools import partial
 from random import Random
 
 from broker.replication.autoswitch.decisions import Stand
-from namesrv.controller.replicas import Outcome
-from namesrv.controller.sets import BrokerSet
+from namesrv.controller.replicas import BrokerSet, ChangeOutcome
 from remoting.protocol.requests.controller import MasterHeader, SyncStateSet
 from tests.sim.controller.broker import Broker
 from tests.sim.controller.checks import Checks
@@ -126,7 +125,7 @@ class World:
         self.checks.members(self._members)
         self.checks.leases([each.name for each in self.brokers if each.alive and each.leads])
 
-    def _applied(self, outcome: Outcome) -> None:
+    def _applied(self, outcome: ChangeOutcome) -> None:
         known = outcome.broker_set
         if known is None or known.master_epoch == self._epoch:
             return

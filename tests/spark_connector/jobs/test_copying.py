@@ -6,20 +6,21 @@ from mqcommon.errors import UserError
 from mqcommon.message.message import Message, MessageExt
 from mqcommon.message.own_key import OwnKeyMessage
 from mqcommon.message.queue import MessageQueue
-from spark_connector.jobs.copy_queue import copy_of, copy_queue
 from spark_connector.jobs.copying import (
     ORIGIN,
     Digest,
     Origin,
     QueueCopy,
     copied_properties,
+    copy_of,
+    copy_queue,
     goes_on_at,
     origin_of,
     pair,
     plan_text,
     read_plan,
 )
-from tests.mqcommon.arrow.records import Stored
+from tests.sdk.arrow.records import Stored
 
 SOURCE = MessageQueue("a", "broker-a", 1)
 TARGET = MessageQueue("b", "broker-x", 0)

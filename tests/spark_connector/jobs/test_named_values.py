@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from spark_connector.jobs.named_values import CONNECTION
+from spark_connector.jobs.session import CONNECTION
 
 
 @click.command()

@@ -2,8 +2,7 @@ import pytest
 
 from mqcommon.errors import UserError
 from spark_connector.offsets import COMMITTED, LATEST
-from spark_connector.options.read import ReadOptions
-from spark_connector.options.stream import only_of_streams
+from spark_connector.options.read import ReadOptions, only_of_streams
 
 GOOD = {"nameserver": "h:1", "topic": "t"}
 

@@ -8,18 +8,18 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructType
 
-from mqcommon.arrow import decode
 from mqcommon.errors import UserError
 from mqcommon.message.compression import MissingPackage
 from mqcommon.message.flags import COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from mqcommon.message.queue import MessageQueue
 from sdk import Credentials
+from sdk.arrow import decode
 from spark_connector.offsets import DataLost, OffsetRange
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.batch_reader import RocketMQBatchReader, open_consumer
 from spark_connector.reading.pulling import ReadFailed
 from spark_connector.schema import spark_schema
-from tests.mqcommon.arrow.records import Stored
+from tests.sdk.arrow.records import Stored
 from tests.spark_connector.cluster import Log, MemoryCluster
 
 QUEUE = MessageQueue("t", "broker-a", 3)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from mqcommon.errors import UserError
 from mqcommon.message.queue import MessageQueue
 from spark_connector.options.read import ReadOptions
-from spark_connector.partition_numbers import MAX_QUEUES, partition_number
 from spark_connector.reading.choosing import check_partition_numbers, chosen, matching, with_topics
+from spark_connector.schema import MAX_QUEUES, partition_number
 
 QUEUES = [MessageQueue(topic, broker, queue) for topic in "tu" for broker in "ab" for queue in range(3)]
 NAMES = st.lists(st.sampled_from(["flights", "flights-2", "xflights", "SCHEDULE_TOPIC_XXXX", "rmq_sys_x", "%RETRY%g"]))

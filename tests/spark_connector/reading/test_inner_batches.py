@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from mqcommon.arrow import inner
 from mqcommon.message.layout import HEAD_V4
 from mqcommon.message.queue import MessageQueue
+from sdk.arrow import inner
 from sdk.consumer.expression import Sql
 from spark_connector.offsets import OffsetRange
 from spark_connector.options.read import ReadOptions

@@ -17,7 +17,7 @@ from mqcommon.message.layout import BLANK_MAGIC, HEAD_V4, SIZE_MAGIC
 from mqcommon.message.message import decode_messages
 from spark_connector.offsets import DataLost
 from tests.broker.store.support import put, put_inner
-from tests.mqcommon.arrow.test_decode import plain
+from tests.sdk.arrow.test_decode import plain
 from tests.spark_connector.stores import Rows, copied, opened, options_of, read, reader, served
 from tests.support.inner import inner_batch, rows_of
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import DataSourceReader
 
 from broker.store.store import MessageStore
-from mqcommon.arrow import decode
 from mqcommon.errors import StoreCorrupt, UserError
 from mqcommon.message.compression import COMPRESSIONS, MissingPackage, compressed
 from mqcommon.message.record import Record
+from sdk.arrow import decode
 from spark_connector.offsets import DataLost
 from spark_connector.source import RocketMQDataSource
 from spark_connector.store.reader import PushDownStoreReader, StoreReader

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import BrokerError, SendFailed
-from spark_connector.writing.once import INDEX_MS, LEASE_MS, SETTLE_MS, Limits, Once, Rows, Superseded, WriteFailed
+from spark_connector.writing.once import INDEX_MS, LEASE_MS, SETTLE_MS, Once, Rows, SendLimits, Superseded, WriteFailed
 from spark_connector.writing.row_keys import RowKeys
 from tests.spark_connector.memory_topic import Attempt, Fault, Killed, MemoryTopic, Times
 
-LIMITS = Limits(send_timeout_ms=3_000, retries=3)
+LIMITS = SendLimits(send_timeout_ms=3_000, retries=3)
 ROWS = [b"%d" % (number % 7) for number in range(20)]
 LATE = st.sampled_from([0.0, 1.0, SETTLE_MS / 2])
 

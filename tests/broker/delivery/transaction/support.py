@@ -19,7 +19,7 @@ from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from mqcommon.message.record import Record
 from mqcommon.names import TRANS_HALF_TOPIC
 from remoting.net.channel import Channel
-from remoting.net.server import HandOver
+from remoting.net.server import RunInTask
 from remoting.net.steps import Stepper, finish
 from remoting.protocol.command import Command
 from remoting.protocol.requests.transactions import (
@@ -164,7 +164,7 @@ class Broker:
         command, channel = END_TRANSACTION.command(EndTransactionRequestHeader(**fields)), cast(Channel, None)
         try:
             return self.part.end(channel, command)
-        except HandOver:
+        except RunInTask:
             return finish(self.part._end_old(channel, command))
 
     def records(self, topic: str = "t") -> list[Record]:

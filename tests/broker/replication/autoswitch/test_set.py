@@ -16,7 +16,7 @@ from mqcommon.disk.atomic import write_atomic
 from mqcommon.errors import BrokerError, ConfigError
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
-from remoting.net.tls_options import DaemonTls
+from remoting.net.tls.options import DaemonTls
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.brokers import GET_BROKER_HA_STATUS
 from remoting.protocol.requests.controller import CLEAN_BROKER_DATA, CleanBrokerDataRequestHeader

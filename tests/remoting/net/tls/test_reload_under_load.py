@@ -11,12 +11,11 @@ from mqcommon.errors import RemotingError
 from remoting.net.client import open_client
 from remoting.net.server import Server
 from remoting.net.sockets import listen
-from remoting.net.tls.accepting import TlsListener
-from remoting.net.tls.connecting import tls_connect
-from remoting.net.tls.server import TlsServer
+from remoting.net.tls.client import tls_connect
+from remoting.net.tls.server import TlsListener, TlsServer
 from remoting.net.tls.settings import ENFORCING, ServerTls, Tls
 from remoting.protocol.command import Command
-from tests.remoting.net.tls.test_accepting import ECHO, echo
+from tests.remoting.net.tls.test_server import ECHO, echo
 from tests.support.certificates import Authority
 from tests.support.waiting import until
 

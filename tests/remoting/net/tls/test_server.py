@@ -1,6 +1,10 @@
 """Certificates are loaded again when their files change, and no client notices a bad one."""
 
+import datetime
+import logging
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -8,10 +12,17 @@ import pytest
 import trio
 import trio.testing
 
-from mqcommon.errors import UserError
-from remoting.net.tls.server import INTERVAL_S, TlsServer
-from remoting.net.tls.settings import PERMISSIVE, ServerTls
-from tests.support.certificates import Authority
+from mqcommon.errors import RemotingError, TlsFailed, UserError
+from remoting.net.channel import Channel
+from remoting.net.client import open_client
+from remoting.net.server import Server
+from remoting.net.tls.client import tls_connect
+from remoting.net.tls.options import DaemonTls
+from remoting.net.tls.server import HANDSHAKE_TIMEOUT_S, INTERVAL_S, LOG_S, TlsListener, TlsServer
+from remoting.net.tls.settings import ENFORCING, OPTIONAL, PERMISSIVE, REQUIRE, ServerTls, Tls
+from remoting.protocol.command import Command
+from tests.support.certificates import FROM, Authority
+from tests.support.memory_transport import MemoryNetwork
 from tests.support.waiting import until
 
 
@@ -86,3 +97,157 @@ def test_an_encrypted_key_needs_its_password(tmp_path: Path) -> None:
 
 def test_the_certificate_of_test_mode() -> None:
     TlsServer(ServerTls(PERMISSIVE, "", "", is_test=True))
+
+
+ECHO = 1
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+def echo(channel: Channel, request: Command) -> Command:
+    return request.respond(body=request.body)
+
+
+@asynccontextmanager
+async def serving(tls: TlsServer) -> AsyncIterator[tuple[MemoryNetwork, str]]:
+    """The network, and the address of a server that answers ECHO."""
+    network = MemoryNetwork()
+    async with trio.open_nursery() as nursery:
+        addr = await nursery.start(Server({ECHO: echo}).serve_on, [TlsListener(network.listen(), tls)])
+        yield network, addr
+        nursery.cancel_scope.cancel()
+
+
+async def ask(network: MemoryNetwork, addr: str, tls: Tls | None) -> bytes:
+    connect = network.connect if tls is None else tls_connect(tls, network.connect)
+    async with open_client(connect=connect) as client:
+        try:
+            return (await client.invoke(addr, Command(ECHO, body=b"hello"))).body
+        except RemotingError as error:
+            failure = error
+    # Not raised above, where the client's nursery would put it into a group.
+    raise failure
+
+
+def of_server(authority: Authority, mode: str = PERMISSIVE, clients: str = "none") -> TlsServer:
+    cert, key = authority.sign("server")
+    return TlsServer(ServerTls(mode, cert, key, None, authority.ca_file, clients))
+
+
+async def test_permissive_serves_both_kinds_on_one_port(authority: Authority) -> None:
+    tls = of_server(authority)
+    async with serving(tls) as (network, addr):
+        assert await ask(network, addr, None) == b"hello"
+        assert await ask(network, addr, Tls(authority.ca_file)) == b"hello"
+    assert (tls.handshakes, tls.failures) == (1, 0)
+    assert DaemonTls(server=tls).handshakes() == [(("ok",), 1), (("failed",), 0)]
+
+
+async def test_enforcing_refuses_clients_without_tls(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(of_server(authority, ENFORCING)) as (network, addr):
+        assert await ask(network, addr, Tls(authority.ca_file)) == b"hello"
+        with pytest.raises(RemotingError):
+            await ask(network, addr, None)
+    assert "tls.server.mode=enforcing" in caplog.text
+
+
+async def test_large_bodies_come_whole(authority: Authority) -> None:
+    body = bytes(range(256)) * 8192
+    async with (
+        serving(of_server(authority)) as (network, addr),
+        open_client(connect=tls_connect(Tls(authority.ca_file), network.connect)) as client,
+    ):
+
+        async def once() -> None:
+            assert (await client.invoke(addr, Command(ECHO, body=body), 60_000)).body == body
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(once)
+
+
+async def test_a_server_of_another_ca_is_not_trusted(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(of_server(authority)) as (network, addr):
+        with pytest.raises(TlsFailed, match=r"the certificate is not trusted: .*: trust its CA, .*Tls\(ca_file\)"):
+            await ask(network, addr, Tls(Authority(tmp_path, "other").ca_file))
+        assert await ask(network, addr, Tls(verify=False)) == b"hello"
+    assert "does not trust this certificate" in caplog.text
+
+
+async def test_the_name_in_the_certificate_counts(authority: Authority) -> None:
+    tls = TlsServer(ServerTls(PERMISSIVE, *authority.sign("elsewhere", host="10.1.2.3")))
+    async with serving(tls) as (network, addr):
+        with pytest.raises(TlsFailed, match=r"IP address mismatch.*: connect to a name .*Tls\(server_name\)"):
+            await ask(network, addr, Tls(authority.ca_file))
+        assert await ask(network, addr, Tls(authority.ca_file, check_name=False)) == b"hello"
+        assert await ask(network, addr, Tls(authority.ca_file, server_name="10.1.2.3")) == b"hello"
+
+
+async def test_an_expired_certificate_is_told(authority: Authority) -> None:
+    tls = TlsServer(ServerTls(PERMISSIVE, *authority.sign("old", ends=FROM + datetime.timedelta(days=1))))
+    async with serving(tls) as (network, addr):
+        with pytest.raises(TlsFailed, match="certificate has expired: renew it"):
+            await ask(network, addr, Tls(authority.ca_file))
+
+
+async def test_mutual_tls(authority: Authority, tmp_path: Path) -> None:
+    cert, key = authority.sign("client", password="a secret")
+    known = Tls(authority.ca_file, cert, key, "a secret")
+    stranger = Tls(authority.ca_file, *Authority(tmp_path, "other").sign("stranger"))
+    unknown = Tls(authority.ca_file)
+    async with serving(of_server(authority, clients=REQUIRE)) as (network, addr):
+        assert await ask(network, addr, known) == b"hello"
+        for client in (stranger, unknown):
+            with pytest.raises(RemotingError):
+                await ask(network, addr, client)
+        # Without TLS there is no certificate to ask for: enforcing refuses these.
+        assert await ask(network, addr, None) == b"hello"
+    async with serving(of_server(authority, clients=OPTIONAL)) as (network, addr):
+        assert await ask(network, addr, unknown) == b"hello"
+        with pytest.raises(RemotingError):
+            await ask(network, addr, stranger)
+
+
+async def test_a_server_without_tls_is_told(authority: Authority) -> None:
+    network = MemoryNetwork()
+    async with trio.open_nursery() as nursery:
+        addr = await nursery.start(Server({ECHO: echo}).serve_on, [network.listen()])
+        with pytest.raises(TlsFailed, match="does this port speak TLS"):
+            await ask(network, addr, Tls(authority.ca_file))
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_says_nothing_or_half_holds_up_nobody(
+    authority: Authority, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = of_server(authority)
+    async with serving(tls) as (network, addr):
+        host, _, port = addr.rpartition(":")
+        silent = await network.connect(host, int(port))
+        half = await network.connect(host, int(port))
+        await half.send_all(b"\x16\x03\x01")
+        assert await ask(network, addr, Tls(authority.ca_file)) == b"hello"
+        assert await half.receive(100) == b""
+        assert trio.current_time() >= HANDSHAKE_TIMEOUT_S
+        await silent.aclose()
+    assert tls.failures == 1 and "no TLS handshake in 10 s" in caplog.text
+
+
+async def test_clients_that_do_not_get_through_are_logged_seldom(
+    authority: Authority, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    tls = of_server(authority, ENFORCING)
+    async with serving(tls) as (network, addr):
+        for _ in range(2):
+            for _ in range(5):
+                with pytest.raises(RemotingError):
+                    await ask(network, addr, None)
+            await trio.sleep(LOG_S)
+    assert tls.failures == 10
+    assert len([row for row in caplog.records if "has no connection" in row.message]) == 2

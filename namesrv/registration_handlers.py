@@ -1,0 +1,259 @@
+"""Brokers register (103) and unregister (104).
+
+A registration with very many topics is read in steps, and then put into the route table at once: readers see all of it
+or nothing. Large registrations are processed one after another; small ones of other brokers are answered at once.
+The requests of one broker are processed in the order of their arrival; those of a closed connection are dropped.
+Bounds: registrations that wait count in maxBufferedBytes; those of one registration are in requests/registrations.py.
+Neighbours: handlers.py has the other requests; namesrv.py runs this.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from mqcommon.errors import ConnectionLost, ProtocolError, RequestRefused
+from mqcommon.signal import Signal
+from namesrv.checks import MAX_FILTER_SERVERS, check_broker, check_text, own_topics, queues_fault, topic_fault
+from namesrv.handlers import is_skylark, unreadable
+from namesrv.kvconfig import ORDER_TOPIC_CONFIG
+from namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, Queues, Registration, RegistrationPart
+from namesrv.routes import Outcome, Registered
+from namesrv.state import State
+from remoting.net.answers import answer_with
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, failure
+from remoting.net.steps import Stepper, Steps, finish
+from remoting.protocol import strict_cbor
+from remoting.protocol.body import DataVersion, KVTable
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import CBOR, Command
+from remoting.protocol.requests.registrations import (
+    REGISTER_BROKER,
+    UNREGISTER_BROKER,
+    RegisterBrokerBody,
+    Take,
+    body_crc32,
+    decode_compressed,
+    decode_json,
+    read_registration,
+)
+from remoting.protocol.requests.routes import RegisterBrokerRequestHeader, RegisterBrokerResponseHeader
+from remoting.protocol.requests.topics import TopicConfig
+
+logger = logging.getLogger(__name__)
+
+# Registrations up to this size are read and applied in the turn in which they arrive: some ten milliseconds.
+SMALL_BYTES = 128 * 1024
+
+
+class _Waiting(NamedTuple):
+    channel: Channel
+    request: Command
+    broker_addr: str
+
+
+class Registrations:
+    """Handles 103 and 104 while `run` runs; ``changed`` is called after each request that had to wait."""
+
+    def __init__(self, state: State, stepper: Stepper, changed: Callable[[], None]) -> None:
+        self._state = state
+        self._stepper = stepper
+        self._changed = changed
+        self._waiting: deque[_Waiting] = deque()
+        # By broker address, how many requests wait or are being processed.
+        self._by_broker: dict[str, int] = {}
+        self._wake = Signal()
+
+    def handlers(self) -> dict[int, Handler]:
+        return {REGISTER_BROKER.code: self.take, UNREGISTER_BROKER.code: self.take}
+
+    def take(self, channel: Channel, request: Command) -> Command | None:
+        """The answer, or None when it comes later."""
+        ext = request.ext or {}
+        broker_addr = str(ext.get("brokerAddr"))
+        is_small = len(request.body) <= SMALL_BYTES and ext.get("compressed") in (None, False, "false")
+        if is_small and broker_addr not in self._by_broker:
+            return finish(_steps(self._state, channel, request))
+        if not channel.hold(len(request.body)):
+            # Its broker registers again later.
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, "too much waits, see maxBufferedBytes; try again")
+        self._waiting.append(_Waiting(channel, request, broker_addr))
+        self._by_broker[broker_addr] = self._by_broker.get(broker_addr, 0) + 1
+        self._wake.set()
+        return None
+
+    async def run(self) -> None:
+        """Process the requests that wait, until cancelled."""
+        while True:
+            while not self._waiting:
+                await self._wake.wait()
+            channel, request, broker_addr = self._waiting[0]
+            response: Command | None = None
+            try:
+                response = await self._stepper.run(_steps(self._state, channel, request), channel)
+            except ConnectionLost:
+                pass  # the connection that would get the answer has closed
+            except Exception as error:
+                response = failure(request, error)
+            self._done(broker_addr)
+            self._changed()
+            if response is not None:
+                channel.reply(request, response)
+
+    def _done(self, broker_addr: str) -> None:
+        done = self._waiting.popleft()
+        done.channel.let_go(len(done.request.body))
+        self._by_broker[broker_addr] -= 1
+        if not self._by_broker[broker_addr]:
+            del self._by_broker[broker_addr]
+
+
+def _steps(state: State, channel: Channel, request: Command) -> Steps[Command]:
+    if request.code == UNREGISTER_BROKER.code:
+        return _unregister(state, request)
+    return _register(state, channel, request)
+
+
+def _unregister(state: State, request: Command) -> Steps[Command]:
+    """104: a broker leaves."""
+    header = UNREGISTER_BROKER.header(request)
+    if state.routes.unregister(header.cluster_name, header.broker_name, header.broker_addr):
+        logger.info(
+            "broker unregistered: %s %s %d %s",
+            header.cluster_name,
+            header.broker_name,
+            header.broker_id,
+            header.broker_addr,
+        )
+    return request.respond()
+    yield
+
+
+def _register(state: State, channel: Channel, request: Command) -> Steps[Command]:
+    """103: a broker registers itself and its topics."""
+    new = yield from _registration(request)
+    result = state.routes.register(
+        new,
+        channel,
+        state.clock.monotonic_ms(),
+        delete_absent_topics=state.options.delete_topic_with_broker_registration,
+    )
+    return _answer(state, channel, request, new, result)
+
+
+def _answer(
+    state: State, channel: Channel, request: Command, new: Registration, result: Registered[Channel]
+) -> Command:
+    who = f"{new.cluster} {new.broker_name} {new.broker_id} {new.broker_addr}"
+    if result.outcome is Outcome.WHOLE_NEEDED:
+        return REGISTER_BROKER.answer(request, RegisterBrokerResponseHeader(takes_parts=True, whole_needed=True))
+    if result.outcome is Outcome.INCREMENT_BEFORE_FULL:
+        # The broker created a topic before it registered here; its full registration follows without being asked for.
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
+    if result.outcome is Outcome.STALE:
+        # The broker is out of date but its request is valid, so this is answered as a success, as RocketMQ does.
+        logger.warning("broker ignored: its id is held with a newer stateVersion: %s", who)
+    if result.is_new:
+        logger.info("broker registered: %s topics=%d from=%s", who, len(new.topics), channel.remote)
+    if result.displaced is not None:
+        state.displacements += 1
+        logger.warning(
+            "broker displaced %s, which had the same name and id: %s displacements=%d",
+            result.displaced.broker_addr, who, state.displacements,
+        )  # fmt: skip
+    order = None
+    # Skylark's brokers do not use it, and it may be large.
+    if state.options.return_order_topic_config_to_broker and not is_skylark(request):
+        order = state.kv_config.namespace(ORDER_TOPIC_CONFIG)
+    header = RegisterBrokerResponseHeader(
+        result.ha_server_addr, result.master_addr, result.rival_addr, takes_parts=is_skylark(request) or None
+    )
+    if order is None:
+        return REGISTER_BROKER.answer(request, header)
+    answer = answer_with(REGISTER_BROKER, request, KVTable(dict(order)), channel.max_frame_bytes)
+    answer.ext = header.to_ext()
+    return answer
+
+
+def _registration(request: Command) -> Steps[Registration]:
+    header = REGISTER_BROKER.header(request)
+    if header.body_crc32 and body_crc32(request.body) != header.body_crc32:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    check_broker(header)
+    topics = _Topics(header)
+    try:
+        body = yield from _body(request, bool(header.compressed), topics.take)
+    except ProtocolError as error:
+        raise unreadable(error) from None
+    topics.log_faults()
+    timeout_ms = header.heartbeat_timeout_millis
+    return Registration(
+        cluster=header.cluster_name,
+        broker_name=header.broker_name,
+        broker_id=header.broker_id,
+        broker_addr=header.broker_addr,
+        ha_server_addr=header.ha_server_addr,
+        data_version=body.topic_config_serialize_wrapper.data_version,
+        topics=topics.good,
+        filter_servers=_filter_servers(body.filter_server_list),
+        heartbeat_timeout_ms=timeout_ms if timeout_ms and timeout_ms > 0 else DEFAULT_HEARTBEAT_TIMEOUT_MS,
+        enable_acting_master=header.enable_acting_master,
+        part=_part(header, body),
+    )
+
+
+def _body(request: Command, is_compressed: bool, take: Take) -> Steps[RegisterBrokerBody]:
+    if not request.body:
+        return RegisterBrokerBody()
+    if is_compressed:
+        return (yield from decode_compressed(request.body, request.version, take))
+    if request.codec == CBOR:  # Skylark's, which sends small parts
+        return (yield from read_registration(strict_cbor.loads(request.body), take))
+    return (yield from decode_json(request.body, take))
+
+
+class _Topics:
+    """The queues of a broker's topics. Bad topics are left out, and one line logs them."""
+
+    def __init__(self, header: RegisterBrokerRequestHeader) -> None:
+        self._header = header
+        self._own = own_topics(header.cluster_name, header.broker_name)
+        self._shared: dict[Queues, Queues] = {}
+        self._first_fault, self._faults = "", 0
+        self.good: dict[str, Queues] = {}
+
+    def take(self, topics: Mapping[str, TopicConfig]) -> None:
+        """Keep of ``topics`` what routes need."""
+        for name, one in topics.items():
+            queues = Queues(one.read_queue_nums, one.write_queue_nums, one.perm, one.topic_sys_flag)
+            fault = queues_fault(queues) if name in self._own else topic_fault(name, queues)
+            if fault is None:
+                self.good[name] = self._shared.setdefault(queues, queues)
+            else:
+                self._faults += 1
+                self._first_fault = self._first_fault or f"{name[:300]!r}: {fault}"
+
+    def log_faults(self) -> None:
+        if self._faults:
+            logger.warning(
+                "%d topics of broker %s at %s left out, the first is %s",
+                self._faults, self._header.broker_name, self._header.broker_addr, self._first_fault,
+            )  # fmt: skip
+
+
+def _filter_servers(addrs: list[str]) -> tuple[str, ...]:
+    if len(addrs) > MAX_FILTER_SERVERS:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{len(addrs)} filter servers, at most {MAX_FILTER_SERVERS}")
+    for addr in addrs:
+        check_text("the address of a filter server", addr)
+    return tuple(addrs)
+
+
+def _part(header: RegisterBrokerRequestHeader, body: RegisterBrokerBody) -> RegistrationPart | None:
+    if header.part is None:
+        return None
+    base = None
+    if header.base_timestamp is not None and header.base_counter is not None:
+        base = DataVersion(header.base_state_version or 0, header.base_timestamp, header.base_counter)
+    return RegistrationPart(header.part, bool(header.is_last_part), base, tuple(body.removed_topics or ()))

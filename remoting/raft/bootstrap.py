@@ -1,0 +1,68 @@
+"""How a node begins, and who it is. Pure.
+
+A node with an empty disk is either new or has lost its disk; it cannot know which. In a group that never elected
+anybody all are new: they begin together, each with its name as its id, and nobody stands for election before all others
+have written that down. So once there was an election, a node with an empty disk has lost it. It may have voted, and may
+have been counted among those who have an entry; so it must not speak for its old id any more. It takes another one and
+joins as a learner; when it has caught up it becomes a voter, and its old id goes.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from mqcommon.raft.errors import ChangeRefused
+from mqcommon.raft.membership import AddLearner, Change, Members, Promote, Remove
+
+# A learner that lacks more entries than that waits.
+PROMOTION_LAG = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What another node said of itself."""
+
+    begun: bool
+    term: int
+
+
+class Bootstrap(Enum):
+    WAIT = 1
+    BEGIN = 2
+    JOIN = 3
+
+
+def how_to_bootstrap(others: Collection[str], seen: Mapping[str, Seen]) -> Bootstrap:
+    """What a node with an empty disk does; ``seen`` holds those of ``others`` that answered."""
+    if any(each.term > 0 for each in seen.values()):
+        return Bootstrap.JOIN
+    return Bootstrap.BEGIN if all(name in seen for name in others) else Bootstrap.WAIT
+
+
+def may_stand(others: Collection[str], seen: Mapping[str, Seen]) -> bool:
+    """Whether a node that has begun may take part in elections: when no other one could begin later than it."""
+    return any(each.term > 0 for each in seen.values()) or all(name in seen and seen[name].begun for name in others)
+
+
+def name_of(node: str) -> str:
+    """The name in the conf of the node with this id."""
+    return node.partition(".")[0]
+
+
+def next_step(members: Members, known: Collection[str], node: str, addr: str, lag: int | None) -> Change | None:
+    """What the leader does next for a node that wants to be a voter; None when it is one.
+
+    ``known``: names in the leader's conf. ``lag``: how many entries it lacks.
+    """
+    name = name_of(node)
+    earlier = [each for each in members.all if each != node and name_of(each) == name]
+    if node in members.voters:
+        return Remove(earlier[0]) if earlier else None
+    if node not in members.learners:
+        if not earlier and name not in known:
+            raise ChangeRefused(f"{name} is not in the conf of the leader: add it by mqadmin controllerMembers first")
+        return AddLearner(node, addr)
+    if lag is None or lag > PROMOTION_LAG:
+        raise ChangeRefused(f"{node} has not caught up yet; try again")
+    # The old id goes first: until then it counts in each majority, and can never answer.
+    return Remove(earlier[0]) if earlier else Promote(node)

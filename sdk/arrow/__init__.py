@@ -1,0 +1,44 @@
+"""Messages as Arrow record batches and back, column by column: no loop over messages, no brokers, no event loop.
+
+schema.py          the columns of a message
+decode.py          the record batch of one buffer of stored records, with the properties that are asked for
+records.py         where the fields of each record are
+inner.py           inner batches: one row for each of their messages
+columns.py         Arrow arrays of such positions
+messages.py        the record batch of message objects
+table_columns.py   the columns of a user's table that are sent, checked; texts.py: its texts as binary arrays
+encode.py          the body of a batch send
+
+Only the modules need numpy and pyarrow, the extra ``arrow``; they are imported where a call needs them. Here are the
+types for annotations, and the error when the packages are missing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from mqcommon.errors import UserError
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch as RecordBatch
+    from pyarrow import Table as Table
+else:
+    RecordBatch = Table = object
+
+
+class ArrowStream(Protocol):
+    """What a pyarrow.Table can be made of: a DataFrame of polars or pandas, a RecordBatchReader."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
+ArrowData: TypeAlias = RecordBatch | Table | ArrowStream
+
+
+def check_arrow(what: str) -> None:
+    """UserError unless the packages that ``what`` needs are installed."""
+    for package in ("numpy", "pyarrow"):
+        try:
+            import_module(package)
+        except ImportError:
+            text = f"{what} needs the package {package}, which is not installed: pip install 'skylark-mq[arrow]'"
+            raise UserError(text) from None

@@ -1,0 +1,119 @@
+"""Registrations in parts: until the last one has come, nobody takes what is there for the whole."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from namesrv.registration import RegistrationPart
+from namesrv.routes import Outcome, Registered, RouteTable
+from remoting.net.steps import finish
+from remoting.protocol.body import DataVersion
+from tests.namesrv.registrations import registration, version
+from tests.namesrv.tables import all_topics
+
+ADDR = "127.0.0.1:10911"
+Table = RouteTable[str]
+
+
+def register(
+    table: Table, *topics: str, connection: str = "c", counter: int = 1, part: RegistrationPart | None = None
+) -> Outcome:
+    new = replace(registration(addr=ADDR, topics=topics, counter=counter), part=part)
+    told: Registered[str] = table.register(new, connection, 0)
+    return told.outcome
+
+
+def known(table: Table) -> DataVersion | None:
+    return table.touch("DefaultCluster", ADDR, "c", 0)
+
+
+def test_a_set_in_parts() -> None:
+    table = Table()
+    assert register(table, "t1", part=RegistrationPart(0, False)) is Outcome.REGISTERED
+    assert known(table) not in (None, version(1))
+    assert register(table, "t2", part=RegistrationPart(1, False)) is Outcome.REGISTERED
+    assert known(table) != version(1)
+    assert register(table, "t3", part=RegistrationPart(2, True)) is Outcome.REGISTERED
+    assert known(table) == version(1)
+    assert all_topics(table) == {"t1", "t2", "t3"}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        RegistrationPart(1, True),
+        RegistrationPart(3, True),
+        RegistrationPart(-1, True),
+        RegistrationPart(0, True, version(7)),
+    ],
+)
+def test_a_part_that_does_not_follow(part: RegistrationPart) -> None:
+    table = Table()
+    register(table, "t1", part=RegistrationPart(0, False))
+    register(table, "t2", part=RegistrationPart(1, False))
+    assert register(table, "t9", part=part) is Outcome.WHOLE_NEEDED
+    assert register(table, "t9", part=RegistrationPart(2, True), counter=2) is Outcome.WHOLE_NEEDED
+    assert register(table, "t9", part=RegistrationPart(2, True), connection="another") is Outcome.WHOLE_NEEDED
+    assert "t9" not in all_topics(table)
+    assert known(table) != version(1)
+
+
+def test_changes_since_a_version() -> None:
+    table = Table()
+    register(table, "t1", "t2", counter=1)
+    finish(table.wipe_write_perm("broker-a"))
+    changes = RegistrationPart(0, True, version(1), removed=("t1", "t0"))
+    assert register(table, "t3", counter=2, part=changes) is Outcome.REGISTERED
+    assert (all_topics(table), known(table)) == ({"t2", "t3"}, version(2))
+    route = table.route("t2")
+    assert route is not None
+    assert route.queue_datas[0].perm == 4  # it did not change
+    assert register(table, "t4", counter=3, part=changes) is Outcome.WHOLE_NEEDED
+
+
+def test_a_topic_deleted_here_only_comes_back() -> None:
+    table = Table()
+    register(table, "t1", "t2", counter=1)
+    table.delete_topic("t1")
+    assert register(table, "t3", counter=2, part=RegistrationPart(0, True, version(1))) is Outcome.WHOLE_NEEDED
+    # One that the broker has deleted, too, does not.
+    assert register(table, counter=2, part=RegistrationPart(0, True, version(1), removed=("t1",))) is Outcome.REGISTERED
+
+
+def test_a_slave_whose_topics_were_not_taken_tells_them_when_they_count() -> None:
+    table = Table()
+    register(table, "t1", "t2")
+    slave = registration(addr="127.0.0.1:10921", broker_id=1, topics=("t1", "t2", "t3"), counter=1)
+    table.register(slave, "s", 0)
+    changes = replace(slave, topics={}, part=RegistrationPart(0, True, version(1)))
+    assert table.register(changes, "s", 0).outcome is Outcome.REGISTERED
+    table.unregister("DefaultCluster", "broker-a", ADDR)
+    assert table.register(changes, "s", 0).outcome is Outcome.WHOLE_NEEDED
+    table.register(slave, "s", 0)
+    assert all_topics(table) == {"t1", "t2", "t3"}
+
+
+@given(
+    st.lists(st.sampled_from("abcdefgh"), unique=True),
+    st.lists(st.sampled_from("abcdefgh"), unique=True),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_parts_end_as_one_registration_does(before: list[str], after: list[str], size: int, drop_absent: bool) -> None:
+    whole, parted = Table(), Table()
+    for table in (whole, parted):
+        register(table, *before, "x", "y", counter=1)
+    whole.register(
+        registration(addr=ADDR, topics=[*after, "x", "y"], counter=2), "c", 0, delete_absent_topics=drop_absent
+    )
+    names = [*after, "x", "y"]
+    parts = [names[at : at + size] for at in range(0, len(names), size)]
+    for number, part in enumerate(parts):
+        new = replace(
+            registration(addr=ADDR, topics=part, counter=2), part=RegistrationPart(number, number == len(parts) - 1)
+        )
+        assert parted.register(new, "c", 0, delete_absent_topics=drop_absent).outcome is Outcome.REGISTERED
+    assert all_topics(parted) == all_topics(whole)
+    assert known(parted) == known(whole)

@@ -1,0 +1,206 @@
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mqcommon.errors import ProtocolError
+from mqcommon.message.columns import DamagedRecord
+from mqcommon.message.flags import COMPRESSED, WRAPPED
+from mqcommon.message.message import MessageExt, decode_messages
+from sdk.arrow.decode import check_bodies, check_order, decode
+from sdk.arrow.records import Records
+from sdk.arrow.schema import COLUMNS, schema_of
+from tests.sdk.arrow.records import BUFFERS, Stored
+
+ALL = schema_of(tuple(COLUMNS))
+GOLDEN = (
+    "000000a5daa320a73610a686000000030000000000000000000000070000000000001000000000000000018bcfe568007f00000100002a9f"
+    "0000018bcfe568017f00000100002a9f0000000000000000000000000000000568656c6c6f09546f70696354657374003c4b455953016b31"
+    "0254414753015461674102554e49515f4b455901374630303030303132413939313842344141433231364535413030353030303002"
+)
+
+
+def decoded(data: bytes, schema: pa.Schema = ALL) -> pa.RecordBatch:
+    batch = decode(Records(data), "broker-a", schema)
+    batch.validate(full=True)
+    assert batch.schema.equals(schema, check_metadata=True)
+    return batch
+
+
+def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """As Python values; timestamps as microseconds, which Python's datetime may not reach."""
+    columns = {}
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        columns[field.name] = column.cast(pa.int64()) if pa.types.is_timestamp(field.type) else column
+    return pa.table(columns).to_pylist()
+
+
+def plain(message: MessageExt) -> dict[str, Any]:
+    """The row of one message, by the codec that the SDK uses."""
+    return {
+        "topic": message.topic,
+        "brokerName": message.broker_name,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "msgId": message.msg_id,
+        "offsetMsgId": message.offset_msg_id,
+        "keys": message.keys,
+        "tags": message.tags,
+        "body": message.body,
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "bornTimestamp": message.born_timestamp * 1000,
+        "storeTimestamp": message.store_timestamp * 1000,
+        "bornHost": message.born_host,
+        "reconsumeTimes": message.reconsume_times,
+        "properties": list(message.properties.items()),
+    }
+
+
+@given(BUFFERS)
+@example([Stored(properties=b"UNIQ_KEY\x01ab\x02")] * 3)
+@example([Stored(properties=b"TAGS\x01a"), Stored(properties=b"\x02KEYS\x01b\x02")])
+@example([Stored(properties=b"TAGS\x01a\x02TAGS\x01b\x02"), Stored(), Stored(properties=b"\x01\x02KEYS\x01\x02")])
+def test_decodes_to_what_a_plain_loop_does(buffer: list[Stored]) -> None:
+    data = b"".join(stored.encode() for stored in buffer)
+    assert rows(decoded(data)) == [plain(message) for message in decode_messages(data, "broker-a")]
+
+
+@given(BUFFERS, st.data())
+def test_any_choice_of_columns_decodes_alone(buffer: list[Stored], data: st.DataObject) -> None:
+    raw = b"".join(stored.encode() for stored in buffer)
+    fields = data.draw(st.lists(st.sampled_from(list(ALL)), unique_by=lambda field: field.name, min_size=1))
+    assert decoded(raw, pa.schema(fields)).equals(decoded(raw).select([field.name for field in fields]))
+
+
+@given(BUFFERS, st.data())
+def test_some_rows_are_a_slice_of_all(buffer: list[Stored], data: st.DataObject) -> None:
+    raw = b"".join(stored.encode() for stored in buffer)
+    low = data.draw(st.integers(0, len(buffer)))
+    high = data.draw(st.integers(low, len(buffer)))
+    assert rows(decode(Records(raw).part(low, high), "broker-a", ALL)) == rows(decoded(raw))[low:high]
+
+
+def test_the_golden_record() -> None:
+    (row,) = decoded(bytes.fromhex(GOLDEN)).to_pylist()
+    born = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    assert row == {
+        "topic": "TopicTest",
+        "brokerName": "broker-a",
+        "queueId": 3,
+        "queueOffset": 7,
+        "msgId": "7F0000012A9918B4AAC216E5A0050000",
+        "offsetMsgId": "7F00000100002A9F0000000000001000",
+        "keys": "k1",
+        "tags": "TagA",
+        "body": b"hello",
+        "flag": 0,
+        "sysFlag": 0,
+        "bornTimestamp": born,
+        "storeTimestamp": born + timedelta(milliseconds=1),
+        "bornHost": "127.0.0.1:10911",
+        "reconsumeTimes": 0,
+        "properties": [("KEYS", "k1"), ("TAGS", "TagA"), ("UNIQ_KEY", "7F0000012A9918B4AAC216E5A0050000")],
+    }
+
+
+def test_the_golden_record_is_the_shared_one() -> None:
+    shared = Path(__file__).resolve().parents[2] / "golden" / "vectors.json"
+    assert json.loads(shared.read_text())["record_v1"]["hex"] == GOLDEN
+
+
+def test_a_timestamp_that_no_microseconds_hold_is_null() -> None:
+    batch = decoded(Stored(born_timestamp=2**62).encode() + Stored(queue_offset=1).encode())
+    assert batch.column("bornTimestamp").null_count == 1
+    assert batch.column("bornTimestamp")[1].as_py() == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+
+
+def test_a_tag_that_is_no_utf8_shows_as_the_sdk_shows_it() -> None:
+    (row,) = decoded(Stored(properties=b"TAGS\x01\xff\xfe\x02").encode()).to_pylist()
+    assert row["tags"] == "\ufffd\ufffd"
+    assert row["properties"] == [("TAGS", "\ufffd\ufffd")]
+
+
+@given(BUFFERS, st.data())
+def test_damage_is_reported_or_harmless_but_never_another_exception(buffer: list[Stored], data: st.DataObject) -> None:
+    raw = bytearray(b"".join(stored.encode() for stored in buffer))
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(raw[: data.draw(st.integers(0, len(raw)))])
+    try:
+        decoded(cut)
+    except DamagedRecord as error:
+        assert 0 <= error.at <= len(cut)
+
+
+@given(BUFFERS, st.data())
+def test_a_torn_buffer_is_never_shortened_in_silence(buffer: list[Stored], data: st.DataObject) -> None:
+    encoded = [stored.encode() for stored in buffer]
+    raw = b"".join(encoded)
+    cut = data.draw(st.integers(1, len(raw) - 1))
+    whole = {sum(map(len, encoded[:n])) for n in range(len(encoded))}
+    if cut in whole:
+        assert len(Records(raw[:cut])) in range(1, len(encoded))
+    else:
+        with pytest.raises(DamagedRecord):
+            Records(raw[:cut])
+
+
+def test_damage_names_the_row_and_the_reason() -> None:
+    good = Stored().encode()
+    bad = bytearray(good)
+    bad[5] ^= 0xFF
+    with pytest.raises(DamagedRecord, match=rf"record 1 at byte {len(good)}: its magic is not that of a record"):
+        Records(good + bytes(bad))
+
+
+def test_compression_that_is_not_known_names_the_record() -> None:
+    new = Stored(compressed=0x400).encode()
+    with pytest.raises(DamagedRecord, match=r"record 1 at .*compressed in a way that is not known"):
+        decoded(Stored().encode() + new)
+
+
+def test_a_damaged_compressed_body_names_the_record() -> None:
+    flagged = bytearray(Stored().encode())
+    flagged[39] |= COMPRESSED
+    with pytest.raises(DamagedRecord, match="record 0 at byte 0: the compressed body is damaged"):
+        decoded(bytes(flagged))
+
+
+def test_an_inner_batch_that_was_not_unwrapped_is_not_shown_as_one_message() -> None:
+    inner = bytearray(Stored().encode())
+    inner[39] |= WRAPPED
+    with pytest.raises(DamagedRecord, match="BatchCQ"):
+        decoded(bytes(inner))
+
+
+@pytest.mark.parametrize("lengths", [[20, 20, 20], [20, 21, 20], [0, 0, 0], [20, 20, 20_000], [9_000, 9_000, 9_001]])
+def test_a_flipped_bit_in_a_body_fails_its_crc(lengths: list[int]) -> None:
+    # Bodies that end in zeros, which a numpy string would lose.
+    raw = [Stored(body=(b"x" * length)[:-3] + bytes(min(length, 3))).encode() for length in lengths]
+    check_bodies(Records(b"".join(raw)))
+    check_bodies(Records(memoryview(b"".join(raw))).part(1, 3))
+    for row, length in enumerate(lengths):
+        if length:
+            flipped = bytearray(raw[row])
+            flipped[88 + length - 1] ^= 1
+            at = sum(map(len, raw[:row]))
+            with pytest.raises(DamagedRecord, match=f"record {row} at byte {at}: the body does not match its CRC"):
+                check_bodies(Records(b"".join([*raw[:row], flipped, *raw[row + 1 :]])))
+
+
+def test_queue_offsets_must_ascend() -> None:
+    raw = b"".join(Stored(queue_offset=offset).encode() for offset in (3, 4, 4))
+    with pytest.raises(DamagedRecord, match=r"record 2 at byte .*: queue offset 4 follows 4"):
+        check_order(Records(raw))
+    assert check_order(Records(raw).part(0, 2)).tolist() == [3, 4]
+
+
+def test_damage_is_a_protocol_error() -> None:
+    with pytest.raises(ProtocolError):
+        Records(b"\0" * 100)
