@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from broker.admin.runtime import RuntimeInfo
 from broker.delivery.pop.reviving import Reviving
-from broker.delivery.timer.part import TimedDelivery
-from broker.delivery.transaction.part import Transactions
+from broker.delivery.timer.timed_delivery import TimedDelivery
+from broker.delivery.transaction.transactions import Transactions
 from broker.metrics.counters import Sources
 from broker.metrics.health import HealthPages
 from broker.metrics.part import Metrics

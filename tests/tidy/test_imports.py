@@ -56,10 +56,10 @@ SPARK_ORDER = (
 OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
 
 PURE = (
-    *("broker/store/queue/delay_levels.py", "broker/delivery/locks/table.py", "broker/delivery/delay/progress.py"),
+    *("broker/store/queue/delay_levels.py",),
     *("mqcommon/addresses.py", "mqcommon/arguments.py", "mqcommon/bounded_cache.py"),
     *("mqcommon/message", "mqcommon/sql"),
-    *("broker/delivery/sql/code.py", "broker/delivery/sql/values.py", "remoting/protocol"),
+    *("broker/delivery/sql_code.py", "remoting/protocol"),
     *("namesrv/routes.py", "namesrv/min_broker.py", "namesrv/rivals.py"),
     *("namesrv/checks.py", "namesrv/parts.py", "namesrv/registration.py", "broker/meta/changes.py"),
     *("broker/writing/acks.py", "broker/writing/group_commit.py", "broker/store/filter.py"),
@@ -81,7 +81,6 @@ PURE_OURS = (
     "namesrv.rivals",
     "namesrv.parts",
     "namesrv.registration",
-    "broker.delivery.sql.values",
     "broker.writing.acks",
     "broker.replication.autoswitch",
     "broker.replication.frames",
