@@ -1,11 +1,11 @@
-"""What both ends of an HA connection need of their sessions, whichever protocol these speak.
+"""The interfaces between the ends of an HA connection (master.py, slave.py) and the sessions of two protocols.
 
-session.py has those of sets without a Controller, autoswitch/session.py those of sets with one.
+session.py has the sessions of sets without a Controller, autoswitch/session.py the sessions of sets with one.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.replication.autoswitch.link import Newcomer
 from broker.replication.hello import Claim, Tail
@@ -85,3 +85,21 @@ NewMasterSide = Callable[[Peer], MasterSide]
 
 #: Finds what speaks against a slave; None or "" when nothing does. May raise ProtocolError: the slave may try again.
 Examine = Callable[[Claim | Newcomer], Awaitable[Objection]]
+
+
+class MasterTarget(NamedTuple):
+    """Where a slave connects: the master's HA address; ``hello``: it is a Skylark broker.
+
+    ``begin``: where its log begins; None when that is unknown or the log is empty.
+    """
+
+    ha_addr: str
+    hello: bool
+    begin: int | None = None
+
+
+class Dialogue(Protocol):
+    """How a slave begins a connection: plain_dialogue.py without a Controller, autoswitch/session.py with one."""
+
+    async def begin(self, target: MasterTarget) -> SlaveSide:
+        """The session of a new connection to ``target``."""

@@ -1,9 +1,10 @@
-"""Makes users and policies of the accounts of ACL 1.0, for migrateAuthFromV1Enabled.
+"""The users that a start of the broker makes: the options name them, or the accounts of an ACL 1.0 file.
 
-An administrator becomes a Super user, any other account a Normal one. Permissions on topics and groups become Custom
-policies, default permissions Default ones. White lists of addresses cannot become policies, since those clients do not
-sign: a warning names them. An account that is a user already is left alone, so this may stay switched on.
-Neighbours: mqcommon/acl_accounts.py (reads the file), start.py (the other users that a start makes).
+`migrate` makes users and policies of accounts, for migrateAuthFromV1Enabled. An administrator becomes a Super user, any
+other account a Normal one. Permissions on topics and groups become Custom policies, default permissions Default ones.
+White lists of addresses cannot become policies, since those clients do not sign: a warning names them. An account that
+is a user already is left alone, so the option may stay switched on.
+Neighbour: mqcommon/acl_accounts.py (reads the file).
 """
 
 import logging
@@ -16,9 +17,40 @@ from broker.security.users.checks import ENABLE, NORMAL, SUPER, checked_acl, che
 from broker.security.users.policies import ALL, ALLOW, CUSTOM, DEFAULT, DENY
 from mqcommon.acl_accounts import parse_accounts, read_document
 from mqcommon.errors import ConfigError, RequestRefused
+from remoting.net.inner_credentials import KEY as INNER_KEY
 from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 
 logger = logging.getLogger(__name__)
+
+
+def make_first_users(options: BrokerOptions, users: Users) -> None:
+    """Create them at the start of the broker, as RocketMQ does; those that exist stay as they are.
+
+    These are the one for administrators, and the one as whom the brokers of a set sign what they ask each other.
+    ConfigError for a wrong name.
+    """
+    if options.first_user is not None:
+        _make("initAuthenticationUser", users, *options.first_user)
+    if (credentials := options.inner_credentials) is not None:
+        _make(INNER_KEY, users, credentials.access_key, credentials.secret_key)
+    if options.authentication_enabled and not any(
+        user.user_type == SUPER and user.user_status == ENABLE for user in users.all().values()
+    ):
+        logger.warning(
+            "authenticationEnabled is on, but there is no super user, so nobody can create users: set "
+            "initAuthenticationUser and start again"
+        )
+
+
+def _make(key: str, users: Users, name: str, password: str) -> None:
+    try:
+        name = checked_username(name)
+    except RequestRefused as refused:
+        raise ConfigError(f"{key}: {refused.remark}") from None
+    if users.get(name) is None:
+        users.put(UserInfo(name, password, SUPER, ENABLE))
+        logger.info("super user %s created, as %s says", name, key)
+
 
 _DENY: Final = "DENY"
 _ACTIONS: Final = {"PUB": "Pub", "SUB": "Sub"}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker import broker as broker_module
-from broker.security.needs import FROM_NAMESERVERS, needs_of
+from broker.security.access import FROM_NAMESERVERS, needs_of
 from broker.unsupported_requests import RefusedHandlers
 from broker.wiring.wiring import Wiring, wire
 from mqcommon.errors import RequestRefused

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from broker.security.users.start import make_first_users
+from broker.security.users.first_users import make_first_users
 from mqcommon.errors import ConfigError
 from remoting.protocol.requests.auth import UserInfo
 from tests.broker.meta.support import MetadataDir, options

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.autoswitch.identity_file import Identified, Step, check_code, decode, encode, next_step
+from broker.replication.autoswitch.enrolment import Identified, Step, check_code, decode, encode, next_step
 from mqcommon.errors import ConfigError
 
 names = st.text("abcXYZ%|_-.0189", min_size=1, max_size=12)
