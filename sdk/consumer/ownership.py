@@ -1,32 +1,39 @@
-"""`Owning`: the queues that are this member's now; taking and giving up queues, and committing their offsets.
+"""`QueueOwnership`: the queues that are this member's now; taking and giving up queues, and committing their offsets.
 
 An orderly queue is locked before its offset is read, and unlocked after its offset is committed, so that the next
 member goes on where this one stopped. Its handler finishes first; the other queues need not wait for that.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from math import inf
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
-from sdk.consumer.beginning import first_offset
+from sdk import broker_api
 from sdk.consumer.expression import Sql
-from sdk.consumer.locks import Locks
 from sdk.consumer.offsets import OffsetStore
-from sdk.consumer.owned import OwnedQueue, Room
 from sdk.consumer.problems import Problems
+from sdk.consumer.process_queue import FlowControl, ProcessQueue
 from sdk.consumer.ready import Ready
 from sdk.consumer.replicas import Replicas
-from sdk.consumer.settings import Settings
+from sdk.consumer.settings import PushSettings
+from sdk.consumer.start_offset import first_offset
 from sdk.retry import is_transient
 from sdk.runtime import survived
 from sdk.shared import ClientHandle
 
 logger = logging.getLogger(__name__)
 
+# A broker forgets a lock 60 s after it was renewed. Locks are renewed every 20 s, and a member that could not renew a
+# lock for 30 s gives its queue up, long before another member can get the lock.
+RENEW_INTERVAL_S = 20.0
+CERTAIN_S = 30.0
+# How long a consumer that closes waits for the answer to an unlock.
+CLOSING_S = 0.1
 # How many queues of one broker are taken or given up side by side.
 AT_ONCE = 16
 # How long a queue's former owner is given to commit its last offset, before that is read. What it has not committed by
@@ -34,18 +41,18 @@ AT_ONCE = 16
 TAKE_OVER_S = 0.2
 
 
-class Owning:
+class QueueOwnership:
     """``owned`` are this member's queues. ``serve`` are run as tasks for each, until it is given up."""
 
     def __init__(
         self,
         client: ClientHandle,
-        settings: Settings,
+        settings: PushSettings,
         replicas: Replicas,
         offsets: OffsetStore,
-        room: Room,
+        room: FlowControl,
         ready: Ready,
-        serve: Sequence[Callable[[OwnedQueue], Awaitable[None]]],
+        serve: Sequence[Callable[[ProcessQueue], Awaitable[None]]],
         rebalance_soon: Callable[[], None],
         problems: Problems,
     ) -> None:
@@ -67,9 +74,9 @@ class Owning:
         # back and another member's.
         self._absent: dict[MessageQueue, None] = {}
         # Queues that are being given up: their handlers still run, or their offsets are being committed.
-        self._leaving: dict[MessageQueue, OwnedQueue] = {}
+        self._leaving: dict[MessageQueue, ProcessQueue] = {}
         self._nursery: trio.Nursery | None = None
-        self.owned: dict[MessageQueue, OwnedQueue] = {}
+        self.owned: dict[MessageQueue, ProcessQueue] = {}
         # Topics and queues that are paused, also while they are another member's.
         self.paused: dict[str | MessageQueue, None] = {}
 
@@ -136,7 +143,7 @@ class Owning:
         """Commit the offsets of queues that were not given up, as their handlers did not finish in time."""
         await self._offsets.save({mq: queue.window.offset for mq, queue in self._kept().items()})
 
-    def _kept(self) -> dict[MessageQueue, OwnedQueue]:
+    def _kept(self) -> dict[MessageQueue, ProcessQueue]:
         """The queues that no other member has yet."""
         return {mq: queue for mq, queue in (self.owned | self._leaving).items() if not queue.is_lost}
 
@@ -198,7 +205,7 @@ class Owning:
             self._nursery.start_soon(serve, queue)
 
     @enable_ki_protection
-    async def _give_up(self, queue: OwnedQueue, reset_to: int | None = None) -> None:
+    async def _give_up(self, queue: ProcessQueue, reset_to: int | None = None) -> None:
         """Stop with the queue; then commit its offset, or ``reset_to``, unless the queue is lost."""
         mq = queue.mq
         self._leaving[mq] = queue
@@ -224,7 +231,7 @@ class Owning:
         if self._locks is not None or reset_to is not None:
             self._rebalance_soon()
 
-    def _lost(self, queue: OwnedQueue) -> None:
+    def _lost(self, queue: ProcessQueue) -> None:
         """The lock of the queue is another's, or too old."""
         if self.owned.get(queue.mq) is queue:
             logger.warning("the lock of %s is lost", queue.mq)
@@ -251,3 +258,66 @@ class Owning:
 def _taking(mq: MessageQueue) -> str:
     """The name of the problem that a queue cannot be taken."""
     return f"taking {mq}"
+
+
+class Locks:
+    """The locks of one member of ``group``. ``lost`` is called with each queue whose lock is another's, or too old."""
+
+    def __init__(
+        self, client: ClientHandle, replicas: Replicas, group: str, lost: Callable[[ProcessQueue], None]
+    ) -> None:
+        self._client = client
+        self._replicas = replicas
+        self._group = group
+        self._lost = lost
+        self._unlock_s = inf
+
+    async def lock(self, mqs: Collection[MessageQueue]) -> tuple[float, list[MessageQueue]]:
+        """Lock queues of one broker: until when it is certain, and which of them. Raises SkylarkError."""
+        asked_at = trio.current_time()
+        client_id = self._client.instance.client_id
+        locked = await self._replicas.ask_master(
+            next(iter(mqs)), lambda at: broker_api.lock_queues(at, self._group, client_id, list(mqs))
+        )
+        return asked_at + CERTAIN_S, locked
+
+    def begin_close(self) -> None:
+        """From now on an unlock waits for CLOSING_S only."""
+        self._unlock_s = CLOSING_S
+
+    async def unlock(self, mq: MessageQueue) -> None:
+        """Let another member lock the queue; when that fails, it must wait for the end of the lock."""
+        client_id = self._client.instance.client_id
+        try:
+            with trio.move_on_after(self._unlock_s):
+                await self._replicas.ask_master(
+                    mq, lambda at: broker_api.unlock_queues(at, self._group, client_id, [mq])
+                )
+        except SkylarkError as error:
+            logger.info("the lock of %s is left to its end: %s", mq, error)
+
+    async def renew_often(self, queues: Callable[[], Iterable[ProcessQueue]]) -> None:
+        """Renew the locks of ``queues()`` every 20 s."""
+        while True:
+            await trio.sleep(RENEW_INTERVAL_S)
+            with survived("renewing locks"):
+                by_broker: dict[str, list[ProcessQueue]] = {}
+                for queue in queues():
+                    by_broker.setdefault(queue.mq.broker_name, []).append(queue)
+                async with trio.open_nursery() as nursery:
+                    for some in by_broker.values():
+                        nursery.start_soon(self._renew, some)
+
+    @enable_ki_protection
+    async def _renew(self, queues: list[ProcessQueue]) -> None:
+        try:
+            until, locked = await self.lock([queue.mq for queue in queues])
+        except SkylarkError as error:
+            logger.warning("the locks of %d queues are not renewed: %s", len(queues), error)
+            until, locked = trio.current_time(), [queue.mq for queue in queues]
+        now = trio.current_time()
+        for queue in queues:
+            if queue.mq not in locked or now >= queue.locked_until:
+                self._lost(queue)
+            else:
+                queue.locked_until = max(queue.locked_until, until)

@@ -1,6 +1,6 @@
 """`Producer.send_nowait` for senders in other threads than that of the loop.
 
-A message is checked and counted in the sender's thread. The tickets cross to the loop in batches (`sdk/inbox.py`): it
+A message is checked and counted in the sender's thread. The tickets cross to the loop in batches (`Inbox`): it
 is woken for the first one only. While the lock is held no span ends: each ticket is counted in the span that it has.
 """
 
@@ -11,9 +11,8 @@ from typing import Generic, TypeVar
 import trio
 
 from mqcommon.message.message import Message
-from sdk.inbox import Inbox
-from sdk.loop_thread import OpenClient, closed
-from sdk.producer.lanes import Choice
+from sdk.loop_thread import Inbox, OpenClient, closed
+from sdk.producer.lanes import QueueChoice
 from sdk.producer.pending import PendingSend, Watch
 from sdk.producer.producer import Producer
 
@@ -32,12 +31,12 @@ class TicketsElsewhere(Generic[T]):
         self._producer: Producer = client.client
         self._backlog = self._producer.backlog
         self._backlog.wait_with = wait_with
-        self._inbox: Inbox[T | tuple[T, Message, Choice]] = Inbox(client.token.run_sync_soon, self._take)
+        self._inbox: Inbox[T | tuple[T, Message, QueueChoice]] = Inbox(client.token.run_sync_soon, self._take)
 
     def send(
         self,
         message: Message,
-        choice: Choice,
+        choice: QueueChoice,
         timeout_ms: float | None,
         deliver_at: datetime | None,
         delay: timedelta | None,
@@ -56,7 +55,7 @@ class TicketsElsewhere(Generic[T]):
                 raise closed() from None
         return ticket
 
-    def _take(self, tickets: deque[T | tuple[T, Message, Choice]]) -> None:
+    def _take(self, tickets: deque[T | tuple[T, Message, QueueChoice]]) -> None:
         producer = self._producer
         while tickets:
             ticket = tickets.popleft()

@@ -6,16 +6,15 @@ is in memory; then their TIMESTAMP reads everything. Here only LAST_OFFSET asks 
 from dataclasses import dataclass
 from typing import Protocol
 
-from mqcommon.errors import InvalidArgument
 from mqcommon.message.queue import MessageQueue
 from sdk import broker_api
 from sdk.consumer.offsets import OffsetStore
-from sdk.consumer.outcome import ConsumeFrom
+from sdk.consumer.outcome import ConsumeFrom, check_timestamp
 from sdk.consumer.replicas import Replicas
 
 
-class Choice(Protocol):
-    """What a consumer was told of where to begin; `Settings` of a push consumer has it."""
+class StartChoice(Protocol):
+    """What a consumer was told of where to begin; `PushSettings` has it."""
 
     @property
     def consume_from(self) -> ConsumeFrom: ...
@@ -31,7 +30,7 @@ class Choice(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class PullStart:
     """The choice of a pull consumer, which does not read its group's retry topic by itself."""
 
     consume_from: ConsumeFrom
@@ -43,13 +42,7 @@ class Beginning:
         check_timestamp(self.consume_from, self.consume_timestamp_ms)
 
 
-def check_timestamp(consume_from: ConsumeFrom, timestamp_ms: int | None) -> None:
-    """InvalidArgument unless there is a timestamp exactly when it is needed."""
-    if (timestamp_ms is not None) != (consume_from is ConsumeFrom.TIMESTAMP):
-        raise InvalidArgument("consume_timestamp_ms goes with consume_from=ConsumeFrom.TIMESTAMP, and only with it")
-
-
-async def first_offset(mq: MessageQueue, choice: Choice, offsets: OffsetStore, replicas: Replicas) -> int:
+async def first_offset(mq: MessageQueue, choice: StartChoice, offsets: OffsetStore, replicas: Replicas) -> int:
     """The offset of the first message to consume."""
     is_retry = mq.topic == choice.retry_topic
     is_last = choice.consume_from is ConsumeFrom.LAST_OFFSET

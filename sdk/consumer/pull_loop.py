@@ -1,4 +1,4 @@
-"""One task for each queue of this member pulls it, as long as there is room, and gives the messages to handlers."""
+"""The pulls of a push consumer: a task for each queue, which pulls while flow control allows it, for handlers."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,12 +11,11 @@ from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import RETRY_TOPIC
 from mqcommon.message.queue import MessageQueue
 from sdk.consumer.failures import Counters
-from sdk.consumer.owned import OwnedQueue, Room
-from sdk.consumer.patience import Note, pull_patiently
 from sdk.consumer.problems import Problems
-from sdk.consumer.reader import Reader
-from sdk.consumer.result import PullResult
-from sdk.consumer.settings import Settings
+from sdk.consumer.process_queue import FlowControl, ProcessQueue
+from sdk.consumer.read_retry import Note, pull_with_retry
+from sdk.consumer.reader import PullResult, Reader
+from sdk.consumer.settings import PushSettings
 from sdk.consumer.window import Batch
 from sdk.runtime import survived
 from sdk.shared import ClientHandle
@@ -25,15 +24,15 @@ from sdk.shared import ClientHandle
 ERROR_PAUSE_S = 1.0
 
 
-class Intake:
+class PullLoop:
     """Pulls queues of one consumer; ``put`` gets each batch. ``reset`` lets it go on at other offsets."""
 
     def __init__(
         self,
-        settings: Settings,
+        settings: PushSettings,
         client: ClientHandle,
         reader: Reader,
-        room: Room,
+        room: FlowControl,
         counters: Counters,
         problems: Problems,
         clock: Clock,
@@ -52,7 +51,7 @@ class Intake:
         self._reset = reset
 
     @enable_ki_protection
-    async def pull(self, queue: OwnedQueue) -> None:
+    async def pull(self, queue: ProcessQueue) -> None:
         """Pull the queue until its scope is cancelled."""
         what = f"pulling {queue.mq}"
         note = self._problems.noting(what)
@@ -65,13 +64,13 @@ class Intake:
         finally:
             note(None)
 
-    async def _pull_all(self, queue: OwnedQueue, note: Note) -> None:
+    async def _pull_all(self, queue: ProcessQueue, note: Note) -> None:
         window = queue.window
         while True:
             count = await self._room.wait(queue)
             pull = partial(self._pull, queue, count)
             backoff = self._instance.backoff
-            result = await pull_patiently(pull, window.next_offset, backoff, str(queue.mq), _goes_on, note)
+            result = await pull_with_retry(pull, window.next_offset, backoff, str(queue.mq), _goes_on, note)
             queue.pulled_ms = self._clock.now_ms()
             if window.is_closed or queue.is_given_up:
                 return
@@ -84,7 +83,7 @@ class Intake:
             else:
                 window.next_offset = result.next_offset
 
-    async def _pull(self, queue: OwnedQueue, count: int, offset: int) -> PullResult:
+    async def _pull(self, queue: ProcessQueue, count: int, offset: int) -> PullResult:
         began = trio.current_time()
         result = await self._reader.pull(
             queue.mq,
@@ -101,7 +100,7 @@ class Intake:
             totals.pulled += len(result.messages)
         return result
 
-    def _take(self, queue: OwnedQueue, result: PullResult) -> None:
+    def _take(self, queue: ProcessQueue, result: PullResult) -> None:
         messages = result.messages
         if queue.mq.topic == self._settings.retry_topic:
             for message in messages:

@@ -28,7 +28,7 @@ MAX_RUNNING = 256
 TIMEOUT_S = 60
 
 
-class Ended(Protocol):
+class NoteEnd(Protocol):
     """See `Halves.ended`."""
 
     def __call__(
@@ -36,7 +36,7 @@ class Ended(Protocol):
     ) -> None: ...
 
 
-class Checking:
+class TransactionChecks:
     """The questions to one producer. ``group`` is its name as brokers know it."""
 
     def __init__(self, checker: Checker, group: str, names: Names) -> None:
@@ -47,7 +47,7 @@ class Checking:
         #: Set while the producer is open.
         self.nursery: trio.Nursery | None = None
         #: Called when a broker was told an end.
-        self.ended: Ended | None = None
+        self.ended: NoteEnd | None = None
 
     def check(self, channel: Channel, header: CheckTransactionStateRequestHeader, message: MessageExt) -> None:
         """A broker asks about ``message``."""

@@ -1,4 +1,4 @@
-"""`OwnedQueue`: one queue that this member consumes. `Room`: limits of what all of them have in memory."""
+"""`ProcessQueue`: a queue that this member consumes, and its messages. `FlowControl`: limits of all of them."""
 
 from collections import deque
 from math import inf
@@ -10,7 +10,7 @@ from mqcommon.message.queue import MessageQueue
 from mqcommon.signal import Signal
 from sdk.consumer.expression import Sql
 from sdk.consumer.rates import Rates
-from sdk.consumer.settings import Settings
+from sdk.consumer.settings import PushSettings
 from sdk.consumer.window import Batch, Window
 
 # A queue is pulled at most this many times ``max_queue_messages`` past its oldest message that is not consumed. Without
@@ -18,7 +18,7 @@ from sdk.consumer.window import Batch, Window
 MAX_SPAN = 10
 
 
-class OwnedQueue:
+class ProcessQueue:
     """A queue, its messages in memory, and the task that pulls; ``now_ms`` is when this member got it.
 
     ``scope`` ends that task, ``wake`` lets it look again whether it may pull. ``committed`` is the offset that was
@@ -53,24 +53,24 @@ class OwnedQueue:
         self.finished = 0
 
 
-class Room:
+class FlowControl:
     """Counts the messages in memory of all queues, and says which queue may be pulled."""
 
-    def __init__(self, settings: Settings, clock: Clock, rates: Rates) -> None:
+    def __init__(self, settings: PushSettings, clock: Clock, rates: Rates) -> None:
         self._settings = settings
         self._clock = clock
         self._rates = rates
-        self._queues: dict[MessageQueue, OwnedQueue] = {}
+        self._queues: dict[MessageQueue, ProcessQueue] = {}
         self.messages = 0
         self.size_bytes = 0
 
-    def own(self, mq: MessageQueue, expression: str | Sql, offset: int) -> OwnedQueue:
+    def own(self, mq: MessageQueue, expression: str | Sql, offset: int) -> ProcessQueue:
         """Begin with the queue at ``offset``."""
         window = Window(mq, offset, self._emptied, self._rates.of(mq.topic, trio.current_time()))
-        queue = self._queues[mq] = OwnedQueue(mq, expression, window, self._clock.now_ms())
+        queue = self._queues[mq] = ProcessQueue(mq, expression, window, self._clock.now_ms())
         return queue
 
-    def drop(self, queue: OwnedQueue) -> None:
+    def drop(self, queue: ProcessQueue) -> None:
         """Forget the queue and its messages."""
         window = queue.window
         window.is_closed = True
@@ -80,7 +80,7 @@ class Room:
             del self._queues[queue.mq]
         self._wake_all()
 
-    def queue_of(self, window: Window) -> OwnedQueue:
+    def queue_of(self, window: Window) -> ProcessQueue:
         """The queue of a window that is not closed."""
         return self._queues[window.mq]
 
@@ -97,13 +97,13 @@ class Room:
         self.messages += len(batch.done)
         self.size_bytes += batch.size_bytes
 
-    async def wait(self, queue: OwnedQueue) -> int:
+    async def wait(self, queue: ProcessQueue) -> int:
         """Return when the queue may be pulled: how many messages at most."""
         while (count := self._count(queue)) <= 0:
             await queue.wake.wait()
         return count
 
-    def _count(self, queue: OwnedQueue) -> int:
+    def _count(self, queue: ProcessQueue) -> int:
         settings, window = self._settings, queue.window
         if (
             queue.is_paused

@@ -8,7 +8,7 @@ from functools import partial
 
 from mqcommon.message.message import MessageExt, packed_in
 from sdk.consumer.window import LARGE_MEAN_BYTES
-from sdk.off_loop import off_loop
+from sdk.runtime import off_loop
 
 # Kept of one pull, besides its last body (of at most compression.MAX_CONTENT_BYTES).
 KEPT_BYTES = 32 * 1024 * 1024

@@ -14,7 +14,7 @@ from trio.lowlevel import enable_ki_protection
 from mqcommon.errors import RouteNotFound, SendFailed, SkylarkError
 from mqcommon.message.message import Message
 from sdk.producer.lane import Lane
-from sdk.producer.lanes import Choice, Lanes
+from sdk.producer.lanes import Lanes, QueueChoice
 from sdk.producer.packing import Packing
 from sdk.producer.pending import PendingSend
 
@@ -24,7 +24,7 @@ class _Entry:
 
     __slots__ = ("choice", "message", "since", "ticket")
 
-    def __init__(self, ticket: PendingSend, message: Message, choice: Choice) -> None:
+    def __init__(self, ticket: PendingSend, message: Message, choice: QueueChoice) -> None:
         self.ticket = ticket
         self.message = message
         self.choice = choice
@@ -36,7 +36,7 @@ class _Entry:
         return self.since + self.ticket.deadline - trio.current_time()
 
 
-class Lines:
+class WaitingSends:
     """The lines of one producer. ``nursery`` gives that of its tasks, or raises an error when it is closed."""
 
     def __init__(self, lanes: Lanes, packing: Packing, nursery: Callable[[], trio.Nursery]) -> None:
@@ -47,7 +47,7 @@ class Lines:
         #: By topic; empty most of the time. An Event is set when those before it are gone.
         self.waiting: dict[str, deque[_Entry | trio.Event]] = {}
 
-    def place(self, ticket: PendingSend, message: Message, choice: Choice) -> None:
+    def place(self, ticket: PendingSend, message: Message, choice: QueueChoice) -> None:
         """Put the ticket of ``message`` into its lane, or a line. Raises SkylarkError when the client was closed."""
         if self._is_closed:
             raise _closed()
@@ -71,7 +71,7 @@ class Lines:
             self.waiting[message.topic] = line
         line.append(entry)
 
-    def _known_lane(self, ticket: PendingSend, message: Message, choice: Choice) -> Lane | None:
+    def _known_lane(self, ticket: PendingSend, message: Message, choice: QueueChoice) -> Lane | None:
         """As `Lanes.known`. The error of a selector ends the ticket."""
         try:
             return self._lanes.known(message, choice)

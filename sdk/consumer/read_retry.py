@@ -1,4 +1,4 @@
-"""Pulls and other reads that wait for servers that are down, as readers without an end want it."""
+"""Reads that wait for servers that are down, for readers without an end such as streams and push consumers."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ import trio
 
 from mqcommon.backoff import Backoff
 from mqcommon.errors import SkylarkError
-from sdk.consumer.result import PullStatus
+from sdk.consumer.reader import PullStatus
 from sdk.retry import is_transient
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ Note = Callable[[Exception | None], None]
 T = TypeVar("T")
 
 
-class Pulled(Protocol):
+class PullOutcome(Protocol):
     """How a pull ended; it has the messages in one form or another."""
 
     @property
@@ -36,7 +36,7 @@ class Pulled(Protocol):
     def next_offset(self) -> int: ...
 
 
-P = TypeVar("P", bound=Pulled)
+P = TypeVar("P", bound=PullOutcome)
 
 
 def gives_up_when_refused(error: SkylarkError) -> bool:
@@ -48,7 +48,7 @@ def _unnoted(_: Exception | None) -> None:
     """For readers whose errors are in the log only."""
 
 
-async def patiently(
+async def read_with_retry(
     ask: Callable[[], Awaitable[T]], backoff: Backoff, what: str, where: str, gives_up: GivesUp, note: Note = _unnoted
 ) -> T:
     """The result of ``ask``. Errors are retried until a server answers, unless ``gives_up``.
@@ -76,7 +76,7 @@ async def patiently(
     return result
 
 
-async def pull_patiently(
+async def pull_with_retry(
     pull: Callable[[int], Awaitable[P]],
     offset: int,
     backoff: Backoff,
@@ -84,12 +84,12 @@ async def pull_patiently(
     gives_up: GivesUp,
     note: Note = _unnoted,
 ) -> P:
-    """The result of a pull at ``offset``, as `patiently` gets it.
+    """The result of a pull at ``offset``, as `read_with_retry` gets it.
 
     An answer without progress takes at least IDLE_S, so that a loop of pulls never spins.
     """
     asked_at = trio.current_time()
-    result = await patiently(partial(pull, offset), backoff, what, f"offset {offset}", gives_up, note)
+    result = await read_with_retry(partial(pull, offset), backoff, what, f"offset {offset}", gives_up, note)
     if result.status is PullStatus.OFFSET_ILLEGAL:
         logger.warning("offset %d is not in the queue, %s continues at %d", offset, what, result.next_offset)
     if result.next_offset == offset and trio.current_time() < asked_at + IDLE_S:

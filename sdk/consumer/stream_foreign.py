@@ -1,18 +1,17 @@
-"""What streams of a `PushConsumer` in other threads and loops have in common: messages cross many at a time."""
+"""Streams of a `PushConsumer` in other threads and loops: their messages cross many at a time."""
 
 from collections import deque
 
 from sdk.consumer.push import PushConsumer
 from sdk.consumer.stream_message import StreamMessage
-from sdk.inbox import Inbox
-from sdk.loop_thread import OpenClient
+from sdk.loop_thread import Inbox, OpenClient
 from sdk.runtime import survived
 
 # Messages that cross at a time. More are in memory anyway; those that were not iterated over are never acknowledged.
 TAKEN_AT_ONCE = 256
 
 
-class Taken:
+class CrossingMessages:
     """Messages that were taken from one open consumer, and acknowledgements on their way back to it.
 
     Messages are added in trio, so that none is lost when the caller is cancelled while they cross.
