@@ -16,7 +16,7 @@ import trio
 
 from bench.harness import BROKER, Cluster, cluster, cluster_at, row, show
 from bench.traffic import make_topic
-from broker.delivery.timer.history import CHECKPOINT_QUEUE, Checkpoint
+from broker.delivery.timer.history import CHECKPOINT_QUEUE, TimerCheckpoint
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock
 from mqcommon.disk.files import OsFiles
@@ -76,7 +76,7 @@ def fill(home: str, count: int) -> None:
         text += f"UNIQ_KEY\x01{keys.next(now_ms)}\x02"
         store.put(TIMER_TOPIC, 0, bytes(100), text.encode(), born_timestamp=now_ms, born_host=host)
     # As the broker writes it each time the log has grown by some MB.
-    checkpoint = Checkpoint(0, count, now_ms - 1, store.log.end)
+    checkpoint = TimerCheckpoint(0, count, now_ms - 1, store.log.end)
     store.put(TIMER_TOPIC, CHECKPOINT_QUEUE, checkpoint.encode(), b"", born_timestamp=now_ms, born_host=host)
     store.close()
 

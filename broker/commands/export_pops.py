@@ -15,7 +15,7 @@ from broker.commands.verify_store import with_sizes_found
 from broker.delivery.pop.inflight import Inflight
 from broker.delivery.pop.java import as_timed, broker_of, messages_of
 from broker.delivery.pop.log import QUEUE_ID, SLICE, SLICE_BYTES
-from broker.delivery.pop.records import Checkpoint, Key, decode
+from broker.delivery.pop.records import Key, PopCheckpoint, decode
 from broker.meta.json_export import Offsets
 from broker.meta.json_import import POPS_KEY
 from broker.meta.metadata import Metadata
@@ -124,7 +124,7 @@ class _Handover:
         self._last_physical = stored.physical_offset
         try:
             record = decode(find_property(stored.properties, b"TAGS") or b"", stored.body)
-            if isinstance(record, Checkpoint):
+            if isinstance(record, PopCheckpoint):
                 self._brokers[record.key] = broker_of(stored.body)
         except ProtocolError:
             return  # the broker says so when it starts
@@ -138,9 +138,9 @@ class _Handover:
         waiting = range(queue.min_offset, queue.next_offset)
         return queue.min_offset + bisect_right(waiting, self._last_physical, key=lambda at: queue.entry(at)[0])
 
-    def _give(self, first: int) -> list[Checkpoint]:
+    def _give(self, first: int) -> list[PopCheckpoint]:
         before = {record.body for record in _records(self._store, TIMER_TOPIC, 0, first)}
-        given: list[Checkpoint] = []
+        given: list[PopCheckpoint] = []
         for lease in self._inflight.oldest():
             old = lease.checkpoint
             group, name, queue_id = old.key.queue
@@ -148,7 +148,7 @@ class _Handover:
                 self._java(f"{name}@{group}")[queue_id] = lease.left[0]
                 continue
             acked = ((1 << len(old.offsets)) - 1) & ~lease.unacked
-            checkpoint = Checkpoint(old.key, old.invisible_ms, old.offsets, None, acked)
+            checkpoint = PopCheckpoint(old.key, old.invisible_ms, old.offsets, None, acked)
             given.append(checkpoint)
             body, properties = as_timed(checkpoint, self._brokers[old.key], self._topic, self._precision_ms)
             if body not in before:

@@ -1,14 +1,18 @@
 """Filters of subscriptions. Their texts come from peers, so their length and the cache are bounded."""
 
-from broker.delivery.sql.code import compiled
+from broker.delivery.sql_code import compiled
 from broker.options import BrokerOptions
+from broker.part import Part
 from broker.store.filter import ALL, Filter
 from mqcommon.bounded_cache import BoundedCache
 from mqcommon.errors import InvalidSql, RequestRefused
 from mqcommon.message.javahash import java_hash
 from mqcommon.sql.parser import parse, terms_of
+from remoting.net.channel import Channel
+from remoting.net.server import Handler
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.clients import SQL92, TAG
+from remoting.protocol.command import Command
+from remoting.protocol.requests.clients import CHECK_CLIENT_CONFIG, SQL92, TAG
 
 # Parsing a longer expression would hold up other requests: one of this length takes about 15 ms.
 MAX_EXPRESSION = 32_768
@@ -75,3 +79,22 @@ class Filters:
             return self.of_sql(expression)
         except InvalidSql as error:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+
+
+class SubscriptionChecks(Part):
+    """See the module."""
+
+    def __init__(self, filters: Filters, options: BrokerOptions) -> None:
+        self._filters = filters
+        self._options = options
+
+    def handlers(self) -> dict[int, Handler]:
+        return {CHECK_CLIENT_CONFIG.code: self.check}
+
+    def check(self, channel: Channel, request: Command) -> Command:
+        """Refuses what a pull would be refused for."""
+        subscription = CHECK_CLIENT_CONFIG.body(request).subscription_data
+        if not subscription.is_tag:
+            check_property_filter(self._options, subscription.expression_type)
+            self._filters.of_type(subscription.sub_string, subscription.expression_type)
+        return request.respond()

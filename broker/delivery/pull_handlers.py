@@ -12,7 +12,7 @@ import trio
 
 from broker.cold_reads import ColdReads
 from broker.delivery.filters import Filters, check_property_filter
-from broker.delivery.hold import HeldPull, HeldPulls
+from broker.delivery.held_pulls import HeldPull, HeldPulls
 from broker.meta.clients import Clients
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.groups import Groups

@@ -9,7 +9,7 @@ from broker.assembly import TurnEnd
 from broker.cold_reads import ColdReads
 from broker.delivery.delay.waiting import to_level
 from broker.delivery.timer.timed import TimerRules, to_timer
-from broker.delivery.transaction.part import half_messages
+from broker.delivery.transaction.transactions import half_messages
 from broker.delivery.unconfirmed import Unconfirmed
 from broker.identity import Identity
 from broker.meta.clients import Clients

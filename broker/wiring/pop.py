@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 from broker.delivery.filters import Filters
-from broker.delivery.hold import HeldPulls
+from broker.delivery.held_pulls import HeldPulls
 from broker.delivery.pop.acks import AckHandlers
-from broker.delivery.pop.asked import Checks
-from broker.delivery.pop.copies import Copies
-from broker.delivery.pop.found import Finder
-from broker.delivery.pop.held import HeldPops
+from broker.delivery.pop.checks import PopChecks
+from broker.delivery.pop.copies import RevivedCopies
+from broker.delivery.pop.finder import Finder
+from broker.delivery.pop.held_pops import HeldPops
 from broker.delivery.pop.log import ReviveLog
 from broker.delivery.pop.pops import PopHandlers
 from broker.delivery.pop.positions import Positions
@@ -38,7 +38,7 @@ def wire_pop(
     positions = Positions(log, offsets, store, clock, all_in_memory, taken_over)
     held = HeldPops(options.max_pop_polling_size, options.pop_polling_size)
     held_pulls.watchers.append(held.arrived)
-    copies, checks = Copies(core.writer, topics, groups, options), Checks(topics, groups, options)
+    copies, checks = RevivedCopies(core.writer, topics, groups, options), PopChecks(topics, groups, options)
 
     async def persist() -> None:
         await core.persister.append_offsets()

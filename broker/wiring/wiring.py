@@ -22,23 +22,22 @@ from broker.admin.topics import TopicHandlers
 from broker.admin.users import UserHandlers
 from broker.assembly import ClientPort, OpenConnections, closed_of, handlers_of
 from broker.broker_names import BrokerNames
-from broker.delivery.delay.part import DelayedDelivery
-from broker.delivery.filters import Filters
-from broker.delivery.hold import HeldPulls
-from broker.delivery.locks.part import QueueLocks
+from broker.delivery.delay.delayed_delivery import DelayedDelivery
+from broker.delivery.filters import Filters, SubscriptionChecks
+from broker.delivery.held_pulls import HeldPulls
 from broker.delivery.pop.reviving import Reviving
 from broker.delivery.pull_handlers import PullHandlers
 from broker.delivery.query_handlers import QueryHandlers
 from broker.delivery.queue_assignment import AssignmentHandlers
-from broker.delivery.reply.part import Replies
+from broker.delivery.queue_locks import QueueLocks
+from broker.delivery.replies import Replies
 from broker.delivery.retry.resent import Resent
 from broker.delivery.retry.send_back import SendBack
-from broker.delivery.sql.part import SubscriptionChecks
-from broker.delivery.timer.part import TimedDelivery
 from broker.delivery.timer.recall import Recall
-from broker.delivery.transaction.checks import Checks
+from broker.delivery.timer.timed_delivery import TimedDelivery
+from broker.delivery.transaction.checks import TransactionChecks
 from broker.delivery.transaction.ledger import Ledger
-from broker.delivery.transaction.part import Transactions
+from broker.delivery.transaction.transactions import Transactions
 from broker.identity import memory_bytes
 from broker.meta.client_handlers import ClientHandlers
 from broker.meta.offset_handlers import OffsetHandlers
@@ -248,7 +247,8 @@ def _transactions(core: Core, access: Access) -> Transactions:
     ledger = Ledger(core.store, core.writer, core.metadata.consumer_offsets, core.clock, core.store_host)
     return Transactions(
         core.store, core.writer, core.durability, ledger,
-        Checks(ledger, core.writer, core.clients, core.options, core.clock), core.options, core.stepper, core.clock,
+        TransactionChecks(ledger, core.writer, core.clients, core.options, core.clock),
+        core.options, core.stepper, core.clock,
         lambda: core.role.now.is_master, core.flusher.flush, core.turn_end, core.stats.transactions,
         access.guard.may_send,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from broker.admin.groups import GroupHandlers
 from broker.admin.reset_offsets import ResetOffsetHandlers
 from broker.admin.runtime import RuntimeInfo, Waiting
 from broker.admin.topics import TopicHandlers
-from broker.delivery.hold import HeldPulls
+from broker.delivery.held_pulls import HeldPulls
 from broker.delivery.query_handlers import QueryHandlers
 from broker.meta.client_handlers import ClientHandlers
 from broker.meta.clients import Clients

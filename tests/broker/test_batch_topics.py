@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import trio
 
-from broker.delivery.hold import HeldPulls
+from broker.delivery.held_pulls import HeldPulls
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.columns import record_starts
 from mqcommon.message.flags import WRAPPED

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from broker import broker as broker_module
-from broker.delivery.hold import HeldPulls
+from broker.delivery.held_pulls import HeldPulls
 from broker.delivery.pull_handlers import PullHandlers
 from broker.store.reader import read_queue
 from broker.wiring.wiring import Wiring, wire

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from broker.delivery.hold import HeldPull, HeldPulls
+from broker.delivery.held_pulls import HeldPull, HeldPulls
 from broker.store.queue.consumequeue import ConsumeQueue
 from mqcommon.errors import RemotingError
 from remoting.net.client import RemotingClient, open_client

@@ -10,7 +10,7 @@ from typing import Any
 
 from broker.delivery.pop.records import BATCH_ACK, CHECKPOINT
 from broker.delivery.pop.records import decode as decode_pop
-from broker.delivery.timer.history import Checkpoint
+from broker.delivery.timer.history import TimerCheckpoint
 from broker.meta.attributes import parse_changes
 from broker.meta.json_files import parse as parse_table
 from broker.replication.frames import FrameReader, ReportReader
@@ -223,8 +223,8 @@ def _read_tables(data: bytes) -> None:
             _attempt(partial(parse_table, kind, data), ValueError)
     _attempt(lambda: decode_pop(CHECKPOINT, data), ProtocolError)
     _attempt(lambda: decode_pop(BATCH_ACK, data), ProtocolError)
-    _attempt(lambda: Checkpoint.decode(data), ProtocolError)
-    _attempt(lambda: Checkpoint.of_rocketmq(data), ProtocolError)
+    _attempt(lambda: TimerCheckpoint.decode(data), ProtocolError)
+    _attempt(lambda: TimerCheckpoint.of_rocketmq(data), ProtocolError)
 
 
 def _tables() -> list[bytes]:

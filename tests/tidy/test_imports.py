@@ -49,10 +49,10 @@ SPARK_ORDER = (
 OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
 
 PURE = (
-    *("broker/store/queue/delay_levels.py", "broker/delivery/locks/table.py", "broker/delivery/delay/progress.py"),
+    *("broker/store/queue/delay_levels.py",),
     *("mqcommon/addresses.py", "mqcommon/arguments.py", "mqcommon/bounded_cache.py"),
     *("mqcommon/message", "mqcommon/sql"),
-    *("broker/delivery/sql/code.py", "broker/delivery/sql/values.py", "remoting/protocol"),
+    *("broker/delivery/sql_code.py", "remoting/protocol"),
     *("namesrv/routes.py", "namesrv/min_broker.py"),
     *("namesrv/checks.py", "namesrv/registration.py", "broker/meta/changes.py"),
     *("broker/writing/acks.py", "broker/writing/group_commit.py", "broker/store/filter.py"),
@@ -72,7 +72,6 @@ PURE_OURS = (
     "remoting.protocol",
     "namesrv.min_broker",
     "namesrv.registration",
-    "broker.delivery.sql.values",
     "broker.writing.acks",
     "broker.replication.autoswitch",
     "broker.replication.frames",

@@ -3,7 +3,7 @@
 In its level a message has topic SCHEDULE_TOPIC_XXXX, queue level - 1, and its own topic and queue as the properties
 REAL_TOPIC and REAL_QID. Delivered it has its own topic and queue again, and no DELAY. This is RocketMQ's form, so a
 level that a Java broker filled is delivered, too.
-Neighbours: part.py, writing/writer.py (calls `to_level` for messages with a level), store/queue/tags.py (due times).
+Neighbours: delayed_delivery.py, writing/writer.py (calls `to_level`), store/queue/tags.py (due times).
 """
 
 from broker.store.queue.delay_levels import DelayLevels, level_in

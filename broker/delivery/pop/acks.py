@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 
 import trio
 
-from broker.delivery.pop.asked import Checks, check_invisible, handle_of, key_of
-from broker.delivery.pop.held import HeldPops
-from broker.delivery.pop.inflight import Lease
+from broker.delivery.pop.checks import PopChecks, check_invisible, handle_of, key_of
+from broker.delivery.pop.held_pops import HeldPops
+from broker.delivery.pop.inflight import PopLease
 from broker.delivery.pop.log import ReviveLog
-from broker.delivery.pop.records import Ack, Checkpoint, Key, Queue
+from broker.delivery.pop.records import Ack, Key, PopCheckpoint, Queue
 from broker.part import Part
 from broker.store.store import MessageStore
 from broker.writing.durability import Durability
@@ -49,7 +49,7 @@ class AckHandlers(Part):
         self,
         log: ReviveLog,
         held: HeldPops,
-        checks: Checks,
+        checks: PopChecks,
         store: MessageStore,
         durability: Durability,
         clock: Clock,
@@ -115,7 +115,7 @@ class AckHandlers(Part):
             while self._log.inflight.of(Key(key.queue, header.offset, pop_ms)) is not None:
                 pop_ms += 1
             own = Key(key.queue, header.offset, pop_ms)
-            record = Checkpoint(own, header.invisible_time, range(header.offset, header.offset + 1), replaces=key)
+            record = PopCheckpoint(own, header.invisible_time, range(header.offset, header.offset + 1), replaces=key)
         put = self._log.write(record)
         fields = ChangeInvisibleTimeResponseHeader(pop_ms, header.invisible_time, revive_queue)
         return self._when_safe(channel, request, put.end, CHANGE_MESSAGE_INVISIBLETIME.answer(request, fields))
@@ -172,10 +172,10 @@ def _offsets(entry: BatchAck) -> list[int]:
     return [entry.start_offset + place for place in range(entry.bits.bit_length()) if entry.bits >> place & 1]
 
 
-def _visible_at(lease: Lease, offset: int, due_ms: int) -> Checkpoint:
+def _visible_at(lease: PopLease, offset: int, due_ms: int) -> PopCheckpoint:
     """The check point of messages in order, of which one becomes visible at ``due_ms``."""
     again = lease.renewed()
-    return Checkpoint(
+    return PopCheckpoint(
         again.key, again.invisible_ms, again.offsets, None, again.acked, True, again.counts,
         {**again.visible_ms, offset: due_ms}, None, True,
     )  # fmt: skip

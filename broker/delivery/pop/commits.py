@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from broker.delivery.pop.records import Queue
 
 
-class Commits:
+class PendingCommits:
     """Positions that wait until the log is safe."""
 
     def __init__(self) -> None:
@@ -49,5 +49,5 @@ class Horizon:
     log_end: int
 
     def may_be_saved(self, reached: int) -> bool:
-        """Whether the positions from before have been given out by `Commits.safe`, for the same ``reached``."""
+        """Whether the positions from before have been given out by `PendingCommits.safe`, for the same ``reached``."""
         return reached >= self.log_end

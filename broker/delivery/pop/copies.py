@@ -3,22 +3,48 @@
 import logging
 
 from broker.delivery.pop.records import Queue
-from broker.delivery.pop.revived import dead_letter, retry_topic_of, revived
+from broker.delivery.retry.messages import given_back
 from broker.delivery.retry.send_back import made_dlq_topic, writable
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.writing.refusals import no_space
-from broker.writing.writer import Writer
+from broker.writing.writer import Incoming, Writer
 from mqcommon.errors import DiskFull
+from mqcommon.message.properties import find_property, replace_properties
 from mqcommon.message.record import Record
 from mqcommon.names import PERM_READ_WRITE, RETRY_PREFIX
+from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
 from remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
 
 
-class Copies:
+_FIRST_POP, _HANDLE = b"1ST_POP_TIME", b"POP_CK"
+
+
+def retry_topic_of(topic: str, group: str, v2: bool) -> str:
+    """The topic for messages of ``topic`` that come back; those of a retry topic come back there."""
+    return topic if topic.startswith(RETRY_PREFIX) else pop_retry_topic(topic, group, RETRY_V2 if v2 else RETRY_V1)
+
+
+def revived(record: Record, topic: str, pop_ms: int) -> Incoming:
+    """``record`` for the retry topic. ``pop_ms``: when it was popped this time."""
+    properties = record.properties
+    first = find_property(properties, _FIRST_POP) or b"%d" % pop_ms
+    values = {_FIRST_POP: first, _HANDLE: None}
+    return Incoming(
+        topic, 0, record.body, replace_properties(properties, values), record.flag, record.sys_flag,
+        record.born_timestamp, record.born_host, record.reconsume_times + 1,
+    )  # fmt: skip
+
+
+def dead_letter(record: Record, origin: str, topic: str) -> Incoming:
+    """``record``, which was sent to ``origin``, for the dead letter topic ``topic``."""
+    return given_back(record._replace(topic=origin), topic, 0, None)
+
+
+class RevivedCopies:
     """See the module. Its methods raise RequestRefused while no message can be stored."""
 
     def __init__(self, writer: Writer, topics: Topics, groups: Groups, options: BrokerOptions) -> None:

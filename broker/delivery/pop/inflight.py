@@ -9,18 +9,18 @@ A queue that is popped in order has at most one lease, which the next one replac
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
-from broker.delivery.pop.records import Ack, Checkpoint, Key, Queue
+from broker.delivery.pop.records import Ack, Key, PopCheckpoint, Queue
 
 # Rows of leases that have ended are dropped when they are more than those of the others, and than this.
 SPARE_ROWS = 10_000
 
 
-class Lease:
+class PopLease:
     """The messages of one check point that are still hidden: bit n of ``unacked`` is that of ``offsets[n]``."""
 
     __slots__ = ("checkpoint", "log_offset", "unacked")
 
-    def __init__(self, checkpoint: Checkpoint, log_offset: int) -> None:
+    def __init__(self, checkpoint: PopCheckpoint, log_offset: int) -> None:
         self.checkpoint = checkpoint
         self.log_offset = log_offset
         self.unacked = ((1 << len(checkpoint.offsets)) - 1) & ~checkpoint.acked
@@ -38,10 +38,10 @@ class Lease:
             return checkpoint.due_ms
         return max([checkpoint.visible_ms.get(offset, checkpoint.due_ms) for offset in self.left])
 
-    def renewed(self) -> Checkpoint:
+    def renewed(self) -> PopCheckpoint:
         """The check point to write again, nearer to the end of the log."""
         old = self.checkpoint
-        return Checkpoint(
+        return PopCheckpoint(
             old.key, old.invisible_ms, old.offsets, None, ((1 << len(old.offsets)) - 1) & ~self.unacked,
             old.is_ordered, old.counts, old.visible_ms, None, True,
         )  # fmt: skip
@@ -51,13 +51,13 @@ class Inflight:
     """See the module."""
 
     def __init__(self) -> None:
-        self._leases: dict[Key, Lease] = {}
+        self._leases: dict[Key, PopLease] = {}
         # In the order of the log.
-        self._in_log: dict[Lease, None] = {}
-        self._due: list[tuple[int, int, Lease]] = []
+        self._in_log: dict[PopLease, None] = {}
+        self._due: list[tuple[int, int, PopLease]] = []
         self._count = 0
         #: The lease of each queue that is popped in order.
-        self.ordered: dict[Queue, Lease] = {}
+        self.ordered: dict[Queue, PopLease] = {}
         #: Where the next pop of a queue begins, as far as records say.
         self.positions: dict[Queue, int] = {}
 
@@ -65,7 +65,7 @@ class Inflight:
         """How many leases there are."""
         return len(self._leases)
 
-    def apply(self, record: Checkpoint | Ack, log_offset: int) -> None:
+    def apply(self, record: PopCheckpoint | Ack, log_offset: int) -> None:
         """Take over a record that is at ``log_offset`` of the revive log."""
         if isinstance(record, Ack):
             self._take_back(record.key, record.offsets)
@@ -79,7 +79,7 @@ class Inflight:
             self._drop(before)
         if record.position is not None:
             self.positions[key.queue] = record.position
-        lease = Lease(record, log_offset)
+        lease = PopLease(record, log_offset)
         if lease.unacked:
             self._leases[key] = lease
             self._in_log[lease] = None
@@ -88,7 +88,7 @@ class Inflight:
             self._count += 1
             heappush(self._due, (lease.due_ms, self._count, lease))
 
-    def of(self, key: Key) -> Lease | None:
+    def of(self, key: Key) -> PopLease | None:
         """The lease with messages that are left."""
         return self._leases.get(key)
 
@@ -100,7 +100,7 @@ class Inflight:
         known, unacked = lease.checkpoint.offsets, lease.unacked
         return [offset for offset in offsets if offset in known and unacked >> known.index(offset) & 1]
 
-    def due(self, now_ms: int) -> Lease | None:
+    def due(self, now_ms: int) -> PopLease | None:
         """A lease whose time is over. It is not returned again: `put_off` it, or acknowledge its messages."""
         while self._due and self._due[0][0] <= now_ms:
             lease = heappop(self._due)[2]
@@ -113,7 +113,7 @@ class Inflight:
         """When the next lease is over, unless it ends before; None when there is none."""
         return self._due[0][0] if self._due else None
 
-    def put_off(self, lease: Lease, due_ms: int) -> None:
+    def put_off(self, lease: PopLease, due_ms: int) -> None:
         """Return a lease from `due` again at this time."""
         self._count += 1
         heappush(self._due, (due_ms, self._count, lease))
@@ -123,7 +123,7 @@ class Inflight:
         first = next(iter(self._in_log), None)
         return end if first is None else first.log_offset
 
-    def oldest(self) -> Iterator[Lease]:
+    def oldest(self) -> Iterator[PopLease]:
         """The leases in the order of the log; do not change them meanwhile."""
         return iter(self._in_log)
 
@@ -138,7 +138,7 @@ class Inflight:
         if not lease.unacked:
             self._drop(lease)
 
-    def _drop(self, lease: Lease) -> None:
+    def _drop(self, lease: PopLease) -> None:
         key = lease.checkpoint.key
         del self._leases[key], self._in_log[lease]
         if self.ordered.get(key.queue) is lease:

@@ -11,7 +11,7 @@ Neighbours: moving.py (takes over), commands/export_metadata.py (hands over).
 import json
 from collections.abc import Iterable
 
-from broker.delivery.pop.records import CHECKPOINT, Ack, Checkpoint, Key, decode
+from broker.delivery.pop.records import CHECKPOINT, Ack, Key, PopCheckpoint, decode
 from mqcommon.errors import ProtocolError
 from mqcommon.message.properties import find_property
 
@@ -27,7 +27,7 @@ class JavaPops:
 
     def __init__(self, broker_name: str) -> None:
         self._broker_name = broker_name
-        self._checkpoints: dict[Key, Checkpoint] = {}
+        self._checkpoints: dict[Key, PopCheckpoint] = {}
         self.acks: dict[Key, dict[int, None]] = {}
         #: Check points that are not to be taken over: this broker knows them already, or they were done with.
         self.known: set[Key] = set()
@@ -55,16 +55,18 @@ class JavaPops:
         else:
             self._checkpoints[record.key] = record
 
-    def open(self) -> list[Checkpoint]:
+    def open(self) -> list[PopCheckpoint]:
         """The check points to take over that have messages left, in the order of their times."""
         found = [self._acked(each) for each in self._checkpoints.values() if each.key not in self.known]
         return sorted((each for each in found if _left(each)), key=lambda each: each.due_ms)
 
-    def _acked(self, checkpoint: Checkpoint) -> Checkpoint:
+    def _acked(self, checkpoint: PopCheckpoint) -> PopCheckpoint:
         acks = self.acks.get(checkpoint.key, {})
         bits = sum(1 << place for place, offset in enumerate(checkpoint.offsets) if offset in acks)
         key, acked = checkpoint.key, checkpoint.acked | bits
-        return Checkpoint(key, checkpoint.invisible_ms, checkpoint.offsets, None, acked, is_again=checkpoint.is_again)
+        return PopCheckpoint(
+            key, checkpoint.invisible_ms, checkpoint.offsets, None, acked, is_again=checkpoint.is_again
+        )
 
 
 def is_from_java(properties: bytes) -> bool:
@@ -72,7 +74,7 @@ def is_from_java(properties: bytes) -> bool:
     return find_property(properties, _DELIVER) is not None
 
 
-def as_timed(checkpoint: Checkpoint, broker_name: str, topic: str, precision_ms: int) -> tuple[bytes, bytes]:
+def as_timed(checkpoint: PopCheckpoint, broker_name: str, topic: str, precision_ms: int) -> tuple[bytes, bytes]:
     """The body and the properties of the check point as it waits for a Java broker to move it to ``topic``, queue 0."""
     (group, name, queue_id), start, pop_ms = checkpoint.key
     bits = checkpoint.acked % _WORD
@@ -94,12 +96,12 @@ def as_timed(checkpoint: Checkpoint, broker_name: str, topic: str, precision_ms:
     return json.dumps(body, separators=(",", ":")).encode(), text.encode()
 
 
-def messages_of(checkpoints: Iterable[Checkpoint]) -> int:
+def messages_of(checkpoints: Iterable[PopCheckpoint]) -> int:
     """How many messages are left."""
     return sum(_left(each).bit_count() for each in checkpoints)
 
 
-def _left(checkpoint: Checkpoint) -> int:
+def _left(checkpoint: PopCheckpoint) -> int:
     return ((1 << len(checkpoint.offsets)) - 1) & ~checkpoint.acked
 
 

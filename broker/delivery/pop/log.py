@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 
 import trio
 
-from broker.delivery.pop.commits import Commits
+from broker.delivery.pop.commits import PendingCommits
 from broker.delivery.pop.inflight import Inflight
 from broker.delivery.pop.java import JavaPops, is_from_java
-from broker.delivery.pop.records import BATCH_ACK, CHECKPOINT, Ack, Checkpoint, decode, encode
+from broker.delivery.pop.records import BATCH_ACK, CHECKPOINT, Ack, PopCheckpoint, decode, encode
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.observe.stats import PopCounts
 from broker.store.log.residency import NotResident, Span, resident_only, warm
@@ -37,7 +37,7 @@ SLICE = 200
 SLICE_BYTES = 1 << 20
 #: The most leases of a broker: about 1 KiB each. More pops are refused until some end.
 MAX_LEASES = 200_000
-_PROPERTIES = {Checkpoint: b"TAGS\x01%s\x02" % CHECKPOINT, Ack: b"TAGS\x01%s\x02" % BATCH_ACK}
+_PROPERTIES = {PopCheckpoint: b"TAGS\x01%s\x02" % CHECKPOINT, Ack: b"TAGS\x01%s\x02" % BATCH_ACK}
 
 
 class ReviveLog:
@@ -67,7 +67,7 @@ class ReviveLog:
     def clear(self) -> None:
         """Forget everything: this broker is not the master any more, or reads its log next."""
         self.inflight = Inflight()
-        self.commits = Commits()
+        self.commits = PendingCommits()
         self.is_ready = False
 
     def check_ready(self) -> None:
@@ -88,22 +88,22 @@ class ReviveLog:
         """The offset of the next record."""
         return self._store.max_offset(self.topic, QUEUE_ID)
 
-    def write(self, record: Checkpoint | Ack) -> PutResult:
+    def write(self, record: PopCheckpoint | Ack) -> PutResult:
         """Store the record and apply it. RequestRefused when it cannot be stored; then nothing is changed."""
         put = self._writer.put(
             self.topic, QUEUE_ID, encode(record, self.broker_name), _PROPERTIES[type(record)],
             0, 0, self._clock.now_ms(), self._host,
         )  # fmt: skip
         self._take(record, put.queue_offset, put.end)
-        if isinstance(record, Checkpoint):
+        if isinstance(record, PopCheckpoint):
             self._counts.checkpoints += 1
         else:
             self._counts.acks += 1
         return put
 
-    def _take(self, record: Checkpoint | Ack, offset: int, log_end: int) -> None:
+    def _take(self, record: PopCheckpoint | Ack, offset: int, log_end: int) -> None:
         self.inflight.apply(record, offset)
-        if isinstance(record, Checkpoint) and record.position is not None:
+        if isinstance(record, PopCheckpoint) and record.position is not None:
             self.commits.moved(record.key.queue, record.position, log_end)
 
     async def read(self) -> JavaPops:
@@ -128,7 +128,7 @@ class ReviveLog:
             logger.error("record %d of %s is skipped: %s", stored.queue_offset, self.topic, error)
             return
         self._take(record, stored.queue_offset, stored.physical_offset + stored.size)
-        if isinstance(record, Checkpoint):
+        if isinstance(record, PopCheckpoint):
             java.known.add(record.key)
 
 

@@ -11,12 +11,12 @@ import trio
 
 from broker.cold_reads import ColdReads
 from broker.delivery.filters import Filters, check_property_filter
-from broker.delivery.pop.asked import Checks, check_invisible
-from broker.delivery.pop.copies import Copies
-from broker.delivery.pop.found import Ask, Finder, Found, Haul, with_handles
-from broker.delivery.pop.held import HeldPop, HeldPops
+from broker.delivery.pop.checks import PopChecks, check_invisible
+from broker.delivery.pop.copies import RevivedCopies
+from broker.delivery.pop.finder import Finder, PopQuery, PopResult, QueueMessages, with_handles
+from broker.delivery.pop.held_pops import HeldPop, HeldPops
 from broker.delivery.pop.log import ReviveLog
-from broker.delivery.pop.records import Ack, Checkpoint, Key
+from broker.delivery.pop.records import Ack, Key, PopCheckpoint
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.part import Part
@@ -73,8 +73,8 @@ class PopHandlers(Part):
         log: ReviveLog,
         finder: Finder,
         held: HeldPops,
-        copies: Copies,
-        checks: Checks,
+        copies: RevivedCopies,
+        checks: PopChecks,
         filters: Filters,
         cold: ColdReads,
         stats: BrokerStats,
@@ -150,7 +150,9 @@ class PopHandlers(Part):
         self._log.check_ready()
         count = max(1, min(header.max_msg_nums, MAX_POP_COUNT))
         group, topic = header.consumer_group, header.topic
-        ask = Ask(group, topic, header.queue_id, self._topics(group, topic), count, self._max_bytes(request), ALL, 0)
+        ask = PopQuery(
+            group, topic, header.queue_id, self._topics(group, topic), count, self._max_bytes(request), ALL, 0
+        )
         haul = self._finder.peek(ask)
         pop_ms = self._clock.now_ms()
         if not haul.found:
@@ -166,7 +168,7 @@ class PopHandlers(Part):
         self._log.check_ready()
         is_ordered = bool(header.order)
         topics = (topic,) if is_ordered else self._topics(group, topic)
-        ask = Ask(group, topic, header.queue_id, topics, 1, 1, ALL, INIT_MIN, is_ordered, header.attempt_id)
+        ask = PopQuery(group, topic, header.queue_id, topics, 1, 1, ALL, INIT_MIN, is_ordered, header.attempt_id)
 
         def once(last: bool) -> Command | None:
             has_message = self._finder.has_messages(ask, self._clock.now_ms())
@@ -192,10 +194,10 @@ class PopHandlers(Part):
 
     # --- what is asked
 
-    def _ask(self, request: Command, header: PopMessageRequestHeader) -> Ask:
+    def _ask(self, request: Command, header: PopMessageRequestHeader) -> PopQuery:
         group, topic, is_ordered = header.consumer_group, header.topic, bool(header.order)
         topics = (topic,) if is_ordered else self._topics(group, topic)
-        return Ask(
+        return PopQuery(
             group, topic, header.queue_id, topics, header.max_msg_nums, self._max_bytes(request),
             self._filter(header), header.init_mode, is_ordered, header.attempt_id,
         )  # fmt: skip
@@ -218,7 +220,7 @@ class PopHandlers(Part):
     # --- long polling
 
     def _hold(
-        self, channel: Channel, request: Command, ask: Ask, wait_ms: int, once: Callable[[bool], Command | None]
+        self, channel: Channel, request: Command, ask: PopQuery, wait_ms: int, once: Callable[[bool], Command | None]
     ) -> bool:
         def retry(last: bool) -> bool:
             # This runs in the turn of somebody else: an error here must not reach that connection.
@@ -240,7 +242,7 @@ class PopHandlers(Part):
 
     # --- popping
 
-    def _taken(self, request: Command, header: PopMessageRequestHeader, ask: Ask) -> Command | None:
+    def _taken(self, request: Command, header: PopMessageRequestHeader, ask: PopQuery) -> Command | None:
         """The answer with messages, which are hidden now; None when there are none."""
         self._log.check_ready()
         if self._log.is_full:
@@ -256,19 +258,19 @@ class PopHandlers(Part):
         hidden = self._hide(ask, haul, pop_ms, header.invisible_time)
         return self._answer(request, ask, hidden, pop_ms, header.invisible_time, haul.rest)
 
-    def _free_time(self, haul: Haul, now_ms: int) -> int:
+    def _free_time(self, haul: PopResult, now_ms: int) -> int:
         """A time for the handles: with the offset it is the identity of a check point."""
         inflight, pop_ms = self._log.inflight, now_ms
         while any([inflight.of(Key(found.queue, found.offsets[0], pop_ms)) for found in haul.found]):
             pop_ms += 1
         return pop_ms
 
-    def _hide(self, ask: Ask, haul: Haul, pop_ms: int, invisible_ms: int) -> list[Found]:
+    def _hide(self, ask: PopQuery, haul: PopResult, pop_ms: int, invisible_ms: int) -> list[QueueMessages]:
         """Write the check points; returns what is hidden. RequestRefused when nothing can be."""
-        hidden: list[Found] = []
+        hidden: list[QueueMessages] = []
         for found in haul.found:
             key = Key(found.queue, found.offsets[0], pop_ms)
-            checkpoint = Checkpoint(
+            checkpoint = PopCheckpoint(
                 key, invisible_ms, found.offsets, found.position,
                 is_ordered=ask.is_ordered, counts=found.counts if ask.is_ordered else (),
             )  # fmt: skip
@@ -283,7 +285,7 @@ class PopHandlers(Part):
                 self._finder.attempts[found.queue] = ask.attempt_id or ""
         return hidden
 
-    def _without_dead(self, found: Found) -> Found:
+    def _without_dead(self, found: QueueMessages) -> QueueMessages:
         """Messages in order without those that were delivered too often, which become dead letters."""
         most = self._copies.most_deliveries(found.queue.group)
         if found.position is not None or max(found.counts, default=0) <= most:
@@ -298,12 +300,12 @@ class PopHandlers(Part):
                 self._copies.bury(decode_record(data, starts[place]), found.queue)
         lease = self._log.inflight.ordered[found.queue]
         self._log.write(Ack(lease.checkpoint.key, dead))
-        return Found(
+        return QueueMessages(
             found.queue, b"".join([data[starts[place] : ends[place]] for place in kept]),
             [found.offsets[place] for place in kept], None, tuple(found.counts[place] for place in kept),
         )  # fmt: skip
 
-    def _give_up_missing(self, found: Found) -> None:
+    def _give_up_missing(self, found: QueueMessages) -> None:
         """Messages in order that are not in the log any more must not block their queue."""
         lease = self._log.inflight.ordered.get(found.queue)
         if found.position is None and not found.offsets and lease is not None:
@@ -321,7 +323,7 @@ class PopHandlers(Part):
         return POP_MESSAGE.answer(request, fields, code=code, remark=remark)
 
     def _answer(
-        self, request: Command, ask: Ask, taken: list[Found], pop_ms: int, invisible_ms: int, rest: int
+        self, request: Command, ask: PopQuery, taken: list[QueueMessages], pop_ms: int, invisible_ms: int, rest: int
     ) -> Command:
         revive_queue = ORDER_REVIVE_QUEUE if ask.is_ordered else REVIVE_QUEUE
         starts, offsets, counts, bodies = [], [], [], []
@@ -351,7 +353,7 @@ def _all_topics(group: str, topic: str) -> tuple[str, ...]:
     return topic, pop_retry_topic(topic, group, RETRY_V1), pop_retry_topic(topic, group, RETRY_V2)
 
 
-def _counts(found: Found) -> list[tuple[str, int | str, object]]:
+def _counts(found: QueueMessages) -> list[tuple[str, int | str, object]]:
     """How often messages were delivered before: by message, and for older clients the least of the queue."""
     queue_id, flag = found.queue.queue_id, retry_flag(found.queue.topic)
     of_messages: list[tuple[str, int | str, object]] = [

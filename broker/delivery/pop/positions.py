@@ -9,7 +9,7 @@ of RocketMQ. (Its MAX begins at the last message, here at the next one.)
 from collections.abc import Callable
 
 from broker.delivery.pop.log import ReviveLog
-from broker.delivery.pop.records import Checkpoint, Key, Queue
+from broker.delivery.pop.records import Key, PopCheckpoint, Queue
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
@@ -71,7 +71,7 @@ class Positions:
     def move(self, queue: Queue, position: int) -> int:
         """Let the group go on at ``position``, wherever it is."""
         self._log.commits.forget(queue)
-        self._log.write(Checkpoint(Key(queue, position, self._clock.now_ms()), 0, (), position))
+        self._log.write(PopCheckpoint(Key(queue, position, self._clock.now_ms()), 0, (), position))
         self._committed[queue] = position
         self._offsets.commit(*queue, position)
         return position

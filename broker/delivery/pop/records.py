@@ -36,7 +36,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class PopCheckpoint:
     """See the module. ``position`` is None when the pop does not move the group."""
 
     key: Key
@@ -66,7 +66,7 @@ class Ack:
     offsets: Sequence[int]
 
 
-def encode(record: Checkpoint | Ack, broker_name: str) -> bytes:
+def encode(record: PopCheckpoint | Ack, broker_name: str) -> bytes:
     """The body of the record."""
     (group, topic, queue_id), start, pop_ms = record.key
     fields: dict[str, Any] = {"so": start, "pt": pop_ms, "c": group, "t": topic, "q": queue_id, "bn": broker_name}
@@ -89,7 +89,7 @@ def encode(record: Checkpoint | Ack, broker_name: str) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def decode(tag: bytes, body: bytes) -> Checkpoint | Ack:
+def decode(tag: bytes, body: bytes) -> PopCheckpoint | Ack:
     """The record. ProtocolError when it cannot be read."""
     try:
         fields = json.loads(body)
@@ -104,7 +104,7 @@ def decode(tag: bytes, body: bytes) -> Checkpoint | Ack:
     raise ProtocolError(f"a record of the revive log has the tag {tag[:20]!r}")
 
 
-def _checkpoint(key: Key, fields: Mapping[str, Any]) -> Checkpoint:
+def _checkpoint(key: Key, fields: Mapping[str, Any]) -> PopCheckpoint:
     count, start = int(fields["n"]), key.start
     differences = fields.get("d")
     if not 0 <= count <= 1_024:
@@ -113,7 +113,7 @@ def _checkpoint(key: Key, fields: Mapping[str, Any]) -> Checkpoint:
     if differences:
         offsets = tuple(start + int(each) for each in differences)
     of, position = fields.get("of"), fields.get("nx")
-    return Checkpoint(
+    return PopCheckpoint(
         key,
         int(fields["it"]),
         offsets,

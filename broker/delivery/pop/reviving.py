@@ -14,9 +14,9 @@ from itertools import islice
 import trio
 
 from broker.delivery.pop.commits import Horizon
-from broker.delivery.pop.copies import Copies
-from broker.delivery.pop.held import HeldPops
-from broker.delivery.pop.inflight import Lease
+from broker.delivery.pop.copies import RevivedCopies
+from broker.delivery.pop.held_pops import HeldPops
+from broker.delivery.pop.inflight import PopLease
 from broker.delivery.pop.log import QUEUE_ID, ReviveLog
 from broker.delivery.pop.moving import Moving
 from broker.delivery.pop.positions import Positions
@@ -55,7 +55,7 @@ class Reviving(Part):
         self,
         log: ReviveLog,
         positions: Positions,
-        copies: Copies,
+        copies: RevivedCopies,
         held: HeldPops,
         store: MessageStore,
         offsets: ConsumerOffsets,
@@ -159,7 +159,7 @@ class Reviving(Part):
         if done:
             self._turned()
 
-    async def _revive(self, lease: Lease) -> None:
+    async def _revive(self, lease: PopLease) -> None:
         key, now_ms = lease.checkpoint.key, self._clock.now_ms()
         if lease.due_ms > now_ms:
             self._log.inflight.put_off(lease, lease.due_ms)
@@ -183,7 +183,7 @@ class Reviving(Part):
                 # What was copied must not be copied again when another copy fails.
                 self._log.write(Ack(key, done))
 
-    async def _records(self, lease: Lease) -> dict[int, Record]:
+    async def _records(self, lease: PopLease) -> dict[int, Record]:
         got: Mapping[Span, bytes] | None = None
         while True:
             try:
@@ -192,7 +192,7 @@ class Reviving(Part):
             except NotResident as cold:
                 got = await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
 
-    def _read(self, lease: Lease) -> dict[int, Record]:
+    def _read(self, lease: PopLease) -> dict[int, Record]:
         _, topic, queue_id = lease.checkpoint.key.queue
         found: dict[int, Record] = {}
         gone: dict[int, str] = {}

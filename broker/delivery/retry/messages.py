@@ -2,7 +2,7 @@
 
 It keeps body, keys, tags and user properties, so consumers filter it as before. RETRY_TOPIC names the topic that it was
 sent to, ORIGIN_MESSAGE_ID the message that was consumed first; both stay the same at each further try.
-Neighbours: policy.py, send_back.py.
+Neighbour: send_back.py.
 """
 
 from broker.writing.writer import Incoming

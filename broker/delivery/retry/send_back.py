@@ -3,7 +3,7 @@
 The broker reads the message at its physical offset, and stores a copy for the group's retry topic (in a delay level) or
 for its dead letter topic. The consumer is answered when the copy is safe, so it may commit the offset of the message.
 Checks, codes and texts are RocketMQ's. A slave refuses the request (replication/refusals.py).
-Neighbours: policy.py, messages.py, resent.py; delivery/delay/ delivers from the levels.
+Neighbours: messages.py, resent.py; delivery/delay/ delivers from the levels.
 """
 
 import logging
@@ -14,12 +14,12 @@ import trio
 
 from broker.delivery.delay.waiting import to_level
 from broker.delivery.retry.messages import given_back, named
-from broker.delivery.retry.policy import next_level
 from broker.meta.groups import Groups
 from broker.meta.topics import FAQ, Topics
 from broker.observe.stats import DEAD_LETTER, SEND_BACK, BrokerStats
 from broker.options import BrokerOptions
 from broker.part import Part, TopicCheck
+from broker.store.queue.delay_levels import DelayLevels
 from broker.store.store import MessageStore
 from broker.writing.durability import Durability
 from broker.writing.refusals import no_space
@@ -35,10 +35,53 @@ from remoting.net.server import Handler
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.groups import GroupRetryPolicy, SubscriptionGroupConfig
 from remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
+
+
+FIRST_LEVEL = 3
+# Java's limit for the exponent, so that the delay stays a number of 64 bits.
+_MAX_EXPONENT = 32
+
+
+def next_level(
+    delay_level: int, reconsume_times: int, max_times: int, policy: GroupRetryPolicy, levels: DelayLevels
+) -> int | None:
+    """The level in which the message waits; None for a dead letter.
+
+    RocketMQ's rules: after ``max_times`` further deliveries, or with a negative delay level, it is a dead letter.
+    A positive level is taken as it is. With level 0 the broker chooses: 3 + the number of further deliveries so far,
+    that is 10s, 30s, 1m, 2m ... 2h. A group with a retry policy of its own gets the shortest level that is not shorter
+    than the policy's delay. (RocketMQ uses these policies for clients of its proxy only.)
+
+    ``reconsume_times``: how many times it was delivered again so far.
+    """
+    if delay_level < 0 or reconsume_times >= max_times:
+        return None
+    if delay_level > 0:
+        return min(delay_level, levels.highest)
+    delay_ms = policy_delay_ms(policy, reconsume_times)
+    if delay_ms is None:
+        return min(FIRST_LEVEL + reconsume_times, levels.highest)
+    return levels.level_of(delay_ms)
+
+
+def policy_delay_ms(policy: GroupRetryPolicy, reconsume_times: int) -> int | None:
+    """The delay that the group's own policy wants; None when it has none."""
+    if policy.type == "EXPONENTIAL":
+        exponential = policy.exponential_retry_policy
+        if exponential is None:
+            return None
+        exponent = min(max(reconsume_times, 0), _MAX_EXPONENT)
+        grown: int = exponential.initial * exponential.multiplier**exponent
+        return max(min(exponential.max, grown), 0)
+    if policy.customized_retry_policy is None or not policy.customized_retry_policy.next:
+        return None
+    delays = policy.customized_retry_policy.next
+    # As in Java, where the list begins with two delays that only its proxy uses.
+    return max(delays[min(max(reconsume_times, 0) + 2, len(delays) - 1)], 0)
 
 
 class SendBack(Part):

@@ -1,4 +1,4 @@
-"""What was delivered before the start. Pure.
+"""What was delivered before the start: the rule, and the search of the log.
 
 The rule: a timed message is delivered if, and only if, the log has its copy. A copy names the message: its
 preparedTransactionOffset is the physical offset at which the message waited, plus 1, and its sysFlag is not that of a
@@ -14,11 +14,20 @@ checkpoint that is left is true.
 """
 
 from array import array
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple, TypeVar
 
+import trio
+
+from broker.store.log.commitlog import CommitLog
+from broker.store.log.residency import NotResident, Span, resident_only, warm
+from broker.store.store import MessageStore
 from mqcommon.errors import ProtocolError
 from mqcommon.message.flags import HOSTS_V6, TRANSACTION_MASK
 from mqcommon.message.layout import BLANK_MAGIC, HEAD_V4, HEADS, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
+from mqcommon.message.record import decode_record
+from mqcommon.names import TIMER_TOPIC
 
 #: The queue of checkpoints.
 CHECKPOINT_QUEUE = 1
@@ -29,7 +38,7 @@ _ORIGINS = {bits: head.reader("prepared_transaction_offset") for bits, head in H
 HEAD_BYTES = max(head.size for head in HEADS.values())
 
 
-class Checkpoint(NamedTuple):
+class TimerCheckpoint(NamedTuple):
     """See the module."""
 
     low: int = 0
@@ -41,7 +50,7 @@ class Checkpoint(NamedTuple):
         return b" ".join([_VERSION, *(b"%d" % value for value in self)])
 
     @classmethod
-    def decode(cls, body: bytes) -> "Checkpoint":
+    def decode(cls, body: bytes) -> "TimerCheckpoint":
         """ProtocolError when ``body`` is no checkpoint."""
         version, *values = body.split(b" ")
         if version != _VERSION or len(values) != 4:
@@ -52,7 +61,7 @@ class Checkpoint(NamedTuple):
             raise ProtocolError(f"a checkpoint of timers has bad numbers: {error}") from None
 
     @classmethod
-    def of_rocketmq(cls, data: bytes) -> "Checkpoint":
+    def of_rocketmq(cls, data: bytes) -> "TimerCheckpoint":
         """From RocketMQ's file ``timercheck``. Its log has no marks, so its copies are not looked for."""
         if len(data) < 32:
             raise ProtocolError(f"the file has {len(data)} bytes, at least 32 are needed")
@@ -63,7 +72,7 @@ class Checkpoint(NamedTuple):
 class History:
     """Says which messages of the queue were delivered before the start."""
 
-    def __init__(self, checkpoint: Checkpoint, delivered: set[int]) -> None:
+    def __init__(self, checkpoint: TimerCheckpoint, delivered: set[int]) -> None:
         """``delivered``: the origins of all copies from the checkpoint's position on, as copies name them."""
         self._read_to = checkpoint.read_to
         self._done = checkpoint.done_slot
@@ -101,3 +110,46 @@ def read_origins(data: bytes, at: int, into: "array[int]") -> int:
         elif magic not in (MAGIC_V1, MAGIC_V2):
             raise ProtocolError(f"no record begins at byte {at} of a piece of the log")
     return at
+
+
+# Bytes of the log that are read at once: some ms of work.
+PIECE_BYTES = 1 << 20
+
+T = TypeVar("T")
+
+
+async def from_disk(read: Callable[[], T]) -> T:
+    """The result of ``read``; what is on disk only is read in a thread."""
+    got: Mapping[Span, bytes] | None = None
+    while True:
+        try:
+            with resident_only(got):
+                return read()
+        except NotResident as cold:
+            got = await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
+
+
+async def last_checkpoint(store: MessageStore) -> TimerCheckpoint | None:
+    """The last one in the log; None if there is none. ProtocolError when it cannot be read."""
+    end = store.max_offset(TIMER_TOPIC, CHECKPOINT_QUEUE)
+    if not end or end <= store.min_offset(TIMER_TOPIC, CHECKPOINT_QUEUE):
+        return None
+    found = await from_disk(lambda: store.get(TIMER_TOPIC, CHECKPOINT_QUEUE, end - 1, 1, PIECE_BYTES))
+    return TimerCheckpoint.decode(decode_record(found.records).body) if found.count else None
+
+
+async def copies_since(log: CommitLog, start: int) -> set[int]:
+    """The origins of all copies from ``start`` on, where a record begins."""
+    origins: array[int] = array("q")
+    at, end = max(start, log.start), log.end
+    while at < end:
+        segment = log.chain.at(at)
+        if segment is None:
+            break
+        size = min(at + PIECE_BYTES, segment.end, end) - at
+        data = await from_disk(partial(log.read, at, size))
+        after = at + read_origins(data, 0, origins)
+        await trio.lowlevel.checkpoint()
+        # A file may end in a few bytes that are too few for a filler.
+        at = after if after > at else segment.end
+    return set(origins)

@@ -2,7 +2,7 @@
 
 A message with TIMER_DEL_UNIQKEY is stored in the slot of the other one. So the recall is as safe as that, reaches
 slaves in the same way, and the two meet when the slot is due. Checks, codes and texts are RocketMQ's.
-Neighbours: timed.py, part.py.
+Neighbours: timed.py, timed_delivery.py.
 """
 
 from collections.abc import Callable

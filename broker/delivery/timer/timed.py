@@ -3,7 +3,7 @@
 As in RocketMQ it waits in queue 0 of rmq_sys_wheel_timer, with its own topic and queue as REAL_TOPIC and REAL_QID, and
 its slot as TIMER_OUT_MS: the last multiple of ``precision_ms`` before its time. It is due ``precision_ms`` after that,
 so it is never early.
-Neighbours: part.py, writing/stored_properties.py (which messages are timed), store/queue/tags.py (slots in the queue).
+Neighbours: timed_delivery.py, writing/stored_properties.py (which messages are timed), store/queue/tags.py (slots).
 """
 
 from collections.abc import Callable

@@ -5,10 +5,12 @@ survives, and the first open half moves on. The producer is told of the copy; an
 """
 
 import logging
+from enum import Enum
+from typing import NamedTuple
 
 from broker.delivery.transaction import halves
+from broker.delivery.transaction.halves import checks_of, immunity_ms
 from broker.delivery.transaction.ledger import Ledger
-from broker.delivery.transaction.rules import Due, Rules, due
 from broker.meta.clients import Clients
 from broker.options import BrokerOptions
 from broker.writing.writer import Writer
@@ -21,13 +23,41 @@ from remoting.protocol.requests.transactions import CHECK_TRANSACTION_STATE
 
 logger = logging.getLogger(__name__)
 
+
+class Due(Enum):
+    """What is due for a half."""
+
+    #: Nothing yet, nor for halves after it.
+    NEW = "new"
+    #: Nothing yet: its producer has said so.
+    IMMUNE = "immune"
+    CHECK = "check"
+    GIVE_UP = "give up"
+
+
+class CheckRules(NamedTuple):
+    """The options."""
+
+    timeout_ms: int
+    max_checks: int
+
+
+def due(half: Record, now_ms: int, rules: CheckRules) -> Due:
+    """What is due for ``half`` now. Its age counts from its store time; the copy that each check makes begins anew."""
+    age_ms = now_ms - half.store_timestamp
+    immune_ms = immunity_ms(half.properties, rules.timeout_ms)
+    if age_ms < (rules.timeout_ms if immune_ms is None else immune_ms):
+        return Due.NEW if immune_ms is None else Due.IMMUNE
+    return Due.GIVE_UP if checks_of(half.properties) >= rules.max_checks else Due.CHECK
+
+
 # Halves that are looked at in one step: a millisecond or two.
 SLICE = 32
 # A producer for which so much waits is asked later.
 MAX_WAITING_BYTES = 4 << 20
 
 
-class Checks:
+class TransactionChecks:
     """See the module."""
 
     def __init__(self, ledger: Ledger, writer: Writer, clients: Clients, options: BrokerOptions, clock: Clock) -> None:
@@ -44,7 +74,7 @@ class Checks:
         full disk, for example: the next round goes on.
         """
         ledger = self._ledger
-        rules = Rules(self._options.transaction_time_out, self._options.transaction_check_max)
+        rules = CheckRules(self._options.transaction_time_out, self._options.transaction_check_max)
         end, count, checked = ledger.half_end, 0, 0
         try:
             offset = ledger.first_open(0)

@@ -6,16 +6,15 @@ has at most the commits of its last turn without their op messages. `take_up` fi
 message has the place of its half in the log; so a kill between the two does not deliver a message twice.
 Consumer offsets of CID_RMQ_SYS_TRANS, as in RocketMQ, say where `take_up` begins: at the first open half and at the
 first op message that may name a half after it. They are saved a round late: a slave may get them before the log.
-Nothing here waits; `take_up` and `half_at` are steps. Neighbours: part.py, checks.py.
+Nothing here waits; `take_up` and `half_at` are steps. Neighbours: transactions.py, checks.py.
 """
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
 from broker.delivery.transaction.halves import first_offset
-from broker.delivery.transaction.ops import PROPERTIES, bodies, offsets_in
-from broker.delivery.transaction.window import Marks, Window
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.store.log.residency import NotResident, resident_only, warm
 from broker.store.queue.entry import BLANK_SIZE
@@ -29,6 +28,102 @@ from mqcommon.message.properties import find_property
 from mqcommon.message.record import Record, decode_record
 from mqcommon.names import TRANS_HALF_TOPIC, TRANS_OP_TOPIC
 from remoting.net.steps import Steps
+
+# So many op messages in a row are one row of `Marks`.
+OPS_IN_A_ROW = 256
+
+
+class EndedHalves:
+    """Which halves are over, by queue offset: all before ``base``, and those that are marked after it.
+
+    A half is a byte of an array, not an object, so a million of open or finished halves cost a megabyte. `Marks` knows
+    from where on op messages must be read again to know the same.
+    """
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        # A byte for each half from ``base`` on; those after its end are open.
+        self._over = bytearray()
+
+    def is_over(self, offset: int) -> bool:
+        at = offset - self.base
+        return at < 0 or (at < len(self._over) and self._over[at] == 1)
+
+    def finish(self, offset: int) -> None:
+        """Half ``offset`` is over."""
+        at = offset - self.base
+        if at < 0:
+            return
+        if at >= len(self._over):
+            self._over.extend(bytes(at + 1 - len(self._over)))
+        self._over[at] = 1
+
+    def first_open(self, offset: int) -> int:
+        """The first half at or after ``offset`` that is not over; it may not exist yet."""
+        at = max(offset - self.base, 0)
+        found = self._over.find(0, at)
+        return self.base + (found if found >= 0 else max(len(self._over), at))
+
+    def open_before(self, end: int) -> int:
+        """How many halves before ``end`` are not over."""
+        return max(end - self.base, 0) - self._over.count(1)
+
+    def advance(self) -> int:
+        """Let ``base`` be the first half that is not over; returns it."""
+        done = self.first_open(self.base) - self.base
+        if done:
+            del self._over[:done]
+            self.base += done
+        return self.base
+
+
+class Marks:
+    """The op messages, in their order, and the highest half that each of them names."""
+
+    def __init__(self) -> None:
+        # [offset of the first op message of a row, number of them, highest half that they name]
+        self._rows: deque[list[int]] = deque()
+
+    def add(self, op_offset: int, highest: int) -> None:
+        """Op message ``op_offset`` names halves up to ``highest``."""
+        rows = self._rows
+        if rows and rows[-1][1] < OPS_IN_A_ROW:
+            last = rows[-1]
+            last[1] += 1
+            last[2] = max(last[2], highest)
+        else:
+            rows.append([op_offset, 1, highest])
+
+    def needed_from(self, base: int, op_end: int) -> int:
+        """The first op message that may name a half at or after ``base``; ``op_end`` when there is none."""
+        rows = self._rows
+        while rows and rows[0][2] < base:
+            rows.popleft()
+        return rows[0][0] if rows else op_end
+
+
+# RocketMQ's limit of a body.
+MAX_BODY_BYTES = 4_096
+# So many offsets surely fit.
+OFFSETS_IN_A_BODY = MAX_BODY_BYTES // 20
+#: The properties of an op message.
+PROPERTIES = b"TAGS\x01d\x02"
+
+
+def bodies(offsets: Sequence[int]) -> Iterator[tuple[bytes, int]]:
+    """The bodies of op messages that name these halves ("12,15,"), and the highest offset in each.
+
+    RocketMQ 5 writes a comma after each offset; version 4 wrote one offset alone.
+    """
+    for start in range(0, len(offsets), OFFSETS_IN_A_BODY):
+        part = offsets[start : start + OFFSETS_IN_A_BODY]
+        yield b"".join([b"%d," % offset for offset in part]), max(part)
+
+
+def offsets_in(body: bytes) -> list[int]:
+    """The halves that a body names; what is not a number is left out."""
+    return [int(text) for text in body.split(b",") if text.isdigit() and len(text) < 20]
+
 
 T = TypeVar("T")
 
@@ -53,7 +148,7 @@ class Ledger:
         self._offsets = offsets
         self._clock = clock
         self._store_host = store_host
-        self._window = Window(0)
+        self._window = EndedHalves(0)
         self._marks = Marks()
         # Ended, and not named by an op message yet.
         self._unmarked: list[int] = []
@@ -147,7 +242,7 @@ class Ledger:
         self.is_ready = False
         self._unmarked.clear()
         self._moved.clear()
-        self._window, self._marks, self._saved_next = Window(0), Marks(), None
+        self._window, self._marks, self._saved_next = EndedHalves(0), Marks(), None
 
     def progress(self) -> tuple[int, int]:
         """What may be saved once the log is on disk as far as it is now: the offsets of both topics."""
@@ -188,7 +283,7 @@ class Ledger:
         self.forget()
         end = self.half_end
         base = min(max(self._saved[0], self._store.min_offset(TRANS_HALF_TOPIC, 0)), end)
-        self._window = window = Window(base)
+        self._window = window = EndedHalves(base)
         last_op = yield from self._read_ops()
         first_physical = yield from self._read_open(end)
         if first_physical is not None:

@@ -9,7 +9,7 @@ import trio
 
 from broker.cold_reads import ColdReads
 from broker.delivery.filters import Filters
-from broker.delivery.hold import HeldPulls
+from broker.delivery.held_pulls import HeldPulls
 from broker.delivery.pull_handlers import PullHandlers
 from broker.meta.clients import Clients
 from broker.meta.offset_resets import OffsetResets

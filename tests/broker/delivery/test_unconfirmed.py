@@ -6,7 +6,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.hold import HeldPull, HeldPulls
+from broker.delivery.held_pulls import HeldPull, HeldPulls
 from broker.delivery.unconfirmed import Unconfirmed
 from broker.store.filter import Filter
 from broker.store.reader import GetStatus, read_queue

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.hold import HeldPulls
+from broker.delivery.held_pulls import HeldPulls
 from broker.meta import offset_resets
 from broker.meta.clients import Clients
 from broker.meta.offset_resets import OffsetResets

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from broker import broker as broker_module
-from broker.delivery.hold import HeldPulls
+from broker.delivery.held_pulls import HeldPulls
 from broker.meta.clients import Clients
 from broker.part import Part
 from broker.replication.role import RoleMachine

@@ -6,7 +6,7 @@ from random import Random
 
 import trio
 
-from broker.delivery.delay.part import DelayedDelivery
+from broker.delivery.delay.delayed_delivery import DelayedDelivery
 from broker.delivery.delay.waiting import to_level
 from broker.store.queue.delay_levels import DelayLevels
 from broker.store.store import MessageStore

@@ -12,7 +12,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.delay.part import POLL_S
+from broker.delivery.delay.delayed_delivery import POLL_S
 from mqcommon.names import SCHEDULE_TOPIC
 from tests.broker.delivery.delay.support import LEVELS, Delays
 from tests.broker.store.support import read_all

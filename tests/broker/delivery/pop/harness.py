@@ -10,10 +10,10 @@ import trio
 from broker.cold_reads import ColdReads
 from broker.delivery.filters import Filters
 from broker.delivery.pop.acks import AckHandlers
-from broker.delivery.pop.asked import Checks
-from broker.delivery.pop.copies import Copies
-from broker.delivery.pop.found import Finder
-from broker.delivery.pop.held import HeldPops
+from broker.delivery.pop.checks import PopChecks
+from broker.delivery.pop.copies import RevivedCopies
+from broker.delivery.pop.finder import Finder
+from broker.delivery.pop.held_pops import HeldPops
 from broker.delivery.pop.log import ReviveLog
 from broker.delivery.pop.pops import PopHandlers
 from broker.delivery.pop.positions import Positions
@@ -85,8 +85,8 @@ class Pops:
         )
         held = HeldPops(100, 100)
         copies, checks = (
-            Copies(self.writer, meta.topics, meta.groups, meta.options),
-            Checks(meta.topics, meta.groups, meta.options),
+            RevivedCopies(self.writer, meta.topics, meta.groups, meta.options),
+            PopChecks(meta.topics, meta.groups, meta.options),
         )
         self.part = Reviving(
             self.log, positions, copies, held, self.store, meta.offsets, self.clock, lambda: self.is_master,

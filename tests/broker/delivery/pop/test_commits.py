@@ -1,13 +1,13 @@
 """What may be committed, by how far the log is safe."""
 
-from broker.delivery.pop.commits import Commits, Horizon
+from broker.delivery.pop.commits import Horizon, PendingCommits
 from broker.delivery.pop.records import Queue
 
 ONE, TWO = Queue("g", "T", 0), Queue("g", "T", 1)
 
 
 def test_positions_follow_the_safe_end_of_the_log() -> None:
-    commits = Commits()
+    commits = PendingCommits()
     commits.moved(ONE, 3, 100)
     commits.moved(TWO, 5, 150)
     commits.moved(ONE, 7, 200)
@@ -18,7 +18,7 @@ def test_positions_follow_the_safe_end_of_the_log() -> None:
 
 
 def test_a_group_that_was_set_elsewhere_is_left_alone() -> None:
-    commits = Commits()
+    commits = PendingCommits()
     commits.moved(ONE, 3, 100)
     commits.moved(TWO, 5, 150)
     commits.forget(ONE)

@@ -1,14 +1,14 @@
 """Leases: what is left of them, when they end, and how much of the revive log a start needs."""
 
 from broker.delivery.pop.inflight import SPARE_ROWS, Inflight
-from broker.delivery.pop.records import Ack, Checkpoint, Key, Queue
+from broker.delivery.pop.records import Ack, Key, PopCheckpoint, Queue
 
 QUEUE = Queue("g", "T", 0)
 
 
-def checkpoint(start: int, pop_ms: int, *, count: int = 2, is_ordered: bool = False) -> Checkpoint:
+def checkpoint(start: int, pop_ms: int, *, count: int = 2, is_ordered: bool = False) -> PopCheckpoint:
     offsets = range(start, start + count)
-    return Checkpoint(Key(QUEUE, start, pop_ms), 1_000, offsets, start + count, is_ordered=is_ordered)
+    return PopCheckpoint(Key(QUEUE, start, pop_ms), 1_000, offsets, start + count, is_ordered=is_ordered)
 
 
 def test_a_lease_ends_with_its_last_message() -> None:
@@ -53,7 +53,7 @@ def test_a_renewed_lease_moves_to_the_end_of_the_log_and_keeps_what_is_left() ->
 def test_a_message_with_a_time_of_its_own_leaves_its_lease() -> None:
     inflight, one = Inflight(), checkpoint(0, 10)
     inflight.apply(one, 0)
-    own = Checkpoint(Key(QUEUE, 1, 50), 9_000, range(1, 2), replaces=one.key)
+    own = PopCheckpoint(Key(QUEUE, 1, 50), 9_000, range(1, 2), replaces=one.key)
     inflight.apply(own, 1)
     assert inflight.hidden(one.key, [0, 1]) == [0]
     assert inflight.hidden(own.key, [1]) == [1]

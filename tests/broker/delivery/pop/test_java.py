@@ -11,7 +11,7 @@ from broker.broker import store_options
 from broker.commands.export_metadata import export
 from broker.commands.import_metadata import import_files
 from broker.delivery.pop.java import as_timed, is_from_java
-from broker.delivery.pop.records import CHECKPOINT, Checkpoint, Key, Queue, decode
+from broker.delivery.pop.records import CHECKPOINT, Key, PopCheckpoint, Queue, decode
 from broker.options import BrokerOptions
 from mqcommon.clock import SystemClock
 from mqcommon.message.properties import decode_properties
@@ -185,9 +185,9 @@ async def test_pops_in_order_go_on_at_the_first_message_that_is_not_acknowledged
 
 def test_a_check_point_as_java_writes_it() -> None:
     key = Key(Queue("g", "T", 2), 10, 1_700_000_000_000)
-    checkpoint = Checkpoint(key, 60_000, tuple(range(10, 42)), acked=1 << 31 | 1)
+    checkpoint = PopCheckpoint(key, 60_000, tuple(range(10, 42)), acked=1 << 31 | 1)
     body, raw = as_timed(checkpoint, "broker-a", REVIVE, 1_000)
-    assert decode(CHECKPOINT, body) == Checkpoint(key, 60_000, checkpoint.offsets, acked=(1 << 31 | 1) - (1 << 32))
+    assert decode(CHECKPOINT, body) == PopCheckpoint(key, 60_000, checkpoint.offsets, acked=(1 << 31 | 1) - (1 << 32))
     assert is_from_java(raw)
     assert decode_properties(raw.decode()) == {
         "TAGS": "ck", "TIMER_DELIVER_MS": "1700000059000", "TIMER_OUT_MS": "1700000058000", "REAL_TOPIC": REVIVE,

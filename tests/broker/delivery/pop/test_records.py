@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.pop.records import ACK, BATCH_ACK, CHECKPOINT, Ack, Checkpoint, Key, Queue, decode, encode
+from broker.delivery.pop.records import ACK, BATCH_ACK, CHECKPOINT, Ack, Key, PopCheckpoint, Queue, decode, encode
 from mqcommon.errors import ProtocolError
 
 KEYS = st.builds(
@@ -24,9 +24,9 @@ def test_a_check_point_is_read_back(
 ) -> None:
     offsets = [key.start + sum(steps[:place]) for place in range(len(steps) + 1)]
     counts = tuple(range(len(offsets))) if is_ordered else ()
-    record = Checkpoint(key, 60_000, tuple(offsets), position, acked, is_ordered, counts, visible, key, not acked)
+    record = PopCheckpoint(key, 60_000, tuple(offsets), position, acked, is_ordered, counts, visible, key, not acked)
     assert decode(CHECKPOINT, encode(record, "broker-a")) == record
-    in_a_row = Checkpoint(key, 1, range(key.start, key.start + 3))
+    in_a_row = PopCheckpoint(key, 1, range(key.start, key.start + 3))
     assert decode(CHECKPOINT, encode(in_a_row, "broker-a")) == in_a_row
 
 
@@ -39,7 +39,7 @@ def test_records_of_rocketmq() -> None:
     key = Key(Queue("g", "T", 2), 10, 1_700_000_000_000)
     fields = {"so": 10, "pt": 1_700_000_000_000, "q": 2, "t": "T", "c": "g", "bn": "b"}
     ck = {**fields, "it": 1, "bm": 0, "n": 2, "ro": 0, "d": [0, 3], "rp": None}
-    assert decode(CHECKPOINT, json.dumps(ck).encode()) == Checkpoint(key, 1, (10, 13))
+    assert decode(CHECKPOINT, json.dumps(ck).encode()) == PopCheckpoint(key, 1, (10, 13))
     assert decode(ACK, json.dumps({**fields, "ao": 13}).encode()) == Ack(key, [13])
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.retry.policy import next_level
+from broker.delivery.retry.send_back import next_level
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from remoting.protocol.requests.groups import CustomizedRetryPolicy, ExponentialRetryPolicy, GroupRetryPolicy
 

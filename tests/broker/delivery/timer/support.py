@@ -6,9 +6,9 @@ from random import Random
 
 import trio
 
-from broker.delivery.timer.part import TimedDelivery
 from broker.delivery.timer.timed import TimerRules, to_timer
-from broker.delivery.transaction.part import half_messages
+from broker.delivery.timer.timed_delivery import TimedDelivery
+from broker.delivery.transaction.transactions import half_messages
 from broker.store.store import MessageStore, StoreOptions
 from broker.writing.writer import Writer
 from mqcommon.message.ids import UniqueKeys

@@ -12,9 +12,9 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.timer import part as part_module
-from broker.delivery.timer.part import POLL_S
+from broker.delivery.timer import timed_delivery as part_module
 from broker.delivery.timer.timed import recall_names
+from broker.delivery.timer.timed_delivery import POLL_S
 from mqcommon.message.properties import find_property
 from mqcommon.names import TIMER_TOPIC
 from tests.broker.delivery.timer.support import Timers

@@ -9,9 +9,9 @@ from typing import Any, cast
 import trio
 
 from broker.delivery.delay.waiting import to_level
-from broker.delivery.transaction.checks import Checks
+from broker.delivery.transaction.checks import TransactionChecks
 from broker.delivery.transaction.ledger import Ledger
-from broker.delivery.transaction.part import Transactions, half_messages
+from broker.delivery.transaction.transactions import Transactions, half_messages
 from broker.meta.clients import Clients
 from broker.observe.stats import TransactionCounts
 from broker.store.put_result import PutResult
@@ -92,7 +92,7 @@ class Broker:
         self.ledger = Ledger(self.store, self.writer, self.meta.offsets, self.clock, HOST)
         self.clients = Clients()
         self.clients.producers = lambda group: [self] if group == GROUP else []  # type: ignore
-        self.checks = Checks(self.ledger, self.writer, self.clients, self.options, self.clock)
+        self.checks = TransactionChecks(self.ledger, self.writer, self.clients, self.options, self.clock)
         self.counts = TransactionCounts()
         self.part = Transactions(
             self.store, self.writer, sends.durability, self.ledger, self.checks, self.options, Stepper(), self.clock,

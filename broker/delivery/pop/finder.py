@@ -7,7 +7,7 @@ knows and their handle, as in RocketMQ: its clients take retry topics for topics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from broker.delivery.pop.inflight import Lease
+from broker.delivery.pop.inflight import PopLease
 from broker.delivery.pop.log import ReviveLog
 from broker.delivery.pop.positions import Positions
 from broker.delivery.pop.records import Queue
@@ -29,7 +29,7 @@ READS = 4
 
 
 @dataclass(slots=True)
-class Ask:
+class PopQuery:
     """What a request wants. ``topics`` are the topic and its retry topics, in the order in which they are read."""
 
     group: str
@@ -45,7 +45,7 @@ class Ask:
 
 
 @dataclass(slots=True)
-class Found:
+class QueueMessages:
     """Messages of one queue. ``position`` is None when the group does not move: they were popped before."""
 
     queue: Queue
@@ -56,10 +56,10 @@ class Found:
 
 
 @dataclass(slots=True)
-class Haul:
+class PopResult:
     """What was found for a request. ``rest``: messages after these. ``unseen``: there are queues to look into yet."""
 
-    found: list[Found] = field(default_factory=list)
+    found: list[QueueMessages] = field(default_factory=list)
     count: int = 0
     size: int = 0
     rest: int = 0
@@ -87,9 +87,9 @@ class Finder:
         # By queue that is popped in order: the attempt that has its messages.
         self.attempts: dict[Queue, str] = {}
 
-    def look(self, ask: Ask, now_ms: int) -> Haul:
+    def look(self, ask: PopQuery, now_ms: int) -> PopResult:
         """The messages to pop now."""
-        haul = Haul()
+        haul = PopResult()
         for queue, place in self._queues(ask):
             if haul.count >= ask.max_count or haul.size >= ask.max_bytes:
                 break
@@ -100,7 +100,7 @@ class Finder:
         self._turn += 1
         return haul
 
-    def has_messages(self, ask: Ask, now_ms: int) -> bool:
+    def has_messages(self, ask: PopQuery, now_ms: int) -> bool:
         """Whether a pop would find a message; nothing is changed."""
         for _, place in self._queues(ask):
             lease = self._log.inflight.ordered.get(place) if ask.is_ordered else None
@@ -111,16 +111,16 @@ class Finder:
                 return True
         return False
 
-    def listen(self, ask: Ask) -> None:
+    def listen(self, ask: PopQuery) -> None:
         """Have the store tell of messages that come into these queues; it tells of new queues anyway."""
         for queue, _ in self._queues(ask):
             queue.is_awaited = True
             if self._unconfirmed is not None:
                 self._unconfirmed.watch(queue)
 
-    def peek(self, ask: Ask) -> Haul:
+    def peek(self, ask: PopQuery) -> PopResult:
         """The messages that a pop would return; nothing is changed."""
-        haul = Haul()
+        haul = PopResult()
         for queue, place in self._queues(ask):
             offset = max(self._positions.peek(place, ask.init_mode), queue.min_offset)
             result = self._read(ask, haul, queue, offset)
@@ -128,7 +128,7 @@ class Finder:
                 _add(haul, place, result, offset, None)
         return haul
 
-    def _queues(self, ask: Ask) -> Iterator[tuple[ConsumeQueue, Queue]]:
+    def _queues(self, ask: PopQuery) -> Iterator[tuple[ConsumeQueue, Queue]]:
         """The queues that have, or had, messages."""
         find = self._store.queues.find
         for topic in ask.topics:
@@ -147,11 +147,11 @@ class Finder:
                 if queue is not None:
                     yield queue, Queue(ask.group, topic, number)
 
-    def _read(self, ask: Ask, haul: Haul, queue: ConsumeQueue, offset: int) -> GetResult:
+    def _read(self, ask: PopQuery, haul: PopResult, queue: ConsumeQueue, offset: int) -> GetResult:
         count, size = ask.max_count - haul.count, ask.max_bytes - haul.size
         return read_queue(self._store.log, queue, offset, count, size, ask.wanted, self._store.confirmed)
 
-    def _read_next(self, ask: Ask, haul: Haul, queue: ConsumeQueue, place: Queue) -> None:
+    def _read_next(self, ask: PopQuery, haul: PopResult, queue: ConsumeQueue, place: Queue) -> None:
         """Read on where the group is."""
         offset = self._positions.next(place, ask.init_mode)
         for _ in range(READS):
@@ -171,11 +171,11 @@ class Finder:
             offset = result.next_offset
         haul.unseen = True
 
-    def _is_blocked(self, ask: Ask, lease: Lease, now_ms: int) -> bool:
+    def _is_blocked(self, ask: PopQuery, lease: PopLease, now_ms: int) -> bool:
         attempt = self.attempts.get(lease.checkpoint.key.queue)
         return now_ms < lease.due_ms and not (ask.attempt_id and ask.attempt_id == attempt)
 
-    def _read_again(self, ask: Ask, haul: Haul, queue: ConsumeQueue, lease: Lease) -> None:
+    def _read_again(self, ask: PopQuery, haul: PopResult, queue: ConsumeQueue, lease: PopLease) -> None:
         """Read what was popped in order and is not acknowledged. Consumers have seen it, so it was confirmed."""
         checkpoint, left = lease.checkpoint, lease.left
         counts = dict(zip(checkpoint.offsets, checkpoint.counts, strict=False))
@@ -186,14 +186,14 @@ class Finder:
                 records.append(result.records)
                 offsets.append(offset)
         times = tuple(counts.get(offset, 0) + 1 for offset in offsets)
-        haul.found.append(Found(checkpoint.key.queue, b"".join(records), offsets, None, times))
+        haul.found.append(QueueMessages(checkpoint.key.queue, b"".join(records), offsets, None, times))
         haul.count += len(offsets)
         haul.size += sum(map(len, records))
 
 
-def _add(haul: Haul, place: Queue, result: GetResult, offset: int, position: int | None) -> None:
+def _add(haul: PopResult, place: Queue, result: GetResult, offset: int, position: int | None) -> None:
     data, offsets = result.records, _offsets_of(result, offset)
-    haul.found.append(Found(place, data, offsets, position, (0,) * len(offsets)))
+    haul.found.append(QueueMessages(place, data, offsets, position, (0,) * len(offsets)))
     haul.count += len(offsets)
     haul.size += len(data)
     haul.rest += result.max_offset - result.next_offset
@@ -207,7 +207,9 @@ def _offsets_of(result: GetResult, offset: int) -> Sequence[int]:
     return [MessageExt(data, at, "").queue_offset for at in record_starts(data)]
 
 
-def with_handles(found: Found, topic: str, pop_ms: int, invisible_ms: int, revive_queue_id: int, broker: str) -> bytes:
+def with_handles(
+    found: QueueMessages, topic: str, pop_ms: int, invisible_ms: int, revive_queue_id: int, broker: str
+) -> bytes:
     """The messages of a retry topic as messages of ``topic``."""
     magic, tail = topic_field(topic)
     flag, parts = retry_flag(found.queue.topic), []

@@ -3,13 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.transaction.ops import MAX_BODY_BYTES, bodies, offsets_in
-from broker.delivery.transaction.window import OPS_IN_A_ROW, Marks, Window
+from broker.delivery.transaction.ledger import MAX_BODY_BYTES, OPS_IN_A_ROW, EndedHalves, Marks, bodies, offsets_in
 
 
 @given(st.integers(0, 20), st.lists(st.integers(0, 60)))
 def test_a_window_is_a_set_of_offsets(base: int, finished: list[int]) -> None:
-    window, over = Window(base), set(range(base))
+    window, over = EndedHalves(base), set(range(base))
     for number, offset in enumerate(finished):
         window.finish(offset)
         over.add(offset)
@@ -22,7 +21,7 @@ def test_a_window_is_a_set_of_offsets(base: int, finished: list[int]) -> None:
 
 @given(st.integers(0, 20), st.lists(st.integers(0, 60)), st.integers(61, 80))
 def test_open_halves_are_counted(base: int, finished: list[int], end: int) -> None:
-    window = Window(base)
+    window = EndedHalves(base)
     for offset in finished:
         window.finish(offset)
     assert window.open_before(end) == len(set(range(base, end)) - set(finished))

@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from broker.delivery.delay import part as part_module
-from broker.delivery.delay.part import POLL_S, SAVE_S, SLICE
+from broker.delivery.delay import delayed_delivery as part_module
+from broker.delivery.delay.delayed_delivery import POLL_S, SAVE_S, SLICE
 from broker.store.queue.tags import TagCodes
 from mqcommon.message.javahash import java_hash
 from mqcommon.names import SCHEDULE_TOPIC

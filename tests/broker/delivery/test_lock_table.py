@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker.delivery.locks.table import LIFE_MS, LockTable
+from broker.delivery.queue_locks import LIFE_MS, LockTable
 from mqcommon.message.queue import MessageQueue
 
 MAX_LOCKS = 6

@@ -1,6 +1,6 @@
 """Held requests: tried in their order, answered at their deadlines, forgotten with their connection."""
 
-from broker.delivery.pop.held import MAX_WAIT_S, HeldPop, HeldPops
+from broker.delivery.pop.held_pops import MAX_WAIT_S, HeldPop, HeldPops
 from broker.store.filter import ALL, Filter
 from tests.broker.store.support import open_store, put
 from tests.support.caller import Caller

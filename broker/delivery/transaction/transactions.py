@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from broker.delivery.transaction import halves
-from broker.delivery.transaction.checks import Checks
+from broker.delivery.transaction.checks import TransactionChecks
 from broker.delivery.transaction.ledger import Ledger, resident
 from broker.observe.stats import TransactionCounts
 from broker.options import BrokerOptions
@@ -72,7 +72,7 @@ class Transactions(Part):
         writer: Writer,
         durability: Durability,
         ledger: Ledger,
-        checks: Checks,
+        checks: TransactionChecks,
         options: BrokerOptions,
         stepper: Stepper,
         clock: Clock,

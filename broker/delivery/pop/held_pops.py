@@ -1,6 +1,6 @@
 """Long polling: requests of pop consumers that found nothing wait here for a message, or for their deadline.
 
-A held request is a row, as in delivery/hold.py. Rows wait for a topic and group, as a pop reads all queues of a topic
+A held request is a row, as in held_pulls.py. Rows wait for a topic and group, as a pop reads all queues of a topic
 and of the group's retry topics. Rows of one group compete for the same messages: they are tried in the order in which
 they came, and when one of them finds nothing, those that want the same are not tried.
 Deadlines have the precision of `TICK_S`. Times are trio's.

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.sql.code import compiled
+from broker.delivery.sql_code import compiled
 from mqcommon.errors import InvalidSql
 from mqcommon.message.properties import encode_properties
 from mqcommon.sql.parser import parse
-from tests.broker.delivery.sql.interpreter import matches
+from tests.broker.delivery.sql_interpreter import matches
 
 NAMES = st.sampled_from(["a", "b", "c", "ab"])
 TEXTS = st.sampled_from(

@@ -8,8 +8,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery import hold
-from broker.delivery.hold import HeldPull, HeldPulls, QueueName
+from broker.delivery import held_pulls
+from broker.delivery.held_pulls import HeldPull, HeldPulls, QueueName
 from broker.store.filter import Filter
 from remoting.protocol.command import Command
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
@@ -102,12 +102,12 @@ async def test_each_message_is_searched_once_however_many_pulls_wait() -> None:
 async def test_a_match_after_many_others_is_found_where_it_is() -> None:
     pulls, queue = Pulls(), Queue()
     pull = pulls.hold(queue, {7})
-    queue.codes += [1] * (3 * hold.ENTRIES)
+    queue.codes += [1] * (3 * held_pulls.ENTRIES)
     pulls.held.arrived([queue])
-    queue.codes += [*[1] * (2 * hold.ENTRIES), 7]
+    queue.codes += [*[1] * (2 * held_pulls.ENTRIES), 7]
     pulls.held.arrived([queue])
     assert pulls.answered == [pull]
-    assert len(queue.codes) - pull.offset <= hold.ENTRIES
+    assert len(queue.codes) - pull.offset <= held_pulls.ENTRIES
 
 
 async def test_a_queue_that_was_made_anew_wakes_all() -> None:
@@ -182,25 +182,25 @@ async def test_time_that_is_over_costs_as_much_as_the_pulls_that_it_is_over_for(
 
 async def test_what_is_answered_in_one_turn_is_bounded_and_the_rest_follows(autojump_clock: Any) -> None:
     pulls, queue = Pulls(), Queue()
-    many = [pulls.hold(queue, deadline=trio.current_time() + 5) for _ in range(2 * hold.SLICE + 1)]
+    many = [pulls.hold(queue, deadline=trio.current_time() + 5) for _ in range(2 * held_pulls.SLICE + 1)]
     queue.codes.append(1)
     pulls.held.arrived([queue])
-    assert len(pulls.answered) == hold.SLICE
+    assert len(pulls.answered) == held_pulls.SLICE
     async with trio.open_nursery() as nursery:
         nursery.start_soon(pulls.held.run)
         await trio.testing.wait_all_tasks_blocked()
         assert pulls.answered == many
         # and at their deadlines, too
-        for _ in range(2 * hold.SLICE + 1):
+        for _ in range(2 * held_pulls.SLICE + 1):
             pulls.hold(queue, deadline=trio.current_time() + 5)
         await trio.sleep(6)
         nursery.cancel_scope.cancel()
-    assert len(pulls.answered) == 4 * hold.SLICE + 2
+    assert len(pulls.answered) == 4 * held_pulls.SLICE + 2
     assert len(pulls.held) == 0
 
 
 async def test_more_tags_than_fit_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hold, "MAX_CODES", 10)
+    monkeypatch.setattr(held_pulls, "MAX_CODES", 10)
     pulls, queue = Pulls(), Queue()
     first = pulls.hold(queue, set(range(8)))
     pull = HeldPull(first.channel, first.queue, 1e9, 0, Filter(frozenset(range(3))), first.retry, *ASKED)

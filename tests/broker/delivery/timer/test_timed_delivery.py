@@ -7,9 +7,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from broker.delivery.timer import part as part_module
-from broker.delivery.timer.history import CHECKPOINT_QUEUE, Checkpoint
-from broker.delivery.timer.part import POLL_S, SLICE
+from broker.delivery.timer import timed_delivery as part_module
+from broker.delivery.timer.history import CHECKPOINT_QUEUE, TimerCheckpoint
+from broker.delivery.timer.timed_delivery import POLL_S, SLICE
 from broker.delivery.transaction.halves import committed
 from broker.store.queue.tags import TagCodes
 from mqcommon.errors import RequestRefused
@@ -152,7 +152,7 @@ async def test_a_checkpoint_shortens_the_next_start(autojump_clock: MockClock, m
         await trio.sleep(4)
         count = len(timers.bodies())
         assert 10 < count < 50
-        checkpoint = Checkpoint.decode(timers.records(TIMER_TOPIC, CHECKPOINT_QUEUE)[-1].body)
+        checkpoint = TimerCheckpoint.decode(timers.records(TIMER_TOPIC, CHECKPOINT_QUEUE)[-1].body)
         assert checkpoint.read_to == 51 and checkpoint.done_slot > 0 and checkpoint.position > 10_000
     async with timers.running():
         await trio.sleep(0.1)

@@ -1,7 +1,7 @@
 """What requests of pop consumers have in common: their checks. The order, the codes and the texts are RocketMQ's."""
 
+from broker.delivery.pop.copies import retry_topic_of
 from broker.delivery.pop.records import Key, Queue
-from broker.delivery.pop.revived import retry_topic_of
 from broker.meta.groups import Groups
 from broker.meta.topics import FAQ, Topics, no_such_topic
 from broker.options import BrokerOptions
@@ -18,7 +18,7 @@ from remoting.protocol.requests.topics import TopicConfig
 MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 0, 3 * 24 * 3600 * 1000
 
 
-class Checks:
+class PopChecks:
     """The checks against the tables of one broker."""
 
     def __init__(self, topics: Topics, groups: Groups, options: BrokerOptions) -> None:

@@ -4,19 +4,19 @@ Only the master delivers: on a slave the log has one writer, the replica. Rocket
 broker only (enableRemoteEscape), which this broker does not have, so messages wait until a master is back.
 A level is delivered in its order and in slices, so that a backlog does not block the event loop. A message that cannot
 be delivered now (a full disk) holds its level up; it is tried again. One that never can is logged and skipped.
-The offsets are saved every SAVE_S, as progress.py allows; slaves copy them (45), so a promoted slave goes on there.
+The offsets are saved every SAVE_S, as `LevelProgress` allows; slaves copy them (45), so a promoted slave goes on there.
 After a crash the messages since the last save are delivered again.
-Neighbours: waiting.py, progress.py, meta/delay_offsets.py (the saved offsets), wiring/wiring.py.
+Neighbours: waiting.py, meta/delay_offsets.py (the saved offsets), wiring/wiring.py.
 """
 
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import trio
 
-from broker.delivery.delay.progress import Progress
 from broker.delivery.delay.waiting import due_time, from_level
 from broker.meta.delay_offsets import DelayOffsets
 from broker.part import Part
@@ -36,6 +36,48 @@ from remoting.protocol.requests.offsets import DelayOffsetTable
 
 logger = logging.getLogger(__name__)
 
+
+# Deliveries that wait for an fsync, each of a slice of messages. More are merged: they are saved later.
+MAX_ROWS = 1_024
+
+
+class LevelProgress:
+    """How far one level is delivered, and how much of that may be saved.
+
+    Invariant: an offset is saved only when the copies of all messages before it are on disk, and in Controller mode
+    confirmed. Else a power loss, or another master, could take a copy and leave the saved offset, and the message would
+    never be delivered. The other way round, a message whose copy is on disk but whose offset is not saved is delivered
+    again: that is the only reason for a second delivery.
+    """
+
+    def __init__(self, offset: int) -> None:
+        #: The next message to deliver.
+        self.next_offset = offset
+        #: What may be saved.
+        self.safe_offset = offset
+        # (end of the log after the copies, offset of the next message)
+        self._rows: deque[tuple[int, int]] = deque()
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether no delivery waits for an fsync."""
+        return not self._rows
+
+    def delivered(self, offset: int, log_end: int) -> None:
+        """The messages before ``offset`` are delivered; their copies are in the log before ``log_end``."""
+        self.next_offset = offset
+        if len(self._rows) >= MAX_ROWS:
+            self._rows.pop()
+        self._rows.append((log_end, offset))
+
+    def flushed(self, reached: int) -> int:
+        """The log is on disk, and confirmed, up to ``reached``; returns the safe offset."""
+        rows = self._rows
+        while rows and rows[0][0] <= reached:
+            self.safe_offset = rows.popleft()[1]
+        return self.safe_offset
+
+
 # How late a message may be because nobody looked; RocketMQ's value.
 POLL_S = 0.1
 SAVE_S = 1.0
@@ -52,7 +94,7 @@ PAUSE_S = 1.0
 class _Level:
     number: int
     delay_ms: int
-    progress: Progress
+    progress: LevelProgress
     # The saved offset as last seen.
     saved: int
     # When the next message is due, and its offset; known so that an idle level costs nothing.
@@ -130,7 +172,9 @@ class DelayedDelivery(Part):
         if active and not self._levels:
             saved = self._offsets.table.offset_table
             self._levels = [
-                _Level(number, delay_ms, Progress(min(saved.get(number, 0), self._end(number))), saved.get(number, 0))
+                _Level(
+                    number, delay_ms, LevelProgress(min(saved.get(number, 0), self._end(number))), saved.get(number, 0)
+                )
                 for number, delay_ms in enumerate(self._delays.delays_ms, 1)
             ]
         elif not active and not self._stopping:
@@ -151,7 +195,7 @@ class DelayedDelivery(Part):
             level.saved = saved
             if saved > level.progress.next_offset:
                 # A slave that acted for this master delivered them.
-                level.progress = Progress(min(saved, self._end(level.number)))
+                level.progress = LevelProgress(min(saved, self._end(level.number)))
         queue = self._store.queues.find(SCHEDULE_TOPIC, level.queue_id)
         if queue is None or not self._may_be_due(level, queue):
             return False
