@@ -2,7 +2,7 @@
 
 Each function raises BrokerError when the answer's code is an error, and ProtocolError when the answer lacks a required
 field. The caller chooses the broker and decides what to do when it does not answer. Requests are described in
-remoting/protocol/requests; those that only admin tools use are in `sdk.admin.broker_admin_api`.
+remoting/protocol/requests; those that only admin tools use are sent by `sdk.admin.client`.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Administration: the client `Admin`, and the command line `mqadmin` on top of it.
 
-client.py           Admin, one method per operation; asking.py: which servers it asks; broker_admin_api.py: requests to
-                    brokers; merge.py: merges the answers of several brokers
+client.py           Admin, one method per operation, and the merging of several brokers' answers; requests.py: which
+                    servers it asks
 cli.py              the click group, help, suggestions, completion; not_yet.py: RocketMQ's commands that are missing
 command.py          makes a click command of an async function; params.py: options and their values
 commands/           the commands, one family per file
