@@ -14,7 +14,7 @@ from broker.replication.replica import Replica
 from broker.replication.session import MasterSession, SlaveSession
 from broker.replication.sides import Examine, NewMasterSide, Peer
 from broker.store.log.commitlog import CommitLog
-from broker.writing.acks import AckLedger
+from broker.writing.waits import AckLedger
 
 
 def plain_sessions(log: CommitLog, acks: AckLedger, terms: LinkTerms) -> NewMasterSide:

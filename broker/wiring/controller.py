@@ -20,7 +20,7 @@ from broker.replication.member_requests import MemberHandlers
 from broker.replication.pieces import bounds_of
 from broker.replication.replica import Replica
 from broker.replication.sides import Examine, NewMasterSide, Peer
-from broker.tasks.cut import LogCutter
+from broker.tasks.truncate import LogTruncation
 from broker.wiring.core import Core
 from remoting.protocol.body import DataVersion
 
@@ -76,7 +76,7 @@ def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster, ter
         assert isinstance(newcomer, Newcomer)
         return await membership.roster.objection(newcomer)
 
-    cutter = LogCutter(fs, root, core.store, core.flusher)
+    cutter = LogTruncation(fs, root, core.store, core.flusher)
 
     async def cut(offset: int) -> None:
         await cutter.cut(offset)

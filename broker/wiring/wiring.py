@@ -52,7 +52,7 @@ from broker.replication.role import Role
 from broker.replication.slave_tables import SlaveTableHandlers, TimerState
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
-from broker.tasks.pages import PagesAhead
+from broker.tasks.populate_pages import PopulatePages
 from broker.wiring.access import Access, wire_access
 from broker.wiring.core import Core
 from broker.wiring.metrics import Delivering, wire_metrics
@@ -124,7 +124,7 @@ def wire(
         ),
     )
     parts = (
-        replicated.log, core.flusher, core.persister, cleaner, PagesAhead(store.log), delayed, timed,
+        replicated.log, core.flusher, core.persister, cleaner, PopulatePages(store.log), delayed, timed,
         OpenConnections(server), *answering, ClientPort(server, listeners), registrar,
         health, *([metrics] if metrics is not None else []),
     )  # fmt: skip

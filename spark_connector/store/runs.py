@@ -1,7 +1,7 @@
 """Many sound records of the log at once, for the scan of its end: a hundred thousand a second would be slow otherwise.
 
-`run_at` is stricter than sound.py: of bytes that need more than its checks (a light queue, an inner batch, a NUL among
-the properties, damage) it takes nothing, and the caller reads these records one by one.
+`run_at` is stricter than valid_record.py: of bytes that need more than its checks (a light queue, an inner batch, a NUL
+among the properties, damage) it takes nothing, and the caller reads these records one by one.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker.store.log.sound import is_storable
+from broker.store.log.valid_record import is_storable
 from broker.store.queue.rebuild import is_queued
 from mqcommon.arrow.columns import gather, is_text
 from mqcommon.arrow.decode import check_bodies

@@ -2,5 +2,5 @@
 
 values.py      texts of properties as numbers, as Java reads them
 code.py        an expression as a Python function of a message's stored properties
-The grammar is in mqcommon/sql; broker/store/matching.py applies the function to the messages of a queue.
+The grammar is in mqcommon/sql; broker/store/reader.py applies the function to the messages of a queue.
 """

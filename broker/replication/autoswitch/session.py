@@ -22,7 +22,7 @@ from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello, LinkTer
 from broker.replication.link import Range
 from broker.replication.replica import Replica
 from broker.replication.sides import MasterSide, NewMasterSide, Objection, Peer, SlaveSide
-from broker.writing.acks import AckLedger, Slave
+from broker.writing.waits import AckLedger, ConnectedSlave
 from mqcommon.errors import ProtocolError
 
 
@@ -90,7 +90,7 @@ class SwitchMasterSession(MasterSide):
     """The master's end; see `MasterSession`. A learner is no copy in the ledger."""
 
     def __init__(self, end: MasterEnd, followers: Followers, peer: Peer) -> None:
-        self.slave: Slave | None = None
+        self.slave: ConnectedSlave | None = None
         self.close = peer.close
         self._end = end
         self._followers = followers

@@ -7,7 +7,7 @@ from broker.replication.hello import VERSION, Claim, Hello, LinkTerms
 from broker.replication.link import Bounds, MasterLink, Range, SlaveLink
 from broker.replication.session import MasterSession, SlaveSession
 from broker.replication.sides import Peer
-from broker.writing.acks import AckLedger
+from broker.writing.waits import AckLedger
 from mqcommon.errors import ProtocolError, ReplicationRefused
 
 FILE_BYTES = 1000

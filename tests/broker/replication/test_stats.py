@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 
 from broker.options import BrokerOptions
 from broker.replication.stats import AWAY_MS, EndTimes, ReplicationStats
-from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
-from broker.writing.group_commit import GroupCommit
+from broker.writing.waits import AckLedger, GroupCommit
 from tests.support.clock import ManualClock
 
 SLAVE = "10.0.0.1:40000"
