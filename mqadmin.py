@@ -1,6 +1,6 @@
 """The command ``mqadmin``, also as ``python -m mqadmin``."""
 
-from mqcommon.start import start
+from mqcommon.daemons.start import start
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from bench.traffic import make_topic
 from broker.delivery.timer.history import CHECKPOINT_QUEUE, Checkpoint
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock
-from mqcommon.files import OsFiles
+from mqcommon.disk.files import OsFiles
 from mqcommon.message.ids import UniqueKeys, encode_host
 from mqcommon.names import TIMER_TOPIC
 from sdk import Admin, Message, Producer, PullConsumer

@@ -22,7 +22,7 @@ from bench.recovery import BODY, HOST, open_store
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
 from mqcommon.clock import SystemClock
-from mqcommon.files import OsFiles
+from mqcommon.disk.files import OsFiles
 from mqcommon.names import PERM_READ_WRITE
 from remoting.protocol.command import Command
 from remoting.protocol.frame import encode

@@ -18,7 +18,7 @@ import trio
 
 from bench.harness import Row, in_turn, row, show
 from mqcommon.clock import SystemClock
-from mqcommon.files import OsFiles
+from mqcommon.disk.files import OsFiles
 from mqcommon.raft.errors import RaftError
 from mqcommon.signal import Signal
 from remoting.net.client import open_client

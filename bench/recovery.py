@@ -27,7 +27,7 @@ from broker.store.abort import ABORT
 from broker.store.checkpoint import StoreCheckpoint
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock
-from mqcommon.files import OsFiles
+from mqcommon.disk.files import OsFiles
 from mqcommon.message.ids import UniqueKeys, encode_host
 from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
 from remoting.protocol.command import Command

@@ -25,7 +25,7 @@ from broker.store.index.index_file import SLOT_BYTES, SLOTS_AT, entries_at, inde
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock
-from mqcommon.files import OsFiles
+from mqcommon.disk.files import OsFiles
 from mqcommon.message.ids import UniqueKeys, encode_host
 from mqcommon.message.layout import MIN_RECORD
 from sdk import Admin

@@ -1,6 +1,6 @@
 """The command ``broker``, also as ``python -m broker``."""
 
-from mqcommon.start import start
+from mqcommon.daemons.start import start
 
 
 def main() -> None:

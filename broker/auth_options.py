@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 
 from mqcommon.errors import ConfigError
-from mqcommon.options import option
+from mqcommon.options.fields import option
 
 _USER_FORM = '{"username":"...","password":"..."}'
 _CREDENTIALS_FORM = '{"accessKey":"...","secretKey":"..."}'

@@ -25,8 +25,8 @@ from broker.wiring.wiring import Wiring, wire
 from broker.writing.elected import Elected
 from mqcommon.addresses import is_any_address, split_address
 from mqcommon.clock import Clock, SystemClock
+from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import UserError
-from mqcommon.files import FileSystem, OsFiles
 from mqcommon.message.ids import encode_host
 from remoting.net.sockets import listen
 from remoting.net.tls_options import DaemonTls, daemon_tls

@@ -17,10 +17,11 @@ from broker.commands.resync_slave import resync_slave
 from broker.commands.verify_store import verify_store
 from broker.file_sizes import check_file_size
 from broker.options import BrokerOptions
+from mqcommon.daemons.malloc import keep_freed_memory
+from mqcommon.daemons.start_report import DaemonGroup, StartReport, log_format_of
 from mqcommon.errors import UserError
-from mqcommon.logs.start_report import DaemonGroup, StartReport, log_format_of
-from mqcommon.memory import keep_freed_memory
-from mqcommon.options import click_options, given_options, load_conf, to_properties
+from mqcommon.options.command_line import click_options, given_options
+from mqcommon.options.conf_file import load_conf, to_properties
 from remoting.net.daemon import Ready, run_daemon
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError
-from mqcommon.options import option
+from mqcommon.options.fields import option
 
 if TYPE_CHECKING:
     from broker.options import BrokerOptions

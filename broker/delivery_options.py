@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from broker.store.queue.delay_levels import DEFAULT_LEVELS, DelayLevels
-from mqcommon.options import option
+from mqcommon.options.fields import option
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mqcommon.options import option
+from mqcommon.options.fields import option
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from broker.store.queue.delay_levels import DelayLevels
 from broker.store.retention import delete_hours
 from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError, RequestRefused
-from mqcommon.logs.levels import parse_levels
+from mqcommon.logs.options import parse_levels
 from mqcommon.names import check_topic
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from mqcommon.errors import ConfigError
 from mqcommon.logs.options import LogOptions
 from mqcommon.metrics.options import MetricsOptions
 from mqcommon.names import TRACE_TOPIC
-from mqcommon.options import option
+from mqcommon.options.fields import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.limit_options import LimitOptions
 from remoting.net.tls_options import TlsOptions

@@ -6,15 +6,15 @@
       admin: true
 
 Only its owner may read the file (mode 0600). Other keys, such as permissions on topics, are not looked at.
-Neighbours: secret_file.py, yaml_documents.py; namesrv/access.py asks, and broker/security, which reads more of it.
+Neighbours: disk/secret_file.py, yaml_documents.py; namesrv/access.py asks, and broker/security, which reads more of it.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mqcommon.disk.secret_file import read_secret_file
 from mqcommon.errors import ConfigError
-from mqcommon.secret_file import read_secret_file
 from mqcommon.yaml_documents import parse_yaml
 
 # RocketMQ's servers refuse files with shorter keys.

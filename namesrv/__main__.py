@@ -1,6 +1,6 @@
 """The command ``namesrv``, also as ``python -m namesrv``."""
 
-from mqcommon.start import start
+from mqcommon.daemons.start import start
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 from mqcommon.errors import ConfigError
-from mqcommon.options import option
+from mqcommon.options.fields import option
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from functools import partial
 import click
 import trio
 
+from mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
 from mqcommon.errors import UserError
-from mqcommon.logs.start_report import DaemonCommand, StartReport, log_format_of
-from mqcommon.options import click_options, given_options, load_conf, to_properties
+from mqcommon.options.command_line import click_options, given_options
+from mqcommon.options.conf_file import load_conf, to_properties
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from remoting.net.daemon import Ready, run_daemon

@@ -1,7 +1,7 @@
 """KV config and the NameServer's own options: 100, 101, 102, 219, 318, 319.
 
 A change is answered once it is on disk, so its handler is a slow one: the fsync runs in a thread.
-Neighbours: kvconfig.py; mqcommon/conf_file.py edits the conf file that the NameServer was started with.
+Neighbours: kvconfig.py; mqcommon/options/conf_file.py edits the conf file that the NameServer was started with.
 """
 
 import logging
@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import trio
 
-from mqcommon.conf_file import save_changes
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ConfigError, RequestRefused, StoreError
-from mqcommon.files import FileSystem
-from mqcommon.logs.levels import change_levels
-from mqcommon.options import options_of, read_update, to_properties, update, value_text
+from mqcommon.logs.options import change_levels
+from mqcommon.options.conf_file import read_update, save_changes, to_properties, update
+from mqcommon.options.fields import options_of, value_text
 from namesrv.state import State
 from remoting.net.answers import answer_steps
 from remoting.net.channel import Channel

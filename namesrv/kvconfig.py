@@ -2,7 +2,7 @@
 
 kvConfig.json is RocketMQ's ``{"configTable":{namespace:{key:value}}}``. A change is on disk before it is
 visible and before it is acknowledged; a change that cannot be written has no effect.
-Neighbours: handlers.py; mqcommon/atomic.py does the writing.
+Neighbours: handlers.py; mqcommon/disk/atomic.py does the writing.
 """
 
 import os
@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 import orjson
 import trio
 
-from mqcommon.atomic import read_or_backup, write_atomic
+from mqcommon.disk.atomic import read_or_backup, write_atomic
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import StoreCorrupt, UserError
-from mqcommon.files import FileSystem
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 

@@ -12,7 +12,7 @@ import trio
 
 from mqcommon.addresses import is_any_address
 from mqcommon.clock import Clock, SystemClock
-from mqcommon.files import FileSystem, OsFiles
+from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.metrics.metric import Column
 from namesrv.config_handlers import build_slow_handlers
 from namesrv.controller.controller import Controller

@@ -6,10 +6,9 @@ Keys are RocketMQ's. Those that may change while the NameServer runs (``mutable`
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mqcommon.logs.levels import parse_levels
-from mqcommon.logs.options import LogOptions
+from mqcommon.logs.options import LogOptions, parse_levels
 from mqcommon.metrics.options import MetricsOptions
-from mqcommon.options import option
+from mqcommon.options.fields import option
 from namesrv.access_options import AccessOptions
 from namesrv.controller.options import ControllerOptions, check_that_controllers_sign
 from remoting.net.inner_credentials import InnerCredentialsOptions

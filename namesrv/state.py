@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import trio
 
 from mqcommon.clock import Clock
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 from namesrv.kvconfig import KvConfig
 from namesrv.options import NamesrvOptions
 from namesrv.routes import RouteTable

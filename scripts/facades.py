@@ -72,18 +72,7 @@ class Flavour:
 
 
 SOURCES = {
-    "admin.py": Source(
-        "sdk.admin.client",
-        "Admin",
-        "admin",
-        bases=(
-            ("sdk.admin.offset_client", "OffsetAdmin"),
-            ("sdk.admin.namesrv_client", "NamesrvAdmin"),
-            ("sdk.admin.user_client", "UserAdmin"),
-            ("sdk.admin.account_client", "AccountAdmin"),
-            ("sdk.admin.controller_client", "ControllerAdmin"),
-        ),
-    ),
+    "admin.py": Source("sdk.admin.client", "Admin", "admin"),
     "client.py": Source("sdk.shared", "Client", "client"),
     "consumer.py": Source(
         "sdk.consumer.pull",
@@ -367,7 +356,7 @@ def _homes_in(home: str, module: ast.Module) -> dict[str, str | None]:
     homes: dict[str, str | None] = {}
     for node in module.body:
         if isinstance(node, ast.ImportFrom):
-            homes |= {alias.name: node.module for alias in node.names}
+            homes |= {alias.asname or alias.name: node.module for alias in node.names}
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         homes |= {target.id: home for target in targets if isinstance(target, ast.Name)}
         if isinstance(node, ast.ClassDef):

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mqcommon.options import markdown_table, options_of
+from mqcommon.options.command_line import markdown_table
+from mqcommon.options.fields import options_of
 
 CONF_HEAD = """\
 # Options

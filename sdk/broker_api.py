@@ -31,7 +31,12 @@ from remoting.protocol.requests.consuming import (
     LockBatchRequestBody,
     UnlockBatchRequestBody,
 )
-from remoting.protocol.requests.groups import ConsumerGroupRequestHeader
+from remoting.protocol.requests.groups import (
+    QUERY_ASSIGNMENT,
+    ConsumerGroupRequestHeader,
+    MessageQueueAssignment,
+    QueryAssignmentRequestBody,
+)
 from remoting.protocol.requests.offsets import (
     GetMaxOffsetRequestHeader,
     QueryConsumerOffsetRequestHeader,
@@ -240,6 +245,14 @@ async def consumer_ids(broker: Endpoint, group: str) -> list[str]:
     """The client ids of the group's consumers that this broker knows. BrokerError when it knows none."""
     header = ConsumerGroupRequestHeader(group)
     return (await call(broker, GET_CONSUMER_LIST_BY_GROUP, header)).body().consumer_id_list
+
+
+async def assigned_queues(
+    broker: Endpoint, group: str, topic: str, client_id: str, strategy: str
+) -> list[MessageQueueAssignment]:
+    """The queues that the broker assigns to a member of a group, and how they are consumed."""
+    body = QueryAssignmentRequestBody(topic, group, client_id, strategy)
+    return (await call(broker, QUERY_ASSIGNMENT, None, body)).body().message_queue_assignments or []
 
 
 async def unregister_client(

@@ -26,7 +26,7 @@ from mqcommon.errors import (
     SkylarkError,
 )
 from mqcommon.names import PERM_READ_WRITE, is_light
-from mqcommon.outliving import outliving_nursery
+from mqcommon.shielded_nursery import shielded_nursery
 from mqcommon.signal import Signal
 from remoting.net import sockets
 from remoting.net.client import RemotingClient, open_client
@@ -143,7 +143,7 @@ class ClientInstance:
         self._remoting = await self._stack.enter_async_context(remoting)
         known = self.given_nameservers
         self._name_servers = NameServers(self._remoting, known, self.random)
-        self._nursery = await self._stack.enter_async_context(outliving_nursery())
+        self._nursery = await self._stack.enter_async_context(shielded_nursery())
         if known.url:
             self._nursery.start_soon(AddressServer(known.url).follow, self._name_servers.replace, self.backoff)
         self._nursery.start_soon(self._poll_routes)

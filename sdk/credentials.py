@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from mqcommon.arguments import wrong_type
+from mqcommon.disk.secret_file import read_secret_file
 from mqcommon.errors import UserError
-from mqcommon.secret_file import read_secret_file
 from remoting.protocol.signature import Credentials
 
 ACCESS_KEY_ENV: Final = "ROCKETMQ_ACCESS_KEY"

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from mqcommon.errors import ConfigError
-from mqcommon.options import entries
+from mqcommon.options.conf_file import entries
 from remoting.net.tls.settings import Tls, parse_properties
 
 

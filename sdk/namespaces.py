@@ -2,11 +2,16 @@
 
 In namespace ``prod`` the topic ``orders`` is ``prod%orders`` for brokers and NameServers, the retry topic of a group
 ``%RETRY%prod%group``. System topics and light queues belong to all. A name in the namespace already stays as it is.
-Users of the SDK give and see plain names; `Names` converts them where they enter and leave it.
+Users of the SDK give and see plain names; `Names` converts them where they enter and leave it. `takes_plain_names` does
+so for the arguments of a whole class.
 """
 
+import inspect
 import re
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from typing import Annotated, Any, TypeVar
 
 from mqcommon.arguments import check_text, shown
 from mqcommon.errors import InvalidArgument
@@ -20,6 +25,7 @@ from sdk.checked import check_group_name, check_topic_name
 SEPARATOR = "%"
 # Groups that brokers make for themselves.
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+C = TypeVar("C", bound=type)
 _LEGAL = re.compile(r"[a-zA-Z0-9_-]+")
 
 
@@ -130,3 +136,50 @@ class Names:
             )
             return [*named]
         return [NamedMessage(data, at, broker_name, self.namespace) for at in starts]
+
+
+_CONVERT: dict[str, Callable[[Names, Any], Any]] = {
+    "topic": lambda names, topic: None if topic is None else names.topic(topic),
+    "group": lambda names, group: None if group is None else names.group(group),
+    "source": lambda names, group: names.group(group),
+    "target": lambda names, group: names.group(group),
+    "mq": lambda names, mq: names.queue(mq),
+    "config": lambda names, config: _renamed(names, config),
+}
+
+
+def takes_plain_names(cls: C) -> C:
+    """Make the public methods of ``cls`` convert the topics, groups and queues given, by the object's ``names``.
+
+    Arguments are recognized by their names, so that a method is written once and knows nothing of namespaces.
+    """
+    for name, value in list(vars(cls).items()):
+        if inspect.iscoroutinefunction(value) and not name.startswith("_"):
+            parameters = tuple(inspect.signature(value).parameters)
+            if not _CONVERT.keys().isdisjoint(parameters):
+                setattr(cls, name, _converting(value, parameters))
+    return cls
+
+
+def _converting(method: Callable[..., Any], parameters: tuple[str, ...]) -> Callable[..., Any]:
+    @wraps(method)
+    async def converting(self: Any, *args: Any, **named: Any) -> Any:
+        names: Names = self.names
+        if names.namespace:
+            given = {**dict(zip(parameters[1:], args, strict=False)), **named}
+            return await method(self, **{key: _converted(names, key, value) for key, value in given.items()})
+        return await method(self, *args, **named)
+
+    return converting
+
+
+def _converted(names: Names, key: str, value: Any) -> Any:
+    convert = _CONVERT.get(key)
+    return value if convert is None else convert(names, value)
+
+
+def _renamed(names: Names, config: Any) -> Any:
+    """The configuration of a topic or of a group, with the name that servers know."""
+    if hasattr(config, "topic_name"):
+        return replace(config, topic_name=names.topic(config.topic_name))
+    return replace(config, group_name=names.group(config.group_name))

@@ -1,4 +1,4 @@
-"""Requests of simple consumers to a broker, one function per request; as in broker_api.py."""
+"""Requests to a broker of consumers that pop, one function per request; as in broker_api.py."""
 
 from collections.abc import Mapping
 
@@ -21,17 +21,19 @@ async def pop(
     group: str,
     topic: str,
     *,
+    queue_id: int = ANY_QUEUE,
     most: int,
     invisible_ms: int,
     wait_ms: int,
     now_ms: int,
     init_mode: int,
     expression: str,
+    kind: str = TAG,
     namespace: str,
 ) -> list[ReceivedMessage]:
-    """Messages of any queue that the broker has of ``topic``; none when there is none within ``wait_ms``."""
+    """Messages of a queue of ``topic``, by default of any one; none when the broker has none within ``wait_ms``."""
     header = PopMessageRequestHeader(
-        group, topic, ANY_QUEUE, most, invisible_ms, wait_ms, now_ms, init_mode, TAG, expression
+        group, topic, queue_id, most, invisible_ms, wait_ms, now_ms, init_mode, kind, expression
     )
     answer = await call(at, pops.POP_MESSAGE, header, wait_ms=wait_ms)
     data = answer.body()

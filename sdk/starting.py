@@ -13,9 +13,8 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.arguments import check_milliseconds
-from mqcommon.errors import BrokerError, NoNameServer, RemotingError, RouteNotFound, SkylarkError
+from mqcommon.errors import BrokerError, NoNameServer, NotNameServer, RemotingError, RouteNotFound, SkylarkError
 from mqcommon.names import MASTER_ID
-from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.routes import ClusterInfo
 from sdk import namesrv_api
 from sdk.client import ClientInstance
@@ -93,9 +92,11 @@ class Start:
         instance = self._instance
         try:
             table = (await self._answer(self._clusters)).broker_addr_table
+        except NotNameServer:
+            raise
         except BrokerError as error:
             # Applications may not be allowed to list brokers; only who they say they are must be right.
-            if outcome_of(error) is Outcome.REFUSED and error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            if outcome_of(error) is Outcome.REFUSED:
                 raise_if_final(error)
             return
         masters = [data.broker_addrs[MASTER_ID] for data in table.values() if MASTER_ID in data.broker_addrs]

@@ -25,14 +25,14 @@ from broker.store.inventory import read_inventory
 from broker.store.reader import GetStatus
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import Clock, SystemClock
+from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import ProtocolError, StoreLocked, UserError
-from mqcommon.files import FileSystem, OsFiles
 from mqcommon.message.columns import record_starts
 from mqcommon.message.ids import encode_host
 from mqcommon.message.properties import find_property
 from mqcommon.message.record import Record, decode_record
 from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
-from mqcommon.options import load_conf
+from mqcommon.options.conf_file import load_conf
 
 HOST = encode_host("127.0.0.1", 0)
 

@@ -13,8 +13,8 @@ from broker.meta.json_files import read_tables
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
 from mqcommon.clock import Clock, SystemClock
+from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import UserError
-from mqcommon.files import FileSystem, OsFiles
 
 
 @click.command("importMetadata")

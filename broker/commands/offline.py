@@ -14,8 +14,8 @@ from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
 from broker.store.inventory import read_inventory
 from mqcommon.clock import Clock
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import StoreError, StoreLocked, UserError
-from mqcommon.files import FileSystem
 
 
 @contextmanager

@@ -11,8 +11,8 @@ import click
 from broker.commands.offline import absolute, errors_on_one_line
 from broker.store.log.valid_record import valid_record
 from broker.store.truncation.saved import start_of
+from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import ProtocolError, UserError
-from mqcommon.files import FileSystem, OsFiles
 from mqcommon.message.compression import decompressed
 from mqcommon.message.flags import COMPRESSED
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC

@@ -17,11 +17,11 @@ from broker.options import BrokerOptions
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import Clock, SystemClock
+from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import UserError
-from mqcommon.files import FileSystem, OsFiles
 from mqcommon.message.ids import encode_host
 from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, is_light, is_system_topic
-from mqcommon.options import load_conf
+from mqcommon.options.conf_file import load_conf
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.requests.topics import TopicConfig
 

@@ -16,8 +16,8 @@ from broker.store.queue.ends import FILE_NAME as QUEUE_ENDS
 from broker.store.queue.ends import SINCE_NAME
 from broker.store.truncation.intent import FILE_NAME as INTENT
 from mqcommon.clock import Clock, SystemClock
+from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import StoreLocked, UserError
-from mqcommon.files import FileSystem, OsFiles
 
 # The log goes near the end: a store that has only its log starts, and rebuilds the rest.
 PARTS = (

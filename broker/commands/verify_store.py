@@ -20,10 +20,10 @@ from broker.store.log.log_files import LogFiles
 from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock
+from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import StoreError, StoreLocked, UserError
-from mqcommon.files import FileSystem, OsFiles
 from mqcommon.message.ids import encode_host
-from mqcommon.options import load_conf
+from mqcommon.options.conf_file import load_conf
 
 PROGRESS_INTERVAL_S = 1.0
 

@@ -1,9 +1,9 @@
-"""Delivering messages to consumers: what the pull handler needs besides the store, and delivery later, again, in order.
+"""Delivering messages to consumers: pulls, pops, and delivery later, again, in order.
 
+pull_handlers.py   pulls; query_handlers.py: messages found by key or place
+queue_assignment.py   which queues a member of a group reads, when the broker assigns them
 hold.py         pulls that wait for messages (long polling)
-cold.py         requests that wait for bytes which are only on disk
 filters.py      filters of subscriptions, read once: tags, and SQL92 with sql/
-pulled.py       how far connected consumers have pulled
 delay/          messages with a delay level
 timer/          messages with a time of delivery
 retry/          messages that consumers gave back, and dead letters

@@ -6,5 +6,7 @@ metadata.py          all tables and their journal: opens them and takes snapshot
 table.py             what is in the journal: tables with rows by name, single values; begin here to add a table
 topics.py groups.py consumer_offsets.py delay_offsets.py auth.py     the tables, each with its own rules
 json_files.py        RocketMQ's own files; json_conversion.py: to and from the records of the journal
-clients.py           producers and consumers by group and connection
+clients.py client_handlers.py        producers and consumers by group and connection; heartbeats, notices of changes
+offset_handlers.py offset_resets.py  requests for offsets; offsets set while consumers run
+pull_positions.py table_pages.py     how far connected consumers have pulled; tables in pages, for slaves
 """

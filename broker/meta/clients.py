@@ -1,7 +1,7 @@
 """The connected clients: consumers and producers by group and connection. In memory only; from their heartbeats.
 
 A channel is an object for a connection, used here only as a key. Methods return whether members or subscriptions of a
-group changed; the caller (handlers/client.py) notifies the members.
+group changed; the caller (meta/client_handlers.py) notifies the members.
 Invariant: ``_consumer_groups_of`` and ``_producer_groups_of`` mirror the group tables, and ``_heard_ms`` has the
 connections of both. So the cost of closing a connection depends only on the number of its groups.
 """

@@ -2,7 +2,7 @@
 
 Rows, journal and versions are those of table.py. The groups that RocketMQ makes at its start are not journalled.
 ``forbidden`` is a Java broker's table of groups that may not read a topic; it is kept but has no effect.
-Neighbours: table.py, handlers/pull.py (asks for the group at each pull), handlers/client.py (heartbeats create).
+Neighbours: table.py, delivery/pull_handlers.py (asks for the group at each pull), client_handlers.py (heartbeats).
 """
 
 import logging

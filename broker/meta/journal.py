@@ -27,8 +27,8 @@ from broker.meta.journal_format import (
     encode_record,
     scan,
 )
+from mqcommon.disk.files import AppendFile, FileSystem
 from mqcommon.errors import OutOfDescriptors, ProtocolError, StoreCorrupt, StoreError
-from mqcommon.files import AppendFile, FileSystem
 
 OnRecord = Callable[[str, Any], None]
 

@@ -19,7 +19,7 @@ from zlib import crc32
 
 import cbor2
 
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 
 MAGIC = b"SKYMETA1"
 MARK = b"\xda\x7a\x5e\xed"

@@ -24,9 +24,9 @@ from broker.meta.json_files import (
 from broker.meta.request_modes import RequestModes
 from broker.meta.table import Change
 from broker.meta.topics import TOPIC_ATTRIBUTES, Topics
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import UserError
 from mqcommon.fastjson import pretty
-from mqcommon.files import FileSystem
 from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from remoting.protocol.requests.groups import MessageRequestModes
 

@@ -13,9 +13,9 @@ from zlib import crc32
 
 from broker.meta.journal import Journal
 from broker.meta.table import JournalledValue
-from mqcommon.atomic import read_or_backup, write_atomic
+from mqcommon.disk.atomic import read_or_backup, write_atomic
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ProtocolError, StoreCorrupt
-from mqcommon.files import FileSystem
 from remoting.protocol.body import Body
 from remoting.protocol.dialect import loads
 from remoting.protocol.requests.groups import MessageRequestModes, SubscriptionGroupTable

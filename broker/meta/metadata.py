@@ -22,7 +22,7 @@ from broker.meta.table import Change, JournalledValue, Tables
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from mqcommon.clock import Clock
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 
 
 @dataclass

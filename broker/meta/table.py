@@ -12,7 +12,7 @@ master's table. A table with its own rules is a subclass, as in topics.py and gr
 A change is in the journal's file when a method returns (it survives the death of the broker), and on disk after the
 next ``Journal.sync``, which tasks/persist.py starts at once. If a change cannot be written, the method raises, and the
 table is unchanged. Rows are replaced, never changed in place.
-Neighbours: journal.py (the records on disk), tasks/persist.py (sync and snapshots), handlers/pages.py.
+Neighbours: journal.py (the records on disk), tasks/persist.py (sync and snapshots), table_pages.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

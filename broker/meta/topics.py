@@ -5,7 +5,7 @@ options, so they are made at each start and not journalled. System topics that w
 are journalled and stay as they were.
 `RecentChanges` tells a NameServer's registration which topics to send. The attributes of a topic follow at the end:
 what RocketMQ's ``+key=value,-key`` does to them.
-Neighbours: table.py, registrar.py (sends the table to NameServers), handlers/send.py (creates by sending).
+Neighbours: table.py, registrar.py (sends the table to NameServers), writing/send_handlers.py (creates by sending).
 """
 
 import logging

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from broker.delivery.cold import reading
+from broker.cold_reads import reading
 from broker.delivery.pop.reviving import Reviving
 from broker.delivery.timer.part import TimedDelivery
 from broker.delivery.transaction.part import Transactions
@@ -22,9 +22,8 @@ from broker.replication.role import RoleMachine
 from broker.replication.stats import ReplicationStats
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
-from mqcommon.files import FileSystem
-from mqcommon.metrics.buckets import Histogram
-from mqcommon.metrics.metric import Column, column, flag, single
+from mqcommon.disk.files import FileSystem
+from mqcommon.metrics.metric import Column, Histogram, column, flag, single
 from mqcommon.names import TIMER_TOPIC, is_retry_topic
 from remoting.net.steps import Steps
 from remoting.net.tls_options import DaemonTls

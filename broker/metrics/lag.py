@@ -7,10 +7,10 @@ store time of the message that a group has to consume next: mostly neither has c
 from dataclasses import dataclass, field
 from functools import partial
 
-from broker.delivery.cold import reading
-from broker.delivery.pulled import furthest_pulled
+from broker.cold_reads import reading
 from broker.meta.clients import Clients
 from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.meta.pull_positions import furthest_pulled
 from broker.metrics.table import INFLIGHT, LAG, LAG_LATENCY, QUEUEING_LATENCY, READY
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.store import MessageStore

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import trio
 
-from broker.delivery.cold import reading
+from broker.cold_reads import reading
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.metrics.counters import Sources, client_columns, message_columns, state_columns
 from broker.metrics.lag import LagReader

@@ -5,7 +5,7 @@ These are raised for each such request; metrics read them.
 
 from collections import Counter
 
-from mqcommon.metrics.buckets import Histogram
+from mqcommon.metrics.metric import Histogram
 
 #: Upper ends of the time from a half to its end, in milliseconds: up to a day.
 FINISH_MS = (10.0, 100.0, 1_000.0, 5_000.0, 60_000.0, 600_000.0, 3_600_000.0, 43_200_000.0, 86_400_000.0)

@@ -14,7 +14,7 @@ from typing import TypeVar
 import trio
 
 from broker.observe.meter import MINUTE_MS, Meter
-from mqcommon.metrics.buckets import LATENCY_MS, Histogram
+from mqcommon.metrics.metric import LATENCY_MS, Histogram
 
 A = TypeVar("A")
 

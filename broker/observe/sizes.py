@@ -3,7 +3,7 @@
 from broker.observe.meter import Meter
 from broker.observe.stats import BrokerStats
 from mqcommon.clock import Clock
-from mqcommon.metrics.buckets import Histogram
+from mqcommon.metrics.metric import Histogram
 
 # Sizes are counted by powers of two: the place of a size is a number of bits, so no bounds are searched.
 _FIRST, _LAST = 7, 23

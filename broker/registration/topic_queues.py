@@ -1,7 +1,7 @@
 """The queues of topics on all brokers, as NameServers know them; asked for when somebody needs them, and kept a while.
 
 A broker without NameServers knows only its own queues. When no NameServer answers, the last answer goes on to be used.
-Neighbour: handlers/assignment.py.
+Neighbour: delivery/queue_assignment.py.
 """
 
 from dataclasses import dataclass

@@ -14,7 +14,7 @@ from broker.observe.meter import SECOND_MS, Window
 from broker.writing.durability import Durability
 from broker.writing.waits import AckLedger, ConnectedSlave
 from mqcommon.clock import Clock
-from mqcommon.metrics.buckets import Histogram
+from mqcommon.metrics.metric import Histogram
 
 # Over an hour.
 MAX_SAMPLES = 4096

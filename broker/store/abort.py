@@ -8,8 +8,8 @@ lacks messages, with a text that says so: without the file, RocketMQ would take 
 from contextlib import suppress
 
 from broker.store.recovery import LastStop
+from mqcommon.disk.files import FileSystem, ReadableFiles
 from mqcommon.errors import DiskFull
-from mqcommon.files import FileSystem, ReadableFiles
 
 ABORT = "abort"
 _INDEX_LACKS = "closed; the index lacks messages"

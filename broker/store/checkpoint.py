@@ -24,7 +24,7 @@ from broker.store.log.commitlog import CommitLog
 from broker.store.log.log_files import HEAD_BYTES, stored_ms
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.ends import EndsTable
-from mqcommon.files import FileSystem, ReadableFiles
+from mqcommon.disk.files import FileSystem, ReadableFiles
 
 CHECKPOINT_BYTES = 4096
 _TIMES = struct.Struct(">qqq")

@@ -12,9 +12,9 @@ from zlib import crc32
 
 import cbor2
 
-from mqcommon.atomic import write_atomic
+from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.files import FileSystem, ReadableFiles
 from mqcommon.errors import DiskFull
-from mqcommon.files import FileSystem, ReadableFiles
 
 FILE_NAME = "inventory"
 _CRC = struct.Struct(">I")

@@ -16,7 +16,7 @@ from broker.store.log.segment import Segment, SegmentChain
 from broker.store.queue.bounds_search import BoundsSearch
 from broker.store.retention import CleanDecision, Disk, RetentionRules, decide
 from broker.store.store import MessageStore
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 
 
 class Removal:

@@ -33,8 +33,8 @@ from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
 from broker.store.truncation.intent import resume_truncation
 from broker.store.visible import visible_end
 from mqcommon.clock import Clock
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused, StoreCorrupt, StoreError, StoreLocked
-from mqcommon.files import FileSystem
 from mqcommon.message.flags import WRAPPED
 from mqcommon.message.layout import MAX_PROPERTIES
 from mqcommon.message.record import BatchHead, decode_record, encode_record, record_physical_offset

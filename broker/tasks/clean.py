@@ -2,7 +2,7 @@
 
 Removals block, so they run in a thread. Steps that must not overlap with a checkpoint run under its lock. After a
 failed removal nothing is removed until redeleteHangedFileInterval has passed; then the failed one is tried first.
-Neighbours: store/retention.py (decides), store/removal.py (the steps), handlers/admin_clean.py (asks for a cleaning).
+Neighbours: store/retention.py (decides), store/removal.py (the steps), admin/clean.py (asks for a cleaning).
 """
 
 import logging

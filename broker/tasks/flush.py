@@ -18,7 +18,7 @@ from broker.store.log.residency import NotResident, resident_only, warm
 from broker.store.store import MAX_ENTRIES_WAITING, QUEUES, WAITING, MessageStore
 from broker.writing.waits import GroupCommit
 from mqcommon.errors import DiskFull, OutOfDescriptors, StoreError
-from mqcommon.metrics.buckets import Histogram
+from mqcommon.metrics.metric import Histogram
 from mqcommon.signal import Signal
 
 logger = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 An admin request appends its change and awaits `wait`. A change that no request waits for (a topic created by a send) is
 synced just as soon.
-Neighbours: meta/metadata.py (the tables), handlers/admin_*.py (wait), broker.py (runs and closes this).
+Neighbours: meta/metadata.py (the tables), admin/ (wait), broker.py (runs and closes this).
 """
 
 import logging

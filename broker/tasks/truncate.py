@@ -2,7 +2,7 @@
 
 Flushes, checkpoints, the cleaner and deletions of topics wait meanwhile; reads go on. Once the cut has begun it is
 ended, also when the caller is cancelled.
-Neighbours: store/cut (the steps), flush.py (the locks).
+Neighbours: store/truncation (the steps), flush.py (the locks).
 """
 
 import logging
@@ -12,8 +12,8 @@ import trio
 from broker.store.store import MessageStore
 from broker.store.truncation.truncation import Truncation
 from broker.tasks.flush import Flusher
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import DiskFull
-from mqcommon.files import FileSystem
 
 logger = logging.getLogger(__name__)
 

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from broker.handlers.admin_accounts import AccountHandlers
-from broker.handlers.admin_policies import PolicyHandlers
-from broker.handlers.admin_users import UserHandlers
-from broker.handlers.explain import ExplainHandlers
+from broker.admin.accounts import AccountHandlers
+from broker.admin.explain import ExplainHandlers
+from broker.admin.policies import PolicyHandlers
+from broker.admin.users import UserHandlers
 from broker.part import Part
 from broker.security.accounts.files import AccountFiles
 from broker.security.accounts.guard import AccountGuard

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from broker.assembly import TurnEnd
-from broker.delivery.cold import ColdReads
+from broker.cold_reads import ColdReads
 from broker.delivery.delay.waiting import to_level
 from broker.delivery.timer.timed import TimerRules, to_timer
 from broker.delivery.transaction.part import half_messages
@@ -29,7 +29,7 @@ from broker.writing.waits import AckLedger, GroupCommit
 from broker.writing.writer import Writer
 from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 from mqcommon.message.ids import UniqueKeys, encode_host
 from remoting.net.client import OpenClient, open_client
 from remoting.net.steps import Stepper

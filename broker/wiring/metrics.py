@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from broker.admin.runtime import RuntimeInfo
 from broker.delivery.pop.reviving import Reviving
 from broker.delivery.timer.part import TimedDelivery
 from broker.delivery.transaction.part import Transactions
-from broker.handlers.runtime import RuntimeInfo
 from broker.metrics.counters import Sources
 from broker.metrics.health import HealthPages
 from broker.metrics.part import Metrics

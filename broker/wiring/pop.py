@@ -14,7 +14,7 @@ from broker.delivery.pop.pops import PopHandlers
 from broker.delivery.pop.positions import Positions
 from broker.delivery.pop.records import Queue
 from broker.delivery.pop.reviving import Reviving
-from broker.delivery.resets import OffsetResets
+from broker.meta.offset_resets import OffsetResets
 from broker.part import Part
 from broker.replication.role import Role
 from broker.wiring.core import Core

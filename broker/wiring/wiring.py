@@ -8,15 +8,25 @@ store, send the rest of the log to slaves.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from broker.admin.clean import CleanHandlers
+from broker.admin.config import ConfigHandlers
+from broker.admin.forwarded import ForwardedHandlers
+from broker.admin.groups import GroupHandlers
+from broker.admin.reset_offsets import ResetOffsetHandlers
+from broker.admin.runtime import NO_LIMIT, RuntimeInfo, Waiting
+from broker.admin.topics import TopicHandlers
 from broker.assembly import closed_of, handlers_of
+from broker.broker_names import BrokerNames
 from broker.client_port import ClientPort, OpenConnections
 from broker.delivery.delay.part import DelayedDelivery
 from broker.delivery.filters import Filters
 from broker.delivery.hold import HeldPulls
 from broker.delivery.locks.part import QueueLocks
 from broker.delivery.pop.reviving import Reviving
+from broker.delivery.pull_handlers import PullHandlers
+from broker.delivery.query_handlers import QueryHandlers
+from broker.delivery.queue_assignment import AssignmentHandlers
 from broker.delivery.reply.part import Replies
-from broker.delivery.resets import OffsetResets
 from broker.delivery.retry.resent import Resent
 from broker.delivery.retry.send_back import SendBack
 from broker.delivery.sql.part import SubscriptionChecks
@@ -25,26 +35,14 @@ from broker.delivery.timer.recall import Recall
 from broker.delivery.transaction.checks import Checks
 from broker.delivery.transaction.ledger import Ledger
 from broker.delivery.transaction.part import Transactions
-from broker.handlers.admin_clean import CleanHandlers
-from broker.handlers.admin_config import ConfigHandlers
-from broker.handlers.admin_groups import GroupHandlers
-from broker.handlers.admin_topics import TopicHandlers
-from broker.handlers.assignment import AssignmentHandlers
-from broker.handlers.broker_name import BrokerNames
-from broker.handlers.client import ClientHandlers
-from broker.handlers.consume_stats import ConsumeStatsHandlers
-from broker.handlers.forwarded import ForwardedHandlers
-from broker.handlers.offsets import OffsetHandlers
-from broker.handlers.pull import PullHandlers
-from broker.handlers.query import QueryHandlers
-from broker.handlers.refused import RefusedHandlers
-from broker.handlers.reset_offsets import ResetOffsetHandlers
-from broker.handlers.runtime import NO_LIMIT, RuntimeInfo, Waiting
-from broker.handlers.send import SendHandlers
-from broker.handlers.stats import StatsHandlers
 from broker.identity import memory_bytes
+from broker.meta.client_handlers import ClientHandlers
+from broker.meta.offset_handlers import OffsetHandlers
+from broker.meta.offset_resets import OffsetResets
 from broker.metrics.health import HealthPages
+from broker.observe.consume_stats import ConsumeStatsHandlers
 from broker.observe.sampler import StatsSampler
+from broker.observe.stats_handlers import StatsHandlers
 from broker.part import Part
 from broker.registration.registrar import Registrar
 from broker.registration.topic_queues import TopicQueues
@@ -53,11 +51,13 @@ from broker.replication.slave_tables import SlaveTableHandlers, TimerState
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
 from broker.tasks.populate_pages import PopulatePages
+from broker.unsupported_requests import RefusedHandlers
 from broker.wiring.access import Access, wire_access
 from broker.wiring.core import Core
 from broker.wiring.metrics import Delivering, wire_metrics
 from broker.wiring.pop import wire_pop
 from broker.wiring.replication import Replicated, wire_replication
+from broker.writing.send_handlers import SendHandlers
 from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from remoting.net.connection_limit import connection_budget
 from remoting.net.server import Server
@@ -171,7 +171,7 @@ def _answering(
         *wire_pop(core, held, filters, resets, offset_handlers.all_in_memory),
         SendHandlers(
             core.writer, core.durability, topics, stats.put_times, options, core.store_host, core.stepper,
-            core.turn_end, Resent(groups, topics, locks.is_ordered),
+            core.turn_end, Resent(groups, topics, locks.is_ordered).dead_letter_topic,
         ),
         Recall(core.writer, core.durability, topics, options, core.clock, core.turn_end),
         SlaveTableHandlers(
@@ -227,7 +227,7 @@ def _transactions(core: Core, access: Access) -> Transactions:
 
 def wire_resets(core: Core, held: HeldPulls) -> OffsetResets:
     """Offsets that were set wait for consumers, as long as this broker is the master."""
-    resets = OffsetResets(core.metadata.consumer_offsets, core.clients, held)
+    resets = OffsetResets(core.metadata.consumer_offsets, core.clients, held.release_group)
     core.role.observe(lambda before, now: None if now.is_master else resets.clear())
     return resets
 

@@ -1,5 +1,6 @@
 """The only way into the store, wherever a message comes from: a client, a timer, a transaction, a retry.
 
+send_handlers.py      the requests of producers
 writer.py             checks, interceptors, the broker's own properties, then the store
 stored_properties.py  the properties with which a message is stored
 light.py              light queues: messages that are put into more than one queue

@@ -1,16 +1,22 @@
-"""`LogWriter`: a logging handler whose lines are made and written by a thread.
+"""The log of a daemon: `start_log` installs a logging handler whose lines are formatted and written by a thread.
 
-A call of a logger costs a place in a queue. The queue is bounded: lines that come faster than they can be written are
-counted, and the log says how many are missing. A full disk loses lines, and nothing else. Nothing here raises.
+A logging call costs a place in a queue. The queue is bounded: lines that come faster than they can be written are
+counted, and the log says how many are missing. A full disk loses lines, and nothing else. Logging itself never raises;
+only `start_log` does, when the log file cannot be opened.
 """
 
 import contextlib
 import logging
+import os
+import sys
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from mqcommon.logs.formats import JsonFormatter, fields_of
+from mqcommon.errors import UserError
+from mqcommon.logs.formats import JsonFormatter, LineFormatter, fields_of
+from mqcommon.logs.options import JSON, LogOptions, change_levels
+from mqcommon.logs.rotated_file import RotatedFile, Rotation
 
 MAX_WAITING = 10_000
 # Lines that are written at a time.
@@ -127,3 +133,62 @@ def _settled(record: logging.LogRecord, *, with_fields: bool) -> logging.LogReco
 
 def _own_record(message: str, *args: object) -> logging.LogRecord:
     return logging.LogRecord(__name__, logging.WARNING, __file__, 0, message, args, None)
+
+
+class DaemonLog:
+    """The log of this process, from `start_log` to `close`."""
+
+    def __init__(self, writer: LogWriter, file: RotatedFile | None) -> None:
+        self._writer = writer
+        self.file = file
+
+    def close(self) -> None:
+        """Write what waits, and log nothing more."""
+        logging.getLogger().removeHandler(self._writer)
+        self._writer.close()
+
+
+def start_log(options: LogOptions) -> DaemonLog:
+    """Log as ``options`` say. Raises UserError when the file cannot be opened."""
+    formatter = JsonFormatter() if options.log_format == JSON else LineFormatter()
+    file = _open_file(options) if options.log_file else None
+    writer = _to_file(file, formatter) if file else _to_stderr(formatter)
+    change_levels("", options.log_levels)
+    logging.getLogger().addHandler(writer)
+    return DaemonLog(writer, file)
+
+
+def _open_file(options: LogOptions) -> RotatedFile:
+    rotation = Rotation(options.log_file_max_size, options.log_file_max_age, options.log_file_max_count)
+    file = RotatedFile(os.path.expanduser(options.log_file), rotation)
+    try:
+        file.open()
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(
+            f"logFile: {options.log_file!r} cannot be opened: {reason}; name a file that this user may write"
+        ) from None
+    return file
+
+
+def _to_file(file: RotatedFile, formatter: logging.Formatter) -> LogWriter:
+    return LogWriter(file.write, formatter, place=file.path, complaints=_stderr())
+
+
+def _to_stderr(formatter: logging.Formatter) -> LogWriter:
+    return LogWriter(_stderr(), formatter, place="stderr", complaints=None)
+
+
+def _stderr() -> Callable[[bytes], None]:
+    """Writes to stderr, if the process has one: else its descriptor may be that of a file of messages.
+
+    It does not use the stream: a thread that waits in it holds its lock, and Python cannot end without that.
+    """
+    fd = -1 if sys.stderr is None else sys.stderr.fileno()
+
+    def write(data: bytes) -> None:
+        rest = memoryview(data)
+        while rest and fd >= 0:
+            rest = rest[os.write(fd, rest) :]
+
+    return write

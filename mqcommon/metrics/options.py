@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mqcommon.errors import ConfigError
 from mqcommon.metrics.metric import parse_labels
-from mqcommon.options import option
+from mqcommon.options.fields import option
 
 
 @dataclass(frozen=True)

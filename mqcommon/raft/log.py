@@ -1,17 +1,84 @@
-"""The log of a node: what is in it, how far it is on disk, committed and handed to the application."""
+"""The log of a node: its entries, and how far they are on disk, committed and handed to the application.
 
-from collections.abc import Callable, Sequence
+A node that keeps its entries in a store of its own passes its own `Entries`.
+"""
 
-from mqcommon.raft.entries import Entries, MemoryEntries
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
 from mqcommon.raft.errors import RaftError
 from mqcommon.raft.membership import Members
-from mqcommon.raft.messages import MEMBERSHIP, Entry, Snapshot
+from mqcommon.raft.messages import MEMBERSHIP, RaftEntry, Snapshot
+
+
+class Entries(Protocol):
+    """A run of consecutive entries. They need not be on disk yet: ``Persist`` names the entries to write."""
+
+    @property
+    def base(self) -> int:
+        """The index before the first entry, whose term is known."""
+
+    @property
+    def last(self) -> int: ...
+
+    def term(self, index: int) -> int | None:
+        """From ``base`` to ``last``; else None."""
+
+    def read(self, first: int, end: int, max_bytes: int) -> tuple[RaftEntry, ...]:
+        """Entries from ``first`` to before ``end``: at least one, and not much more than ``max_bytes``."""
+
+    def append(self, entries: Sequence[RaftEntry]) -> None:
+        """``entries`` replace what stands from their first index on."""
+
+    def drop_through(self, index: int) -> None:
+        """Entries up to ``index`` are not needed any more; it becomes the base."""
+
+
+class MemoryEntries:
+    """Entries in memory; snapshots keep the log short."""
+
+    def __init__(self, base: int = 0, base_term: int = 0, entries: Iterable[RaftEntry] = ()) -> None:
+        self.base = base
+        self._base_term = base_term
+        self._entries = list(entries)
+
+    @property
+    def last(self) -> int:
+        return self.base + len(self._entries)
+
+    def term(self, index: int) -> int | None:
+        if index == self.base:
+            return self._base_term
+        at = index - self.base - 1
+        return self._entries[at].term if 0 <= at < len(self._entries) else None
+
+    def read(self, first: int, end: int, max_bytes: int) -> tuple[RaftEntry, ...]:
+        entries = self._entries[first - self.base - 1 : max(end - self.base - 1, 0)]
+        size = 0
+        for number, entry in enumerate(entries):
+            size += len(entry.data)
+            if size > max_bytes:
+                return tuple(entries[: max(number, 1)])
+        return tuple(entries)
+
+    def append(self, entries: Sequence[RaftEntry]) -> None:
+        at = entries[0].index - self.base - 1
+        if at < len(self._entries):
+            del self._entries[at:]
+        self._entries.extend(entries)
+
+    def drop_through(self, index: int) -> None:
+        term = self.term(index)
+        if term is not None:
+            del self._entries[: index - self.base]
+            self.base, self._base_term = index, term
+
 
 # Entries for the application in one Ready, so that a long backlog does not hold up everybody else.
 MAX_APPLY_BYTES = 4 << 20
 
 
-class Log:
+class RaftLog:
     """``snapshot`` stands for everything up to its index; some entries before it are kept for slow followers."""
 
     def __init__(self, snapshot: Snapshot, entries: Entries) -> None:
@@ -49,7 +116,7 @@ class Log:
     def members_at(self, index: int) -> Members:
         return next(members for at, members in reversed(self._members) if at <= index)
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    def append(self, entries: Sequence[RaftEntry]) -> None:
         first = entries[0].index
         if first <= self.commit:
             raise RaftError(f"entry {first} would replace a committed one (commit index {self.commit})")
@@ -60,10 +127,10 @@ class Log:
         self.entries.append(entries)
         self._note_members(entries)
 
-    def _note_members(self, entries: Sequence[Entry]) -> None:
+    def _note_members(self, entries: Sequence[RaftEntry]) -> None:
         self._members += [(each.index, Members.decode(each.data)) for each in entries if each.kind == MEMBERSHIP]
 
-    def accept(self, prev_index: int, prev_term: int, entries: Sequence[Entry]) -> bool:
+    def accept(self, prev_index: int, prev_term: int, entries: Sequence[RaftEntry]) -> bool:
         """Take what a leader sent, if the entry before is the same here; what differs from it goes."""
         if self.term(prev_index) != prev_term:
             return False
@@ -90,7 +157,7 @@ class Log:
         self.commit = index
         return True
 
-    def take_unsaved(self) -> tuple[Entry, ...]:
+    def take_unsaved(self) -> tuple[RaftEntry, ...]:
         first = max(self.persisted, self.entries.base) + 1
         return self.entries.read(first, self.last + 1, 1 << 62) if first <= self.last else ()
 
@@ -99,7 +166,7 @@ class Log:
         if self.term(index) == term:
             self.persisted = max(self.persisted, index)
 
-    def take_committed(self) -> tuple[Entry, ...]:
+    def take_committed(self) -> tuple[RaftEntry, ...]:
         """The next entries for the application; only what is on disk here, too: it is never ahead of its own log."""
         end = min(self.commit, self.persisted) + 1
         if self.applied + 1 >= end:

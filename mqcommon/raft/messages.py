@@ -11,7 +11,7 @@ MEMBERSHIP = 1  # Members, encoded
 EMPTY = 2  # nothing: a new leader begins its term with it
 
 
-class Entry(NamedTuple):
+class RaftEntry(NamedTuple):
     index: int  # type: ignore[assignment]  # hides a method of tuples that nobody calls
     term: int
     kind: int
@@ -29,14 +29,14 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class RaftMessage:
     sender: str
     to: str
     term: int
 
 
 @dataclass(frozen=True, slots=True)
-class VoteRequest(Message):
+class VoteRequest(RaftMessage):
     """``pre``: would you vote for me? Nobody's term changes by that. ``forced``: the leader asked for this election."""
 
     last_index: int
@@ -46,7 +46,7 @@ class VoteRequest(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class VoteResponse(Message):
+class VoteResponse(RaftMessage):
     """The term is that of the request when granted, else that of the voter."""
 
     granted: bool
@@ -54,17 +54,17 @@ class VoteResponse(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class AppendRequest(Message):
+class AppendRequest(RaftMessage):
     """Entries that follow the one at ``prev_index``. Without entries it asks whether the receiver has that one."""
 
     prev_index: int
     prev_term: int
-    entries: tuple[Entry, ...]
+    entries: tuple[RaftEntry, ...]
     commit: int
 
 
 @dataclass(frozen=True, slots=True)
-class AppendResponse(Message):
+class AppendResponse(RaftMessage):
     """``index``: up to there the receiver's disk has what the leader has.
 
     Refused: the receiver has no such entry at ``index``; it has ``hint_term`` at ``hint_index``, and what comes after
@@ -78,7 +78,7 @@ class AppendResponse(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat(Message):
+class Heartbeat(RaftMessage):
     """``round`` counts the leader's heartbeats; who answers it took the sender for the leader after it was sent."""
 
     commit: int
@@ -86,15 +86,15 @@ class Heartbeat(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatResponse(Message):
+class HeartbeatResponse(RaftMessage):
     round: int
 
 
 @dataclass(frozen=True, slots=True)
-class InstallSnapshot(Message):
+class InstallSnapshot(RaftMessage):
     snapshot: Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class TimeoutNow(Message):
+class TimeoutNow(RaftMessage):
     """The leader hands over: stand for election at once."""

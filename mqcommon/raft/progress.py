@@ -1,13 +1,16 @@
-"""What a leader knows of one other member, and what it may send to it.
+"""What a leader keeps track of: the replication progress of each member, and reads that wait for a heartbeat round.
 
-PROBE: where the logs match is not known: one request at a time. REPLICATE: requests are sent ahead of their answers, up
-to the window. SNAPSHOT: entries that it needs are gone; nothing is sent until it has the snapshot.
+A member's `State`. PROBE: it is not known where the logs match, so one request is in flight at a time. REPLICATE:
+requests are sent ahead of their answers, up to the window. SNAPSHOT: the leader has no longer the entries that the
+member needs; nothing is sent until the member has the snapshot.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum
 
 from mqcommon.raft.config import Config
+from mqcommon.raft.ready import Read
 
 
 class State(Enum):
@@ -17,12 +20,14 @@ class State(Enum):
 
 
 class Progress:
+    """What the leader knows of one other member, and whether it may send to that member."""
+
     def __init__(self, config: Config, next_index: int) -> None:
         self._config = config
         self.match = 0
         self.next = next_index
         self.state = State.PROBE
-        self.active = True  # heard of since the leader last looked
+        self.active = True  # has answered since the leader last checked for a majority
         self.round = 0  # the last heartbeat that it answered
         # Send a request even without entries: to find where the logs match, or to tell of commits.
         self.due = True
@@ -55,7 +60,7 @@ class Progress:
         self._snapshot_sent_ms = now_ms
 
     def accepted(self, index: int, base: int) -> bool:
-        """It has everything up to ``index``. Says whether that is news. ``base``: where the leader's log begins."""
+        """The member has all entries up to ``index``. Returns whether that is new. ``base``: the leader's log base."""
         news = index > self.match
         self.match = max(self.match, index)
         self.next = max(self.next, self.match + 1)
@@ -79,7 +84,7 @@ class Progress:
         self._probing = False
         if self.state is State.SNAPSHOT and now_ms - self._snapshot_sent_ms > 4 * self._config.election_ms:
             self._reset(State.PROBE, self.match + 1)
-        # A request may be lost, and then nothing refuses the next one unless there is a next one.
+        # The last request may have been lost. Only another request, even an empty one, shows that entries are missing.
         self.due = self.due or behind
 
     def _reset(self, state: State, next_index: int) -> None:
@@ -89,3 +94,40 @@ class Progress:
         self._probing = False
         self._in_flight.clear()
         self._in_flight_bytes = 0
+
+
+class PendingReads:
+    """Linearizable reads: each waits until a majority confirms, after the read came, that the leader still leads.
+
+    Reads that come while a heartbeat round is under way share the next round.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[object] = []
+        self._round = 0
+        self._index = 0
+        self._asked: Sequence[object] = ()
+
+    def add(self, context: object) -> None:
+        self._waiting.append(context)
+
+    @property
+    def needs_round(self) -> bool:
+        return bool(self._waiting) and not self._asked
+
+    def asked(self, round: int, commit: int) -> None:
+        """Heartbeat ``round`` goes out now, and ``commit`` is what a read must see."""
+        self._round, self._index = round, commit
+        self._asked, self._waiting = self._waiting, []
+
+    def confirmed(self, round: int) -> list[Read]:
+        """A majority answered heartbeat ``round``: the reads that may be answered."""
+        if not self._asked or round < self._round:
+            return []
+        done, self._asked = self._asked, ()
+        return [Read(context, self._index) for context in done]
+
+    def give_up(self) -> list[Read]:
+        done = [*self._asked, *self._waiting]
+        self._asked, self._waiting = (), []
+        return [Read(context, None) for context in done]

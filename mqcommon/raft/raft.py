@@ -3,14 +3,11 @@
 Written from Ongaro's and Ousterhout's paper and Ongaro's thesis; the cut into ``step`` and ``ready`` is that of etcd's.
 """
 
-from mqcommon.raft.candidate import Candidate
 from mqcommon.raft.config import Config
-from mqcommon.raft.core import Core
-from mqcommon.raft.entries import Entries
-from mqcommon.raft.leader import Leader, require_leader
-from mqcommon.raft.log import Log
+from mqcommon.raft.core import Candidate, Core, Leader, require_leader
+from mqcommon.raft.log import Entries, RaftLog
 from mqcommon.raft.membership import Change, Members
-from mqcommon.raft.messages import APPLICATION, AppendResponse, Message, Snapshot
+from mqcommon.raft.messages import APPLICATION, AppendResponse, RaftMessage, Snapshot
 from mqcommon.raft.ready import HardState, Persist, Ready
 
 
@@ -20,7 +17,7 @@ class Raft:
     def __init__(
         self, config: Config, hard_state: HardState, snapshot: Snapshot, entries: Entries, now_ms: int = 0
     ) -> None:
-        self._core = Core(config, hard_state, Log(snapshot, entries), now_ms)
+        self._core = Core(config, hard_state, RaftLog(snapshot, entries), now_ms)
         self._saved_state = hard_state
         self._unsaved_snapshot: Snapshot | None = None
         # What is being written: the state, and the index and term of the last entry.
@@ -51,7 +48,7 @@ class Raft:
         return self._core.log.members
 
     @property
-    def log(self) -> Log:
+    def log(self) -> RaftLog:
         return self._core.log
 
     # What happens to it.
@@ -60,7 +57,7 @@ class Raft:
         self._core.now_ms = now_ms
         self._core.role.tick()
 
-    def step(self, message: Message) -> None:
+    def step(self, message: RaftMessage) -> None:
         self._core.step(message)
 
     def propose(self, data: bytes) -> tuple[int, int]:
@@ -102,20 +99,20 @@ class Raft:
         reads, core.reads = tuple(core.reads), []
         return Ready(tuple(messages), persist, restore, core.log.take_committed(), reads)
 
-    def _sort_messages(self) -> tuple[list[Message], list[Message]]:
+    def _sort_messages(self) -> tuple[list[RaftMessage], list[RaftMessage]]:
         """Messages that may go at once, and those that promise what is not on disk yet."""
         core = self._core
         if HardState(core.term, core.vote) != self._saved_state:
             return [], core.outbox
         persisted = core.log.persisted
-        now: list[Message] = []
-        waiting: list[Message] = []
+        now: list[RaftMessage] = []
+        waiting: list[RaftMessage] = []
         for message in core.outbox:
             promises = isinstance(message, AppendResponse) and not message.refused and message.index > persisted
             (waiting if promises else now).append(message)
         return now, waiting
 
-    def _take_persist(self, waiting: list[Message]) -> Persist | None:
+    def _take_persist(self, waiting: list[RaftMessage]) -> Persist | None:
         core = self._core
         state = HardState(core.term, core.vote)
         entries = core.log.take_unsaved()

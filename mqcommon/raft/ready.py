@@ -10,7 +10,7 @@
 
 from dataclasses import dataclass
 
-from mqcommon.raft.messages import Entry, Message, Snapshot
+from mqcommon.raft.messages import RaftEntry, RaftMessage, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Persist:
     """``entries`` replace what is stored from their first index on. ``snapshot`` replaces the whole log."""
 
     hard_state: HardState | None
-    entries: tuple[Entry, ...]
+    entries: tuple[RaftEntry, ...]
     snapshot: Snapshot | None
-    messages: tuple[Message, ...]
+    messages: tuple[RaftMessage, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    messages: tuple[Message, ...]
+    messages: tuple[RaftMessage, ...]
     persist: Persist | None
     restore: Snapshot | None
-    committed: tuple[Entry, ...]
+    committed: tuple[RaftEntry, ...]
     reads: tuple[Read, ...]

@@ -1,6 +1,6 @@
 """The command ``controller``, also as ``python -m namesrv.controller``."""
 
-from mqcommon.start import start
+from mqcommon.daemons.start import start
 
 
 def main() -> None:

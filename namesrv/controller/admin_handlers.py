@@ -9,7 +9,7 @@ import orjson
 
 from mqcommon.addresses import is_address
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
-from mqcommon.options import to_properties
+from mqcommon.options.conf_file import to_properties
 from mqcommon.raft.errors import NotLeader, RaftError
 from mqcommon.raft.membership import Remove
 from namesrv.config_handlers import OptionsHolder, update_options

@@ -8,10 +8,11 @@ import click
 import trio
 
 from mqcommon.clock import SystemClock
+from mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
+from mqcommon.disk.files import OsFiles
 from mqcommon.errors import UserError
-from mqcommon.files import OsFiles
-from mqcommon.logs.start_report import DaemonCommand, StartReport, log_format_of
-from mqcommon.options import click_options, given_options, load_conf, to_properties
+from mqcommon.options.command_line import click_options, given_options
+from mqcommon.options.conf_file import load_conf, to_properties
 from namesrv.controller.controller import Controller, Holder
 from namesrv.controller.options import ControllerDaemonOptions
 from remoting.net.daemon import Ready, run_daemon

@@ -14,7 +14,7 @@ import trio
 
 from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 from namesrv.config_handlers import OptionsHolder
 from namesrv.controller.admin_handlers import AdminHandlers
 from namesrv.controller.elections import Elections

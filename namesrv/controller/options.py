@@ -6,9 +6,8 @@ from typing import Any, ClassVar
 
 from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError
-from mqcommon.logs.levels import parse_levels
-from mqcommon.logs.options import LogOptions
-from mqcommon.option_fields import option
+from mqcommon.logs.options import LogOptions, parse_levels
+from mqcommon.options.fields import option
 from namesrv.access_options import AccessOptions
 from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.limit_options import LimitOptions

@@ -9,8 +9,7 @@ from functools import cache
 from time import perf_counter
 
 from mqcommon.errors import RequestRefused
-from mqcommon.metrics.buckets import Histogram
-from mqcommon.metrics.metric import Column, Metric, column
+from mqcommon.metrics.metric import Column, Histogram, Metric, column
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, HandOver, SlowHandler
 from remoting.protocol.codes import ResponseCode

@@ -17,7 +17,7 @@ from trio.lowlevel import enable_ki_protection
 
 from mqcommon.addresses import split_address
 from mqcommon.errors import ConnectFailed, RemotingError, RequestTimeout, TlsFailed
-from mqcommon.outliving import outliving_nursery
+from mqcommon.shielded_nursery import shielded_nursery
 from remoting.net import sockets
 from remoting.net.channel import Answered, Channel
 from remoting.net.server import Handler, failure
@@ -374,7 +374,7 @@ async def open_client(
     ``handlers`` answer what servers ask of their clients; ``on_lost(addr)`` is called for every connection that ended.
     With ``credentials`` all requests are signed.
     """
-    async with outliving_nursery() as nursery:
+    async with shielded_nursery() as nursery:
         client = RemotingClient(nursery, handlers or {}, on_lost, max_frame_bytes, connect, credentials)
         nursery.start_soon(client.sweep)
         try:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from mqcommon.daemons.malloc import give_back_freed_memory
+from mqcommon.daemons.systemd import Systemd
 from mqcommon.errors import SkylarkError
 from mqcommon.logs.options import LogOptions
-from mqcommon.memory import give_back_freed_memory
-from mqcommon.systemd import Systemd
 
 if TYPE_CHECKING:  # `broker --help` need not load it
-    from mqcommon.logs.file import LogFile
+    from mqcommon.logs.rotated_file import RotatedFile
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +37,8 @@ def run_daemon(main: Main, *, name: str, logs: LogOptions) -> int:
     The first SIGTERM or SIGINT sets ``stopping``, a second one ends the process at once. A SkylarkError prints one
     line on stderr, in the log's format, and another error is logged with its traceback; the exit code is then 1.
     """
-    from mqcommon.logs.start import start_log
-    from mqcommon.logs.start_report import StartReport
+    from mqcommon.daemons.start_report import StartReport
+    from mqcommon.logs.writer import start_log
 
     report = StartReport(name, logs.log_format)
     try:
@@ -74,7 +74,7 @@ def run_daemon(main: Main, *, name: str, logs: LogOptions) -> int:
     return code
 
 
-async def _with_signals(main: Main, systemd: Systemd, log_file: "LogFile | None") -> None:
+async def _with_signals(main: Main, systemd: Systemd, log_file: "RotatedFile | None") -> None:
     stopping = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(_watch_signals, stopping, nursery.cancel_scope)
@@ -100,7 +100,7 @@ async def _tell_systemd(systemd: Systemd, stopping: trio.Event) -> None:
         await trio.sleep(systemd.interval_s)
 
 
-async def _watch_hangup(log_file: "LogFile", *, task_status: trio.TaskStatus[None]) -> None:
+async def _watch_hangup(log_file: "RotatedFile", *, task_status: trio.TaskStatus[None]) -> None:
     with trio.open_signal_receiver(signal.SIGHUP) as received:
         task_status.started()
         async for _ in received:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import orjson
 
 from mqcommon.errors import ConfigError
-from mqcommon.options import option
+from mqcommon.options.fields import option
 from remoting.protocol.signature import Credentials
 
 KEY = "innerClientAuthenticationCredentials"

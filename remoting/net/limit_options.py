@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mqcommon.options import option
+from mqcommon.options.fields import option
 from remoting.net.limits import ServerLimits
 
 MIB = 1024 * 1024

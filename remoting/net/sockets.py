@@ -17,7 +17,7 @@ from mqcommon.errors import UserError
 from remoting.net.transport import Listener, Transport
 
 if TYPE_CHECKING:
-    from mqcommon.files import MappedFile
+    from mqcommon.disk.files import MappedFile
 
 A = TypeVar("A")
 R = TypeVar("R", bytes, int)

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mqcommon.disk.secret_file import read_secret_file
 from mqcommon.errors import ConfigError
-from mqcommon.options import entries, option
-from mqcommon.secret_file import read_secret_file
+from mqcommon.options.conf_file import entries
+from mqcommon.options.fields import option
 from remoting.net import sockets
 from remoting.net.transport import Connect, Listener
 

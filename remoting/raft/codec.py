@@ -8,11 +8,11 @@ from mqcommon.raft.membership import Members
 from mqcommon.raft.messages import (
     AppendRequest,
     AppendResponse,
-    Entry,
     Heartbeat,
     HeartbeatResponse,
     InstallSnapshot,
-    Message,
+    RaftEntry,
+    RaftMessage,
     Snapshot,
     TimeoutNow,
     VoteRequest,
@@ -25,11 +25,11 @@ VOTE_REQUEST, VOTE_RESPONSE, APPEND_REQUEST, APPEND_RESPONSE = 1, 2, 3, 4
 HEARTBEAT, HEARTBEAT_RESPONSE, INSTALL_SNAPSHOT, TIMEOUT_NOW = 5, 6, 7, 8
 
 
-def encode_messages(messages: Iterable[Message]) -> bytes:
+def encode_messages(messages: Iterable[RaftMessage]) -> bytes:
     return dumps([_fields(message) for message in messages])
 
 
-def _fields(message: Message) -> list[Any]:
+def _fields(message: RaftMessage) -> list[Any]:
     head = [message.sender, message.to, message.term]
     match message:
         case AppendRequest():
@@ -58,7 +58,7 @@ def _fields(message: Message) -> list[Any]:
     raise TypeError(f"{type(message).__name__} is not a message of Raft")
 
 
-def decode_messages(data: bytes) -> list[Message]:
+def decode_messages(data: bytes) -> list[RaftMessage]:
     """Raises ProtocolError when ``data`` is not what ``encode_messages`` makes."""
     try:
         return [_message(*fields) for fields in loads(data)]
@@ -66,7 +66,7 @@ def decode_messages(data: bytes) -> list[Message]:
         raise ProtocolError(f"not messages of Raft: {error}") from None
 
 
-def _message(kind: int, sender: str, to: str, term: int, *rest: Any) -> Message:
+def _message(kind: int, sender: str, to: str, term: int, *rest: Any) -> RaftMessage:
     _checked(sender, str)
     _checked(to, str)
     _checked(term, int)
@@ -110,7 +110,7 @@ def _checked(value: Any, kind: type) -> Any:
     return value
 
 
-def entry_fields(entries: Iterable[Entry]) -> list[Any]:
+def entry_fields(entries: Iterable[RaftEntry]) -> list[Any]:
     """The first index, then term, kind and data of each."""
     first = next(iter(entries), None)
     fields: list[Any] = [] if first is None else [first.index]
@@ -119,7 +119,7 @@ def entry_fields(entries: Iterable[Entry]) -> list[Any]:
     return fields
 
 
-def entries_of(fields: list[Any]) -> tuple[Entry, ...]:
+def entries_of(fields: list[Any]) -> tuple[RaftEntry, ...]:
     if not fields:
         return ()
     index, *rest = fields
@@ -128,7 +128,7 @@ def entries_of(fields: list[Any]) -> tuple[Entry, ...]:
         all(type(each) is int for each in (index, *terms, *kinds)) and all(type(each) is bytes for each in datas)
     ):
         raise ValueError("entries of other types")
-    return tuple(map(Entry, range(index, index + len(datas)), terms, kinds, datas))
+    return tuple(map(RaftEntry, range(index, index + len(datas)), terms, kinds, datas))
 
 
 def snapshot_fields(snapshot: Snapshot) -> list[Any]:

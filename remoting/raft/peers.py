@@ -9,7 +9,7 @@ import trio
 
 from mqcommon.backoff import Backoff
 from mqcommon.errors import RemotingError
-from mqcommon.raft.messages import AppendRequest, InstallSnapshot, Message
+from mqcommon.raft.messages import AppendRequest, InstallSnapshot, RaftMessage
 from mqcommon.signal import Signal
 from remoting.net.client import RemotingClient
 from remoting.protocol.requests.raft import RAFT_MESSAGES, RaftMessagesHeader
@@ -32,7 +32,7 @@ class Peers:
         self._self_addr = self_addr
         self._client = client
         self._backoff = backoff
-        self._queues: dict[str, tuple[Signal, list[Message]]] = {}
+        self._queues: dict[str, tuple[Signal, list[RaftMessage]]] = {}
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -40,7 +40,7 @@ class Peers:
             task_status.started()
             await trio.sleep_forever()
 
-    def send(self, addr: str, message: Message) -> None:
+    def send(self, addr: str, message: RaftMessage) -> None:
         if addr not in self._queues:
             if self._nursery is None or len(self._queues) >= MAX_PEERS:
                 return
@@ -73,7 +73,7 @@ class Peers:
                 queue.clear()  # old news
 
 
-def _take_batch(queue: list[Message]) -> list[Message]:
+def _take_batch(queue: list[RaftMessage]) -> list[RaftMessage]:
     """The messages of one frame, at least one."""
     size = count = 0
     for message in queue:
@@ -86,7 +86,7 @@ def _take_batch(queue: list[Message]) -> list[Message]:
     return batch
 
 
-def _size(message: Message) -> int:
+def _size(message: RaftMessage) -> int:
     match message:
         case AppendRequest():
             return sum(len(entry.data) for entry in message.entries) + 16 * len(message.entries)

@@ -13,10 +13,10 @@ import trio
 
 from mqcommon.clock import Clock
 from mqcommon.raft.config import Config
-from mqcommon.raft.entries import MemoryEntries
 from mqcommon.raft.errors import NotLeader, RaftError, Unknown
+from mqcommon.raft.log import MemoryEntries
 from mqcommon.raft.membership import Change
-from mqcommon.raft.messages import APPLICATION, Message
+from mqcommon.raft.messages import APPLICATION, RaftMessage
 from mqcommon.raft.raft import Raft
 from mqcommon.raft.ready import Persist, Ready
 from mqcommon.signal import Signal
@@ -82,7 +82,7 @@ class Running:
                 self._wake.set()
             await trio.sleep(self._options.heartbeat_ms / 2000)
 
-    def receive(self, sender: str, addr: str, messages: list[Message]) -> None:
+    def receive(self, sender: str, addr: str, messages: list[RaftMessage]) -> None:
         if len(self._addresses) < 100 or sender in self._addresses:
             self._addresses[sender] = addr
         if self._lost:
@@ -173,7 +173,7 @@ class Running:
         self._consider_snapshot()
         self._tell_observers()
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: RaftMessage) -> None:
         addr = self.address(message.to)
         if addr:
             self._peers.send(addr, message)

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Protocol
 
-from mqcommon.atomic import write_atomic
+from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.files import AppendFile, FileSystem, MappedFile
 from mqcommon.errors import ProtocolError, StoreCorrupt
-from mqcommon.files import AppendFile, FileSystem, MappedFile
-from mqcommon.raft.entries import MemoryEntries
-from mqcommon.raft.messages import Entry, Snapshot
+from mqcommon.raft.log import MemoryEntries
+from mqcommon.raft.messages import RaftEntry, Snapshot
 from mqcommon.raft.ready import HardState, Persist
 from remoting.protocol.strict_cbor import dumps, loads
 from remoting.raft.codec import entries_of, entry_fields, snapshot_fields, snapshot_of
@@ -38,7 +38,7 @@ class Stored:
     hard_state: HardState
     snapshot: Snapshot
     base: tuple[int, int]
-    entries: Sequence[Entry]
+    entries: Sequence[RaftEntry]
 
 
 class Storage(Protocol):
@@ -56,7 +56,7 @@ class Storage(Protocol):
 
     def write(self, persist: Persist) -> None: ...
 
-    def compact(self, snapshot: Snapshot, base: tuple[int, int], entries: Sequence[Entry]) -> None:
+    def compact(self, snapshot: Snapshot, base: tuple[int, int], entries: Sequence[RaftEntry]) -> None:
         """``snapshot`` stands for the log, of which ``entries`` remain."""
 
     def close(self) -> None: ...
@@ -156,7 +156,7 @@ class FileStorage:
         self._log.sync()
         self._note_size()
 
-    def compact(self, snapshot: Snapshot, base: tuple[int, int], entries: Sequence[Entry]) -> None:
+    def compact(self, snapshot: Snapshot, base: tuple[int, int], entries: Sequence[RaftEntry]) -> None:
         self._write_snapshot(snapshot)
         self._rewrite(base, entries)
 
@@ -178,7 +178,7 @@ class FileStorage:
         node, fields = payload
         return node, snapshot_of(fields)
 
-    def _rewrite(self, base: tuple[int, int], entries: Sequence[Entry]) -> None:
+    def _rewrite(self, base: tuple[int, int], entries: Sequence[RaftEntry]) -> None:
         vote = [self._hard_state.term, self._hard_state.vote]
         if self._log is not None:
             self._log.close()

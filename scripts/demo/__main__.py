@@ -1,5 +1,5 @@
 """``python -m scripts.demo`` is the program behind scripts/quickstart."""
 
-from mqcommon.start import start
+from mqcommon.daemons.start import start
 
 start("scripts.demo.quickstart:main")

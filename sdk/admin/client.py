@@ -1,64 +1,106 @@
 """`Admin`: operations of administrators on a cluster, one method per operation.
 
 Operations on one server take its address. Operations on a topic or a group find the brokers in the route, ask all
-masters (or the slave with the lowest id) at once, and merge the answers. Statistics must be complete: they fail when
-one broker fails. Searches return what was found if at least one broker answered.
+masters (or the slave with the lowest id) at once, and merge the answers: each queue is on one broker, so entries never
+conflict. Statistics must be complete: they fail when one broker fails. Searches return what was found if at least one
+broker answered. A method asks with the request's description (remoting/protocol/requests).
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
+import orjson
+
 from mqcommon.addresses import format_address
-from mqcommon.errors import InvalidArgument, UserError
+from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, UserError
 from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
+from mqcommon.names import AUTO_CREATE_TOPIC
+from remoting.net.call import call
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests import (
+    acl as plain_acl,
+)
+from remoting.protocol.requests import (
+    auth,
+    brokers,
+    clients,
+    controller,
+    groups,
+    offsets,
+    query,
+    replication,
+    routes,
+    topics,
+)
+from remoting.protocol.requests.acl import AccessExplanation, AclConfig, AclVersionResponseHeader, PlainAccessConfig
+from remoting.protocol.requests.auth import AclInfo, UserInfo
 from remoting.protocol.requests.brokers import BrokerStatsData, HARuntimeInfo
 from remoting.protocol.requests.clients import (
+    Connection,
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
     ConsumerRunningInfo,
     ProducerConnection,
+    ProducerTableInfo,
+)
+from remoting.protocol.requests.controller import (
+    BrokerReplicasInfo,
+    ControllerMembers,
+    GetMetaDataResponseHeader,
+    MasterHeader,
 )
 from remoting.protocol.requests.groups import (
+    ConsumeOffset,
     ConsumeStats,
-    MessageRequestMode,
+    ConsumeStatsList,
+    QueueTimeSpan,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
 )
 from remoting.protocol.requests.query import ConsumeQueueEntries
+from remoting.protocol.requests.replication import EpochEntryCache
 from remoting.protocol.requests.routes import ClusterInfo, TopicRouteData
 from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicStatsTable
 from sdk import broker_api, namesrv_api
-from sdk.admin import broker_admin_api as api
-from sdk.admin.account_client import AccountAdmin
-from sdk.admin.asking import Asking
-from sdk.admin.controller_client import ControllerAdmin
-from sdk.admin.given_names import takes_plain_names
-from sdk.admin.merge import merge_consume_stats, merge_consumers, merge_producers, merge_topic_stats
-from sdk.admin.namesrv_client import NamesrvAdmin
-from sdk.admin.offset_client import OffsetAdmin
-from sdk.admin.user_client import UserAdmin
-from sdk.checked import Count, Milliseconds, NotNegative, Offset, checked_methods
+from sdk.admin.requests import AdminRequests, body_of, header_of
+from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, checked_methods
+from sdk.config_text import decode_config, encode_config
 from sdk.credentials import GivenCredentials
-from sdk.fanout import ask_all
+from sdk.endpoint import Endpoint
 from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
-from sdk.namespaces import Namespace
+from sdk.namespaces import Namespace, takes_plain_names
 from sdk.routes import master_of
 from sdk.shared import Client, ClientHandle
 
 LONG_MAX = 2**63 - 1
 UNIQUE_KEY_MAX_NUM = 32
+# How many topics or groups one request lists: brokers limit the size of a request.
+LIST_PART = 50
+# As a time: the end of each queue.
+END_OF_QUEUE = -1
 _NO_SUCH_TOPIC = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
 _NO_SUCH_GROUP = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
 
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """One queue: where it ends, where the group was, the offset for the time, and the offset that the group got."""
+
+    queue: MessageQueue
+    broker_offset: int
+    consumer_offset: int
+    timestamp_offset: int
+    rollback_offset: int
+
+
 @checked_methods
 @takes_plain_names
-class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin, AccountAdmin, ControllerAdmin):
+class Admin:
     """Asks NameServers and brokers; ``async with Admin("127.0.0.1:9876") as admin: ...``.
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Without
@@ -85,7 +127,7 @@ class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin, AccountAdmin, ControllerAdmin)
             tls=tls,
         )
         self.names = self._client.names
-        self._ask = Asking(self._client)
+        self._ask = AdminRequests(self._client)
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -132,87 +174,116 @@ class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin, AccountAdmin, ControllerAdmin)
 
     async def create_topic(self, addr: str, config: TopicConfig) -> None:
         """Create the topic on the broker, or change it to ``config``."""
-        await api.create_topic(self._ask.at(addr), config)
+        await self._ask.call(addr, topics.UPDATE_AND_CREATE_TOPIC, _topic_header(config))
 
     async def create_topics(self, addr: str, configs: Sequence[TopicConfig]) -> None:
         """Create or change several topics on the broker, which must be RocketMQ 5.3 or newer, or Skylark."""
-        await api.create_topics(self._ask.at(addr), configs)
+        for first in range(0, len(configs), LIST_PART):
+            part = topics.TopicConfigList(list(configs[first : first + LIST_PART]))
+            await self._ask.call(addr, topics.UPDATE_AND_CREATE_TOPIC_LIST, None, part)
 
     async def delete_topic_in_broker(self, addr: str, topic: str) -> None:
         """Delete the topic and its messages from the broker."""
-        await api.delete_topic(self._ask.at(addr), topic)
+        await self._ask.call(addr, topics.DELETE_TOPIC_IN_BROKER, topics.TopicRequestHeader(topic))
 
     async def delete_topic_in_namesrv(self, topic: str, cluster: str | None = None) -> None:
         """Delete the topic's route from every NameServer (only in ``cluster``, if given)."""
-        answers = await self._ask.each_namesrv(lambda at: namesrv_api.delete_topic(at, topic, cluster))
-        answers.all()
+        header = routes.DeleteTopicFromNamesrvRequestHeader(topic, cluster)
+        (await self._ask.each_namesrv(lambda at: call(at, routes.DELETE_TOPIC_IN_NAMESRV, header))).all()
 
     async def topic_list(self) -> list[str]:
         """All topics, as the NameServer lists them."""
-        return list((await self._ask.namesrv(namesrv_api.topic_list)).topic_list)
+        ask = body_of(routes.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None)
+        return list((await self._ask.namesrv(ask)).topic_list)
 
     async def topics_by_cluster(self, cluster: str) -> list[str]:
         """The topics of a cluster."""
-        return list((await self._ask.namesrv(lambda at: namesrv_api.topics_by_cluster(at, cluster))).topic_list)
+        ask = body_of(routes.GET_TOPICS_BY_CLUSTER, routes.ClusterRequestHeader(cluster))
+        return list((await self._ask.namesrv(ask)).topic_list)
 
     async def system_topics(self) -> list[str]:
         """The topics that NameServers and brokers created for themselves."""
-        listed = await self._ask.namesrv(namesrv_api.system_topics)
-        topics = list(listed.topic_list)
+        listed = await self._ask.namesrv(body_of(routes.GET_SYSTEM_TOPIC_LIST_FROM_NS, None))
+        names = list(listed.topic_list)
         if listed.broker_addr:
             own = await self.system_topics_of_broker(listed.broker_addr)
-            topics += [topic for topic in own if topic not in topics]
-        return topics
+            names += [topic for topic in own if topic not in names]
+        return names
 
     async def system_topics_of_broker(self, addr: str) -> list[str]:
         """The topics that the broker created for itself."""
-        return list((await api.system_topics(self._ask.at(addr))).topic_list)
+        return list((await self._ask.call(addr, topics.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)).body().topic_list)
 
     async def topic_config(self, addr: str, topic: str) -> TopicConfig:
         """One topic of the broker; BrokerError 17 when it has no such topic."""
-        return await api.topic_config(self._ask.at(addr), topic)
+        header = topics.GetTopicConfigRequestHeader(topic, lo=True)
+        try:
+            return (await self._ask.call(addr, topics.GET_TOPIC_CONFIG, header)).body()
+        except BrokerError as error:
+            # Brokers before 5.0 return only the whole table.
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+        found = (await self.all_topic_config(addr)).topic_config_table.get(topic)
+        if found is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}", addr)
+        return found
 
     async def all_topic_config(self, addr: str) -> TopicConfigTable:
         """Every topic of the broker."""
-        return await api.all_topic_config(self._ask.at(addr))
+        return (await self._ask.call(addr, topics.GET_ALL_TOPIC_CONFIG.bare)).body()
 
     async def topic_stats(self, topic: str, cluster: str | None = None) -> TopicStatsTable:
         """Offsets and last update of each queue of the topic; ``cluster`` chooses other brokers than its route."""
-        answers = await self._ask.each_of_topic(topic, lambda at: api.topic_stats(at, topic), cluster)
-        return merge_topic_stats(answers.all(ignore=_NO_SUCH_TOPIC))
+        ask = body_of(topics.GET_TOPIC_STATS_INFO, topics.TopicRequestHeader(topic))
+        answers = await self._ask.each_of_topic(topic, ask, cluster)
+        return _merge_topic_stats(answers.all(ignore=_NO_SUCH_TOPIC))
 
     async def groups_of_topic(self, topic: str) -> list[str]:
         """The groups that consume the topic."""
-        answers = await self._ask.each_of_topic(topic, lambda at: api.groups_of_topic(at, topic))
-        return sorted({group for groups in answers.any() for group in groups.group_list})
+        ask = body_of(topics.QUERY_TOPIC_CONSUME_BY_WHO, topics.TopicRequestHeader(topic))
+        answers = await self._ask.each_of_topic(topic, ask)
+        return sorted({group for found in answers.any() for group in found.group_list})
 
     # --- groups
 
     async def create_group(self, addr: str, config: SubscriptionGroupConfig) -> None:
         """Create the subscription group on the broker, or change it to ``config``."""
-        await api.create_group(self._ask.at(addr), config)
+        await self._ask.call(addr, groups.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, config)
 
     async def create_groups(self, addr: str, configs: Sequence[SubscriptionGroupConfig]) -> None:
         """Create or change several subscription groups on the broker; see `create_topics`."""
-        await api.create_groups(self._ask.at(addr), configs)
+        for first in range(0, len(configs), LIST_PART):
+            part = groups.SubscriptionGroupList(list(configs[first : first + LIST_PART]))
+            await self._ask.call(addr, groups.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, None, part)
 
     async def set_consume_mode(
         self, addr: str, topic: str, group: str, mode: Literal["PULL", "POP"], pop_share_queue_num: int = 0
     ) -> None:
         """Set how members of the group that let the broker assign queues consume the topic: by pull, or by pop."""
-        await api.set_consume_mode(self._ask.at(addr), MessageRequestMode(group, topic, mode, pop_share_queue_num))
+        body = groups.MessageRequestMode(group, topic, mode, pop_share_queue_num)
+        await self._ask.call(addr, groups.SET_MESSAGE_REQUEST_MODE, None, body)
 
     async def delete_group(self, addr: str, group: str, clean_offset: bool = False) -> None:
         """Delete the subscription group from the broker, and its offsets if ``clean_offset``."""
-        await api.delete_group(self._ask.at(addr), group, clean_offset=clean_offset)
+        header = groups.DeleteSubscriptionGroupRequestHeader(group, clean_offset)
+        await self._ask.call(addr, groups.DELETE_SUBSCRIPTIONGROUP, header)
 
     async def all_groups(self, addr: str) -> SubscriptionGroupTable:
         """Every subscription group of the broker."""
-        return await api.all_groups(self._ask.at(addr))
+        return (await self._ask.call(addr, groups.GET_ALL_SUBSCRIPTIONGROUP_CONFIG.bare)).body()
+
+    async def group_config(self, addr: str, group: GroupName) -> SubscriptionGroupConfig:
+        """One group of the broker; BrokerError 26 when it has no such group."""
+        # Asked for one group (352), a broker may create it; the whole table creates nothing.
+        found = (await self.all_groups(addr)).subscription_group_table.get(group)
+        if found is None:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist", addr)
+        return found
 
     async def group_exists(self, group: str) -> bool:
         """Whether any broker knows the group."""
-        answers = await self._ask.each(await self._ask.all_readers(), api.all_groups)
+        ask = body_of(groups.GET_ALL_SUBSCRIPTIONGROUP_CONFIG.bare, None)
+        answers = await self._ask.each(await self._ask.all_readers(), ask)
         if any(group in table.subscription_group_table for table in answers.values.values()):
             return True
         answers.all()  # raises if a broker did not answer, since that one may know the group
@@ -223,29 +294,138 @@ class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin, AccountAdmin, ControllerAdmin)
 
         ``cluster`` chooses other brokers than the topic's route.
         """
-        answers = await self._ask.each_of_group(group, topic, lambda at: api.consume_stats(at, group, topic), cluster)
-        return merge_consume_stats(answers.all(ignore=(*_NO_SUCH_TOPIC, *_NO_SUCH_GROUP)))
+        ask = body_of(groups.GET_CONSUME_STATS, groups.GetConsumeStatsRequestHeader(group, topic))
+        answers = await self._ask.each_of_group(group, topic, ask, cluster)
+        return _merge_consume_stats(answers.all(ignore=(*_NO_SUCH_TOPIC, *_NO_SUCH_GROUP)))
 
     async def consumer_connection(self, group: str, addr: str | None = None) -> ConsumerConnection:
         """The group's consumers connected to the broker at ``addr``, or to any broker; BrokerError 206 when none is."""
+        ask = body_of(clients.GET_CONSUMER_CONNECTION_LIST, groups.ConsumerGroupRequestHeader(group))
         if addr is not None:
-            return merge_consumers([await api.consumer_connection(self._ask.at(addr), group)])
-        answers = await self._ask.each_of_group(group, None, lambda at: api.consumer_connection(at, group))
-        return merge_consumers(answers.any())
+            return _merge_consumers([await ask(self._ask.at(addr))])
+        return _merge_consumers((await self._ask.each_of_group(group, None, ask)).any())
 
     async def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:
         """The status of one consumer of the group; the broker that it is connected to asks it."""
-        answers = await self._ask.each_of_group(
-            group, None, lambda at: api.consumer_running_info(at, group, client_id, jstack=jstack)
-        )
-        return answers.any()[0]
+        header = clients.GetConsumerRunningInfoRequestHeader(group, client_id, jstack)
+        ask = body_of(clients.GET_CONSUMER_RUNNING_INFO, header)
+        return (await self._ask.each_of_group(group, None, ask)).any()[0]
+
+    async def consumer_status(
+        self, group: GroupName, topic: TopicName, client_id: str | None = None
+    ) -> dict[str, dict[MessageQueue, int]]:
+        """Client id → how far that consumer of the group is in its queues; of one consumer if ``client_id`` is given.
+
+        The brokers ask the consumers; those that do not answer are left out.
+        """
+        header = offsets.GetConsumerStatusRequestHeader(topic, group, client_id)
+        ask = body_of(clients.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header)
+        merged: dict[str, dict[MessageQueue, int]] = {}
+        for answer in (await self._ask.each_of_topic(topic, ask)).any():
+            for name, positions in (answer.consumer_table or {}).items():
+                merged.setdefault(name, {}).update(positions)
+        return merged
 
     async def producer_connection(self, group: str, topic: str) -> ProducerConnection:
         """The group's producers connected to the brokers of ``topic``; BrokerError 1 when there is none."""
-        answers = await self._ask.each_of_topic(topic, lambda at: api.producer_connection(at, group))
-        return merge_producers(answers.any())
+        ask = body_of(clients.GET_PRODUCER_CONNECTION_LIST, groups.ProducerGroupRequestHeader(group))
+        return _merge_producers((await self._ask.each_of_topic(topic, ask)).any())
 
-    # --- messages and offsets
+    async def all_producers(self, addr: str) -> ProducerTableInfo:
+        """The producers that are connected to the broker, by group."""
+        return (await self._ask.call(addr, clients.GET_ALL_PRODUCER_INFO)).body()
+
+    # --- offsets of groups
+
+    async def reset_offsets(
+        self,
+        group: GroupName,
+        topic: TopicName,
+        timestamp_ms: int,
+        *,
+        force: bool = True,
+        cluster: str | None = None,
+    ) -> dict[MessageQueue, int]:
+        """Let the group go on at the first message stored at or after a time; -1 is the end of each queue.
+
+        Connected consumers follow; without any, the offsets are set all the same. Without ``force`` offsets are only
+        moved back. Returns the offset of each queue. ``cluster`` chooses other brokers than the topic's route.
+        """
+
+        header = offsets.ResetOffsetRequestHeader(group, topic, timestamp_ms, force, queue_id=-1, offset=-1)
+
+        async def reset(at: Endpoint) -> dict[MessageQueue, int]:
+            try:
+                return (await call(at, offsets.INVOKE_BROKER_TO_RESET_OFFSET, header)).body().offset_table
+            except BrokerError as error:
+                if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                    raise
+            # RocketMQ before 5.0 resets only through connected consumers, and there is none: commit the offsets.
+            return {
+                one.queue: one.rollback_offset for one in await self._roll_back(at, group, topic, timestamp_ms, force)
+            }
+
+        answers = await self._ask.each_of_topic(topic, reset, cluster)
+        return {mq: offset for table in answers.all() for mq, offset in sorted(table.items())}
+
+    async def reset_queue(
+        self,
+        addr: str,
+        group: GroupName,
+        topic: TopicName,
+        queue_id: NotNegative,
+        timestamp_ms: int,
+        offset: Offset | None = None,
+        *,
+        force: bool = True,
+    ) -> dict[MessageQueue, int]:
+        """As `reset_offsets`, for one queue of the broker. With ``offset`` the time is not used.
+
+        UserError unless the broker has useServerSideResetOffset=true: others would reset the whole topic.
+        """
+        if (await self.broker_config(addr)).get("useServerSideResetOffset") != "true":
+            raise UserError(
+                f"broker {addr} cannot reset one queue: it is older than 5.0, or has useServerSideResetOffset=false"
+            )
+        header = offsets.ResetOffsetRequestHeader(
+            group, topic, timestamp_ms, force, queue_id, -1 if offset is None else offset
+        )
+        return (await self._ask.call(addr, offsets.INVOKE_BROKER_TO_RESET_OFFSET, header)).body().offset_table
+
+    async def roll_back_offsets(
+        self, group: GroupName, topic: TopicName, timestamp_ms: int, *, force: bool = True
+    ) -> list[Rollback]:
+        """Set the group's offsets as `reset_offsets` does, but by commits: connected consumers do not follow.
+
+        Any broker can do this; consumers of the group must not run.
+        """
+        answers = await self._ask.each_of_topic(
+            topic, lambda at: self._roll_back(at, group, topic, timestamp_ms, force)
+        )
+        return sorted((one for found in answers.all() for one in found), key=lambda one: one.queue)
+
+    async def clone_group_offsets(
+        self, source: GroupName, target: GroupName, topic: TopicName, *, offline: bool = False
+    ) -> None:
+        """Give ``target`` the offsets of ``source`` in a topic.
+
+        ``offline``: also when connected consumers of ``source`` no longer subscribe to it.
+        """
+        header = offsets.CloneGroupOffsetRequestHeader(source, target, topic, offline)
+        (await self._ask.each_of_topic(topic, lambda at: call(at, offsets.CLONE_GROUP_OFFSET, header))).all()
+
+    async def consume_time_spans(self, group: GroupName, topic: TopicName) -> list[QueueTimeSpan]:
+        """How far the group is in time in each queue of a topic; ``delay_time``: how long its next message waits."""
+        ask = body_of(groups.QUERY_CONSUME_TIME_SPAN, groups.QueryConsumeTimeSpanRequestHeader(topic, group))
+        answers = await self._ask.each_of_topic(topic, ask)
+        return [span for answer in answers.all() for span in answer.consume_time_span_set]
+
+    async def broker_consume_stats(self, addr: str, *, only_ordered: bool = False) -> ConsumeStatsList:
+        """The progress of all groups of the broker, or of those with ordered topics."""
+        header = groups.GetBrokerConsumeStatsRequestHeader(only_ordered)
+        return (await self._ask.call(addr, groups.GET_BROKER_CONSUME_STATS, header)).body()
+
+    # --- messages and queues
 
     async def query_message_by_key(
         self,
@@ -288,9 +468,9 @@ class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin, AccountAdmin, ControllerAdmin)
         self, group: str, client_id: str, message: MessageExt
     ) -> ConsumeMessageDirectlyResult:
         """Send a message through its broker to one push consumer of the group, even if it has consumed it before."""
-        at = self._ask.at(message.store_host)
         topic = self.names.topic(message.topic)
-        return await api.consume_message_directly(at, group, client_id, topic, message.offset_msg_id)
+        header = clients.ConsumeMessageDirectlyRequestHeader(group, client_id, message.offset_msg_id, topic)
+        return (await self._ask.call(message.store_host, clients.CONSUME_MESSAGE_DIRECTLY, header, b"")).body()
 
     async def max_offset(self, mq: MessageQueue) -> int:
         """The offset that the queue's next message will get."""
@@ -322,57 +502,254 @@ class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin, AccountAdmin, ControllerAdmin)
 
         Brokers limit the number of entries. BrokerError 1 when there is no such queue.
         """
-        return await api.query_consume_queue(self._ask.at(addr), topic, queue_id, index, count, group)
+        header = query.QueryConsumeQueueRequestHeader(topic, queue_id, index, count, group)
+        return (await self._ask.call(addr, query.QUERY_CONSUME_QUEUE, header)).body()
 
     # --- brokers
 
     async def delete_expired_commit_log(self, addr: str) -> None:
         """Delete the broker's commit log files that are older than its fileReservedTime, at any hour."""
-        await api.delete_expired_commit_log(self._ask.at(addr))
+        await self._ask.call(addr, brokers.DELETE_EXPIRED_COMMITLOG)
 
     async def clean_expired_consume_queue(self, addr: str) -> None:
         """Delete the broker's consume queue files whose messages have been deleted."""
-        await api.clean_expired_consume_queue(self._ask.at(addr))
+        await self._ask.call(addr, brokers.CLEAN_EXPIRED_CONSUMEQUEUE)
 
     async def clean_unused_topic(self, addr: str) -> None:
         """Delete the broker's consume queues of topics that it no longer has."""
-        await api.clean_unused_topic(self._ask.at(addr))
+        await self._ask.call(addr, brokers.CLEAN_UNUSED_TOPIC)
 
     async def broker_runtime_info(self, addr: str) -> dict[str, str]:
         """Counters and state of the broker, all as text."""
-        return await api.runtime_info(self._ask.at(addr))
+        return (await self._ask.call(addr, brokers.GET_BROKER_RUNTIME_INFO)).body().table
 
     async def broker_config(self, addr: str) -> dict[str, str]:
         """The current values of all options of the broker."""
-        return await api.broker_config(self._ask.at(addr))
+        return decode_config((await self._ask.call(addr, brokers.GET_BROKER_CONFIG)).body())
 
     async def update_broker_config(self, addr: str, values: Mapping[str, str]) -> None:
         """Change options of the broker while it runs."""
-        await api.update_broker_config(self._ask.at(addr), values)
+        await self._ask.call(addr, brokers.UPDATE_BROKER_CONFIG, None, encode_config(values))
 
     async def broker_ha_status(self, addr: str) -> HARuntimeInfo:
         """The replication state: of a master, how far its slaves are; of a slave, how far it has copied."""
-        return await api.ha_status(self._ask.at(addr))
+        return (await self._ask.call(addr, brokers.GET_BROKER_HA_STATUS)).body()
+
+    async def broker_epochs(self, addr: str) -> EpochEntryCache:
+        """Which master of its set wrote which part of a broker's log; BrokerError 3 when it has no Controllers."""
+        return (await self._ask.call(addr, replication.GET_BROKER_EPOCH_CACHE)).body()
 
     async def reset_master_flush_offset(self, addr: str, offset: int) -> None:
         """Set the offset up to which a slave takes its master's log as flushed."""
-        await api.reset_master_flush_offset(self._ask.at(addr), offset)
+        header = brokers.ResetMasterFlushOffsetHeader(offset)
+        await self._ask.call(addr, brokers.RESET_MASTER_FLUSH_OFFSET, header)
 
     async def broker_stats(self, addr: str, name: str, key: str) -> BrokerStatsData:
         """A rate of the broker (TOPIC_PUT_NUMS of a topic, ...); BrokerError 1 when it is unknown."""
-        return await api.broker_stats(self._ask.at(addr), name, key)
+        header = brokers.ViewBrokerStatsDataRequestHeader(name, key)
+        return (await self._ask.call(addr, brokers.VIEW_BROKER_STATS_DATA, header)).body()
 
     async def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
         """Take the write permission from the broker's topics; returns NameServer address → topics changed."""
-        answers = await self._ask.each_namesrv(lambda at: namesrv_api.wipe_write_perm(at, broker_name))
+        ask = header_of(routes.WIPE_WRITE_PERM_OF_BROKER, routes.BrokerNameRequestHeader(broker_name))
+        answers = await self._ask.each_namesrv(ask)
         answers.all()
-        return answers.values
+        return {addr: header.wipe_topic_count for addr, header in answers.values.items()}
 
     async def add_write_perm(self, broker_name: str) -> dict[str, int]:
         """Give the write permission back to the broker's topics; returns NameServer address → topics changed."""
-        answers = await self._ask.each_namesrv(lambda at: namesrv_api.add_write_perm(at, broker_name))
+        ask = header_of(routes.ADD_WRITE_PERM_OF_BROKER, routes.BrokerNameRequestHeader(broker_name))
+        # Not `each_namesrv`: old NameServers do not know this request.
+        answers = await self._ask.each(await self._ask.namesrvs(), ask)
         answers.all()
-        return answers.values
+        return {addr: header.add_topic_count for addr, header in answers.values.items()}
+
+    # --- Controllers; ``addrs``: Controllers of one group, among which the leader is found
+
+    async def controller_metadata(self, addr: str) -> GetMetaDataResponseHeader:
+        """Who leads the group of the Controller, and where the others are."""
+        return (await self._ask.call(addr, controller.CONTROLLER_GET_METADATA_INFO)).header()
+
+    async def controller_config(self, addr: str) -> dict[str, str]:
+        """The options of the Controller."""
+        return decode_config((await self._ask.call(addr, controller.GET_CONTROLLER_CONFIG)).body())
+
+    async def update_controller_config(self, addr: str, values: Mapping[str, str]) -> None:
+        """Change options of the Controller."""
+        await self._ask.call(addr, controller.UPDATE_CONTROLLER_CONFIG, None, encode_config(values))
+
+    async def sync_state_sets(self, addrs: Sequence[str], names: Sequence[str]) -> BrokerReplicasInfo:
+        """Masters and SyncStateSets of broker sets; unknown names are left out."""
+        leader, body = await self._leader(addrs), orjson.dumps(list(names))
+        return (await self._ask.call(leader, controller.CONTROLLER_GET_SYNC_STATE_DATA, None, body)).body()
+
+    async def elect_master(
+        self, addrs: Sequence[str], broker_name: str, broker_id: int, cluster: str | None = None
+    ) -> MasterHeader:
+        """Make a replica the master of its set. BrokerError 2012 when it is not alive or not in the SyncStateSet."""
+        header = controller.ElectMasterRequestHeader(broker_name, cluster, broker_id, designate_elect=True)
+        return (await self._ask.call(await self._leader(addrs), controller.CONTROLLER_ELECT_MASTER, header)).header()
+
+    async def clean_broker_metadata(
+        self,
+        addrs: Sequence[str],
+        broker_name: str,
+        broker_ids: Sequence[int] = (),
+        cluster: str | None = None,
+        *,
+        even_living: bool = False,
+    ) -> None:
+        """Forget replicas that will not return; all of the set when no ids are given."""
+        to_clean = ";".join(map(str, broker_ids)) or None
+        header = controller.CleanBrokerDataRequestHeader(broker_name, cluster, to_clean, even_living)
+        await self._ask.call(await self._leader(addrs), controller.CLEAN_BROKER_DATA, header)
+
+    async def controller_members(
+        self, addrs: Sequence[str], action: str = "list", *, node: str | None = None, addr: str | None = None
+    ) -> ControllerMembers:
+        """The members of the group. ``action``: list, add (``addr``), remove or transfer (``node``)."""
+        header = controller.ControllerMembersRequestHeader(action, node, addr)
+        return (await self._ask.call(await self._leader(addrs), controller.CONTROLLER_MEMBERS, header)).body()
+
+    # --- NameServers
+
+    async def namesrv_config(self, addrs: Sequence[str] | None = None) -> dict[str, dict[str, str]]:
+        """NameServer address → its options; of all NameServers when ``addrs`` is None."""
+        answers = await self._ask.each_namesrv(body_of(routes.GET_NAMESRV_CONFIG, None), addrs)
+        answers.all()
+        return {addr: decode_config(text) for addr, text in answers.values.items()}
+
+    async def update_namesrv_config(self, values: Mapping[str, str], addrs: Sequence[str] | None = None) -> None:
+        """Change options of the NameServers at ``addrs``, or of all."""
+        body = encode_config(values)
+        (await self._ask.each_namesrv(lambda at: call(at, routes.UPDATE_NAMESRV_CONFIG, None, body), addrs)).all()
+
+    async def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Set a value in every NameServer's key-value store."""
+        header = routes.PutKVConfigRequestHeader(namespace, key, value)
+        (await self._ask.each_namesrv(lambda at: call(at, routes.PUT_KV_CONFIG, header))).all()
+
+    async def delete_kv(self, namespace: str, key: str) -> None:
+        """Remove a value from every NameServer's key-value store."""
+        header = routes.KVConfigRequestHeader(namespace, key)
+        (await self._ask.each_namesrv(lambda at: call(at, routes.DELETE_KV_CONFIG, header))).all()
+
+    async def get_kv(self, namespace: str, key: str) -> str | None:
+        """A value of the key-value store; None when there is none."""
+
+        async def get(at: Endpoint) -> str | None:
+            answer = await call(at, routes.GET_KV_CONFIG, routes.KVConfigRequestHeader(namespace, key))
+            return None if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.header().value or ""
+
+        return await self._ask.namesrv(get)
+
+    async def kv_list(self, namespace: str) -> dict[str, str]:
+        """All values of a namespace."""
+
+        async def get(at: Endpoint) -> dict[str, str]:
+            answer = await call(at, routes.GET_KVLIST_BY_NAMESPACE, routes.NamespaceRequestHeader(namespace))
+            return {} if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.body().table
+
+        return await self._ask.namesrv(get)
+
+    # --- users of a broker set; slaves copy those of their master
+
+    async def create_user(self, addr: str, user: UserInfo) -> None:
+        """Create a user of the broker; BrokerError 16 when there is one of that name.
+
+        By default the user is Normal, and enabled. Only a Super user may create another.
+        """
+        await self._ask.call(addr, auth.AUTH_CREATE_USER, auth.UserRequestHeader(user.username), user)
+
+    async def update_user(self, addr: str, user: UserInfo) -> None:
+        """Change a user of the broker; what is None stays as it is."""
+        await self._ask.call(addr, auth.AUTH_UPDATE_USER, auth.UserRequestHeader(user.username), user)
+
+    async def delete_user(self, addr: str, username: str) -> None:
+        """Delete a user of the broker, with the policies."""
+        await self._ask.call(addr, auth.AUTH_DELETE_USER, auth.UserRequestHeader(username))
+
+    async def get_user(self, addr: str, username: str) -> UserInfo | None:
+        """A user of the broker; None when there is none. Brokers show passwords only to a Super user, or never."""
+        answer = await self._ask.call(addr, auth.AUTH_GET_USER, auth.UserRequestHeader(username))
+        return answer.body() if answer.command.body else None
+
+    async def list_users(self, addr: str, part: str | None = None) -> list[UserInfo]:
+        """The users of the broker whose name contains ``part``, or all."""
+        answer = await self._ask.call(addr, auth.AUTH_LIST_USER, auth.ListUsersRequestHeader(part))
+        return answer.body().users if answer.command.body else []
+
+    async def create_acl(self, addr: str, acl: AclInfo) -> None:
+        """Add policies of a user, whom ``acl`` names as ``User:name``."""
+        await self._ask.call(addr, auth.AUTH_CREATE_ACL, auth.AclRequestHeader(acl.subject), acl)
+
+    async def update_acl(self, addr: str, acl: AclInfo) -> None:
+        """Add policies of a user; they replace those about the same resources."""
+        await self._ask.call(addr, auth.AUTH_UPDATE_ACL, auth.AclRequestHeader(acl.subject), acl)
+
+    async def delete_acl(
+        self, addr: str, subject: str, resource: str | None = None, policy_type: str | None = None
+    ) -> None:
+        """Delete the policies of a user, or only those about a resource (of the type Custom, or of ``policy_type``)."""
+        header = auth.DeleteAclRequestHeader(subject, policy_type, resource)
+        await self._ask.call(addr, auth.AUTH_DELETE_ACL, header)
+
+    async def get_acl(self, addr: str, subject: str) -> AclInfo | None:
+        """The policies of a user; None when there are none."""
+        answer = await self._ask.call(addr, auth.AUTH_GET_ACL, auth.AclRequestHeader(subject))
+        return answer.body() if answer.command.body else None
+
+    async def list_acls(
+        self, addr: str, subject_part: str | None = None, resource_part: str | None = None
+    ) -> list[AclInfo]:
+        """The policies of all users whose name contains the one text, about resources that contain the other."""
+        header = auth.ListAclsRequestHeader(subject_part, resource_part)
+        answer = await self._ask.call(addr, auth.AUTH_LIST_ACL, header)
+        return answer.body().acls if answer.command.body else []
+
+    # --- accounts in files, which each broker has of its own, slaves as well
+
+    async def update_account(self, addr: str, account: PlainAccessConfig) -> None:
+        """Create an account in the broker's plain_acl.yml, or change it in its file; what is None stays as it is."""
+        header = plain_acl.UpdateAclConfigRequestHeader(
+            account.access_key,
+            account.secret_key,
+            account.white_remote_address,
+            account.admin,
+            account.default_topic_perm,
+            account.default_group_perm,
+            None if account.topic_perms is None else ",".join(account.topic_perms),
+            None if account.group_perms is None else ",".join(account.group_perms),
+        )
+        await self._ask.call(addr, plain_acl.UPDATE_AND_CREATE_ACL_CONFIG, header)
+
+    async def delete_account(self, addr: str, access_key: str) -> None:
+        """Delete an account from its file; BrokerError 210 when there is none."""
+        await self._ask.call(addr, plain_acl.DELETE_ACL_CONFIG, plain_acl.DeleteAclConfigRequestHeader(access_key))
+
+    async def update_white_list(self, addr: str, addresses: Sequence[str], file: str | None = None) -> None:
+        """Replace globalWhiteRemoteAddresses of a file, by default of the broker's plain_acl.yml."""
+        header = plain_acl.UpdateGlobalWhiteAddrsRequestHeader(",".join(addresses), file)
+        await self._ask.call(addr, plain_acl.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header)
+
+    async def account_versions(self, addr: str) -> AclVersionResponseHeader:
+        """The broker's names, and the version of each file as JSON."""
+        return (await self._ask.call(addr, plain_acl.GET_BROKER_CLUSTER_ACL_INFO, None)).header()
+
+    async def accounts(self, addr: str) -> AclConfig:
+        """All accounts of the broker, and the global white list. Skylark's brokers do not show secrets."""
+        return (await self._ask.call(addr, plain_acl.GET_BROKER_CLUSTER_ACL_CONFIG, None)).body()
+
+    async def explain_access(
+        self, addr: str, access_key: str, address: str, code: int, *, topic: str = "", group: str = ""
+    ) -> AccessExplanation:
+        """Why the broker would serve or refuse a request ``code`` about the topic or group, and which rule decides.
+
+        The request is one of the account (or user) ``access_key``, signed as it should be, from a client at
+        ``address``. For Skylark's brokers only, with accounts or users.
+        """
+        header = plain_acl.ExplainAccessRequestHeader(access_key, address, code, topic, group)
+        return (await self._ask.call(addr, plain_acl.EXPLAIN_ACCESS, header)).body()
 
     # --- internals
 
@@ -390,19 +767,117 @@ class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin, AccountAdmin, ControllerAdmin)
     ) -> list[MessageExt]:
         names = await self._ask.readers_of(topic, cluster)
 
-        async def query(addr: str) -> list[MessageExt]:
+        async def ask(at: Endpoint) -> list[MessageExt]:
             return await broker_api.query_messages(
-                self._ask.at(addr),
+                at,
                 topic,
                 key,
                 max_num=max_num,
                 begin_ms=begin,
                 end_ms=end,
                 unique=unique,
-                broker_name=names[addr],
+                broker_name=names[at.addr],
             )
 
-        answers = await ask_all(names, query)
+        answers = await self._ask.each(names, ask)
         listed = answers.all() if strict else answers.any()
         found = [message for messages in listed for message in messages if message.topic == topic]
         return sorted(found, key=lambda message: message.store_timestamp)
+
+    async def _roll_back(self, at: Endpoint, group: str, topic: str, timestamp_ms: int, force: bool) -> list[Rollback]:
+        """Commit the offset for the time in each queue of the broker. Consumers that run would overwrite it."""
+        header = groups.GetConsumeStatsRequestHeader(group, topic)
+        stats = (await call(at, groups.GET_CONSUME_STATS, header)).body()
+        rows = []
+        for mq, progress in sorted(stats.offset_table.items()):
+            by_time = progress.broker_offset
+            if timestamp_ms != END_OF_QUEUE:
+                by_time = await broker_api.search_offset(at, topic, mq.queue_id, timestamp_ms)
+            row = rollback_of(mq, progress, by_time, force=force)
+            await broker_api.commit_offset(at, group, topic, mq.queue_id, row.rollback_offset)
+            rows.append(row)
+        return rows
+
+    async def _leader(self, addrs: Sequence[str]) -> str:
+        """The address of the leader, asked from ``addrs`` in turn; UserError when no Controller knows it."""
+        reasons = []
+        for addr in addrs:
+            try:
+                leader = (await self.controller_metadata(addr)).controller_leader_address
+            except (RemotingError, BrokerError) as error:
+                reasons.append(str(error))
+                continue
+            if leader:
+                return leader
+            reasons.append(f"{addr} knows of no leader")
+        raise UserError(f"no leader of the Controllers was found: {'; '.join(reasons) or 'no address is given'}")
+
+
+def _topic_header(config: TopicConfig) -> topics.CreateTopicRequestHeader:
+    """The fields that create ``config``, or change a topic to it.
+
+    Attributes are sent as changes, ``+name=value``; a name that begins with ``-`` takes the attribute away.
+    """
+    changes = [
+        name if name.startswith("-") else f"{name}={value}" if name.startswith("+") else f"+{name}={value}"
+        for name, value in config.attributes.items()
+    ]
+    return topics.CreateTopicRequestHeader(
+        config.topic_name,
+        AUTO_CREATE_TOPIC,
+        config.read_queue_nums,
+        config.write_queue_nums,
+        config.perm,
+        config.topic_filter_type,
+        config.order,
+        config.topic_sys_flag,
+        attributes=",".join(changes),
+        force=False,
+    )
+
+
+def rollback_of(mq: MessageQueue, progress: ConsumeOffset, by_time: int, *, force: bool) -> Rollback:
+    """What a queue's group gets when it is moved to ``by_time``. Without ``force`` a group is only moved back."""
+    by_time = max(by_time, 0)
+    moves = force or by_time <= progress.consumer_offset
+    return Rollback(
+        mq, progress.broker_offset, progress.consumer_offset, by_time, by_time if moves else progress.consumer_offset
+    )
+
+
+def _merge_topic_stats(parts: Sequence[TopicStatsTable]) -> TopicStatsTable:
+    """The queues of all brokers; rates add up."""
+    merged = TopicStatsTable()
+    for part in parts:
+        merged.offset_table.update(part.offset_table)
+        merged.topic_put_tps += part.topic_put_tps
+    return merged
+
+
+def _merge_consume_stats(parts: Sequence[ConsumeStats]) -> ConsumeStats:
+    """The queues of all brokers; rates add up."""
+    merged = ConsumeStats()
+    for part in parts:
+        merged.offset_table.update(part.offset_table)
+        merged.consume_tps += part.consume_tps
+    return merged
+
+
+def _merge_consumers(parts: Sequence[ConsumerConnection]) -> ConsumerConnection:
+    """All members, each once. Subscriptions and settings are the same for a whole group: the first answer is used."""
+    merged = parts[0]
+    merged.connection_set = _each_once(parts)
+    for part in parts:
+        for topic, subscription in part.subscription_table.items():
+            merged.subscription_table.setdefault(topic, subscription)
+    return merged
+
+
+def _merge_producers(parts: Sequence[ProducerConnection]) -> ProducerConnection:
+    """All producers, each once."""
+    return ProducerConnection(connection_set=_each_once(parts))
+
+
+def _each_once(parts: Sequence[ConsumerConnection] | Sequence[ProducerConnection]) -> list[Connection]:
+    members = {member.client_id: member for part in parts for member in part.connection_set}
+    return [members[client_id] for client_id in sorted(members)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mqcommon.errors import SkylarkError, UserError
-from mqcommon.option_texts import OnceCommand
+from mqcommon.options.command_line import OnceCommand
 from sdk.admin.failures import error_document, explain, first_of
 from sdk.admin.params import Address
 from sdk.admin.render import to_json

@@ -178,7 +178,7 @@ class PushConsumer(Facade[TrioPushConsumer]):
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are this member's now, sorted."""
+        """The queues that are this member's now, sorted. Queue -1 of a broker is any of its queues, to pop from."""
         return self._loop.call_sync(lambda consumer: consumer.queues)
 
     @property

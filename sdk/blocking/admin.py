@@ -32,9 +32,8 @@ from remoting.protocol.requests.query import ConsumeQueueEntries
 from remoting.protocol.requests.replication import EpochEntryCache
 from remoting.protocol.requests.routes import ClusterInfo, TopicRouteData
 from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicStatsTable
-from sdk.admin.client import LONG_MAX
+from sdk.admin.client import LONG_MAX, Rollback
 from sdk.admin.client import Admin as AsyncAdmin
-from sdk.admin.rollback import Rollback
 from sdk.blocking.client import Client
 from sdk.blocking.facade import Facade, loop_of
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName
@@ -163,6 +162,10 @@ class Admin(Facade[AsyncAdmin]):
         """Every subscription group of the broker."""
         return self._loop.call(lambda admin: admin.all_groups(addr))
 
+    def group_config(self, addr: str, group: GroupName) -> SubscriptionGroupConfig:
+        """One group of the broker; BrokerError 26 when it has no such group."""
+        return self._loop.call(lambda admin: admin.group_config(addr, group))
+
     def group_exists(self, group: str) -> bool:
         """Whether any broker knows the group."""
         return self._loop.call(lambda admin: admin.group_exists(group))
@@ -182,11 +185,83 @@ class Admin(Facade[AsyncAdmin]):
         """The status of one consumer of the group; the broker that it is connected to asks it."""
         return self._loop.call(lambda admin: admin.consumer_running_info(group, client_id, jstack=jstack))
 
+    def consumer_status(
+        self, group: GroupName, topic: TopicName, client_id: str | None = None
+    ) -> dict[str, dict[MessageQueue, int]]:
+        """Client id → how far that consumer of the group is in its queues; of one consumer if ``client_id`` is given.
+
+        The brokers ask the consumers; those that do not answer are left out.
+        """
+        return self._loop.call(lambda admin: admin.consumer_status(group, topic, client_id))
+
     def producer_connection(self, group: str, topic: str) -> ProducerConnection:
         """The group's producers connected to the brokers of ``topic``; BrokerError 1 when there is none."""
         return self._loop.call(lambda admin: admin.producer_connection(group, topic))
 
-    # --- messages and offsets
+    def all_producers(self, addr: str) -> ProducerTableInfo:
+        """The producers that are connected to the broker, by group."""
+        return self._loop.call(lambda admin: admin.all_producers(addr))
+
+    # --- offsets of groups
+
+    def reset_offsets(
+        self, group: GroupName, topic: TopicName, timestamp_ms: int, *, force: bool = True, cluster: str | None = None
+    ) -> dict[MessageQueue, int]:
+        """Let the group go on at the first message stored at or after a time; -1 is the end of each queue.
+
+        Connected consumers follow; without any, the offsets are set all the same. Without ``force`` offsets are only
+        moved back. Returns the offset of each queue. ``cluster`` chooses other brokers than the topic's route.
+        """
+        return self._loop.call(
+            lambda admin: admin.reset_offsets(group, topic, timestamp_ms, force=force, cluster=cluster)
+        )
+
+    def reset_queue(
+        self,
+        addr: str,
+        group: GroupName,
+        topic: TopicName,
+        queue_id: NotNegative,
+        timestamp_ms: int,
+        offset: Offset | None = None,
+        *,
+        force: bool = True,
+    ) -> dict[MessageQueue, int]:
+        """As `reset_offsets`, for one queue of the broker. With ``offset`` the time is not used.
+
+        UserError unless the broker has useServerSideResetOffset=true: others would reset the whole topic.
+        """
+        return self._loop.call(
+            lambda admin: admin.reset_queue(addr, group, topic, queue_id, timestamp_ms, offset, force=force)
+        )
+
+    def roll_back_offsets(
+        self, group: GroupName, topic: TopicName, timestamp_ms: int, *, force: bool = True
+    ) -> list[Rollback]:
+        """Set the group's offsets as `reset_offsets` does, but by commits: connected consumers do not follow.
+
+        Any broker can do this; consumers of the group must not run.
+        """
+        return self._loop.call(lambda admin: admin.roll_back_offsets(group, topic, timestamp_ms, force=force))
+
+    def clone_group_offsets(
+        self, source: GroupName, target: GroupName, topic: TopicName, *, offline: bool = False
+    ) -> None:
+        """Give ``target`` the offsets of ``source`` in a topic.
+
+        ``offline``: also when connected consumers of ``source`` no longer subscribe to it.
+        """
+        self._loop.call(lambda admin: admin.clone_group_offsets(source, target, topic, offline=offline))
+
+    def consume_time_spans(self, group: GroupName, topic: TopicName) -> list[QueueTimeSpan]:
+        """How far the group is in time in each queue of a topic; ``delay_time``: how long its next message waits."""
+        return self._loop.call(lambda admin: admin.consume_time_spans(group, topic))
+
+    def broker_consume_stats(self, addr: str, *, only_ordered: bool = False) -> ConsumeStatsList:
+        """The progress of all groups of the broker, or of those with ordered topics."""
+        return self._loop.call(lambda admin: admin.broker_consume_stats(addr, only_ordered=only_ordered))
+
+    # --- messages and queues
 
     def query_message_by_key(
         self, topic: str, key: str, max_num: Count = 64, begin: int = 0, end: int = LONG_MAX, cluster: str | None = None
@@ -274,6 +349,10 @@ class Admin(Facade[AsyncAdmin]):
         """The replication state: of a master, how far its slaves are; of a slave, how far it has copied."""
         return self._loop.call(lambda admin: admin.broker_ha_status(addr))
 
+    def broker_epochs(self, addr: str) -> EpochEntryCache:
+        """Which master of its set wrote which part of a broker's log; BrokerError 3 when it has no Controllers."""
+        return self._loop.call(lambda admin: admin.broker_epochs(addr))
+
     def reset_master_flush_offset(self, addr: str, offset: int) -> None:
         """Set the offset up to which a slave takes its master's log as flushed."""
         self._loop.call(lambda admin: admin.reset_master_flush_offset(addr, offset))
@@ -290,83 +369,49 @@ class Admin(Facade[AsyncAdmin]):
         """Give the write permission back to the broker's topics; returns NameServer address → topics changed."""
         return self._loop.call(lambda admin: admin.add_write_perm(broker_name))
 
-    # --- offsets of groups
+    # --- Controllers; ``addrs``: Controllers of one group, among which the leader is found
 
-    def reset_offsets(
-        self, group: GroupName, topic: TopicName, timestamp_ms: int, *, force: bool = True, cluster: str | None = None
-    ) -> dict[MessageQueue, int]:
-        """Let the group go on at the first message stored at or after a time; -1 is the end of each queue.
+    def controller_metadata(self, addr: str) -> GetMetaDataResponseHeader:
+        """Who leads the group of the Controller, and where the others are."""
+        return self._loop.call(lambda admin: admin.controller_metadata(addr))
 
-        Connected consumers follow; without any, the offsets are set all the same. Without ``force`` offsets are only
-        moved back. Returns the offset of each queue. ``cluster`` chooses other brokers than the topic's route.
-        """
-        return self._loop.call(
-            lambda admin: admin.reset_offsets(group, topic, timestamp_ms, force=force, cluster=cluster)
-        )
+    def controller_config(self, addr: str) -> dict[str, str]:
+        """The options of the Controller."""
+        return self._loop.call(lambda admin: admin.controller_config(addr))
 
-    def reset_queue(
+    def update_controller_config(self, addr: str, values: Mapping[str, str]) -> None:
+        """Change options of the Controller."""
+        self._loop.call(lambda admin: admin.update_controller_config(addr, values))
+
+    def sync_state_sets(self, addrs: Sequence[str], names: Sequence[str]) -> BrokerReplicasInfo:
+        """Masters and SyncStateSets of broker sets; unknown names are left out."""
+        return self._loop.call(lambda admin: admin.sync_state_sets(addrs, names))
+
+    def elect_master(
+        self, addrs: Sequence[str], broker_name: str, broker_id: int, cluster: str | None = None
+    ) -> MasterHeader:
+        """Make a replica the master of its set. BrokerError 2012 when it is not alive or not in the SyncStateSet."""
+        return self._loop.call(lambda admin: admin.elect_master(addrs, broker_name, broker_id, cluster))
+
+    def clean_broker_metadata(
         self,
-        addr: str,
-        group: GroupName,
-        topic: TopicName,
-        queue_id: NotNegative,
-        timestamp_ms: int,
-        offset: Offset | None = None,
+        addrs: Sequence[str],
+        broker_name: str,
+        broker_ids: Sequence[int] = (),
+        cluster: str | None = None,
         *,
-        force: bool = True,
-    ) -> dict[MessageQueue, int]:
-        """As `reset_offsets`, for one queue of the broker. With ``offset`` the time is not used.
-
-        UserError unless the broker has useServerSideResetOffset=true: others would reset the whole topic.
-        """
-        return self._loop.call(
-            lambda admin: admin.reset_queue(addr, group, topic, queue_id, timestamp_ms, offset, force=force)
+        even_living: bool = False,
+    ) -> None:
+        """Forget replicas that will not return; all of the set when no ids are given."""
+        self._loop.call(
+            lambda admin: admin.clean_broker_metadata(addrs, broker_name, broker_ids, cluster, even_living=even_living)
         )
 
-    def roll_back_offsets(
-        self, group: GroupName, topic: TopicName, timestamp_ms: int, *, force: bool = True
-    ) -> list[Rollback]:
-        """Set the group's offsets as `reset_offsets` does, but by commits: connected consumers do not follow.
-
-        Any broker can do this; consumers of the group must not run.
-        """
-        return self._loop.call(lambda admin: admin.roll_back_offsets(group, topic, timestamp_ms, force=force))
-
-    def clone_group_offsets(
-        self, source: GroupName, target: GroupName, topic: TopicName, *, offline: bool = False
-    ) -> None:
-        """Give ``target`` the offsets of ``source`` in a topic.
-
-        ``offline``: also when connected consumers of ``source`` no longer subscribe to it.
-        """
-        self._loop.call(lambda admin: admin.clone_group_offsets(source, target, topic, offline=offline))
-
-    def consume_time_spans(self, group: GroupName, topic: TopicName) -> list[QueueTimeSpan]:
-        """How far the group is in time in each queue of a topic; ``delay_time``: how long its next message waits."""
-        return self._loop.call(lambda admin: admin.consume_time_spans(group, topic))
-
-    def broker_consume_stats(self, addr: str, *, only_ordered: bool = False) -> ConsumeStatsList:
-        """The progress of all groups of the broker, or of those with ordered topics."""
-        return self._loop.call(lambda admin: admin.broker_consume_stats(addr, only_ordered=only_ordered))
-
-    # --- groups and clients of a broker
-
-    def consumer_status(
-        self, group: GroupName, topic: TopicName, client_id: str | None = None
-    ) -> dict[str, dict[MessageQueue, int]]:
-        """Client id → how far that consumer of the group is in its queues; of one consumer if ``client_id`` is given.
-
-        The brokers ask the consumers; those that do not answer are left out.
-        """
-        return self._loop.call(lambda admin: admin.consumer_status(group, topic, client_id))
-
-    def group_config(self, addr: str, group: GroupName) -> SubscriptionGroupConfig:
-        """One group of the broker; BrokerError 26 when it has no such group."""
-        return self._loop.call(lambda admin: admin.group_config(addr, group))
-
-    def all_producers(self, addr: str) -> ProducerTableInfo:
-        """The producers that are connected to the broker, by group."""
-        return self._loop.call(lambda admin: admin.all_producers(addr))
+    def controller_members(
+        self, addrs: Sequence[str], action: str = "list", *, node: str | None = None, addr: str | None = None
+    ) -> ControllerMembers:
+        """The members of the group. ``action``: list, add (``addr``), remove or transfer (``node``)."""
+        return self._loop.call(lambda admin: admin.controller_members(addrs, action, node=node, addr=addr))
 
     # --- NameServers
 
@@ -393,6 +438,8 @@ class Admin(Facade[AsyncAdmin]):
     def kv_list(self, namespace: str) -> dict[str, str]:
         """All values of a namespace."""
         return self._loop.call(lambda admin: admin.kv_list(namespace))
+
+    # --- users of a broker set; slaves copy those of their master
 
     def create_user(self, addr: str, user: UserInfo) -> None:
         """Create a user of the broker; BrokerError 16 when there is one of that name.
@@ -437,6 +484,8 @@ class Admin(Facade[AsyncAdmin]):
         """The policies of all users whose name contains the one text, about resources that contain the other."""
         return self._loop.call(lambda admin: admin.list_acls(addr, subject_part, resource_part))
 
+    # --- accounts in files, which each broker has of its own, slaves as well
+
     def update_account(self, addr: str, account: PlainAccessConfig) -> None:
         """Create an account in the broker's plain_acl.yml, or change it in its file; what is None stays as it is."""
         self._loop.call(lambda admin: admin.update_account(addr, account))
@@ -468,49 +517,3 @@ class Admin(Facade[AsyncAdmin]):
         return self._loop.call(
             lambda admin: admin.explain_access(addr, access_key, address, code, topic=topic, group=group)
         )
-
-    def controller_metadata(self, addr: str) -> GetMetaDataResponseHeader:
-        """Who leads the group of the Controller, and where the others are."""
-        return self._loop.call(lambda admin: admin.controller_metadata(addr))
-
-    def controller_config(self, addr: str) -> dict[str, str]:
-        """The options of the Controller."""
-        return self._loop.call(lambda admin: admin.controller_config(addr))
-
-    def update_controller_config(self, addr: str, values: Mapping[str, str]) -> None:
-        """Change options of the Controller."""
-        self._loop.call(lambda admin: admin.update_controller_config(addr, values))
-
-    def sync_state_sets(self, addrs: Sequence[str], names: Sequence[str]) -> BrokerReplicasInfo:
-        """Masters and SyncStateSets of broker sets; unknown names are left out."""
-        return self._loop.call(lambda admin: admin.sync_state_sets(addrs, names))
-
-    def elect_master(
-        self, addrs: Sequence[str], broker_name: str, broker_id: int, cluster: str | None = None
-    ) -> MasterHeader:
-        """Make a replica the master of its set. BrokerError 2012 when it is not alive or not in the SyncStateSet."""
-        return self._loop.call(lambda admin: admin.elect_master(addrs, broker_name, broker_id, cluster))
-
-    def clean_broker_metadata(
-        self,
-        addrs: Sequence[str],
-        broker_name: str,
-        broker_ids: Sequence[int] = (),
-        cluster: str | None = None,
-        *,
-        even_living: bool = False,
-    ) -> None:
-        """Forget replicas that will not return; all of the set when no ids are given."""
-        self._loop.call(
-            lambda admin: admin.clean_broker_metadata(addrs, broker_name, broker_ids, cluster, even_living=even_living)
-        )
-
-    def controller_members(
-        self, addrs: Sequence[str], action: str = "list", *, node: str | None = None, addr: str | None = None
-    ) -> ControllerMembers:
-        """The members of the group. ``action``: list, add (``addr``), remove or transfer (``node``)."""
-        return self._loop.call(lambda admin: admin.controller_members(addrs, action, node=node, addr=addr))
-
-    def broker_epochs(self, addr: str) -> EpochEntryCache:
-        """Which master of its set wrote which part of a broker's log; BrokerError 3 when it has no Controllers."""
-        return self._loop.call(lambda admin: admin.broker_epochs(addr))

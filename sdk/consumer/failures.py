@@ -6,13 +6,14 @@ fails; and none is tried forever, since the broker counts its deliveries and mak
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from traceback import walk_tb
 
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.message.message import MessageExt
+from sdk.consumer.popped import ReceivedMessage
 from sdk.consumer.problems import Problems
 from sdk.consumer.ready import Ready, Takable
 from sdk.consumer.returns import Returns
@@ -20,6 +21,9 @@ from sdk.consumer.settings import Settings
 from sdk.consumer.window import Again
 
 logger = logging.getLogger(__name__)
+
+# Called with a message that was popped: its batch, its number there, the message, the delay level or 0.
+GiveBack = Callable[[Takable, int, ReceivedMessage, int], Awaitable[None]]
 
 # The pause before a message that could not be sent back is handled again; RocketMQ's.
 KEPT_S = 5.0
@@ -94,13 +98,16 @@ def _place(error: BaseException) -> object:
 
 
 class Failures:
-    """The policy of one consumer."""
+    """The policy of one consumer. ``give_back`` cares for messages that were popped."""
 
-    def __init__(self, settings: Settings, ready: Ready, returns: Returns, counters: Counters) -> None:
+    def __init__(
+        self, settings: Settings, ready: Ready, returns: Returns, counters: Counters, give_back: GiveBack
+    ) -> None:
         self._settings = settings
         self._ready = ready
         self._returns = returns
         self._counters = counters
+        self._give_back = give_back
 
     @enable_ki_protection
     async def later(self, batch: Takable, start: int, end: int, delay_level: int = 0) -> None:
@@ -109,6 +116,9 @@ class Failures:
         self._counters.failed += len(messages)
         batch.window.totals.failed += len(messages)
         for number, message in enumerate(messages, start):
+            if isinstance(message, ReceivedMessage):
+                await self._give_back(batch, number, message, delay_level)
+                continue
             if batch.window.is_closed:
                 return
             if self._settings.broadcast:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import trio
 
-from mqcommon.atomic import read_or_backup, write_atomic
+from mqcommon.disk.atomic import read_or_backup, write_atomic
+from mqcommon.disk.files import FileLock, FileSystem
 from mqcommon.errors import InvalidArgument, ProtocolError, StoreError, StoreLocked
-from mqcommon.files import FileLock, FileSystem
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.body import LONG, Body, map_by_queue, member
 from remoting.protocol.dialect import decode_body, encode_body

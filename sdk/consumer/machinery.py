@@ -1,19 +1,22 @@
 """What a `PushConsumer` consists of, how it is put together, and how it starts and stops.
 
-rebalance.py decides which queues are this member's, owning.py takes and gives them up, intake.py pulls them, ready.py
-holds what waits for a handler, workers.py or orderly.py call handlers, failures.py and returns.py care for messages
-that were not consumed, offsets.py and local_offsets.py keep how far it came. Their tasks are the client's, which
-outlive the cancellation of the ``async with`` block: so a stop is graceful also then.
+rebalance.py decides which queues are this member's, owning.py takes and gives them up, intake.py pulls them, popping.py
+does both for topics that the group pops, ready.py holds what waits for a handler, workers.py or orderly.py call
+handlers, failures.py and returns.py care for messages that were not consumed, offsets.py and local_offsets.py keep how
+far it came. Their tasks are the client's, which outlive the cancellation of the ``async with`` block: so a stop is
+graceful also then.
 """
 
 import logging
+from collections.abc import Iterable
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.clock import SystemClock
+from mqcommon.disk.files import OsFiles
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound
-from mqcommon.files import OsFiles
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.clients import SUB_ALL
 from sdk import broker_api
@@ -28,12 +31,13 @@ from sdk.consumer.offsets import GroupOffsets, OffsetStore
 from sdk.consumer.orderly import Orderly
 from sdk.consumer.owned import Room
 from sdk.consumer.owning import Owning
+from sdk.consumer.popping import Popping
 from sdk.consumer.problems import OnProblem, Problems
 from sdk.consumer.push_member import PushMember
 from sdk.consumer.rates import SAMPLE_S, Rates
 from sdk.consumer.reader import Reader
 from sdk.consumer.ready import Ready
-from sdk.consumer.rebalance import Rebalance
+from sdk.consumer.rebalance import Queues, Rebalance
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.returns import Returns
 from sdk.consumer.settings import Settings
@@ -82,7 +86,8 @@ class Machinery:
             replicas, self._commits, settings.group, problems.noting("committing offsets, which brokers refuse")
         )
         returns = Returns(client, replicas, settings, problems, clock)
-        self.failures = Failures(settings, self.ready, returns, self.counters)
+        self.popping = Popping(client, settings, self.reader, self.room, self.ready, returns, self.counters, clock)
+        self.failures = Failures(settings, self.ready, returns, self.counters, self.popping.give_back)
         self._handed_out = HandedOut(settings, self.failures, self.counters)
         self._workers = make_workers(settings, self.ready, self.failures, self.counters, errors)
         ordered = Orderly(settings, self.room, returns, self.counters, errors, clock)
@@ -103,11 +108,11 @@ class Machinery:
             client, settings, replicas, offsets, self.room, self.ready, serve, lambda: self._rebalance.soon(), problems
         )
         self._rebalance = Rebalance(
-            client, settings, self.subscriptions, self.owning.owned, self.owning.change, problems
+            client, settings, self.subscriptions, self.owning.owned, self.popping.owned, self._change_queues, problems
         )
         self.member = PushMember(
-            settings, ";".join(client.instance.nameserver_addrs), clock, self.subscriptions,
-            self.owning.owned, self._rebalance.soon, self.owning.reset, self._rates, problems,
+            settings, ";".join(client.instance.nameserver_addrs), clock, self.subscriptions, self.owning.owned,
+            self.popping.owned, self._rebalance.soon, self.owning.reset, self._rates, problems,
         )  # fmt: skip
         self._rebalancing = trio.CancelScope()
         self._handled = trio.Event()
@@ -128,6 +133,7 @@ class Machinery:
         self._client.instance.tell_brokers()
         nursery = self._client.nursery
         await nursery.start(self.owning.run)
+        await nursery.start(self.popping.run)
         nursery.start_soon(self.ready.run)
         nursery.start_soon(self._run_handlers)
         nursery.start_soon(self._run_rebalance)
@@ -186,6 +192,7 @@ class Machinery:
             await self._handled.wait()
             self._commits.begin_close()
             await self.owning.give_up_all()
+            await self.popping.stop()
         if finishing.cancelled_caught:
             logger.warning("handlers still run after %d ms: cancelling them", self._settings.stop_timeout_ms)
         self._commits.begin_close()
@@ -202,6 +209,17 @@ class Machinery:
         self._client.instance.membership.subscription_changed()
         self._client.instance.tell_brokers()
         self._rebalance.soon()
+
+    def set_paused(self, what: Iterable[str | MessageQueue], *, paused: bool) -> None:
+        """Pause topics and queues, or let them be read again."""
+        self.owning.set_paused(what, paused=paused)
+        self.popping.set_paused(self.owning.is_paused)
+
+    async def _change_queues(self, pulled: Queues, is_shared: bool, popped: Queues) -> bool:
+        """Queues that are not to be pulled any more are given up first: they may be popped from now on."""
+        is_settled = await self.owning.change(pulled, is_shared)
+        self.popping.change(popped, self.owning.is_paused)
+        return is_settled
 
     async def next_message(self) -> StreamMessage:
         """The next message of a stream; StopAsyncIteration when the consumer stops."""

@@ -158,10 +158,11 @@ class Owning:
             else:
                 self.paused.pop(each, None)
         for queue in self.owned.values():
-            queue.is_paused = self._is_paused(queue.mq)
+            queue.is_paused = self.is_paused(queue.mq)
             queue.wake.set()
 
-    def _is_paused(self, mq: MessageQueue) -> bool:
+    def is_paused(self, mq: MessageQueue) -> bool:
+        """Whether the queue, or its topic, is paused."""
         return mq.topic in self.paused or mq in self.paused
 
     @enable_ki_protection
@@ -191,7 +192,7 @@ class Owning:
             self._problems.note(_taking(mq), None)
         queue = self.owned[mq] = self._room.own(mq, expression, offset)
         queue.locked_until = locked_until
-        queue.is_paused = self._is_paused(mq)
+        queue.is_paused = self.is_paused(mq)
         assert self._nursery is not None
         for serve in self._serve:
             self._nursery.start_soon(serve, queue)

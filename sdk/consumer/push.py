@@ -204,11 +204,11 @@ class PushConsumer:
 
     async def pause(self, what: str | Sequence[MessageQueue]) -> None:
         """Do not pull a topic, or some queues, until `resume`. Messages in memory still go to the handler."""
-        self._machinery.owning.set_paused(self._listed(what), paused=True)
+        self._machinery.set_paused(self._listed(what), paused=True)
 
     async def resume(self, what: str | Sequence[MessageQueue]) -> None:
         """Pull a topic, or some queues, again."""
-        self._machinery.owning.set_paused(self._listed(what), paused=False)
+        self._machinery.set_paused(self._listed(what), paused=False)
 
     def _note(self, topic: str, expression: str | Sql) -> None:
         check_topic_name("a topic of subscriptions", topic)
@@ -222,8 +222,9 @@ class PushConsumer:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are this member's now, sorted."""
-        return sorted(map(self._names.plain_queue, self._machinery.owning.owned))
+        """The queues that are this member's now, sorted. Queue -1 of a broker is any of its queues, to pop from."""
+        machinery = self._machinery
+        return sorted(map(self._names.plain_queue, [*machinery.owning.owned, *machinery.popping.owned]))
 
     @property
     def problem(self) -> Problem | None:

@@ -14,6 +14,7 @@ from remoting.protocol.requests.clients import (
     ConsumeMessageDirectlyResult,
     ConsumerData,
     ConsumerRunningInfo,
+    PopProcessQueueInfo,
     ProcessQueueInfo,
     SubscriptionData,
 )
@@ -38,6 +39,7 @@ class PushMember:
         clock: Clock,
         subscriptions: Mapping[str, str | Sql],
         owned: Mapping[MessageQueue, OwnedQueue],
+        popped: Mapping[MessageQueue, OwnedQueue],
         members_changed: Callable[[], None],
         reset: Callable[[Mapping[MessageQueue, int]], None],
         rates: Rates,
@@ -50,6 +52,7 @@ class PushMember:
         self._data: dict[tuple[str, str | Sql], SubscriptionData] = {}
         self._subscriptions = subscriptions
         self._owned = owned
+        self._popped = popped
         self._members_changed = members_changed
         self._reset = reset
         self._rates = rates
@@ -83,6 +86,10 @@ class PushMember:
             properties=dict(self._properties),
             subscription_set=self._subscription_data(),
             mq_table={mq: _queue_info(queue, now_ms) for mq, queue in self._owned.items()},
+            mq_pop_table={
+                mq: PopProcessQueueInfo(queue.window.messages, last_pop_timestamp=queue.pulled_ms)
+                for mq, queue in self._popped.items()
+            },
             status_table={topic: self._rates.status(topic, now) for topic in self._subscriptions},
         )
 

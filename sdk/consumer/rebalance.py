@@ -3,20 +3,25 @@
 Every member asks a broker who is in the group, and computes its own share. So there is a short time in which two
 members have a queue, or none has it; ordered consumption takes locks at the broker as well. When a broker cannot be
 asked, the queues of its topics stay as they are.
+The broker also says (400) whether the group consumes a topic by pop, and which queues this member pops from then. As
+in RocketMQ, orderly and broadcasting consumers, and retry topics, are pulled in any case.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import trio
 
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.signal import Signal
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.groups import POP
 from sdk import broker_api
 from sdk.consumer.expression import Sql
 from sdk.consumer.problems import Problems
 from sdk.consumer.settings import Settings
+from sdk.retry import is_transient
 from sdk.routes import TopicRoute
 from sdk.runtime import survived
 from sdk.shared import ClientHandle
@@ -29,14 +34,19 @@ INTERVAL_S = 20.0
 AGAIN_S = 0.25
 LONGEST_AGAIN_S = 4.0
 
-Change = Callable[[Mapping[MessageQueue, str | Sql], bool], Awaitable[bool]]
+Queues = Mapping[MessageQueue, str | Sql]
+Change = Callable[[Queues, bool, Queues], Awaitable[bool]]
+
+# RocketMQ's names of strategies, as brokers know them.
+_STRATEGIES = {"circle": "AVG_BY_CIRCLE"}
 
 
 class Rebalance:
     """Decides which queues are this member's and calls ``change`` with them: queue → expression.
 
-    Its second argument says whether the group has other members. ``change`` returns whether everything is as wanted.
-    ``owned`` are the present queues, ``subscriptions`` the topics.
+    Its second argument says whether the group has other members, its third one are the queues to pop from. ``change``
+    returns whether everything is as wanted. ``owned`` and ``popped`` are the present queues, ``subscriptions`` the
+    topics.
     """
 
     def __init__(
@@ -45,6 +55,7 @@ class Rebalance:
         settings: Settings,
         subscriptions: Mapping[str, str | Sql],
         owned: Mapping[MessageQueue, object],
+        popped: Mapping[MessageQueue, object],
         change: Change,
         problems: Problems,
     ) -> None:
@@ -52,6 +63,7 @@ class Rebalance:
         self._settings = settings
         self._subscriptions = subscriptions
         self._owned = owned
+        self._popped = popped
         self._change = change
         self._problems = problems
         self._due = Signal()
@@ -59,6 +71,8 @@ class Rebalance:
         self._missing: dict[str, None] = {}
         # Brokers that do not know the group, as problems: forgotten when they are in no route any more.
         self._strange: dict[str, None] = {}
+        # Brokers that do not know request 400.
+        self._assign_nothing: dict[str, None] = {}
 
     def soon(self) -> None:
         """Decide again now: members, topics or queues have changed."""
@@ -79,25 +93,29 @@ class Rebalance:
 
     async def _round(self) -> bool:
         wanted: dict[MessageQueue, str | Sql] = {}
+        popped: dict[MessageQueue, str | Sql] = {}
         for topic in [topic for topic in self._missing if topic not in self._subscriptions]:
             del self._missing[topic]
             self._problems.note(_topic(topic), None)
         is_settled = True
         asked: dict[str, list[str] | None] = {}
         for topic, expression in list(self._subscriptions.items()):
-            queues = await self._queues(topic, asked)
-            if queues is None:
+            share = await self._share(topic, asked)
+            if share is None:
                 is_settled = False
-                queues = [mq for mq in self._owned if mq.topic == topic]
-            wanted.update(dict.fromkeys(queues, expression))
+                share = _of_topic(self._owned, topic), _of_topic(self._popped, topic)
+            wanted.update(dict.fromkeys(share[0], expression))
+            popped.update(dict.fromkeys(share[1], expression))
         for what in [what for what in self._strange if what not in map(self._at, asked)]:
             del self._strange[what]
             self._problems.note(what, None)
         is_shared = any(members is not None and len(members) > 1 for members in asked.values())
-        return await self._change(wanted, is_shared) and is_settled
+        return await self._change(wanted, is_shared, popped) and is_settled
 
-    async def _queues(self, topic: str, asked: dict[str, list[str] | None]) -> Sequence[MessageQueue] | None:
-        """This member's queues of the topic; None when that cannot be found out now."""
+    async def _share(
+        self, topic: str, asked: dict[str, list[str] | None]
+    ) -> tuple[Sequence[MessageQueue], Sequence[MessageQueue]] | None:
+        """This member's queues of the topic, to pull and to pop; None when that cannot be found out now."""
         instance = self._client.instance
         try:
             route = await instance.route(topic)
@@ -111,18 +129,50 @@ class Rebalance:
         if self._missing.pop(topic, self) is None:
             logger.warning("topic %s is there", topic)
         if self._settings.broadcast:
-            return route.readable
+            return route.readable, []
         members = await self._members(route, asked)
         if members is None or instance.client_id not in members:
             # Perhaps a broker has restarted: it gets a heartbeat now, unless it was sent one on this connection.
             instance.tell_brokers()
             return None
-        return self._settings.allocate(route.readable, sorted(members), instance.client_id)
+        popped = await self._to_pop(topic, route, asked)
+        if popped is None:
+            return None
+        if popped:
+            return [], popped
+        return self._settings.allocate(route.readable, sorted(members), instance.client_id), []
+
+    async def _to_pop(
+        self, topic: str, route: TopicRoute, asked: Mapping[str, list[str] | None]
+    ) -> list[MessageQueue] | None:
+        """The queues to pop from; none when the group pulls the topic, None when the broker does not say it now."""
+        settings = self._settings
+        if settings.orderly or topic == settings.retry_topic:
+            return []
+        # The one that knew the members, since it assigns queues to those that it knows.
+        addr = next(addr for addr in _addresses(route) if asked.get(addr) is not None)
+        if addr in self._assign_nothing:
+            return []
+        strategy = settings.strategy if isinstance(settings.strategy, str) else ""
+        try:
+            assigned = await broker_api.assigned_queues(
+                self._client.at(addr), settings.group, topic, self._client.instance.client_id,
+                _STRATEGIES.get(strategy, "AVG"),
+            )  # fmt: skip
+        except BrokerError as error:
+            logger.debug("%s assigns no queues: %s", addr, error)
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                self._assign_nothing[addr] = None
+            # A broker that is busy for long keeps nobody from pulling.
+            return None if is_transient(error) and _of_topic(self._popped, topic) else []
+        except SkylarkError as error:
+            logger.info("queues of topic %s: %s", topic, error)
+            return None
+        return [each.message_queue for each in assigned if each.mode == POP]
 
     async def _members(self, route: TopicRoute, asked: dict[str, list[str] | None]) -> list[str] | None:
         """The client ids of the group: from the first broker of the route that answers, masters first."""
-        found = [(number, addr) for addrs in route.brokers.values() for number, addr in addrs.items()]
-        for _, addr in sorted(found):
+        for addr in _addresses(route):
             if addr not in asked:
                 asked[addr] = await self._ask(addr)
             if (members := asked[addr]) is not None:
@@ -156,3 +206,13 @@ class Rebalance:
 def _topic(topic: str) -> str:
     """The name of the problem that there is no route for ``topic``."""
     return f"topic {topic}"
+
+
+def _of_topic(queues: Iterable[MessageQueue], topic: str) -> list[MessageQueue]:
+    return [mq for mq in queues if mq.topic == topic]
+
+
+def _addresses(route: TopicRoute) -> list[str]:
+    """The addresses of its brokers, masters first."""
+    found = [(number, addr) for addrs in route.brokers.values() for number, addr in addrs.items()]
+    return [addr for _, addr in sorted(found)]

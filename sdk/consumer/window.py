@@ -84,11 +84,15 @@ class Window:
     def add(self, messages: Sequence[MessageExt], next_offset: int, size_bytes: int) -> Batch:
         """A pull has found ``messages``; the next one is at ``next_offset``."""
         batch = Batch(self, messages, next_offset, size_bytes)
-        self._batches.append(batch)
-        self.next_offset = next_offset
-        self.messages += len(messages)
-        self.size_bytes += size_bytes
+        self.put(batch)
         return batch
+
+    def put(self, batch: Batch) -> None:
+        """Add a batch that was made for this window."""
+        self._batches.append(batch)
+        self.next_offset = batch.next_offset
+        self.messages += len(batch.done)
+        self.size_bytes += batch.size_bytes
 
     def emptied(self, batch: Batch) -> None:
         """All messages of ``batch`` are consumed."""

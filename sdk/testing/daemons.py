@@ -3,6 +3,7 @@
 This is the only module of `sdk` that imports the daemons.
 """
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,10 +12,18 @@ import trio
 from broker.broker import Broker
 from broker.file_sizes import check_file_size
 from broker.options import BrokerOptions
-from mqcommon.logs.silence import silent_by_default
-from mqcommon.options import load_conf
+from mqcommon.options.conf_file import load_conf
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
+
+
+def silent_by_default(*packages: str) -> None:
+    """Keep warnings of these packages off stderr in a program without handlers, which Python would print."""
+    for package in packages:
+        logger = logging.getLogger(package)
+        if not any(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+            logger.addHandler(logging.NullHandler())
+
 
 silent_by_default("broker", "namesrv")
 

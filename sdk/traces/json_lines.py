@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from mqcommon.logs.file import LogFile
-from mqcommon.logs.rotation import Rotation
+from mqcommon.logs.rotated_file import RotatedFile, Rotation
 from sdk.checked import Count, NotNegative, checked_methods
 from sdk.traces.sink import Document
 
@@ -22,7 +21,7 @@ class JsonLinesSink:
     """
 
     def __init__(self, path: str, *, max_bytes: Count = 100 * 1024 * 1024, keep: NotNegative = 5) -> None:
-        self._file = LogFile(os.path.expanduser(path), Rotation(max_bytes, 0, keep))
+        self._file = RotatedFile(os.path.expanduser(path), Rotation(max_bytes, 0, keep))
         self._lock = threading.Lock()
 
     def write(self, documents: Sequence[Document]) -> None:

@@ -19,7 +19,7 @@ from mqcommon.arguments import wrong_type
 from mqcommon.backoff import Backoff
 from mqcommon.errors import SkylarkError
 from mqcommon.message.message import Message
-from mqcommon.option_fields import camel_case
+from mqcommon.options.fields import camel_case
 from sdk.traces.records import TraceRecord, decode_records
 
 # A document that a sink does not take is given to it again for so long.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from mqcommon.atomic import write_atomic
-from mqcommon.files import OsFiles
+from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.files import OsFiles
 from mqcommon.message.queue import MessageQueue
 from spark_connector.jobs.copy_queue import GROUP, run_copy
 from spark_connector.jobs.copying import QueueCopy, QueueResult, pair, plan_text, read_plan

@@ -2,7 +2,7 @@
 
 Also the parsing of all options. Spark passes them as text, with names in upper or lower case. An unknown option is an
 error that suggests the nearest one: if it were ignored, a misspelt option could make the job do something else.
-Neighbours: read.py and write.py (the classes with the options), mqcommon/option_fields.py (declaration).
+Neighbours: read.py and write.py (the classes with the options), mqcommon/options/fields.py (declaration).
 """
 
 import difflib
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from mqcommon.errors import ConfigError, UserError
-from mqcommon.option_fields import option, options_of, parse_value
+from mqcommon.options.fields import option, options_of, parse_value
 from sdk import Credentials, Tls
 from sdk.credentials import credentials_in, read_credentials
 

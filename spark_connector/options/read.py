@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import ClassVar, Self
 
 from mqcommon.errors import UserError
-from mqcommon.option_fields import option
+from mqcommon.options.fields import option
 from spark_connector.offsets import COMMITTED, EARLIEST, LATEST, Wanted, check_order, parse_offsets
 from spark_connector.options.connection import ConnectionOptions
 from spark_connector.options.select import ALIASES, SelectOptions

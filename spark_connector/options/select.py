@@ -13,7 +13,7 @@ from typing import Any
 
 from mqcommon.errors import InvalidArgument, UserError
 from mqcommon.message.queue import MessageQueue
-from mqcommon.option_fields import option
+from mqcommon.options.fields import option
 from sdk.consumer.expression import Sql, subscription_to
 from spark_connector.schema import EXTERNALS, KAFKA, ROCKETMQ
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mqcommon.errors import UserError
-from mqcommon.option_fields import option, options_of
+from mqcommon.options.fields import option, options_of
 from spark_connector.options.connection import ConnectionOptions
 from spark_connector.options.select import SQL92
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mqcommon.errors import UserError
-from mqcommon.option_fields import option, options_of
+from mqcommon.options.fields import option, options_of
 
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]{1,15})\s*([a-z]*)", re.ASCII)

@@ -10,7 +10,7 @@ from typing import ClassVar
 from mqcommon.arguments import INT_MAX
 from mqcommon.errors import RequestRefused, UserError
 from mqcommon.names import check_group, check_topic
-from mqcommon.option_fields import option
+from mqcommon.options.fields import option
 from spark_connector.options.connection import ConnectionOptions
 
 

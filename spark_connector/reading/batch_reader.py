@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from mqcommon.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag
 from mqcommon.arrow.inner import holds_batches, unwrapped
 from mqcommon.arrow.records import Records
-from mqcommon.memory import keep_freed_memory
+from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.queue import MessageQueue
 from spark_connector.decoding.styles import decode

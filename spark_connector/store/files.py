@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.store.log.segment import NAME_DIGITS
+from mqcommon.disk.files import OsFiles
 from mqcommon.errors import StoreCorrupt, UserError
-from mqcommon.files import OsFiles
 
 LOG, QUEUES, BATCH_QUEUES = "commitlog", "consumequeue", "batchconsumequeue"
 

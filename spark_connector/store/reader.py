@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from mqcommon.memory import keep_freed_memory
+from mqcommon.daemons.malloc import keep_freed_memory
 from spark_connector.landing import pack
 from spark_connector.one_line import one_line
 from spark_connector.options.read import FAIL, ReadOptions

@@ -17,8 +17,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.errors import SkylarkError
-from mqcommon.memory import keep_freed_memory
 from spark_connector.landing import pack
 from spark_connector.one_line import one_line
 from spark_connector.options.write import WriteOptions

@@ -8,7 +8,7 @@ import trio
 
 from broker.broker import Broker
 from broker.options import BrokerOptions
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.command import Command
 from remoting.protocol.requests.pulls import PULL_MESSAGE

@@ -4,7 +4,7 @@ import pytest
 
 from broker.options import BrokerOptions
 from mqcommon.errors import ConfigError
-from mqcommon.options import load_conf, to_properties
+from mqcommon.options.conf_file import load_conf, to_properties
 
 USER = '{"username":"root","password":"top-secret"}'
 

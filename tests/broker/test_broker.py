@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 
 async def test_a_broker_that_stops_refuses_sends_and_answers_those_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.handlers.send.STOP_TIMEOUT_S", 60)
+    monkeypatch.setattr("broker.writing.send_handlers.STOP_TIMEOUT_S", 60)
     fs = MemoryFiles()
     broker = Broker(BrokerOptions(**SMALL, flush_disk_type="SYNC_FLUSH", sync_flush_timeout=60_000), fs=fs)
     fsync_begins, fsync_may_end = threading.Event(), threading.Event()

@@ -5,8 +5,8 @@ import threading
 from remoting.protocol.command import Command
 from remoting.protocol.requests.offsets import SEARCH_OFFSET_BY_TIMESTAMP
 from remoting.protocol.requests.query import QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
-from tests.broker.delivery.test_cold import LOG, SMALL_FILES, fill
 from tests.broker.running import running, send_request
+from tests.broker.test_cold_reads import LOG, SMALL_FILES, fill
 from tests.broker.test_send_pull import messages
 from tests.support.memory_files import MemoryFiles
 

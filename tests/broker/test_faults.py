@@ -9,7 +9,7 @@ import trio
 
 from broker import broker as broker_module
 from broker.delivery.hold import HeldPulls
-from broker.handlers.pull import PullHandlers
+from broker.delivery.pull_handlers import PullHandlers
 from broker.store.reader import read_queue
 from broker.wiring.wiring import Wiring, wire
 from mqcommon.errors import RemotingError
@@ -110,7 +110,7 @@ async def test_a_held_pull_that_fails_costs_neither_the_sender_nor_the_other_pul
                     raise KeyError("on purpose")
                 return read_queue(*args, **more)
 
-            monkeypatch.setattr("broker.handlers.pull.read_queue", failing_once)
+            monkeypatch.setattr("broker.delivery.pull_handlers.read_queue", failing_once)
             assert (await client.invoke(addr, send_request("T", b"2"))).code == 0
         assert sorted(each.code for each in answers.values()) == [0, 1]
 
@@ -118,7 +118,7 @@ async def test_a_held_pull_that_fails_costs_neither_the_sender_nor_the_other_pul
 async def test_an_error_when_a_connection_ends_does_not_keep_the_others_from_it(
     wired: list[Wiring], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.handlers.client.ClientHandlers.channel_closed", bad)
+    monkeypatch.setattr("broker.meta.client_handlers.ClientHandlers.channel_closed", bad)
     async with running() as (client, addr), open_client() as other:
         await client.invoke(addr, send_request("T", b"1"))
         async with trio.open_nursery() as nursery:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from broker.cli import main
-from mqcommon.files import OsFiles
+from mqcommon.disk.files import OsFiles
 from mqcommon.message.message import MessageExt, decode_messages
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode

@@ -7,7 +7,8 @@ import pytest
 
 from broker.options import BrokerOptions
 from mqcommon.errors import ConfigError
-from mqcommon.options import load_conf, options_of, to_properties
+from mqcommon.options.conf_file import load_conf, to_properties
+from mqcommon.options.fields import options_of
 
 # keys that getBrokerConfig of Apache RocketMQ 4.9.8 and 5.3.3 showed
 GOLDEN = Path(__file__).parents[1] / "golden" / "broker_config_keys.txt"

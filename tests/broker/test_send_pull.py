@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from broker.handlers.send import UNPACKED_AT_ONCE
+from broker.writing.send_handlers import UNPACKED_AT_ONCE
 from mqcommon.errors import DiskFull
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.compression import COMPRESSIONS, compressed

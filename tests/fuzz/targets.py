@@ -30,7 +30,7 @@ from mqcommon.message.message import decode_messages
 from mqcommon.message.properties import decode_properties
 from mqcommon.message.recall import RecallHandle
 from mqcommon.message.record import decode_record
-from mqcommon.options import entries, read_update
+from mqcommon.options.conf_file import entries, read_update
 from mqcommon.sql.parser import parse as parse_sql
 from mqcommon.yaml_documents import parse_yaml
 from remoting.net.tls.settings import parse_properties

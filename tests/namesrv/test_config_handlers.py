@@ -4,7 +4,7 @@ from pathlib import Path
 
 import trio
 
-from mqcommon.options import load_conf
+from mqcommon.options.conf_file import load_conf
 from namesrv.options import NamesrvOptions
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.dialect import loads

@@ -5,10 +5,9 @@ import orjson
 import pytest
 import trio
 
-from mqcommon.append_file import OsAppendFile
-from mqcommon.descriptors import Descriptors
+from mqcommon.disk.descriptors import Descriptors
+from mqcommon.disk.files import OsAppendFile, OsFiles
 from mqcommon.errors import DiskFull, UserError
-from mqcommon.files import OsFiles
 from namesrv.kvconfig import PIECE_BYTES, KvConfig
 
 

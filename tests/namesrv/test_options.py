@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from mqcommon.errors import ConfigError
-from mqcommon.options import load_conf, options_of, to_properties, update
+from mqcommon.options.conf_file import load_conf, to_properties, update
+from mqcommon.options.fields import options_of
 from namesrv.options import NamesrvOptions
 
 ROOT = Path(__file__).parents[2]

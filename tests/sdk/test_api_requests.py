@@ -1,4 +1,4 @@
-"""What each function of the APIs puts on the wire: its code, its fields with their values, its body."""
+"""What each function of the APIs and method of Admin puts on the wire: its code, its fields, its body."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -16,9 +16,9 @@ from remoting.protocol.requests.consuming import LockBatchRequestBody
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import broker_api, namesrv_api
-from sdk.admin import broker_admin_api as admin
-from sdk.admin import offset_admin_api as offsets
+from sdk.admin.client import Admin
 from sdk.endpoint import Endpoint
+from tests.sdk.admin_at import admin_at
 
 QUEUE = {"topic": "T", "queueId": 3}
 PULL = {
@@ -80,87 +80,85 @@ MESSAGES: list[tuple[Ask, int, dict[str, Any] | None]] = [
         35,
         {"clientID": "id", "producerGroup": "p", "consumerGroup": "c"},
     ),
-    (lambda at: admin.query_consume_queue(at, "T", 3, 2, 5), 321, {**QUEUE, "index": 2, "count": 5}),
-    (
-        lambda at: admin.query_consume_queue(at, "T", 3, 2, 5, "g"),
-        321,
-        {**QUEUE, "index": 2, "count": 5, "consumerGroup": "g"},
-    ),
 ]  # fmt: skip
 NAMESRV: list[tuple[Ask, int, dict[str, Any] | None]] = [
     (lambda at: namesrv_api.topic_route(at, "T"), 105, {"topic": "T", "acceptStandardJsonOnly": True}),
     (lambda at: namesrv_api.cluster_info(at), 106, None),
-    (lambda at: namesrv_api.topic_list(at), 206, None),
-    (lambda at: namesrv_api.topics_by_cluster(at, "c"), 224, {"cluster": "c"}),
-    (lambda at: namesrv_api.system_topics(at), 304, None),
-    (lambda at: namesrv_api.delete_topic(at, "T"), 216, {"topic": "T"}),
-    (lambda at: namesrv_api.delete_topic(at, "T", "c"), 216, {"topic": "T", "clusterName": "c"}),
-    (lambda at: namesrv_api.wipe_write_perm(at, "b"), 205, {"brokerName": "b"}),
-    (lambda at: namesrv_api.add_write_perm(at, "b"), 327, {"brokerName": "b"}),
-    (lambda at: namesrv_api.namesrv_config(at), 319, None),
-    (lambda at: namesrv_api.put_kv(at, "n", "k", "v"), 100, {"namespace": "n", "key": "k", "value": "v"}),
-    (lambda at: namesrv_api.get_kv(at, "n", "k"), 101, {"namespace": "n", "key": "k"}),
-    (lambda at: namesrv_api.delete_kv(at, "n", "k"), 102, {"namespace": "n", "key": "k"}),
-    (lambda at: namesrv_api.kv_list(at, "n"), 219, {"namespace": "n"}),
 ]
-ADMIN: list[tuple[Ask, int, dict[str, Any] | None]] = [
-    (lambda at: admin.create_topic(at, CONFIG), 17, TOPIC),
-    (lambda at: admin.delete_topic(at, "T"), 215, {"topic": "T"}),
-    (lambda at: admin.all_topic_config(at), 21, None),
-    (lambda at: admin.topic_config(at, "T"), 351, {"topic": "T", "lo": True}),
-    (lambda at: admin.system_topics(at), 305, None),
-    (lambda at: admin.topic_stats(at, "T"), 202, {"topic": "T"}),
-    (lambda at: admin.groups_of_topic(at, "T"), 300, {"topic": "T"}),
-    (lambda at: admin.delete_group(at, "g", clean_offset=True), 207, {"groupName": "g", "cleanOffset": True}),
-    (lambda at: admin.all_groups(at), 201, None),
-    (lambda at: admin.consume_stats(at, "g"), 208, {"consumerGroup": "g"}),
-    (lambda at: admin.consume_stats(at, "g", "T"), 208, {"consumerGroup": "g", "topic": "T"}),
-    (lambda at: admin.delete_expired_commit_log(at), 329, None),
-    (lambda at: admin.clean_expired_consume_queue(at), 306, None),
-    (lambda at: admin.clean_unused_topic(at), 316, None),
-    (lambda at: admin.runtime_info(at), 28, None),
-    (lambda at: admin.broker_config(at), 26, None),
-    (lambda at: admin.ha_status(at), 907, None),
-    (lambda at: admin.reset_master_flush_offset(at, 5), 908, {"masterFlushOffset": 5}),
-    (lambda at: admin.broker_stats(at, "N", "K"), 315, {"statsName": "N", "statsKey": "K"}),
-    (lambda at: admin.consumer_connection(at, "g"), 203, {"consumerGroup": "g"}),
-    (lambda at: admin.producer_connection(at, "g"), 204, {"producerGroup": "g"}),
+Do = Callable[[Admin], Awaitable[Any]]
+ADMIN: list[tuple[Do, int, dict[str, Any] | None]] = [
+    (lambda admin: admin.topic_list(), 206, None),
+    (lambda admin: admin.topics_by_cluster("c"), 224, {"cluster": "c"}),
+    (lambda admin: admin.system_topics(), 304, None),
+    (lambda admin: admin.delete_topic_in_namesrv("T"), 216, {"topic": "T"}),
+    (lambda admin: admin.delete_topic_in_namesrv("T", "c"), 216, {"topic": "T", "clusterName": "c"}),
+    (lambda admin: admin.wipe_write_perm("b"), 205, {"brokerName": "b"}),
+    (lambda admin: admin.add_write_perm("b"), 327, {"brokerName": "b"}),
+    (lambda admin: admin.namesrv_config(), 319, None),
+    (lambda admin: admin.put_kv("n", "k", "v"), 100, {"namespace": "n", "key": "k", "value": "v"}),
+    (lambda admin: admin.get_kv("n", "k"), 101, {"namespace": "n", "key": "k"}),
+    (lambda admin: admin.delete_kv("n", "k"), 102, {"namespace": "n", "key": "k"}),
+    (lambda admin: admin.kv_list("n"), 219, {"namespace": "n"}),
+    (lambda admin: admin.query_consume_queue("a", "T", 3, 2, 5), 321, {**QUEUE, "index": 2, "count": 5}),
     (
-        lambda at: admin.consumer_running_info(at, "g", "id", jstack=True),
+        lambda admin: admin.query_consume_queue("a", "T", 3, 2, 5, "g"),
+        321,
+        {**QUEUE, "index": 2, "count": 5, "consumerGroup": "g"},
+    ),
+    (lambda admin: admin.create_topic("a", CONFIG), 17, TOPIC),
+    (lambda admin: admin.delete_topic_in_broker("a", "T"), 215, {"topic": "T"}),
+    (lambda admin: admin.all_topic_config("a"), 21, None),
+    (lambda admin: admin.topic_config("a", "T"), 351, {"topic": "T", "lo": True}),
+    (lambda admin: admin.system_topics_of_broker("a"), 305, None),
+    (lambda admin: admin.topic_stats("T"), 202, {"topic": "T"}),
+    (lambda admin: admin.groups_of_topic("T"), 300, {"topic": "T"}),
+    (lambda admin: admin.delete_group("a", "g", clean_offset=True), 207, {"groupName": "g", "cleanOffset": True}),
+    (lambda admin: admin.all_groups("a"), 201, None),
+    (lambda admin: admin.consume_stats("g"), 208, {"consumerGroup": "g"}),
+    (lambda admin: admin.consume_stats("g", "T"), 208, {"consumerGroup": "g", "topic": "T"}),
+    (lambda admin: admin.delete_expired_commit_log("a"), 329, None),
+    (lambda admin: admin.clean_expired_consume_queue("a"), 306, None),
+    (lambda admin: admin.clean_unused_topic("a"), 316, None),
+    (lambda admin: admin.broker_runtime_info("a"), 28, None),
+    (lambda admin: admin.broker_config("a"), 26, None),
+    (lambda admin: admin.broker_ha_status("a"), 907, None),
+    (lambda admin: admin.reset_master_flush_offset("a", 5), 908, {"masterFlushOffset": 5}),
+    (lambda admin: admin.broker_stats("a", "N", "K"), 315, {"statsName": "N", "statsKey": "K"}),
+    (lambda admin: admin.consumer_connection("g"), 203, {"consumerGroup": "g"}),
+    (lambda admin: admin.producer_connection("g", "T"), 204, {"producerGroup": "g"}),
+    (
+        lambda admin: admin.consumer_running_info("g", "id", jstack=True),
         307,
         {"consumerGroup": "g", "clientId": "id", "jstackEnable": True},
     ),
     (
-        lambda at: admin.consume_message_directly(at, "g", "id", "T", "ID"),
-        309,
-        {"consumerGroup": "g", "clientId": "id", "topic": "T", "msgId": "ID"},
-    ),
-]
-OFFSETS: list[tuple[Ask, int, dict[str, Any] | None]] = [
-    (
-        lambda at: offsets.reset_offsets(at, "g", "T", -1, force=False),
+        lambda admin: admin.reset_offsets("g", "T", -1, force=False),
         222,
         {"group": "g", "topic": "T", "timestamp": -1, "isForce": False, "queueId": -1, "offset": -1},
     ),
     (
-        lambda at: offsets.clone_offsets(at, "g", "h", "T", offline=True),
+        lambda admin: admin.clone_group_offsets("g", "h", "T", offline=True),
         314,
         {"srcGroup": "g", "destGroup": "h", "topic": "T", "offline": True},
     ),
-    (lambda at: offsets.time_spans(at, "g", "T"), 303, {"topic": "T", "group": "g"}),
-    (lambda at: offsets.broker_consume_stats(at, is_order=True), 317, {"isOrder": True}),
-    (lambda at: offsets.consumer_status(at, "g", "T", None), 223, {"topic": "T", "group": "g"}),
-    (lambda at: offsets.consumer_status(at, "g", "T", "c"), 223, {"topic": "T", "group": "g", "clientAddr": "c"}),
-    (lambda at: offsets.group_config(at, "g"), 201, None),
-    (lambda at: offsets.all_producers(at), 328, None),
+    (lambda admin: admin.consume_time_spans("g", "T"), 303, {"topic": "T", "group": "g"}),
+    (lambda admin: admin.broker_consume_stats("a", only_ordered=True), 317, {"isOrder": True}),
+    (lambda admin: admin.consumer_status("g", "T"), 223, {"topic": "T", "group": "g"}),
+    (lambda admin: admin.consumer_status("g", "T", "c"), 223, {"topic": "T", "group": "g", "clientAddr": "c"}),
+    (lambda admin: admin.group_config("a", "g"), 201, None),
+    (lambda admin: admin.all_producers("a"), 328, None),
 ]
 WITH_BODY: list[tuple[Ask, int, bytes]] = [
     (lambda at: broker_api.heartbeat(at, HEARTBEAT), 34, encode_body(HEARTBEAT)),
     (lambda at: broker_api.lock_queues(at, "g", "id", [MessageQueue("T", "b", 3)]), 41, encode_body(LOCK)),
     (lambda at: broker_api.unlock_queues(at, "g", "id", [MessageQueue("T", "b", 3)]), 42, encode_body(LOCK)),
-    (lambda at: admin.create_group(at, SubscriptionGroupConfig("g")), 200, encode_body(SubscriptionGroupConfig("g"))),
-    (lambda at: admin.update_broker_config(at, {"a": "b\\"}), 25, b"a=b\\\\\n"),
-    (lambda at: namesrv_api.update_namesrv_config(at, {"a": "b"}), 318, b"a=b\n"),
+    (
+        lambda at: admin_at(at).create_group("a", SubscriptionGroupConfig("g")),
+        200,
+        encode_body(SubscriptionGroupConfig("g")),
+    ),
+    (lambda at: admin_at(at).update_broker_config("a", {"a": "b\\"}), 25, b"a=b\\\\\n"),
+    (lambda at: admin_at(at).update_namesrv_config({"a": "b"}), 318, b"a=b\n"),
 ]
 
 
@@ -189,9 +187,22 @@ async def asked(ask: Ask, broker_name: str = "") -> tuple[int, dict[str, Any] | 
     return found
 
 
-@pytest.mark.parametrize(("ask", "code", "ext"), [*MESSAGES, *NAMESRV, *ADMIN, *OFFSETS])
+@pytest.mark.parametrize(("ask", "code", "ext"), [*MESSAGES, *NAMESRV])
 async def test_fields(ask: Ask, code: int, ext: dict[str, Any] | None) -> None:
     assert await asked(ask) == (code, ext, b"")
+
+
+@pytest.mark.parametrize(("do", "code", "ext"), ADMIN)
+async def test_fields_of_admin(do: Do, code: int, ext: dict[str, Any] | None) -> None:
+    assert await asked(lambda at: do(admin_at(at))) == (code, ext, b"")
+
+
+async def test_access_is_explained_for_names_in_the_namespace() -> None:
+    def explain(at: Endpoint) -> Awaitable[Any]:
+        return admin_at(at, "n").explain_access("a", "u", "10.0.0.2", 10, topic="T", group="g")
+
+    _, ext, _ = await asked(explain)
+    assert ext is not None and (ext["topic"], ext["group"]) == ("n%T", "n%g")
 
 
 @pytest.mark.parametrize(("ask", "code", "body"), WITH_BODY)

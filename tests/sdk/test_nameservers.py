@@ -10,8 +10,10 @@ from mqcommon.errors import BrokerError, ConnectFailed, NoNameServer, NotNameSer
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.command import Command
 from sdk import namesrv_api
+from sdk.endpoint import Endpoint
 from sdk.nameserver_source import Known
 from sdk.nameservers import NameServers
+from tests.sdk.admin_at import admin_at
 from tests.sdk.fakes import Fake, FakeBroker, FakeNamesrv, serving
 
 
@@ -80,10 +82,10 @@ async def test_when_none_answers_the_last_failure_counts(nobody: str) -> None:
 
 async def test_other_errors_are_answers() -> None:
     async with serving(FakeNamesrv()) as first, serving(FakeNamesrv()) as second, open_client() as client:
-        first.on(206, lambda request: request.respond(16, "disabled"))
+        first.on(106, lambda request: request.respond(16, "disabled"))
         servers = starting_at(client, first.addr, second.addr)
         with pytest.raises(BrokerError, match="disabled"):
-            await servers.ask(namesrv_api.topic_list, 1000)
+            await servers.ask(namesrv_api.cluster_info, 1000)
         assert not second.requests
 
 
@@ -125,7 +127,7 @@ async def test_an_address_server_is_waited_for(autojump_clock: MockClock) -> Non
     async with open_client() as client, trio.open_nursery() as nursery:
         servers = NameServers(client, Known(url="http://h/x"), Random(0))
         with pytest.raises(NoNameServer, match="http://h/x"):
-            await servers.ask(namesrv_api.topic_list, 1000)
+            await servers.ask(namesrv_api.cluster_info, 1000)
         assert trio.current_time() >= 1
 
         @nursery.start_soon
@@ -139,7 +141,7 @@ async def test_an_address_server_is_waited_for(autojump_clock: MockClock) -> Non
 async def test_without_any_the_caller_is_told() -> None:
     async with open_client() as client:
         with pytest.raises(UserError, match="NAMESRV_ADDR"):
-            await NameServers(client, Known(), Random(0)).ask(namesrv_api.topic_list, 1000)
+            await NameServers(client, Known(), Random(0)).ask(namesrv_api.cluster_info, 1000)
 
 
 @pytest.mark.parametrize(
@@ -151,10 +153,12 @@ async def test_a_broker_that_is_asked_as_a_nameserver_is_named(name: str, said: 
         for code in (105, 106, 319):
             broker.on(code, lambda request: request.respond(3, f" request type {request.code} not supported"))
         servers = starting_at(client, broker.addr)
-        for ask in (lambda at: namesrv_api.topic_route(at, "t"), namesrv_api.cluster_info, namesrv_api.namesrv_config):
+        for ask in (lambda at: namesrv_api.topic_route(at, "t"), namesrv_api.cluster_info):
             with pytest.raises(NotNameServer) as caught:
                 await servers.ask(ask, 2_000, not_known=(1, 17))
             assert str(caught.value).startswith(f"{broker.addr} is no NameServer {said}: give the address of a Name")
+        with pytest.raises(NotNameServer):
+            await admin_at(Endpoint(client, broker.addr)).namesrv_config()
 
 
 async def test_a_broker_among_the_nameservers_is_told_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from mqcommon.errors import BrokerError, NoNameServer
+from mqcommon.errors import BrokerError, NoNameServer, NotNameServer
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.groups import ConsumerIdList
 from sdk import (
@@ -57,6 +57,14 @@ def test_nor_in_threads_and_in_asyncio(name: str) -> None:
 
     with pytest.raises(NoNameServer):
         asyncio.run(use())
+
+
+@pytest.mark.parametrize("name", KINDS)
+async def test_the_address_of_a_broker_is_refused_as_that_of_a_nameserver(name: str) -> None:
+    async with serving(FakeBroker()) as broker:
+        with trio.fail_after(60), pytest.raises(NotNameServer, match=f"{broker.addr} is no NameServer"):
+            async with TRIO[name](broker.addr, **KINDS[name]):
+                raise AssertionError("it starts")
 
 
 async def test_a_nameserver_that_does_not_answer_is_waited_for_until_the_deadline() -> None:

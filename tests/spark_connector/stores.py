@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.store.store import MessageStore, StoreOptions
-from mqcommon.files import OsFiles
+from mqcommon.disk.files import OsFiles
 from mqcommon.message.queue import MessageQueue
 from spark_connector.offsets import OffsetRange
 from spark_connector.options.read import ReadOptions

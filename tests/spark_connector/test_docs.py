@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcommon.options import markdown_table
+from mqcommon.options.command_line import markdown_table
 from spark_connector.options.read import ReadOptions
 from spark_connector.options.write import WriteOptions
 from spark_connector.schema import spark_schema

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from broker.store.queue.tags import TagCodes
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import Clock
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 from mqcommon.message.properties import decode_properties
 from mqcommon.message.record import Record
 from remoting.protocol.dialect import loads

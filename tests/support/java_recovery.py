@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from broker.store.index.index_file import index_file_bytes
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ProtocolError
-from mqcommon.files import FileSystem
 from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
 from mqcommon.message.record import Record, decode_record
 

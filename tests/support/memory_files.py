@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
+from mqcommon.disk.files import AppendFile, DiskUsage, FileLock, MappedFile
 from mqcommon.errors import DiskFull, FileClosed, OutOfDescriptors, StoreCorrupt, StoreLocked
-from mqcommon.files import AppendFile, DiskUsage, FileLock, MappedFile
 from tests.support.cold_bytes import ColdBytes
 from tests.support.faults import Faults
 from tests.support.memory_disk import Change, Node, apply_changes
@@ -256,7 +256,7 @@ class MemoryFiles:
         with self._mutex:
             node.sync()
             has_durable_name = self._durable_names.get(posixpath.dirname(path), {}).get(path) is node
-        # mqcommon/files.py: the first sync of a file made here syncs its directory too
+        # mqcommon/disk/files.py: the first sync of a file made here syncs its directory too
         if not has_durable_name:
             self.fsync_dir(posixpath.dirname(path))
 

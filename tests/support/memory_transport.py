@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import trio
 
 from mqcommon.addresses import format_address
-from mqcommon.files import MappedFile
+from mqcommon.disk.files import MappedFile
 from remoting.net.transport import Listener, Transport
 
 SERVER = "127.0.0.1:10911"

@@ -7,7 +7,8 @@ import pytest
 
 from broker.options import BrokerOptions
 from mqcommon.errors import ConfigError
-from mqcommon.options import load_conf, options_of
+from mqcommon.options.conf_file import load_conf
+from mqcommon.options.fields import options_of
 from namesrv.controller.options import ControllerDaemonOptions
 from namesrv.options import NamesrvOptions
 from tests.tidy.tree import ROOT

@@ -1,4 +1,4 @@
-"""Tasks of the SDK are protected from KeyboardInterrupt; mqcommon/outliving.py says why."""
+"""Tasks of the SDK are protected from KeyboardInterrupt; mqcommon/shielded_nursery.py says why."""
 
 import ast
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ ELSEWHERE = {
     "self.ready.run": [("sdk/consumer/ready.py", "run")],
     "self._handed_out.watch": [("sdk/consumer/stream_message.py", "watch")],
     "self.owning.run": [("sdk/consumer/owning.py", "run")],
+    "self.popping.run": [("sdk/consumer/popping.py", "run")],
     "self._failures.later": [("sdk/consumer/failures.py", "later")],
     "serve": [("sdk/consumer/intake.py", "pull"), ("sdk/consumer/orderly.py", "serve")],
     "lane.run": [("sdk/producer/lane.py", "run")],

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import trio
 
-from broker.delivery.cold import ColdReads
+from broker.cold_reads import ColdReads
 from broker.delivery.filters import Filters, check_property_filter
 from broker.delivery.pop.asked import Checks, check_invisible
 from broker.delivery.pop.copies import Copies

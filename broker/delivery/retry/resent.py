@@ -3,7 +3,7 @@
 RocketMQ's rule: with more deliveries than ``maxReconsumeTimes`` of the send, else of the group, the message goes to the
 dead letter topic. So does any while a member of the group holds a queue lock: an orderly consumer tries again in place,
 and sends a message to the retry topic only to get rid of it.
-Neighbours: handlers/send.py calls this, send_back.py.
+Neighbours: writing/send_handlers.py calls this, send_back.py.
 """
 
 import logging

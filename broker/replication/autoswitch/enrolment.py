@@ -8,10 +8,10 @@ import trio
 from broker.identity import Identity
 from broker.replication.autoswitch.controllers import Controllers
 from broker.replication.autoswitch.identity_file import Identified, Step, check_code, decode, encode, next_step
-from mqcommon.atomic import write_atomic
 from mqcommon.clock import Clock
+from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import BrokerError
-from mqcommon.files import FileSystem
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.controller import (
     CONTROLLER_APPLY_BROKER_ID,

@@ -8,9 +8,9 @@ import trio
 
 from broker.replication.autoswitch.epochs import OLDER_THAN_CONTROLLER, Epoch, Epochs, decode_file, encode_file
 from broker.store.log.commitlog import CommitLog
-from mqcommon.atomic import write_atomic
+from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ProtocolError, StoreCorrupt
-from mqcommon.files import FileSystem
 
 NO_EPOCH = -1
 

@@ -2,5 +2,5 @@
 
 `rules.py` decides, with `permissions.py` and `addresses.py`; `account_file.py` makes accounts of a YAML document, and
 `edits.py` changes such a document: these are pure. `files.py` reads and writes the files, `live.py` has the rules in
-force, and `guard.py` asks them about each request. The requests of administrators are in handlers/admin_accounts.py.
+force, and `guard.py` asks them about each request. The requests of administrators are in admin/accounts.py.
 """

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from broker.security.accounts.account_file import AccountFile, parse_file
 from broker.security.accounts.edits import AccountDocument
 from broker.security.accounts.rules import Rules
-from mqcommon.atomic import write_atomic
+from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.files import OsFiles
+from mqcommon.disk.secret_file import read_secret_file
 from mqcommon.errors import ConfigError, StoreError, UserError
-from mqcommon.files import OsFiles
-from mqcommon.secret_file import read_secret_file
 from mqcommon.yaml_documents import parse_yaml
 
 FOLDER = "acl"

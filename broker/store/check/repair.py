@@ -15,7 +15,7 @@ from broker.store.abort import ABORT
 from broker.store.check.verify import Damage, DamagedPart, VerifyReport
 from broker.store.checkpoint import StoreCheckpoint, read_checkpoint
 from broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 from mqcommon.message.flags import TRANSACTION_ROLLBACK
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC
 from mqcommon.message.record import encode_record, topic_field

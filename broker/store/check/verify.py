@@ -25,7 +25,7 @@ from broker.store.queue.inner import messages_in
 from broker.store.queue.rebuild import is_queued
 from broker.store.queue.tags import TagCodes
 from broker.store.recovery import why_torn
-from mqcommon.files import FileSystem, MappedFile
+from mqcommon.disk.files import FileSystem, MappedFile
 from mqcommon.message.flags import INNER_BATCH
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
 from mqcommon.message.light import in_each_queue

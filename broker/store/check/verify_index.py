@@ -15,7 +15,7 @@ from broker.store.index.index_file import (
 )
 from broker.store.index.log_keys import record_keys
 from broker.store.log.log_files import LogFiles
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 from mqcommon.message.javahash import KeyHasher
 
 _unpack_entry = ENTRY.unpack_from

@@ -14,7 +14,7 @@ from broker.store.index.log_keys import Entries, LogKeys
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.residency import check_resident
 from broker.store.queue.ends import QueueEnds
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 from mqcommon.message.javahash import KeyHasher
 
 # The most records that one step reads before it writes their entries.

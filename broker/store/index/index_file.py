@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 
 from broker.store.log.residency import NotResident, check_resident
-from mqcommon.files import MappedFile
+from mqcommon.disk.files import MappedFile
 
 HEADER = struct.Struct(">qqqqii")
 ENTRY = struct.Struct(">iqii")

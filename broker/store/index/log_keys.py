@@ -102,7 +102,7 @@ class LogKeys:
     def _unusual(self, raw: bytes) -> tuple[list[int], int]:
         """Hashes of the keys of any record, and its store time.
 
-        The largest batch, of 32,767 messages, takes some 100 ms.
+        The largest batch, of 32,767 messages with two keys each, takes 0.25 s; one of 1,000 messages 8 ms.
         """
         try:
             record = decode_record(raw, check_crc=False)

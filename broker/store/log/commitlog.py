@@ -8,8 +8,8 @@ import mmap
 
 from broker.store.log.residency import Span, check_resident
 from broker.store.log.segment import NAME_DIGITS, Segment, SegmentChain
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ConfigError, StoreError
-from mqcommon.files import FileSystem
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SIZE_MAGIC, UNFINISHED_MAGIC
 
 # The last bytes written are almost certainly in the page cache: the kernel evicts the oldest pages first, and some of

@@ -2,7 +2,7 @@
 
 from broker.store.log.segment import NAME_DIGITS
 from broker.store.log.valid_record import past_torn, valid_record
-from mqcommon.files import ReadableFiles, ReadableMap
+from mqcommon.disk.files import ReadableFiles, ReadableMap
 from mqcommon.message.flags import HOSTS_V6
 from mqcommon.message.layout import HEAD_V4, HEADS, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, STORE_TIME
 from mqcommon.message.record import Record

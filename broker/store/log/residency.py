@@ -3,7 +3,7 @@
 Within `resident_only`, a read of bytes that are not in memory raises NotResident, which names them. The caller has a
 thread read them (`warm`) and repeats the operation with these bytes. So code that reads the store stays plain, and no
 page fault blocks the event loop. Reads outside of `resident_only` are not checked.
-Neighbour: delivery/cold.py (repeats the operation).
+Neighbour: cold_reads.py (repeats the operation).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +11,8 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import NamedTuple
 
+from mqcommon.disk.files import MappedFile
 from mqcommon.errors import FileClosed, SkylarkError
-from mqcommon.files import MappedFile
 
 
 class Span(NamedTuple):

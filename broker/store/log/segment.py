@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from mqcommon.disk.files import FileSystem, MappedFile
 from mqcommon.errors import FileClosed, StoreCorrupt
-from mqcommon.files import FileSystem, MappedFile
 
 NAME_DIGITS = 20
 

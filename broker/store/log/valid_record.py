@@ -12,7 +12,7 @@ cases are left:
   callers of `put` ensure that), so the record is torn, or a Java broker's whose last value ends in a NUL.
 - A whole sector of the properties is zeros (power loss only). Properties with that many NULs in a row are `sealed` when
   they are stored: a CRC follows them.
-Neighbours: scan.py and verify.py (read the log), recovery.py (knows what is on disk), handlers/send.py (seals).
+Neighbours: scan.py and verify.py (read the log), recovery.py (knows what is on disk).
 """
 
 from typing import Protocol

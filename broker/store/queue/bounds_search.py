@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from broker.store.log.segment import SegmentChain
 from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, ENTRY, ENTRY_BYTES
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 
 
 class BoundsSearch:

@@ -21,7 +21,7 @@ from broker.store.log.segment import NAME_DIGITS, OnMap, SegmentChain
 from broker.store.queue.bounds_search import BoundsSearch, entries_back, first_in_log, two_entries
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
-from mqcommon.files import FileSystem, MappedFile
+from mqcommon.disk.files import FileSystem, MappedFile
 from mqcommon.message.layout import MIN_RECORD
 from mqcommon.message.record import Record
 from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC

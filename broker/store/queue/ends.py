@@ -19,9 +19,9 @@ from zlib import crc32
 
 import cbor2
 
-from mqcommon.atomic import write_atomic
+from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.files import FileSystem, ReadableFiles
 from mqcommon.errors import DiskFull, OutOfDescriptors
-from mqcommon.files import FileSystem, ReadableFiles
 
 FILE_NAME = "queueEnds"
 SINCE_NAME = "queueEnds.since"

@@ -32,8 +32,8 @@ from broker.store.queue.entry import BATCH_ENTRY, BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.queue.inner import messages_in
 from broker.store.queue.rebuild import is_queued
 from broker.store.queue.tags import TagCodes
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import FileClosed, ProtocolError, SkylarkError, StoreError
-from mqcommon.files import FileSystem
 from mqcommon.message.columns import alike
 from mqcommon.message.flags import HOSTS_V6
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, CRC_MASK, HEAD_V4, HEADS, SIZE_MAGIC

@@ -13,8 +13,8 @@ from broker.store.queue.batch_queue import BatchConsumeQueue
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.delay_levels import DelayLevels
 from broker.store.queue.entry import BLANK_SIZE
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import RequestRefused
-from mqcommon.files import FileSystem
 from mqcommon.message.flags import INNER_BATCH
 from mqcommon.message.layout import FIXED_BYTES
 from mqcommon.message.record import topic_field

@@ -28,9 +28,9 @@ from broker.store.log.segment import NAME_DIGITS
 from broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
 from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from broker.store.queue.queues import Queues
-from mqcommon.atomic import write_atomic
+from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.files import FileSystem, MappedFile
 from mqcommon.errors import StoreCorrupt
-from mqcommon.files import FileSystem, MappedFile
 
 FILE_NAME = "unfinishedCut"
 _VERSION = 1

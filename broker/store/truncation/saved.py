@@ -12,9 +12,9 @@ from contextlib import suppress
 
 from broker.store.log.valid_record import valid_record
 from broker.store.queue.inner import messages_in
-from mqcommon.atomic import write_atomic
+from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import DiskFull
-from mqcommon.files import FileSystem
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, HEAD_V4, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
 from mqcommon.message.light import in_each_queue
 from mqcommon.message.record import Record

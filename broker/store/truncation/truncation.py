@@ -28,8 +28,8 @@ from broker.store.truncation.intent import (
     write_intent,
 )
 from broker.store.truncation.saved import Survey, begins_record
+from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ReplicationRefused
-from mqcommon.files import FileSystem
 from mqcommon.message.layout import HEAD_V4
 
 Search = tuple[ConsumeQueue, BoundsSearch]

@@ -16,7 +16,7 @@ from remoting.net.tls.settings import ENFORCING
 from remoting.net.transport import Listener, Transport
 
 if TYPE_CHECKING:
-    from mqcommon.files import MappedFile
+    from mqcommon.disk.files import MappedFile
 
 #: The first byte of every TLS connection.
 HANDSHAKE: Final = 0x16

@@ -15,7 +15,7 @@ import trio
 from remoting.net.transport import Transport
 
 if TYPE_CHECKING:
-    from mqcommon.files import MappedFile
+    from mqcommon.disk.files import MappedFile
 
 # Ciphertext that one call of the inner transport gets, and bytes that one read asks for.
 WRITE_BYTES = 64 * 1024

@@ -1,6 +1,6 @@
 """Pulls: 11, and 361 of lite pull consumers. The body of the answer is stored messages, one after another.
 
-Their answers are the hot path: broker/handlers/pull.py writes the fields itself, without a header object.
+Their answers are the hot path: broker/delivery/pull_handlers.py writes the fields itself, without a header object.
 """
 
 from collections.abc import Mapping

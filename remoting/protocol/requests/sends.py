@@ -1,7 +1,8 @@
 """Sends: 10 with long names, 310 and 320 with short ones.
 
-They are the hot path: broker/handlers/send.py reads ext by the names `SHORT` and `LONG`, and writes the answer's fields
-itself, and sdk/producer/wire.py does so the other way round. A header object for each message would cost too much.
+They are the hot path: broker/writing/send_handlers.py reads ext by the names `SHORT` and `LONG`, and writes the
+answer's fields itself, and sdk/producer/wire.py does so the other way round. A header object for each message would
+cost too much.
 """
 
 from collections.abc import Mapping

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.atomic import write_atomic
+from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.files import OsFiles
 from mqcommon.errors import StoreError, UserError
 from mqcommon.fastjson import pretty
-from mqcommon.files import OsFiles
 from mqcommon.names import is_dlq_topic, is_retry_topic, is_system_topic
 from sdk.admin.command import command
 from sdk.admin.params import broker_addr, cluster_name, option

@@ -78,7 +78,7 @@ async def _change(
     read: Callable[[str], Awaitable[Config]],
     write: Callable[[str, Config], Awaitable[None]],
 ) -> None:
-    from mqcommon.logs.levels import levels_text, parse_levels
+    from mqcommon.logs.options import levels_text, parse_levels
 
     config = await read(addr)
     if _KEY not in config:

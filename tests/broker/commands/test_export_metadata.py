@@ -11,8 +11,8 @@ from broker.commands.export_metadata import export
 from broker.meta import json_files
 from broker.meta.metadata import Metadata, MetadataReport
 from broker.options import BrokerOptions
+from mqcommon.disk.files import OsFiles
 from mqcommon.errors import UserError
-from mqcommon.files import OsFiles
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import DIRECTORY, MetadataDir

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from broker.cli import main
 from broker.store.truncation.saved import DIRECTORY
-from mqcommon.files import OsFiles
+from mqcommon.disk.files import OsFiles
 from mqcommon.message.compression import COMPRESSIONS, compressed
 from tests.broker.store.support import SMALL, bodies, open_store, put
 from tests.broker.store.truncation.support import cut_at

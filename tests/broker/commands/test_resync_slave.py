@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from broker.cli import main
 from broker.commands.resync_slave import PARTS, resync
-from mqcommon.files import OsFiles
+from mqcommon.disk.files import OsFiles
 from tests.broker.store.support import SMALL, bodies, open_store, put
 from tests.support.clock import ManualClock
 

@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 
 from broker.meta.metadata import Metadata
-from mqcommon.files import OsFiles
+from mqcommon.disk.files import OsFiles
 from remoting.net.steps import finish
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.security.users.rows import acl, entry, user

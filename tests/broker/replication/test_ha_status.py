@@ -10,7 +10,7 @@ from remoting.protocol.requests.brokers import (
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
 )
-from tests.broker.handlers.support import Desk
+from tests.broker.desk import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import put
 

@@ -18,7 +18,7 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET
 from remoting.protocol.requests.topics import TopicConfig
-from tests.broker.handlers.support import Desk
+from tests.broker.desk import Desk
 from tests.broker.meta.support import MetadataDir
 from tests.support.waiting import until
 

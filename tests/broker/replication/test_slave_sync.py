@@ -28,7 +28,7 @@ from remoting.protocol.requests.offsets import (
 )
 from remoting.protocol.requests.replication import WATCH_METADATA
 from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, TopicConfig, TopicConfigTable
-from tests.broker.handlers.support import Desk
+from tests.broker.desk import Desk
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.meta.test_mirror import tables, versions
 from tests.broker.replication.test_watch_metadata import watch_of
@@ -387,7 +387,7 @@ async def test_large_tables_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> No
     limit, master = 65_536, SkylarkMaster()
     handlers = {**master.desk.all_handlers, **master.watch.handlers()}
     master.server = Server(handlers, limits=ServerLimits(max_frame_bytes=limit))
-    monkeypatch.setattr("broker.handlers.offsets.PAGE_OFFSETS", 500)
+    monkeypatch.setattr("broker.meta.offset_handlers.PAGE_OFFSETS", 500)
     for number in range(1_500):
         master.meta.topics.put(TopicConfig(name := f"T{number}".ljust(120, "x"), 4, 4))
         master.meta.groups.put(SubscriptionGroupConfig(f"g{number}"))

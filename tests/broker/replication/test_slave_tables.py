@@ -14,7 +14,7 @@ from remoting.protocol.requests.replication import (
     GET_TIMER_METRICS,
     TimerMetrics,
 )
-from tests.broker.handlers.support import Desk
+from tests.broker.desk import Desk
 
 
 async def test_the_timer_checkpoint_says_that_nothing_is_left_to_deliver() -> None:

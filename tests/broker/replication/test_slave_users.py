@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.handlers.admin_users import UserHandlers
+from broker.admin.users import UserHandlers
 from broker.replication import slave_sync as slave_sync_module
 from broker.security.users.login import Logins
 from remoting.net.channel import Channel

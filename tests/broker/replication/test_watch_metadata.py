@@ -24,7 +24,7 @@ from remoting.protocol.requests.offsets import (
 )
 from remoting.protocol.requests.replication import WATCH_METADATA, MetadataVersions
 from remoting.protocol.requests.topics import TopicConfig
-from tests.broker.handlers.support import Desk
+from tests.broker.desk import Desk
 from tests.broker.meta.support import MetadataDir
 from tests.broker.meta.test_consumer_offsets import flush
 from tests.support.caller import Caller

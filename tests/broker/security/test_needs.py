@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker import broker as broker_module
-from broker.handlers.refused import RefusedHandlers
 from broker.security.needs import FROM_NAMESERVERS, needs_of
+from broker.unsupported_requests import RefusedHandlers
 from broker.wiring.wiring import Wiring, wire
 from mqcommon.errors import RequestRefused
 from mqcommon.message.queue import MessageQueue

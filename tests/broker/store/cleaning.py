@@ -3,7 +3,7 @@
 from broker.options import BrokerOptions
 from broker.store.removal import Removal
 from broker.store.store import MessageStore
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 
 RULES = BrokerOptions().retention_rules
 

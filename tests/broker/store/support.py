@@ -1,7 +1,7 @@
 """A small store for tests: files of a few KiB, so that rolls come often."""
 
 from broker.store.store import BatchPutResult, MessageStore, StoreOptions
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.columns import record_starts
 from mqcommon.message.ids import encode_host

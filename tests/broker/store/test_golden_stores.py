@@ -11,8 +11,8 @@ import pytest
 from broker.store.filter import Filter
 from broker.store.recovery import LastStop, RecoveryReport
 from broker.store.store import MessageStore, StoreOptions
+from mqcommon.disk.files import OsFiles
 from mqcommon.errors import ConfigError, StoreCorrupt
-from mqcommon.files import OsFiles
 from mqcommon.message.ids import encode_host, split_offset_msg_id
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.message import MessageExt

@@ -8,7 +8,7 @@ from zlib import crc32
 import pytest
 
 from broker.store.store import MessageStore, StoreOptions
-from mqcommon.files import OsFiles
+from mqcommon.disk.files import OsFiles
 from mqcommon.message.ids import encode_host
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.record import Record, decode_record, encode_record, topic_field

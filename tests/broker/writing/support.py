@@ -3,14 +3,12 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.delivery.retry.resent import Resent
-from broker.handlers.send import SendHandlers
-from broker.meta.groups import Groups
 from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.store.store import MessageStore
 from broker.writing.durability import Durability
+from broker.writing.send_handlers import DeadLetterTopic, SendHandlers
 from broker.writing.stored_properties import StoredProperties
 from broker.writing.waits import AckLedger, GroupCommit
 from broker.writing.writer import Interceptor, Writer
@@ -38,7 +36,7 @@ def make_sends(
     max_waiting: int = 100,
     turned: Callable[[], None] = lambda: None,
     interceptors: tuple[Interceptor, ...] = (),
-    resent: Resent | None = None,
+    dead_letter_topic: DeadLetterTopic = lambda topic, times, most: None,
 ) -> Sends:
     stats = stats or BrokerStats(clock)
     durability = Durability(
@@ -55,6 +53,6 @@ def make_sends(
     )  # fmt: skip
     handlers = SendHandlers(
         writer, durability, topics, stats.put_times, options, HOST, Stepper(), turned,
-        resent or Resent(Groups(topics._journal, clock, options), topics, lambda group: False),
+        dead_letter_topic,
     )  # fmt: skip
     return Sends(writer, durability, handlers)

@@ -4,9 +4,9 @@ from collections.abc import Collection
 from random import Random
 
 from mqcommon.raft.config import Config
-from mqcommon.raft.entries import MemoryEntries
+from mqcommon.raft.log import MemoryEntries
 from mqcommon.raft.membership import Members
-from mqcommon.raft.messages import Entry, Message, Snapshot
+from mqcommon.raft.messages import RaftEntry, RaftMessage, Snapshot
 from mqcommon.raft.raft import Raft
 from mqcommon.raft.ready import HardState, Read, Ready
 
@@ -17,7 +17,7 @@ class HandNode:
     def __init__(self, name: str, members: Members) -> None:
         self.name = name
         self.hard_state = HardState()
-        self.stored: list[Entry] = []
+        self.stored: list[RaftEntry] = []
         self.snapshot = Snapshot(0, 0, members, b"")
         self.applied: list[bytes] = []
         self.reads: list[Read] = []
@@ -29,9 +29,9 @@ class HandNode:
         self.raft = Raft(config, self.hard_state, self.snapshot, entries, now_ms)
         self.applied = []
 
-    def work(self) -> list[Message]:
+    def work(self) -> list[RaftMessage]:
         """Do what it wants, with a disk that is at once."""
-        messages: list[Message] = []
+        messages: list[RaftMessage] = []
         while True:
             ready = self.raft.ready()
             messages += ready.messages
@@ -66,7 +66,7 @@ class Hand:
         self.nodes = {name: HandNode(name, members) for name in names}
         self.down: set[str] = set()
         self.now_ms = 0
-        self.sent: list[Message] = []
+        self.sent: list[RaftMessage] = []
 
     def __getitem__(self, name: str) -> Raft:
         return self.nodes[name].raft

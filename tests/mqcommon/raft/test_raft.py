@@ -8,9 +8,9 @@ from mqcommon.raft.messages import (
     APPLICATION,
     AppendRequest,
     AppendResponse,
-    Entry,
     Heartbeat,
     HeartbeatResponse,
+    RaftEntry,
     VoteRequest,
     VoteResponse,
 )
@@ -45,7 +45,7 @@ def test_entries_of_older_terms_are_not_committed_by_counting() -> None:
     """Figure 8: an entry of an older term can be on a majority and still be replaced."""
     hand = Hand("s1", "s2", "s3", "s4", "s5")
     s1 = hand.nodes["s1"]
-    s1.stored = [Entry(1, 1, APPLICATION, b"1"), Entry(2, 2, APPLICATION, b"2")]
+    s1.stored = [RaftEntry(1, 1, APPLICATION, b"1"), RaftEntry(2, 2, APPLICATION, b"2")]
     s1.hard_state = HardState(3, "")
     hand.crash("s1")
     leader = hand["s1"]

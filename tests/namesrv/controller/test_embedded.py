@@ -6,7 +6,7 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from mqcommon.options import load_conf
+from mqcommon.options.conf_file import load_conf
 from namesrv.controller.cli import main
 from namesrv.controller.options import ControllerDaemonOptions
 from namesrv.namesrv import Namesrv

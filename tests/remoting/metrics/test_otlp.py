@@ -2,10 +2,9 @@
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-from mqcommon.metrics.buckets import Histogram
-from mqcommon.metrics.metric import Column, Metric, column, single
-from mqcommon.metrics.text import page
+from mqcommon.metrics.metric import Column, Histogram, Metric, column, single
 from remoting.metrics.otlp import POINTS, Push
+from remoting.metrics.prometheus_text import page
 from remoting.net.steps import finish
 from tests.support.collector import collecting
 from tests.support.scrape import samples

@@ -3,7 +3,7 @@
 import pytest
 
 from mqcommon.errors import RequestRefused
-from mqcommon.metrics.buckets import Histogram
+from mqcommon.metrics.metric import Histogram
 from remoting.metrics.rpc import RpcTimes
 from remoting.net.channel import Channel
 from remoting.net.server import HandOver

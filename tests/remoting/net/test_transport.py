@@ -12,8 +12,8 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqcommon.disk.files import OsFiles
 from mqcommon.errors import FileClosed, UserError
-from mqcommon.files import OsFiles
 from remoting.net.channel import Channel
 from remoting.net.sockets import connect, connect_reason, listen
 from remoting.net.transport import MAX_PIECES, Listener, Transport

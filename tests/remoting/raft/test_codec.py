@@ -9,11 +9,11 @@ from mqcommon.raft.membership import Members
 from mqcommon.raft.messages import (
     AppendRequest,
     AppendResponse,
-    Entry,
     Heartbeat,
     HeartbeatResponse,
     InstallSnapshot,
-    Message,
+    RaftEntry,
+    RaftMessage,
     Snapshot,
     TimeoutNow,
     VoteRequest,
@@ -25,10 +25,10 @@ from remoting.raft.codec import decode_messages, encode_messages
 NUMBER = st.integers(0, (1 << 63) - 1)
 HEAD = (st.text(), st.text(), NUMBER)
 ENTRIES = st.lists(st.tuples(NUMBER, st.integers(0, 2), st.binary()), max_size=5).map(
-    lambda rows: tuple(Entry(7 + number, *row) for number, row in enumerate(rows))
+    lambda rows: tuple(RaftEntry(7 + number, *row) for number, row in enumerate(rows))
 )
 MEMBERS = st.builds(Members, st.dictionaries(st.text(), st.text()), st.dictionaries(st.text(), st.text()))
-MESSAGE: st.SearchStrategy[Message] = st.one_of(
+MESSAGE: st.SearchStrategy[RaftMessage] = st.one_of(
     st.builds(VoteRequest, *HEAD, NUMBER, NUMBER, st.booleans(), st.booleans()),
     st.builds(VoteResponse, *HEAD, st.booleans(), st.booleans()),
     st.builds(AppendRequest, *HEAD, NUMBER, NUMBER, ENTRIES, NUMBER),
@@ -41,7 +41,7 @@ MESSAGE: st.SearchStrategy[Message] = st.one_of(
 
 
 @given(st.lists(MESSAGE, max_size=5))
-def test_messages_come_back(messages: list[Message]) -> None:
+def test_messages_come_back(messages: list[RaftMessage]) -> None:
     assert decode_messages(encode_messages(messages)) == messages
 
 

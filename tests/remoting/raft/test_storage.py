@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mqcommon.errors import StoreCorrupt, StoreLocked
 from mqcommon.raft.membership import Members
-from mqcommon.raft.messages import APPLICATION, Entry, Snapshot
+from mqcommon.raft.messages import APPLICATION, RaftEntry, Snapshot
 from mqcommon.raft.ready import HardState, Persist
 from remoting.raft.storage import FileStorage, Stored
 from tests.support.memory_files import MemoryFiles
@@ -16,11 +16,13 @@ from tests.support.memory_files import MemoryFiles
 FIRST = Snapshot(0, 0, Members({"n0": "a:1"}), b"")
 
 
-def entries(first: int, count: int, term: int = 1) -> tuple[Entry, ...]:
-    return tuple(Entry(index, term, APPLICATION, b"%d of %d" % (index, term)) for index in range(first, first + count))
+def entries(first: int, count: int, term: int = 1) -> tuple[RaftEntry, ...]:
+    return tuple(
+        RaftEntry(index, term, APPLICATION, b"%d of %d" % (index, term)) for index in range(first, first + count)
+    )
 
 
-def persist(*new: Entry, state: HardState | None = None, snapshot: Snapshot | None = None) -> Persist:
+def persist(*new: RaftEntry, state: HardState | None = None, snapshot: Snapshot | None = None) -> Persist:
     return Persist(state, new, snapshot, ())
 
 
@@ -66,7 +68,7 @@ def test_what_was_written_is_read() -> None:
 def test_power_loss_takes_nothing_that_was_written(random: Random, writes: int) -> None:
     fs = MemoryFiles()
     storage = begun(fs)
-    expected: list[Entry] = []
+    expected: list[RaftEntry] = []
     for number in range(writes):
         first = random.randint(max(len(expected) - 2, 0), len(expected)) + 1
         new = entries(first, random.randint(1, 3), term=number + 1)

@@ -1,4 +1,4 @@
-"""The part of `FakeAdmin` for the offsets of groups; each method as in `sdk.admin.offset_client.OffsetAdmin`."""
+"""The part of `FakeAdmin` for the offsets of groups; each method as in `sdk.admin.client.Admin`."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from mqcommon.errors import BrokerError
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.clients import ProducerInfo, ProducerTableInfo
 from remoting.protocol.requests.groups import ConsumeStatsList, QueueTimeSpan, SubscriptionGroupConfig
-from sdk.admin.rollback import Rollback
+from sdk.admin.client import Rollback
 
 
 class FakeOffsets:

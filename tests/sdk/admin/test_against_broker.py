@@ -5,8 +5,7 @@ import pytest
 from mqcommon.errors import BrokerError
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.requests.topics import TopicConfig
-from sdk.admin.broker_admin_api import LIST_PART
-from sdk.admin.client import Admin
+from sdk.admin.client import LIST_PART, Admin
 from tests.broker.running import pull_request, running, send_request
 
 

@@ -71,7 +71,7 @@ def test_ordered_topic_of_one_broker_keeps_the_others_entries() -> None:
 
 def test_delete_topic_at_all_brokers_and_each_nameserver() -> None:
     world = World(topic_configs={"T": TopicConfig("T")})
-    run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T", "-n", OTHER_NAMESRV)
+    run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T", namesrv=OTHER_NAMESRV)
     assert world.called("delete_topic_in_broker") == [(MASTER, "T"), (SLAVE, "T")]
     both = run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T", namesrv=f"{NAMESRV};{OTHER_NAMESRV}")
     assert both.exit_code == 0

@@ -16,7 +16,7 @@ from remoting.protocol.requests.groups import (
     SubscriptionGroupTable,
 )
 from remoting.protocol.requests.offsets import GetConsumerStatusBody, ResetOffsetBody
-from sdk.admin.rollback import rollback_of
+from sdk.admin.client import rollback_of
 from tests.sdk.admin.two_brokers import cluster, ext, mq
 
 

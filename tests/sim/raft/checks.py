@@ -1,7 +1,7 @@
 """What must hold after each event: the paper's properties, and linearizable reads and writes."""
 
-from mqcommon.raft.leader import Leader
-from mqcommon.raft.messages import Entry, Snapshot
+from mqcommon.raft.core import Leader
+from mqcommon.raft.messages import RaftEntry, Snapshot
 from mqcommon.raft.raft import Raft
 
 Value = tuple[int, bytes]
@@ -14,14 +14,14 @@ class Checks:
         self._entries: dict[tuple[int, int], tuple[int | None, int, bytes]] = {}
         self._leaders: dict[int, str] = {}
         self._committed: dict[int, int] = {0: 0}
-        self._applied: dict[int, Entry] = {}
+        self._applied: dict[int, RaftEntry] = {}
         self._states: dict[int, bytes] = {}
         self.elections = 0
         self.done = 0
         # The last index that a finished operation showed.
         self.floor = 0
 
-    def appended(self, entry: Entry, prev_term: int | None) -> None:
+    def appended(self, entry: RaftEntry, prev_term: int | None) -> None:
         """Log matching: index and term name one entry with one history."""
         content = (prev_term, entry.kind, entry.data)
         known = self._entries.setdefault(entry[:2], content)
@@ -49,7 +49,7 @@ class Checks:
             known = self._committed.get(index, term)
             assert term == known, f"leader completeness: {raft.node} has term {term} at {index}, committed was {known}"
 
-    def applied(self, entry: Entry, state: bytes) -> None:
+    def applied(self, entry: RaftEntry, state: bytes) -> None:
         known = self._applied.setdefault(entry.index, entry)
         assert known == entry, f"state machine safety: applied {entry}, others {known}"
         assert self._states.setdefault(entry.index, state) == state, f"another state at {entry.index}"

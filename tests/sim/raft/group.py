@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 from mqcommon.raft.membership import AddLearner, Members, Promote, Remove
-from mqcommon.raft.messages import Message
+from mqcommon.raft.messages import RaftMessage
 from tests.sim.raft.checks import Checks
 from tests.sim.raft.node import Node
 from tests.sim.scheduler import Scheduler
@@ -48,7 +48,7 @@ class Group:
 
     # The network.
 
-    def send(self, message: Message) -> None:
+    def send(self, message: RaftMessage) -> None:
         while True:
             if self.random.random() >= self._loss and (message.sender, message.to) not in self._cut:
                 delay = self.random.random() * self._slowest_ms
@@ -56,7 +56,7 @@ class Group:
             if self.random.random() >= self._loss:
                 return  # else once more
 
-    def _deliver(self, message: Message) -> None:
+    def _deliver(self, message: RaftMessage) -> None:
         node = self.nodes.get(message.to)
         if node is not None and (message.sender, message.to) not in self._cut:
             node.at(self.scheduler.now, lambda: node.receive(message))

@@ -5,16 +5,16 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from mqcommon.raft.config import Config
-from mqcommon.raft.entries import MemoryEntries
 from mqcommon.raft.errors import ChangeRefused, NotLeader, Overloaded
+from mqcommon.raft.log import MemoryEntries
 from mqcommon.raft.membership import Change, Members
-from mqcommon.raft.messages import APPLICATION, Entry, Message, Snapshot
+from mqcommon.raft.messages import APPLICATION, RaftEntry, RaftMessage, Snapshot
 from mqcommon.raft.raft import Raft
 from mqcommon.raft.ready import HardState, Persist
 from tests.sim.raft.checks import Checks
 from tests.sim.scheduler import Process, Scheduler
 
-Send = Callable[[Message], None]
+Send = Callable[[RaftMessage], None]
 TICK_MS = 25
 
 
@@ -25,9 +25,9 @@ class Disk:
         self.hard_state = HardState()
         self.snapshot = Snapshot(0, 0, members, b"")
         self.base = (0, 0)
-        self.entries: list[Entry] = []
+        self.entries: list[RaftEntry] = []
         # The log after each of its records, and how many it had when the mark was written last.
-        self.records: list[tuple[HardState, tuple[Entry, ...]]] = []
+        self.records: list[tuple[HardState, tuple[RaftEntry, ...]]] = []
         self.marked = 0
         self._begin_log()
 
@@ -70,11 +70,11 @@ class Disk:
 
 
 class WatchedEntries(MemoryEntries):
-    def __init__(self, base: int, base_term: int, entries: Sequence[Entry], checks: Checks) -> None:
+    def __init__(self, base: int, base_term: int, entries: Sequence[RaftEntry], checks: Checks) -> None:
         super().__init__(base, base_term, entries)
         self._checks = checks
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    def append(self, entries: Sequence[RaftEntry]) -> None:
         super().append(entries)
         for entry in entries:
             self._checks.appended(entry, self.term(entry.index - 1))
@@ -125,7 +125,7 @@ class Node(Process):
         self.after_event()
         self.later(TICK_MS, self._tick)
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: RaftMessage) -> None:
         if self.alive:
             self.raft.step(message)
             self.after_event()
@@ -189,7 +189,7 @@ class Node(Process):
 
     # The application.
 
-    def _apply(self, entry: Entry) -> None:
+    def _apply(self, entry: RaftEntry) -> None:
         assert entry.index == self.applied + 1, f"{self.name} applied {entry.index} after {self.applied}"
         self.applied = entry.index
         if entry.kind == APPLICATION:

@@ -11,8 +11,7 @@ from random import Random
 import pytest
 
 from mqcommon.errors import RaftError
-from mqcommon.raft.candidate import Candidate
-from mqcommon.raft.leader import Leader
+from mqcommon.raft.core import Candidate, Leader
 from mqcommon.raft.messages import VoteRequest
 from mqcommon.raft.ready import Persist
 from tests.sim.raft.group import Group

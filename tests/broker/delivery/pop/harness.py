@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from broker.delivery.cold import ColdReads
+from broker.cold_reads import ColdReads
 from broker.delivery.filters import Filters
 from broker.delivery.pop.acks import AckHandlers
 from broker.delivery.pop.asked import Checks

@@ -9,6 +9,7 @@ import trio
 from mqcommon.message.compression import COMPRESSIONS, compressed
 from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
+from remoting.net.call import call
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
@@ -19,11 +20,11 @@ from remoting.protocol.requests.groups import (
     GroupRetryPolicy,
     SubscriptionGroupConfig,
 )
+from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG
 from sdk import broker_api
-from sdk.admin import broker_admin_api as admin
 from sdk.endpoint import Endpoint
-from tests.broker.delivery.test_cold import LOG, SMALL_FILES, fill
 from tests.broker.running import pull_request, running, send_request
+from tests.broker.test_cold_reads import LOG, SMALL_FILES, fill
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
@@ -151,7 +152,7 @@ async def test_the_topics_are_made_as_the_group_says() -> None:
         message = await sent(client, addr)
         await give_back(at, message)
         await give_back(at, message, level=-1)
-        topics = (await admin.all_topic_config(at)).topic_config_table
+        topics = (await call(at, GET_ALL_TOPIC_CONFIG.bare)).body().topic_config_table
         assert (topics[RETRY].read_queue_nums, topics[RETRY].perm) == (3, 6)
         assert (topics[DEAD].read_queue_nums, topics[DEAD].perm) == (1, 6)
 

@@ -12,7 +12,7 @@ from broker.registration import registrar as registrar_module
 from broker.replication import slave as slave_module
 from broker.replication.slave_sync import SlaveSync
 from broker.wiring.replication import link_terms
-from mqcommon.atomic import write_atomic
+from mqcommon.disk.atomic import write_atomic
 from mqcommon.errors import BrokerError, ConfigError
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient

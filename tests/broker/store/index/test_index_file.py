@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.store.index.index_file import SLOTS_AT, IndexFile, index_file_bytes
-from mqcommon.files import MappedFile
+from mqcommon.disk.files import MappedFile
 from tests.support.memory_files import MemoryFiles
 
 SLOTS, CAPACITY = 7, 60

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from broker.store.queue.consumequeue import ConsumeQueue, QueueWrite
 from broker.store.queue.entry import ENTRY, ENTRY_BYTES
+from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import DiskFull
-from mqcommon.files import FileSystem, OsFiles
 from tests.broker.store.support import SMALL, bodies, open_store, put, put_batch
 from tests.support.memory_files import MemoryFiles
 

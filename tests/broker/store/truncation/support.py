@@ -7,7 +7,7 @@ from broker.store.log.scan import scan_log
 from broker.store.queue.rebuild import is_queued
 from broker.store.store import MessageStore
 from broker.store.truncation.truncation import Truncation
-from mqcommon.files import FileSystem
+from mqcommon.disk.files import FileSystem
 from mqcommon.message.light import in_each_queue
 from mqcommon.message.record import Record
 from tests.broker.replication.test_replica import build_all, entries, feed, log_bytes

@@ -9,7 +9,7 @@ import trio.lowlevel
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.files import MappedFile
+from mqcommon.disk.files import MappedFile
 from remoting.net.tls.contexts import client_context, server_context
 from remoting.net.tls.session import TlsTransport
 from remoting.net.tls.settings import PERMISSIVE, ServerTls, Tls

@@ -6,8 +6,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from mqcommon.errors import BrokerError, ConnectFailed, SkylarkError
-from remoting.protocol.connection import Connection
-from remoting.protocol.requests.clients import ConsumerConnection, ConsumerRunningInfo, SubscriptionData
+from remoting.protocol.requests.clients import Connection, ConsumerConnection, ConsumerRunningInfo, SubscriptionData
 from sdk import blocking
 from sdk.admin.cli import mqadmin
 from sdk.admin.doctor.facts import BrokerFacts

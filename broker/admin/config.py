@@ -1,0 +1,144 @@
+"""The broker's own options and state: 25, 26, 28.
+
+All parts share one BrokerOptions object. Only `ConfigHandlers.update` changes it, and only the options that are
+``mutable``, which are read at each use.
+Neighbours: options.py; mqcommon/options/conf_file.py edits the conf file that the broker was started with.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+
+import trio
+
+from broker.file_sizes import check_file_size
+from broker.meta.topics import Topics
+from broker.options import BrokerOptions
+from broker.part import Part
+from mqcommon.clock import Clock
+from mqcommon.disk.files import FileSystem
+from mqcommon.errors import ConfigError, RequestRefused, StoreError
+from mqcommon.logs.options import change_levels
+from mqcommon.options.conf_file import read_update, save_changes, to_properties, update
+from mqcommon.options.fields import options_of, value_text
+from remoting.net.answers import answer_with
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, SlowHandler
+from remoting.protocol.body import DataVersion, KVTable
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.dialect import encode_body
+from remoting.protocol.requests.brokers import (
+    GET_BROKER_CONFIG,
+    GET_BROKER_RUNTIME_INFO,
+    UPDATE_BROKER_CONFIG,
+    GetBrokerConfigResponseHeader,
+)
+
+logger = logging.getLogger(__name__)
+
+# RocketMQ's keys for which this broker has no option. RocketMQ's exportConfigs and exportMetrics read them; an older
+# exportConfigs fails if one is missing, and exportMetrics takes the first for the number of processors.
+_FOR_JAVA_TOOLS = {
+    "clientCallbackExecutorThreads": str(len(os.sched_getaffinity(0))),
+    "filterServerNums": "0",
+    "messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+    "useTLS": "false",
+}
+
+
+class ConfigHandlers(Part):
+    """``runtime_info`` makes the table that brokerStatus shows."""
+
+    reads_disk = (GET_BROKER_RUNTIME_INFO.code,)
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        topics: Topics,
+        fs: FileSystem,
+        clock: Clock,
+        runtime_info: Callable[[], dict[str, str]],
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._fs = fs
+        self._clock = clock
+        self._runtime_info = runtime_info
+        self._version = DataVersion(timestamp=clock.now_ms())
+        self._changing = trio.Lock()
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            GET_BROKER_CONFIG.code: self.get,
+            GET_BROKER_RUNTIME_INFO.code: self.runtime,
+        }
+
+    def slow_handlers(self) -> dict[int, SlowHandler]:
+        return {UPDATE_BROKER_CONFIG.code: self.update}
+
+    def get(self, channel: Channel, request: Command) -> Command:
+        """26."""
+        version = encode_body(self._version).decode()
+        known = {o.key for o in options_of(BrokerOptions)}
+        others = [f"{key}={value}\n" for key, value in _FOR_JAVA_TOOLS.items() if key not in known]
+        lines = sorted([*to_properties(self._options).splitlines(keepends=True), *others])
+        return GET_BROKER_CONFIG.answer(request, GetBrokerConfigResponseHeader(version), body="".join(lines).encode())
+
+    def runtime(self, channel: Channel, request: Command) -> Command:
+        """28."""
+        return answer_with(GET_BROKER_RUNTIME_INFO, request, KVTable(self._runtime_info()))
+
+    async def update(self, channel: Channel, request: Command) -> Command:
+        """25: change mutable options, and write them to the conf file, if there is one."""
+        text = self._checked_text(request)
+        async with self._changing:
+            try:
+                wanted = update(self._options, text)
+                if wanted.max_message_size > self._options.max_message_size:
+                    check_file_size(wanted)
+            except ConfigError as error:
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+            changed = [o for o in options_of(BrokerOptions) if _differs(o.name, self._options, wanted)]
+            changes = {o.key: value_text(getattr(wanted, o.name)) for o in changed}
+            path = self._options.broker_config_path
+            if changes and path:
+                await self._save(path, changes)
+            if wanted.log_levels != self._options.log_levels:
+                change_levels(self._options.log_levels, wanted.log_levels)
+            for o in changed:
+                object.__setattr__(self._options, o.name, getattr(wanted, o.name))
+        if changes:
+            self._version = self._version.next(self._clock.now_ms())
+        if "brokerPermission" in changes:
+            self._topics.changed()  # the registration with NameServers has the permissions of topics
+        logger.info("options changed: %s kept=%s by=%s", changes, path or "until the stop", channel.remote)
+        return request.respond()
+
+    def _checked_text(self, request: Command) -> str:
+        """The properties of the request, without keys that have no effect here."""
+        try:
+            text, pairs = read_update(request.body)
+        except ConfigError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        if self._options.forbidden_keys.intersection(key for key, _ in pairs):
+            raise RequestRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        ignored = [key for key, _ in pairs if key in BrokerOptions.ignored_keys]
+        if not ignored:
+            return text
+        logger.warning("options without effect here: %s", ", ".join(dict.fromkeys(ignored)))
+        escaped = ((key, value.replace("\\", "\\\\")) for key, value in pairs if key not in ignored)
+        return "".join(f"{key}={value}\n" for key, value in escaped)
+
+    async def _save(self, path: str, changes: dict[str, str]) -> None:
+        try:
+            await trio.to_thread.run_sync(save_changes, self._fs, path, changes)
+        except (OSError, StoreError) as error:
+            logger.error("options not changed, %s could not be written: %s", path, error)
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"not changed, the file could not be written: {error}"
+            ) from error
+
+
+def _differs(name: str, one: BrokerOptions, other: BrokerOptions) -> bool:
+    return bool(getattr(one, name) != getattr(other, name))

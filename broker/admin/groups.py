@@ -1,0 +1,145 @@
+"""Subscription groups, as administrators see them: 200, 201, 207, 225, 352.
+
+A change is answered when it is on disk. Neighbours: meta/groups.py; meta/client_handlers.py knows who is connected.
+"""
+
+import logging
+from dataclasses import replace
+from itertools import islice
+
+from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.meta.groups import Groups
+from broker.meta.table_pages import Cursor, answer_whole_or_page
+from broker.observe.stats import BrokerStats
+from broker.part import Part
+from broker.stored_changes import Durable, refused_when_not_stored
+from mqcommon.errors import RequestRefused
+from mqcommon.names import can_have_retry_topic, check_group
+from remoting.net.answers import answer_with
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, SlowHandler
+from remoting.net.steps import StepHandler, Steps, run_slices
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.requests.groups import (
+    DELETE_SUBSCRIPTIONGROUP,
+    GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    GET_SUBSCRIPTIONGROUP_CONFIG,
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    GetAllSubscriptionGroupResponseHeader,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class GroupHandlers(Part):
+    """See the module."""
+
+    def __init__(self, groups: Groups, offsets: ConsumerOffsets, stats: BrokerStats, durable: Durable) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._stats = stats
+        self._durable = durable
+        self._cursor = Cursor()
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            GET_SUBSCRIPTIONGROUP_CONFIG.code: self.get,
+        }
+
+    def step_handlers(self) -> dict[int, StepHandler]:
+        return {GET_ALL_SUBSCRIPTIONGROUP_CONFIG.code: self.get_all}
+
+    def slow_handlers(self) -> dict[int, SlowHandler]:
+        return {
+            UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.code: self.update,
+            UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.code: self.update_list,
+            DELETE_SUBSCRIPTIONGROUP.code: self.delete,
+        }
+
+    async def update(self, channel: Channel, request: Command) -> Command:
+        """200: create a group or change it."""
+        return await self._put(channel, request, [UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.body(request)])
+
+    async def update_list(self, channel: Channel, request: Command) -> Command:
+        """225: create or change several groups: all of them, or none when one is refused."""
+        sent = UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.body(request).group_config_list
+        if not sent:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, "groupConfigList names no group")
+        return await self._put(channel, request, sent)
+
+    async def _put(self, channel: Channel, request: Command, sent: list[SubscriptionGroupConfig]) -> Command:
+        configs = [self._checked(config) for config in sent]
+        with refused_when_not_stored():
+            for config in configs:
+                if config != self._groups.get(config.group_name):
+                    self._groups.put(config)
+                    logger.info("group %s set by %s: %s", config.group_name, channel.remote, config)
+            await self._durable()
+        return request.respond()
+
+    def _checked(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        """The group as it is stored: the attributes that were sent are changes of the present ones."""
+        check_group(config.group_name)
+        known = self._groups.get(config.group_name)
+        if known is None and not can_have_retry_topic(config.group_name):
+            text = f"the name of a group with {len(config.group_name)} characters is too long for its retry topic"
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
+        return replace(config, attributes=_attributes(known.attributes if known else {}, config.attributes))
+
+    async def delete(self, channel: Channel, request: Command) -> Command:
+        """207: delete the group, and its offsets if the request says so."""
+        header = DELETE_SUBSCRIPTIONGROUP.header(request)
+        clean = bool(header.clean_offset or header.remove_offset)
+        with refused_when_not_stored():
+            existed = self._groups.delete(header.group_name)
+            if clean:
+                await run_slices(self._offsets.remove_group(header.group_name))
+            self._stats.drop_group(header.group_name)
+            await self._durable()
+        logger.info("group %s deleted by %s existed=%s offsets=%s", header.group_name, channel.remote, existed, clean)
+        return request.respond()
+
+    def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
+        """201: all groups, or some of them: as many as a RocketMQ 5 slave asks for, or a page for a Skylark slave."""
+        header = GET_ALL_SUBSCRIPTIONGROUP_CONFIG.header(request)
+        table, version = self._groups.all(), self._groups.data_version
+        answer_ext = None
+        if header.group_seq is not None and header.max_group_num is not None:
+            answer_ext = GetAllSubscriptionGroupResponseHeader(len(table)).to_ext()
+            # Callers begin again when the version has changed, since the order may have changed, too.
+            start = max(header.group_seq, 0)
+            table = dict(islice(table.items(), start, start + max(header.max_group_num, 0)))
+        answer = yield from answer_whole_or_page(
+            GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            channel,
+            request,
+            table,
+            self._cursor,
+            self._groups.removals,
+            lambda rows: SubscriptionGroupTable(dict(rows), self._groups.forbidden, version),
+        )
+        answer.ext = answer_ext or answer.ext
+        return answer
+
+    def get(self, channel: Channel, request: Command) -> Command:
+        """352."""
+        group = GET_SUBSCRIPTIONGROUP_CONFIG.header(request).group
+        config = self._groups.get_or_create(group)
+        if config is None:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}")
+        return answer_with(GET_SUBSCRIPTIONGROUP_CONFIG, request, config)
+
+
+def _attributes(current: dict[str, str], sent: dict[str, str]) -> dict[str, str]:
+    """Changes come as ``+key``: value and ``-key``: ""; plain keys: older tools send back all they read."""
+    result = dict(current)
+    for key, value in sent.items():
+        if key.startswith("-"):
+            result.pop(key[1:], None)
+        else:
+            result[key.removeprefix("+")] = value
+    return result

@@ -1,0 +1,221 @@
+"""Topics of this broker, as administrators see them: 17, 18, 21, 215, 305, 351.
+
+A change is answered when it is on disk.
+Neighbours: meta/topics.py; observe/stats_handlers.py has the offsets of the queues.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from itertools import islice
+
+import trio
+
+from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.meta.table_pages import Cursor, answer_whole_or_page
+from broker.meta.topics import Topics, attribute_changes, changed_attributes, parse_attribute_changes
+from broker.observe.stats import BrokerStats
+from broker.part import Part
+from broker.stored_changes import Durable, refused_when_not_stored
+from mqcommon.errors import RequestRefused
+from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, check_topic_is_users, is_system_topic
+from remoting.net.answers import answer_with
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, SlowHandler
+from remoting.net.steps import NAMES, StepHandler, Steps, run_slices, slices
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
+from remoting.protocol.requests.topics import (
+    DELETE_TOPIC_IN_BROKER,
+    GET_ALL_TOPIC_CONFIG,
+    GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+    GET_TOPIC_CONFIG,
+    TOPIC_FILTER_TYPE,
+    UPDATE_AND_CREATE_TOPIC,
+    UPDATE_AND_CREATE_TOPIC_LIST,
+    CreateTopicRequestHeader,
+    GetAllTopicConfigResponseHeader,
+    TopicConfig,
+    TopicConfigTable,
+    TopicList,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class TopicHandlers(Part):
+    """``delete_messages`` removes a topic's queues from the store."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        offsets: ConsumerOffsets,
+        stats: BrokerStats,
+        durable: Durable,
+        delete_messages: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._topics = topics
+        self._offsets = offsets
+        self._stats = stats
+        self._durable = durable
+        self._cursor = Cursor()
+        self._delete_messages = delete_messages
+        self._deleting = trio.Lock()
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            GET_TOPIC_CONFIG.code: self.get,
+        }
+
+    def step_handlers(self) -> dict[int, StepHandler]:
+        return {
+            GET_ALL_TOPIC_CONFIG.code: self.get_all,
+            GET_SYSTEM_TOPIC_LIST_FROM_BROKER.code: self.get_system,
+        }
+
+    def slow_handlers(self) -> dict[int, SlowHandler]:
+        return {
+            UPDATE_AND_CREATE_TOPIC.code: self.update,
+            UPDATE_AND_CREATE_TOPIC_LIST.code: self.update_list,
+            DELETE_TOPIC_IN_BROKER.code: self.delete,
+        }
+
+    async def update(self, channel: Channel, request: Command) -> Command:
+        """17: create a topic or change it."""
+        header = UPDATE_AND_CREATE_TOPIC.header(request)
+        return await self._put(channel, request, lambda: [self._checked(*_sent(header))])
+
+    async def update_list(self, channel: Channel, request: Command) -> Command:
+        """18: create or change several topics: all of them, or none when one is refused."""
+        sent = UPDATE_AND_CREATE_TOPIC_LIST.body(request).topic_config_list
+        if not sent:
+            raise _bad("topicConfigList names no topic")
+        return await self._put(
+            channel, request, lambda: [self._checked(config, attribute_changes(config.attributes)) for config in sent]
+        )
+
+    async def _put(self, channel: Channel, request: Command, configs: Callable[[], list[TopicConfig]]) -> Command:
+        """Put topics that ``configs`` makes, which looks at the present ones and refuses."""
+        with refused_when_not_stored():
+            async with self._deleting:  # not between the parts of a deletion
+                for config in configs():
+                    if config != self._topics.get(config.topic_name):
+                        self._topics.put(config)
+                        logger.info("topic %s set to %s by %s", config.topic_name, config, channel.remote)
+            await self._durable()
+        return request.respond()
+
+    async def delete(self, channel: Channel, request: Command) -> Command:
+        """215: delete the topic, the offsets that groups have in it, and its queues; also its retry topics of pops."""
+        topic = DELETE_TOPIC_IN_BROKER.header(request).topic
+        check_topic(topic)
+        check_topic_is_users(topic)
+        async with self._deleting:
+            for retry_topic in await self._retry_topics(topic):
+                await self._delete(retry_topic)
+            existed = await self._delete(topic)
+        logger.info("topic %s deleted by %s existed=%s", topic, channel.remote, existed)
+        return request.respond()
+
+    async def _retry_topics(self, topic: str) -> list[str]:
+        """The topics in which messages of ``topic`` come back to groups that pop."""
+        steps = self._offsets.groups_of(topic)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                names = [pop_retry_topic(topic, group, retry) for group in end.value for retry in (RETRY_V1, RETRY_V2)]
+                return [name for name in names if self._topics.get(name) is not None]
+            await trio.lowlevel.checkpoint()
+
+    async def _delete(self, topic: str) -> bool:
+        with refused_when_not_stored(), self._topics.leaving(topic):
+            existed = self._topics.delete(topic)
+            await run_slices(self._offsets.remove_topic(topic))
+            self._stats.drop_topic(topic)
+            await self._durable()
+            await self._delete_messages(topic)
+        return existed
+
+    async def delete_queues(self, topic: str) -> bool:
+        """Remove the queues of a topic unless it exists; returns whether they were removed."""
+        async with self._deleting:
+            if self._topics.get(topic) is not None:
+                return False
+            with self._topics.leaving(topic):
+                await self._delete_messages(topic)
+        return True
+
+    def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
+        """21: all topics, or some of them: as many as a RocketMQ 5 slave asks for, or a page for a Skylark slave."""
+        header = GET_ALL_TOPIC_CONFIG.header(request)
+        table, version = self._topics.all(), self._topics.data_version
+        answer_ext = None
+        if header.topic_seq is not None and header.max_topic_num is not None:
+            answer_ext = GetAllTopicConfigResponseHeader(len(table)).to_ext()
+            # Callers begin again when the version has changed, since the order may have changed, too.
+            start = max(header.topic_seq, 0)
+            table = dict(islice(table.items(), start, start + max(header.max_topic_num, 0)))
+        answer = yield from answer_whole_or_page(
+            GET_ALL_TOPIC_CONFIG,
+            channel,
+            request,
+            table,
+            self._cursor,
+            self._topics.removals,
+            lambda rows: TopicConfigTable(version, dict(rows), version),
+        )
+        answer.ext = answer_ext or answer.ext
+        return answer
+
+    def get(self, channel: Channel, request: Command) -> Command:
+        """351."""
+        topic = GET_TOPIC_CONFIG.header(request).topic
+        config = self._topics.get(topic)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+        return answer_with(GET_TOPIC_CONFIG, request, config)
+
+    def get_system(self, channel: Channel, request: Command) -> Steps[Command]:
+        """305."""
+        found: list[str] = []
+        for part in slices(self._topics.names(), NAMES):
+            found += [name for name in part if self._topics.is_system(name) or is_system_topic(name)]
+            yield None
+        return answer_with(GET_SYSTEM_TOPIC_LIST_FROM_BROKER, request, TopicList(found))
+
+    def _checked(self, sent: TopicConfig, changes: Mapping[str, str | None]) -> TopicConfig:
+        """The topic as it is stored: ``sent``, with the present attributes and ``changes`` of them."""
+        name = sent.topic_name
+        check_topic(name)
+        check_topic_is_users(name)
+        for number in (sent.read_queue_nums, sent.write_queue_nums):
+            if not 0 <= number <= MAX_QUEUE_NUMS:
+                raise _bad(f"a topic has 0 to {MAX_QUEUE_NUMS} queues, not {number}")
+        if not 0 <= sent.perm <= MAX_PERM:
+            raise _bad(f"perm is 0 to {MAX_PERM}, not {sent.perm}")
+        known = self._topics.get(name)
+        try:
+            attributes = changed_attributes(known.attributes if known else None, changes)
+        except ValueError as error:
+            raise _bad(str(error)) from None
+        return replace(sent, attributes=attributes)
+
+
+def _sent(header: CreateTopicRequestHeader) -> tuple[TopicConfig, dict[str, str | None]]:
+    """The topic, and the changes of its attributes."""
+    try:
+        filter_type = TOPIC_FILTER_TYPE.read(header.topic_filter_type)
+        changes = parse_attribute_changes(header.attributes)
+    except ValueError as error:
+        raise _bad(str(error)) from None
+    config = TopicConfig(
+        header.topic, header.read_queue_nums, header.write_queue_nums, header.perm, filter_type,
+        header.topic_sys_flag or 0, header.order,
+    )  # fmt: skip
+    return config, changes
+
+
+def _bad(reason: str) -> RequestRefused:
+    return RequestRefused(ResponseCode.INVALID_PARAMETER, reason)

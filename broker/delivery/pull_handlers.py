@@ -1,0 +1,357 @@
+"""Pulls: 11, and 361 which is the same for lite pull consumers.
+
+The body of an answer is the stored bytes. The broker filters tags by their hash, and clients compare the tags
+themselves; SQL92 filters are evaluated here only.
+A pull that finds nothing is held (long polling) if the client asked for that; one that needs the disk waits for a
+thread. Each answer suggests which broker of the set to ask next: with ``slaveReadEnable`` a slave, for messages that
+are too old to be in this broker's memory. A slave that has nothing for a reader sends it back to the living master. It
+does not correct the reader's offset, since the slave may only be behind.
+"""
+
+import trio
+
+from broker.cold_reads import ColdReads
+from broker.delivery.filters import Filters, check_property_filter
+from broker.delivery.hold import HeldPull, HeldPulls
+from broker.meta.clients import Clients
+from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.meta.groups import Groups
+from broker.meta.offset_resets import OffsetResets
+from broker.meta.pull_positions import note_pulled
+from broker.meta.topics import FAQ, Topics, no_such_topic
+from broker.observe.stats import GET_FROM_DISK, BrokerStats
+from broker.options import BrokerOptions
+from broker.part import Part
+from broker.replication.known_master import KnownMaster
+from broker.replication.role import RoleMachine
+from broker.store.filter import Filter
+from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.reader import GetResult, GetStatus, read_queue
+from broker.store.store import MessageStore
+from broker.stored_changes import refused_when_not_stored
+from mqcommon.errors import RequestRefused
+from mqcommon.names import MASTER_ID, PERM_READ
+from mqcommon.polling import poll_until
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, failure
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import CBOR, Command
+from remoting.protocol.requests.clients import TAG
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.pulls import (
+    LITE_PULL_MESSAGE,
+    PULL_COMMIT_OFFSET,
+    PULL_MESSAGE,
+    PULL_SUBSCRIPTION,
+    PULL_SUSPEND,
+    PULL_UNWRAPS,
+    PullMessageRequestHeader,
+)
+
+# RocketMQ's limits suit clients that ask for 32 messages; a Skylark client may have what it asks for, up to these.
+SKYLARK_MAX_COUNT = 16_384
+SKYLARK_MAX_BYTES = 4 * 1024 * 1024
+STOP_TIMEOUT_S = 2.0
+# V5_0_0, the first version of RocketMQ's client that takes inner batches apart.
+JAVA_5_0_0 = 413
+
+_CODES = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class PullHandlers(Part):
+    """Answers pulls. Messages more than ``in_memory_bytes`` before the log's end count as on disk.
+
+    ``known_master``: whether a slave's master is alive.
+    A held pull is answered when its queue gets a message (`after_turn`), or at its deadline.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        groups: Groups,
+        offsets: ConsumerOffsets,
+        clients: Clients,
+        held: HeldPulls,
+        resets: OffsetResets,
+        cold: ColdReads,
+        stats: BrokerStats,
+        options: BrokerOptions,
+        in_memory_bytes: int,
+        role: RoleMachine,
+        known_master: KnownMaster,
+        filters: Filters,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._held = held
+        self._resets = resets
+        self._cold = cold
+        self._stats = stats
+        self._options = options
+        self._in_memory_bytes = in_memory_bytes
+        self._role = role
+        self._known_master = known_master
+        self._filters = filters
+        # One object for all held pulls.
+        self._retry_held = self._retry
+
+    def handlers(self) -> dict[int, Handler]:
+        return {PULL_MESSAGE.code: self.pull, LITE_PULL_MESSAGE.code: self.pull}
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Answer held pulls at their deadlines, until cancelled."""
+        task_status.started()
+        await self._held.run()
+
+    async def stop(self) -> None:
+        """Answer all held pulls; returns when that is done, or takes too long."""
+        self._held.release()
+        await poll_until(lambda: not self._held, STOP_TIMEOUT_S)
+
+    def channel_closed(self, channel: Channel) -> None:
+        """Forget its held pulls."""
+        self._held.drop(channel)
+
+    def after_turn(self) -> None:
+        """Answer held pulls for which messages have come."""
+        store = self._store
+        if store.arrived:
+            arrived = list(store.arrived)
+            store.arrived.clear()
+            self._held.arrived(arrived)
+
+    def pull(self, channel: Channel, request: Command) -> Command | None:
+        header = PULL_MESSAGE.header(request)
+        topic, queue_id, offset = header.topic, header.queue_id, header.queue_offset
+        group = self._check(header.consumer_group, topic, queue_id, channel)
+        wanted = self._filter(header)
+        max_count, max_bytes = self._limits(request, header.max_msg_nums, header.max_msg_bytes or 0)
+        pending = self._resets.pending
+        moved = self._resets.take(channel, group.group_name, topic, queue_id) if pending else None
+        if moved is not None:
+            if moved != offset:
+                return self._moved(request, topic, queue_id, moved)
+        elif header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0 and self._role.now.takes_commits:
+            self._offsets.commit(group.group_name, topic, queue_id, header.commit_offset)
+        suspend_ms = header.suspend_timeout_millis if header.sys_flag & PULL_SUSPEND else 0
+        unwraps = _unwraps(request, header.sys_flag)
+
+        def attempt(waited_for_disk: bool) -> Command | None:
+            count, size = (
+                self._disk_limits(request, max_count, max_bytes) if waited_for_disk else (max_count, max_bytes)
+            )
+            queue = self._store.queues.find(topic, queue_id)
+            result = read_queue(
+                self._store.log, queue, offset, count, size, wanted, self._store.confirmed, unwraps=unwraps
+            )
+            code, suggested = self._judge(result, queue, offset, group)
+            if code == ResponseCode.PULL_NOT_FOUND and suspend_ms > 0:
+                deadline = trio.current_time() + self._wait_ms(suspend_ms) / 1000
+                pull = HeldPull(
+                    channel, (topic, queue_id), deadline, offset, wanted, self._retry_held, request, group,
+                    max_count, max_bytes, unwraps=unwraps,
+                )  # fmt: skip
+                if self._hold(pull, queue):
+                    return None
+            note_pulled(channel, group.group_name, topic, queue_id, result.next_offset)
+            if waited_for_disk and result.count:
+                self._stats.count(GET_FROM_DISK, group.group_name, topic, result.count, len(result.records))
+            return self._answer(request, group.group_name, topic, code, suggested, result)
+
+        return self._cold.handle(channel, request, attempt)
+
+    def _check(self, group: str, topic: str, queue_id: int, channel: Channel) -> SubscriptionGroupConfig:
+        if not self._options.broker_permission & PERM_READ:
+            raise RequestRefused(ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden")
+        with refused_when_not_stored():
+            config = self._groups.get_or_create(group)
+        if config is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist, {FAQ.strip()}"
+            )
+        if not config.consume_enable:
+            raise RequestRefused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+        if not config.consume_broadcast_enable and self._broadcasts(group):
+            text = f"the consumer group[{group}] can not consume by broadcast way"
+            raise RequestRefused(ResponseCode.NO_PERMISSION, text)
+        topic_config = self._topics.get(topic)
+        if topic_config is None:
+            raise no_such_topic(topic)
+        if not topic_config.perm & PERM_READ:
+            raise RequestRefused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
+        if not 0 <= queue_id < topic_config.read_queue_nums:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
+                f"[{topic_config.read_queue_nums}] consumer:[{channel.remote}]",
+            )
+        return config
+
+    def _broadcasts(self, group: str) -> bool:
+        members = self._clients.consumer_group(group)
+        return members is not None and members.message_model == "BROADCASTING"
+
+    def _moved(self, request: Command, topic: str, queue_id: int, offset: int) -> Command:
+        """The answer that sends a consumer on to an offset that an administrator has set."""
+        fields = {
+            "suggestWhichBrokerId": MASTER_ID,
+            "nextBeginOffset": offset,
+            "maxOffset": self._store.visible_end(topic, queue_id),
+            "minOffset": self._store.min_offset(topic, queue_id),
+        }
+        return request.respond(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", fields)
+
+    def _filter(self, header: PullMessageRequestHeader) -> Filter:
+        """The consumer's filter: from the request, else from the group's heartbeats."""
+        if header.sys_flag & PULL_SUBSCRIPTION:
+            if header.expression_type not in (None, "", TAG):
+                return self._by_properties(header.subscription or "", header.expression_type)
+            return self._filters.of(header.subscription or "")
+        subscription = self._clients.subscription(header.consumer_group, header.topic)
+        if subscription is None:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+        if subscription.sub_version < header.sub_version:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        if not subscription.is_tag:
+            try:
+                return self._by_properties(subscription.sub_string, subscription.expression_type)
+            except RequestRefused as refused:
+                if refused.code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+                    raise
+                text = f"The broker's consumer filter data is not exist!Your expression may be wrong! {refused.remark}"
+                raise RequestRefused(ResponseCode.FILTER_DATA_NOT_EXIST, text) from None
+        return self._filters.of(subscription.sub_string)
+
+    def _by_properties(self, expression: str, expression_type: str) -> Filter:
+        check_property_filter(self._options, expression_type)
+        return self._filters.of_type(expression, expression_type)
+
+    def _limits(self, request: Command, max_count: int, max_bytes: int) -> tuple[int, int]:
+        if request.codec == CBOR:
+            return min(max_count, SKYLARK_MAX_COUNT), min(max_bytes or SKYLARK_MAX_BYTES, SKYLARK_MAX_BYTES)
+        options = self._options
+        bytes_limit = options.max_transfer_bytes_on_message_in_memory
+        count_limit = options.max_transfer_count_on_message_in_memory
+        return min(max_count, count_limit), min(max_bytes or bytes_limit, bytes_limit)
+
+    def _disk_limits(self, request: Command, max_count: int, max_bytes: int) -> tuple[int, int]:
+        """The messages for a pull that waited for the disk. Skylark's clients get all: they are in memory now."""
+        if request.codec == CBOR:
+            return max_count, max_bytes
+        options = self._options
+        return (
+            min(max_count, options.max_transfer_count_on_message_in_disk),
+            min(max_bytes, options.max_transfer_bytes_on_message_in_disk),
+        )
+
+    def _wait_ms(self, suspend_ms: int) -> int:
+        options = self._options
+        return suspend_ms if options.long_polling_enable else options.short_polling_time_mills
+
+    def _hold(self, pull: HeldPull, queue: ConsumeQueue | None) -> bool:
+        # The answer needs neither of them, and a subscription may be long.
+        pull.request.body, pull.request.ext = b"", None
+        return self._held.hold(pull, queue)
+
+    def _retry(self, pull: HeldPull, last: bool) -> bool:
+        # This runs in the turn of the message's sender: an error here must not reach that connection.
+        try:
+            return self._again(pull, last)
+        except Exception as error:
+            pull.channel.reply(pull.request, failure(pull.request, error))
+            return True
+
+    def _again(self, pull: HeldPull, last: bool) -> bool:
+        (topic, queue_id), group, request = pull.queue, pull.group, pull.request
+        queue = self._store.queues.find(topic, queue_id)
+        result = read_queue(
+            self._store.log, queue, pull.offset, pull.max_count, pull.max_bytes, pull.wanted, self._store.confirmed,
+            unwraps=pull.unwraps,
+        )  # fmt: skip
+        if not last and result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset >= result.max_offset:
+            # Nothing for this consumer up to here: these messages need not be checked again.
+            pull.offset = result.next_offset
+            return False
+        code, suggested = self._judge(result, queue, pull.offset, group)
+        if not last and code == ResponseCode.PULL_NOT_FOUND:
+            return False
+        note_pulled(pull.channel, group.group_name, topic, queue_id, result.next_offset)
+        pull.channel.reply(request, self._answer(request, group.group_name, topic, code, suggested, result))
+        return True
+
+    def _judge(
+        self, result: GetResult, queue: ConsumeQueue | None, offset: int, group: SubscriptionGroupConfig
+    ) -> tuple[int, int]:
+        """(the code of the answer, the id of the broker to ask next); a slave leaves ``next_offset`` as it was."""
+        options = self._options
+        code, suggested, is_slow = _code(result, offset), MASTER_ID, False
+        if options.slave_read_enable:
+            is_slow = self._is_on_disk(result, queue)
+            suggested = group.which_broker_when_consume_slowly if is_slow else group.broker_id
+        if not self._role.now.follows:
+            return code, suggested
+        if code == ResponseCode.PULL_OFFSET_MOVED and not options.offset_check_in_slave:
+            result.next_offset = offset
+            code = ResponseCode.PULL_NOT_FOUND
+        if self._known_master.is_reachable and not is_slow and suggested != self._role.now.broker_id:
+            suggested = MASTER_ID
+            if code == ResponseCode.PULL_NOT_FOUND:
+                code = ResponseCode.PULL_RETRY_IMMEDIATELY
+        return code, suggested
+
+    def _is_on_disk(self, result: GetResult, queue: ConsumeQueue | None) -> bool:
+        """Whether the messages read are too old to be still in memory."""
+        log = self._store.log
+        if queue is None or log.end - log.start <= self._in_memory_bytes:
+            return False
+        if not result.min_offset < result.next_offset:
+            return False
+        if result.status not in (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE):
+            return False
+        physical, _, _ = queue.entry(result.next_offset - 1)
+        return log.end - physical > self._in_memory_bytes
+
+    def _answer(
+        self, request: Command, group: str, topic: str, code: int, suggested: int, result: GetResult
+    ) -> Command:
+        if result.count:
+            self._stats.get(group, topic, result.count, len(result.records))
+        else:
+            self._stats.miss()
+        return request.respond(
+            code,
+            result.status.value,
+            {
+                "suggestWhichBrokerId": suggested,
+                "nextBeginOffset": result.next_offset,
+                "maxOffset": result.max_offset,
+                "minOffset": result.min_offset,
+            },
+            result.records,
+        )
+
+
+def _unwraps(request: Command, sys_flag: int) -> bool:
+    """Whether the client takes inner batches apart. All others get records of their messages."""
+    if sys_flag & PULL_UNWRAPS:
+        return True
+    return request.language == "JAVA" and request.version >= JAVA_5_0_0
+
+
+def _code(result: GetResult, offset: int) -> int:
+    if result.status is GetStatus.NO_MESSAGE_IN_QUEUE:
+        # A consumer at the end of the (empty) queue waits; one elsewhere is told the queue's end.
+        return ResponseCode.PULL_NOT_FOUND if offset == result.next_offset else ResponseCode.PULL_OFFSET_MOVED
+    return _CODES[result.status]

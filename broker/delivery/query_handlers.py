@@ -1,0 +1,137 @@
+"""Finding messages: by key (12), by their offset in the commit log (33), and the entries of a queue (321)."""
+
+import logging
+
+from broker.cold_reads import reading
+from broker.meta.clients import Clients
+from broker.options import BrokerOptions
+from broker.part import Part
+from broker.store.expanded import expanded
+from broker.store.filter import ALL
+from broker.store.query import MAX_LOOKED
+from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.entry import BLANK_SIZE
+from broker.store.store import MessageStore
+from mqcommon.errors import RequestRefused
+from mqcommon.message.inner import may_hold_batches
+from remoting.net.answers import answer_with
+from remoting.net.channel import Channel
+from remoting.net.server import Handler
+from remoting.net.steps import StepHandler, Steps
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.requests.clients import SubscriptionData
+from remoting.protocol.requests.query import (
+    QUERY_CONSUME_QUEUE,
+    QUERY_MESSAGE,
+    VIEW_MESSAGE_BY_ID,
+    ConsumeQueueData,
+    ConsumeQueueEntries,
+    QueryMessageResponseHeader,
+)
+
+logger = logging.getLogger(__name__)
+
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
+# An answer with more queue entries would hold up other requests.
+MAX_ENTRIES = 2_000
+# RocketMQ 5.x's types of keys; without a type, or with another one, a key is a word of KEYS or a unique key.
+UNIQUE_INDEX = "U"
+TAG_INDEX = "T"
+
+
+class QueryHandlers(Part):
+    """Answers with stored messages, unchanged."""
+
+    reads_disk = (VIEW_MESSAGE_BY_ID.code, QUERY_CONSUME_QUEUE.code)
+
+    def __init__(self, store: MessageStore, clients: Clients, options: BrokerOptions) -> None:
+        self._store = store
+        self._clients = clients
+        self._options = options
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            VIEW_MESSAGE_BY_ID.code: self.view,
+            QUERY_CONSUME_QUEUE.code: self.entries,
+        }
+
+    def step_handlers(self) -> dict[int, StepHandler]:
+        return {QUERY_MESSAGE.code: self.query}
+
+    def query(self, channel: Channel, request: Command) -> Steps[Command]:
+        """12."""
+        header = QUERY_MESSAGE.header(request)
+        if header.index_type == TAG_INDEX:
+            raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, "this broker's index has keys, not tags")
+        max_num = self._options.default_query_max_num if header.unique_key_query else header.max_num
+        search = self._store.start_query(
+            header.topic,
+            header.key,
+            max_num,
+            header.begin_timestamp,
+            header.end_timestamp,
+            MAX_ANSWER_BYTES,
+            unique=bool(header.unique_key_query) or header.index_type == UNIQUE_INDEX,
+        )
+        while (yield from reading(search.step)):
+            yield None
+        result = search.result
+        if result.is_cut:
+            logger.warning("query of key %s of %s stopped after %d entries", header.key[:100], header.topic, MAX_LOOKED)
+        fields = QueryMessageResponseHeader(result.last_update_timestamp, result.last_update_physical_offset)
+        if not result.records:
+            text = "can not find message, maybe time range not correct"
+            return QUERY_MESSAGE.answer(request, fields, code=ResponseCode.QUERY_NOT_FOUND, remark=text)
+        remark = f"only the newest {MAX_LOOKED} entries of the index were searched" if result.is_cut else None
+        return QUERY_MESSAGE.answer(request, fields, remark=remark, body=b"".join(result.records))
+
+    def view(self, channel: Channel, request: Command) -> Command:
+        """33."""
+        header = VIEW_MESSAGE_BY_ID.header(request)
+        offset = header.offset
+        record = self._store.visible_record_at(offset)
+        if record is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        if not header.takes_batches and may_hold_batches(record, [0]):
+            # RocketMQ's clients read one message from the answer: of an inner batch the first.
+            _, record = next(expanded(record, 0, ALL))
+        return request.respond(body=record)
+
+    def entries(self, channel: Channel, request: Command) -> Command:
+        """321."""
+        header = QUERY_CONSUME_QUEUE.header(request)
+        topic, queue_id, index = header.topic, header.queue_id, header.index
+        queue = self._store.queues.find(topic, queue_id)
+        if queue is None or not queue.next_offset:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        body = ConsumeQueueEntries(max_queue_index=queue.next_offset, min_queue_index=queue.min_offset)
+        if header.consumer_group:
+            group = header.consumer_group
+            body.subscription_data = self._clients.subscription(group, topic)
+            if body.subscription_data is None:
+                body.filter_data = f"{group}@{topic} is not online!"
+                body.subscription_data = self._clients.last_subscription(group, topic)
+        answer = answer_with(QUERY_CONSUME_QUEUE, request, body)
+        if not queue.min_offset <= index < queue.next_offset:
+            answer.remark = f"Index {index} of {queue_id}@{topic} is not exist!"
+            return answer
+        body.queue_data = _entries(queue, index, min(header.count, MAX_ENTRIES), body.subscription_data)
+        return answer_with(QUERY_CONSUME_QUEUE, request, body)
+
+
+def _entries(
+    queue: ConsumeQueue, index: int, count: int, subscription: SubscriptionData | None
+) -> list[ConsumeQueueData]:
+    rows: list[ConsumeQueueData] = []
+    end = min(index + count, queue.next_offset)
+    # A step does not go past the end of a file.
+    while (at := index + len(rows)) < end:
+        for physical, size, tags_code in queue.entries(at, end - at):
+            row = ConsumeQueueData(physical, size, tags_code)
+            if size == BLANK_SIZE:
+                row.msg = "blank: no message has this offset"
+            elif subscription is not None and subscription.is_tag:
+                row.eval = not subscription.tags_set or tags_code in subscription.code_set
+            rows.append(row)
+    return rows

@@ -1,0 +1,166 @@
+"""How groups consume topics (401), and which queues a member of a group gets when it asks the broker (400).
+
+Java's consumers with clientRebalance=false ask, every 20 s and after each change of their group. Every broker gives the
+same answer, as long as all members are connected to it: queues and members are sorted here, and the names of the
+strategies are RocketMQ's.
+Neighbours: meta/request_modes.py, registration/topic_queues.py.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import trio
+
+from broker.meta.clients import Clients
+from broker.meta.request_modes import RequestModes
+from broker.part import Part
+from broker.registration.topic_queues import TopicQueues
+from broker.stored_changes import Durable, refused_when_not_stored
+from mqcommon.errors import RequestRefused
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import check_group, check_topic, is_retry_topic
+from remoting.net.answers import answer_with
+from remoting.net.channel import Channel
+from remoting.net.client import OpenClient, RemotingClient
+from remoting.net.server import SlowHandler
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.requests.groups import (
+    BROADCASTING,
+    POP,
+    PULL,
+    QUERY_ASSIGNMENT,
+    SET_MESSAGE_REQUEST_MODE,
+    MessageQueueAssignment,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+)
+from remoting.protocol.requests.pops import ANY_QUEUE
+
+logger = logging.getLogger(__name__)
+
+
+#: Called with sorted queues, the number of members and the place of one of them.
+_Strategy = Callable[[Sequence[MessageQueue], int, int], Sequence[MessageQueue]]
+
+
+def _averagely(queues: Sequence[MessageQueue], count: int, place: int) -> Sequence[MessageQueue]:
+    """Neighbouring queues; the first members get one more when the numbers do not divide."""
+    size, more = divmod(len(queues), count)
+    start = place * size + min(place, more)
+    return queues[start : start + size + (place < more)]
+
+
+def _by_circle(queues: Sequence[MessageQueue], count: int, place: int) -> Sequence[MessageQueue]:
+    """Queues in turn, as cards are dealt."""
+    return queues[place::count]
+
+
+STRATEGIES: Mapping[str, _Strategy] = {"AVG": _averagely, "AVG_BY_CIRCLE": _by_circle}
+
+
+def allocate(
+    strategy: str, queues: Iterable[MessageQueue], members: Iterable[str], member: str
+) -> Sequence[MessageQueue]:
+    """The queues of ``member``; none when it is not among ``members``. ``strategy`` is a key of STRATEGIES."""
+    every = sorted(set(members))
+    if member not in every:
+        return []
+    return STRATEGIES[strategy](sorted(queues), len(every), every.index(member))
+
+
+def allocate_for_pop(
+    strategy: str, queues: Iterable[MessageQueue], members: Iterable[str], member: str, share: int
+) -> Sequence[MessageQueue]:
+    """What ``member`` pops from: its own queues and those of the ``share`` members after it, as RocketMQ does it.
+
+    With share 0 or less, or when it covers all members, each member pops from all queues of all brokers: queue -1.
+    """
+    every, listed = sorted(set(members)), sorted(queues)
+    if share <= 0 or share >= len(every) - 1:
+        return list(dict.fromkeys(queue._replace(queue_id=ANY_QUEUE) for queue in listed))
+    if member not in every:
+        return []
+    place = every.index(member)
+    if len(every) > len(listed):
+        return [listed[place % len(listed)]]
+    shares = [every[(place + number) % len(every)] for number in range(share + 1)]
+    return [queue for name in shares for queue in allocate(strategy, listed, every, name)]
+
+
+class AssignmentHandlers(Part):
+    """See the module."""
+
+    def __init__(
+        self, modes: RequestModes, clients: Clients, queues: TopicQueues, durable: Durable, open_client: OpenClient
+    ) -> None:
+        self._modes = modes
+        self._clients = clients
+        self._queues = queues
+        self._durable = durable
+        self._open_client = open_client
+        # Made in `run`, before there are requests.
+        self._client: RemotingClient | None = None
+
+    def slow_handlers(self) -> dict[int, SlowHandler]:
+        return {
+            QUERY_ASSIGNMENT.code: self.assigned,
+            SET_MESSAGE_REQUEST_MODE.code: self.set_mode,
+        }
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep a client for NameServers open, until cancelled."""
+        async with self._open_client() as self._client:
+            task_status.started()
+            await trio.sleep_forever()
+
+    async def set_mode(self, channel: Channel, request: Command) -> Command:
+        """401: answered when it is on disk."""
+        mode = SET_MESSAGE_REQUEST_MODE.body(request)
+        check_topic(mode.topic)
+        check_group(mode.consumer_group)
+        if is_retry_topic(mode.topic):
+            raise RequestRefused(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        if mode.mode not in (PULL, POP):
+            raise _bad(f"mode is PULL or POP, not {mode.mode!r}")
+        with refused_when_not_stored():
+            if self._modes.mode_of(mode.topic, mode.consumer_group) != mode:
+                self._modes.put(mode)
+                logger.info("group %s consumes topic %s by %s, set by %s",
+                            mode.consumer_group, mode.topic, mode.mode, channel.remote)  # fmt: skip
+            await self._durable()
+        return request.respond()
+
+    async def assigned(self, channel: Channel, request: Command) -> Command:
+        """400. A strategy that is not known here is refused: the member then allocates queues itself."""
+        asked = QUERY_ASSIGNMENT.body(request)
+        check_topic(asked.topic)
+        check_group(asked.consumer_group)
+        if asked.strategy_name not in STRATEGIES:
+            raise _bad(f"strategyName is one of {', '.join(STRATEGIES)}, not {asked.strategy_name!r}")
+        assert self._client is not None
+        queues = await self._queues.readable(self._client, asked.topic)
+        answer = QueryAssignmentResponseBody()
+        if queues:
+            mode = self._modes.mode_of(asked.topic, asked.consumer_group)
+            share = mode.pop_share_queue_num if mode is not None and mode.mode == POP else None
+            chosen = self._of_member(asked, queues, share)
+            name = PULL if share is None else POP
+            answer.message_queue_assignments = [MessageQueueAssignment(queue, name) for queue in chosen]
+        return answer_with(QUERY_ASSIGNMENT, request, answer, channel.max_frame_bytes)
+
+    def _of_member(
+        self, asked: QueryAssignmentRequestBody, queues: list[MessageQueue], share: int | None
+    ) -> list[MessageQueue]:
+        """``share``: of a group that pops; None for one that pulls."""
+        if asked.message_model == BROADCASTING:
+            return sorted(queues)
+        group = self._clients.consumer_group(asked.consumer_group)
+        members = group.client_ids() if group is not None else []
+        if share is not None:
+            return list(allocate_for_pop(asked.strategy_name, queues, members, asked.client_id, share))
+        return list(allocate(asked.strategy_name, queues, members, asked.client_id))
+
+
+def _bad(reason: str) -> RequestRefused:
+    return RequestRefused(ResponseCode.INVALID_PARAMETER, reason)

@@ -1,0 +1,339 @@
+"""Clients: heartbeats (34), leaving (35), members of a group (38, 203, 204, 328).
+
+When the members of a consumer group change, all of them get a notice (40), so that they rebalance the group's queues.
+The first change is sent at once. Changes within the next WINDOW_S are sent together at its end: 1,500 members that join
+one after another cause a few rounds of notices, not 1,500. The notices of one turn of the event loop are limited.
+Neighbours: clients.py (the members); admin/forwarded.py (what clients are asked).
+"""
+
+import logging
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+import trio
+
+from broker.meta.clients import Clients, Member
+from broker.meta.groups import Groups
+from broker.meta.topics import Topics
+from broker.options import BrokerOptions
+from broker.part import Part
+from broker.stored_changes import refused_when_not_stored
+from mqcommon.clock import Clock
+from mqcommon.errors import DiskFull, RequestRefused
+from mqcommon.signal import Signal
+from remoting.net.answers import answer_steps, answer_with
+from remoting.net.channel import Channel
+from remoting.net.server import Handler
+from remoting.net.steps import StepHandler, Steps, slices
+from remoting.protocol.bounded_body import BodyLimits
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import LANGUAGES, OTHER_LANGUAGE, Command
+from remoting.protocol.requests.clients import (
+    GET_ALL_PRODUCER_INFO,
+    GET_CONSUMER_CONNECTION_LIST,
+    GET_CONSUMER_LIST_BY_GROUP,
+    GET_PRODUCER_CONNECTION_LIST,
+    HEART_BEAT,
+    NOTIFY_CONSUMER_IDS_CHANGED,
+    UNREGISTER_CLIENT,
+    Connection,
+    ConsumerConnection,
+    ConsumerData,
+    HeartbeatData,
+    HeartbeatResponseHeader,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+)
+from remoting.protocol.requests.groups import (
+    ConsumerIdList,
+    NotifyConsumerIdsChangedRequestHeader,
+    SubscriptionGroupConfig,
+)
+from remoting.protocol.requests.topics import TOPIC_UNIT_SUB
+
+logger = logging.getLogger(__name__)
+
+WINDOW_S = 0.2
+# Notices in one turn of the event loop: each costs about 10 µs.
+SLICE = 500
+# Limits of one heartbeat, which is handled in one piece: about 20 ms at most.
+HEARTBEAT = BodyLimits(max_bytes=512 * 1024, max_entries=20_000)
+MAX_GROUPS = 1_000
+MAX_EXPRESSIONS = 65_536
+# Creating a group and its retry topic takes about 100 µs.
+MAX_NEW_GROUPS = 50
+# Members that are listed in one step.
+MEMBERS = 1_000
+# Groups with different subscriptions that one answer names, and that one tick logs.
+MAX_DIVIDED = 20
+
+
+class ClientHandlers(Part):
+    """See the module."""
+
+    tick_interval_ms = 10_000
+
+    def __init__(
+        self,
+        clients: Clients,
+        topics: Topics,
+        groups: Groups,
+        options: BrokerOptions,
+        clock: Clock,
+    ) -> None:
+        self._clients = clients
+        self._topics = topics
+        self._groups = groups
+        self._options = options
+        self._clock = clock
+        self.notices = MemberNotices(clients, groups, options)
+        # Groups whose members differ in their subscriptions, as it was logged.
+        self._divided: dict[str, None] = {}
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            HEART_BEAT.code: self.heartbeat,
+            UNREGISTER_CLIENT.code: self.unregister,
+            GET_CONSUMER_LIST_BY_GROUP.code: self.consumer_ids,
+        }
+
+    def step_handlers(self) -> dict[int, StepHandler]:
+        return {
+            GET_CONSUMER_CONNECTION_LIST.code: self.consumer_connections,
+            GET_PRODUCER_CONNECTION_LIST.code: self.producer_connections,
+            GET_ALL_PRODUCER_INFO.code: self.all_producers,
+        }
+
+    # --- coming and going
+
+    def heartbeat(self, channel: Channel, request: Command) -> Command:
+        """34: the groups that a client is in; unknown ones are created where that is allowed."""
+        data = HEART_BEAT.body(request, HEARTBEAT)
+        _check_heartbeat(data)
+        now_ms = self._clock.monotonic_ms()
+        language = request.language if request.language in LANGUAGES else OTHER_LANGUAGE
+        known_otherwise = False
+        changed = []
+        new_groups = 0
+        try:
+            for consumer in data.consumer_data_set:
+                name = consumer.group_name
+                if self._groups.get(name) is None and not self._groups.is_mirror:
+                    new_groups += 1
+                    if new_groups > MAX_NEW_GROUPS:
+                        continue  # the next heartbeat creates more of them
+                if self._prepared_group(consumer) is None:
+                    continue
+                if self._clients.consume(channel, data, consumer, language, request.version, now_ms):
+                    changed.append(name)
+                if data.heartbeat_fingerprint:
+                    known_otherwise |= self._clients.fingerprint_changed(name, data.heartbeat_fingerprint)
+        finally:
+            self.notices.changed(changed)
+        for producer in data.producer_data_set:
+            self._clients.produce(channel, data, producer.group_name, language, request.version, now_ms)
+        # A client whose heartbeats have no fingerprint always sends its subscriptions.
+        sub_change = known_otherwise if data.heartbeat_fingerprint else True
+        return HEART_BEAT.answer(request, HeartbeatResponseHeader(True, sub_change, self._differences_of(data)))
+
+    def _differences_of(self, data: HeartbeatData) -> str | None:
+        """For each group of the client whose members have different subscriptions: a line about that."""
+        lines = []
+        for consumer in data.consumer_data_set:
+            group = self._clients.consumer_group(consumer.group_name)
+            if group is not None and data.client_id in group.wanted and group.differences:
+                lines.append(f"{group.name} {group.differences}")
+        return "\n".join(lines[:MAX_DIVIDED]) or None
+
+    def unregister(self, channel: Channel, request: Command) -> Command:
+        """35: leave a producer group, a consumer group, or both; names may be empty."""
+        header = UNREGISTER_CLIENT.header(request)
+        if header.producer_group:
+            self._clients.leave_producer_group(channel, header.producer_group)
+        if header.consumer_group and self._clients.leave_consumer_group(channel, header.consumer_group):
+            self.notices.changed([header.consumer_group])
+        return request.respond(ext={})
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Send waiting notices, until cancelled."""
+        task_status.started()
+        await self.notices.run()
+
+    def channel_closed(self, channel: Channel) -> None:
+        """The client has left its groups."""
+        self.notices.changed(self._clients.close(channel))
+
+    def tick(self) -> None:
+        """Close the connections of clients that have fallen silent."""
+        for channel in self._clients.silent(self._clock.monotonic_ms(), self._options.channel_expired_timeout):
+            logger.info("connection of client %s closed: no heartbeat in time", channel.remote)
+            channel.close("no heartbeat in time")
+            self.channel_closed(channel)
+        self._log_divided()
+
+    def _log_divided(self) -> None:
+        """Log which groups have members with different subscriptions since the last tick, and which no more."""
+        found = {group.name: group for group in self._clients.divided_groups()}
+        for name in [name for name in self._divided if name not in found]:
+            del self._divided[name]
+            logger.info("the members of group %s have the same subscriptions again", name)
+        for name in [name for name in found if name not in self._divided][:MAX_DIVIDED]:
+            self._divided[name] = None
+            logger.warning(
+                "the members of group %s have different subscriptions, so messages reach nobody: %s",
+                name, found[name].differences,
+            )  # fmt: skip
+
+    # --- members of groups
+
+    def consumer_ids(self, channel: Channel, request: Command) -> Command:
+        """38."""
+        name = GET_CONSUMER_LIST_BY_GROUP.header(request).consumer_group
+        group = self._clients.consumer_group(name)
+        if group is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
+        return answer_with(GET_CONSUMER_LIST_BY_GROUP, request, ConsumerIdList(group.client_ids()))
+
+    def consumer_connections(self, channel: Channel, request: Command) -> Steps[Command]:
+        """203."""
+        name = GET_CONSUMER_CONNECTION_LIST.header(request).consumer_group
+        group = self._clients.consumer_group(name)
+        if group is None:
+            raise RequestRefused(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+        body = ConsumerConnection(
+            (yield from _connections(group.members.values())),
+            group.subscriptions,
+            group.consume_type,
+            group.message_model,
+            group.consume_from_where,
+        )
+        return (yield from answer_steps(GET_CONSUMER_CONNECTION_LIST, request, body, channel.max_frame_bytes))
+
+    def producer_connections(self, channel: Channel, request: Command) -> Steps[Command]:
+        """204."""
+        name = GET_PRODUCER_CONNECTION_LIST.header(request).producer_group
+        members = self._clients.producers(name)
+        if not members:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        body = ProducerConnection((yield from _connections(members)))
+        return (yield from answer_steps(GET_PRODUCER_CONNECTION_LIST, request, body, channel.max_frame_bytes))
+
+    def all_producers(self, channel: Channel, request: Command) -> Steps[Command]:
+        """328: the producers of all groups."""
+        behind_ms = self._clock.now_ms() - self._clock.monotonic_ms()
+        table: dict[str, list[ProducerInfo]] = {}
+        for part in slices(self._clients.all_producers(), MEMBERS):
+            for group, one, heard_ms in part:
+                info = ProducerInfo(one.client_id, one.channel.remote, one.language, one.version, heard_ms + behind_ms)
+                table.setdefault(group, []).append(info)
+            yield None
+        body = ProducerTableInfo(table)
+        return (yield from answer_steps(GET_ALL_PRODUCER_INFO, request, body, channel.max_frame_bytes))
+
+    # --- inside
+
+    def _prepared_group(self, consumer: ConsumerData) -> SubscriptionGroupConfig | None:
+        """The group of a consumer, with its retry topic; None when it does not exist and may not be created."""
+        with refused_when_not_stored():
+            config = self._groups.get_or_create(consumer.group_name)
+            if config is not None and consumer.message_model != "BROADCASTING" and config.retry_queue_nums > 0:
+                sys_flag = TOPIC_UNIT_SUB if consumer.unit_mode else 0
+                with suppress(DiskFull):  # the group can read without it; a later heartbeat creates it
+                    self._topics.create_retry_topic(consumer.group_name, config.retry_queue_nums, sys_flag)
+        return config
+
+
+class MemberNotices:
+    """Sends 40 to the members of groups that changed, see the module. Times are trio's, in seconds."""
+
+    def __init__(self, clients: Clients, groups: Groups, options: BrokerOptions) -> None:
+        self._clients = clients
+        self._groups = groups
+        self._options = options
+        # Groups that were notified less than WINDOW_S ago; until when that is, oldest first.
+        self._quiet: set[str] = set()
+        self._quiet_until: deque[tuple[float, str]] = deque()
+        # Those of them that changed since.
+        self._again: set[str] = set()
+        # Groups to notify in the next turns of the event loop: an ordered set.
+        self._ready: dict[str, None] = {}
+        self._wake = Signal()
+
+    def changed(self, groups: Iterable[str]) -> None:
+        """The members of ``groups`` changed, or their subscriptions."""
+        if not self._options.notify_consumer_ids_changed_enable:
+            return
+        for name in groups:
+            group = self._clients.consumer_group(name)
+            if group is None:
+                continue
+            if name in self._quiet:
+                self._again.add(name)
+            elif len(group.members) > SLICE:
+                self._ready[name] = None
+                self._wake.set()
+            else:
+                for _ in self._tell(name):
+                    pass
+
+    async def run(self) -> None:
+        """Send waiting notices when they are due, until cancelled."""
+        while True:
+            self._end_windows(trio.current_time())
+            while self._ready:
+                name = next(iter(self._ready))
+                del self._ready[name]
+                for _ in self._tell(name):
+                    await trio.lowlevel.checkpoint()
+            with trio.move_on_at(self._quiet_until[0][0] if self._quiet_until else math.inf):
+                await self._wake.wait()
+
+    def _end_windows(self, now: float) -> None:
+        while self._quiet_until and self._quiet_until[0][0] <= now:
+            _, name = self._quiet_until.popleft()
+            self._quiet.discard(name)
+            if name in self._again:
+                self._again.discard(name)
+                self._ready[name] = None
+
+    def _tell(self, name: str) -> Iterator[None]:
+        """Notify the members of a group; yields after each SLICE of them."""
+        config = self._groups.get(name)
+        group = self._clients.consumer_group(name)
+        if group is None or (config is not None and not config.notify_consumer_ids_changed_enable):
+            return
+        self._quiet.add(name)
+        self._quiet_until.append((trio.current_time() + WINDOW_S, name))
+        self._wake.set()
+        header = NotifyConsumerIdsChangedRequestHeader(name)
+        for number, member in enumerate(list(group.members.values()), 1):
+            # JSON, whatever the connection speaks: it is a request, and all clients read that.
+            member.channel.push(NOTIFY_CONSUMER_IDS_CHANGED.oneway(header))
+            if number % SLICE == 0:
+                yield
+
+
+def _check_heartbeat(data: HeartbeatData) -> None:
+    """RequestRefused when the client id is missing, or the heartbeat is so large that it would hold up others."""
+    if not data.client_id:
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, "the heartbeat has no clientID")
+    groups = len(data.consumer_data_set) + len(data.producer_data_set)
+    if groups > MAX_GROUPS:
+        text = f"the heartbeat names {groups} groups, at most {MAX_GROUPS} are allowed"
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
+    subscriptions = [one for consumer in data.consumer_data_set for one in consumer.subscription_data_set]
+    length = sum(len(one.sub_string) or sum(map(len, one.tags_set)) for one in subscriptions)
+    if length > MAX_EXPRESSIONS:
+        text = f"the heartbeat's subscriptions have {length} characters, at most {MAX_EXPRESSIONS} are allowed"
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
+
+
+def _connections(members: Iterable[Member]) -> Steps[list[Connection]]:
+    found: list[Connection] = []
+    for part in slices(list(members), MEMBERS):
+        found += [Connection(one.client_id, one.channel.remote, one.language, one.version) for one in part]
+        yield None
+    return found

@@ -1,0 +1,71 @@
+"""Offsets that an administrator has set while consumers of the group are connected.
+
+A consumer reads on from what it has in memory, and commits that. So the new offset of a queue is kept here until the
+group's next pull of the queue: the pull is answered with "offset moved" and the new offset, and commits until then are
+ignored. A held pull is answered at once. When the group has no connected consumers, setting the offset is all it takes.
+In memory only, as in RocketMQ: after a restart or a change of the role connected consumers go on from where they were.
+"""
+
+import logging
+from collections.abc import Callable
+
+from broker.meta.clients import Clients
+from broker.meta.consumer_offsets import ConsumerOffsets
+from remoting.net.channel import Channel
+
+logger = logging.getLogger(__name__)
+
+# Queues whose groups have not pulled since; the oldest are given up.
+MAX_PENDING = 100_000
+
+
+class OffsetResets:
+    """See the module. ``pending`` is empty nearly always: look at it first, where speed matters."""
+
+    def __init__(
+        self, offsets: ConsumerOffsets, clients: Clients, release_group: Callable[[tuple[str, int], str], object]
+    ) -> None:
+        """``release_group`` answers the pulls of a queue (topic and number) that are held for a group."""
+        self._offsets = offsets
+        self._clients = clients
+        self._release_group = release_group
+        # By group, topic and number of the queue.
+        self.pending: dict[tuple[str, str, int], int] = {}
+
+    def set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Let the group go on at ``offset``."""
+        self._offsets.commit(group, topic, queue_id, offset)
+        key = group, topic, queue_id
+        self.pending.pop(key, None)
+        if self._clients.consumer_group(group) is None:
+            return
+        if len(self.pending) >= MAX_PENDING:
+            given_up = next(iter(self.pending))
+            del self.pending[given_up]
+            logger.warning("consumers of group %s may not notice the new offset of %s queue %d", *given_up)
+        self.pending[key] = offset
+        self._release_group((topic, queue_id), group)
+
+    def take(self, channel: Channel, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset that a member's pull of the queue has to go on at; None when none was set.
+
+        A reader without heartbeats is no member: it chooses its offsets itself, and takes none that is for members.
+        """
+        members = self._clients.consumer_group(group)
+        if members is None or channel not in members.members:
+            return None
+        return self.pending.pop((group, topic, queue_id), None)
+
+    def covers(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a commit must be ignored, as the consumer does not know the new offset yet."""
+        key = group, topic, queue_id
+        if key not in self.pending:
+            return False
+        if self._clients.consumer_group(group) is None:
+            del self.pending[key]
+            return False
+        return True
+
+    def clear(self) -> None:
+        """This broker is no longer the master: its consumers ask another one."""
+        self.pending.clear()

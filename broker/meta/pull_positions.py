@@ -1,0 +1,55 @@
+"""How far connected consumers have pulled: consumerProgress shows as in flight what they have not committed yet.
+
+Each connection has its own table, which goes with the connection. Its number of queues is limited; further queues are
+not recorded, and show nothing in flight.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from remoting.net.channel import Channel
+
+MAX_QUEUES = 10_000
+_KEY = "pulled"
+
+
+class PullPositions:
+    """How far one connection has pulled: the next offset of each queue, by group and topic."""
+
+    __slots__ = ("_queues", "_table")
+
+    def __init__(self) -> None:
+        self._table: dict[tuple[str, str], dict[int, int]] = {}
+        self._queues = 0
+
+    def note(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """The group's next pull begins at ``offset``."""
+        queues = self._table.get((group, topic))
+        if queues is None or queue_id not in queues:
+            if self._queues >= MAX_QUEUES:
+                return
+            self._queues += 1
+            if queues is None:
+                queues = self._table[group, topic] = {}
+        queues[queue_id] = offset
+
+    def of(self, group: str, topic: str) -> Mapping[int, int]:
+        return self._table.get((group, topic), {})
+
+
+def note_pulled(channel: Channel, group: str, topic: str, queue_id: int, offset: int) -> None:
+    """The next pull of this connection begins at ``offset``."""
+    pulled = channel.attachments.get(_KEY)
+    if pulled is None:
+        pulled = channel.attachments[_KEY] = PullPositions()
+    pulled.note(group, topic, queue_id, offset)
+
+
+def furthest_pulled(channels: Iterable[Channel], group: str, topic: str) -> dict[int, int]:
+    """Queue → the furthest that any of the connections has pulled for the group."""
+    furthest: dict[int, int] = {}
+    for channel in channels:
+        pulled = channel.attachments.get(_KEY)
+        if pulled is not None:
+            for queue_id, offset in pulled.of(group, topic).items():
+                furthest[queue_id] = max(offset, furthest.get(queue_id, 0))
+    return furthest

@@ -1,0 +1,323 @@
+"""Sends: 10 (long field names), 310 and 320 (short ones; 320 is a batch, as are 10 and 310 that say so).
+
+A request's fields become a message for the Writer, and the Writer's result becomes an answer. The order of the checks,
+the codes and the texts are RocketMQ's. A producer is answered when its message is safe, see writing/durability.py.
+Neighbour: writing/writer.py (stores the messages).
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import trio
+
+from broker.broker_names import check_broker_name
+from broker.meta.topics import Topics, no_such_topic
+from broker.observe.put_times import PutTimes
+from broker.options import BrokerOptions
+from broker.part import Part
+from broker.store.queue.inner import shared_tag, uniform_rows
+from broker.store.store import BatchPutResult, PutResult
+from broker.writing.durability import Durability, skips_waiting
+from broker.writing.refusals import bad_fields, illegal, no_space
+from broker.writing.stored_properties import Row
+from broker.writing.writer import BatchFields, Writer
+from mqcommon.addresses import split_address
+from mqcommon.errors import DiskFull, ProtocolError, RequestRefused
+from mqcommon.message.batch import MAX_MESSAGES, decode_batch, encode_batch, encode_offsets
+from mqcommon.message.compression import decompressed
+from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, TRANSACTION_PREPARED
+from mqcommon.message.ids import encode_host, offset_msg_id
+from mqcommon.message.properties import find_property, replace_properties
+from mqcommon.names import check_topic, check_topic_is_sendable, is_retry_topic
+from mqcommon.polling import poll_until
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, HandOver
+from remoting.net.steps import Stepper, Steps
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import CBOR, Command
+from remoting.protocol.requests.sends import LONG, SEND_BATCH_MESSAGE, SEND_MESSAGE, SEND_MESSAGE_V2, SHORT, SendFields
+from remoting.protocol.requests.topics import TopicConfig
+from remoting.protocol.scalars import read_int, read_text
+
+# Messages of a batch that are checked or stored in one turn of the event loop: 10 µs each.
+BATCH_AT_ONCE = 3_000
+# A compressed batch of more bytes is decompressed in a thread.
+UNPACKED_AT_ONCE = 8 * 1024
+STOP_TIMEOUT_S = 2.0
+_BORN_HOST = "born_host"
+#: The dead letter topic for a message that is sent to a retry topic; None when the message may go to the retry topic.
+#: Called with the retry topic, the number of deliveries so far, and the most of them if the send says so.
+DeadLetterTopic = Callable[[str, int, int | None], TopicConfig | None]
+_NO_BATCH = "a batch needs at least one message, and its topic must not be a retry topic"
+
+
+class SendHandlers(Part):
+    """Stores messages of clients and answers, at once or when they are safe."""
+
+    tick_interval_ms = 100
+
+    def __init__(
+        self,
+        writer: Writer,
+        durability: Durability,
+        topics: Topics,
+        put_times: PutTimes,
+        options: BrokerOptions,
+        store_host: bytes,
+        stepper: Stepper,
+        turned: Callable[[], None],
+        dead_letter_topic: DeadLetterTopic,
+    ) -> None:
+        """``turned`` is called after messages were stored outside of a turn."""
+        self._writer = writer
+        self._durability = durability
+        self._topics = topics
+        self._put_times = put_times
+        self._options = options
+        self._broker_name = options.broker_name
+        self._store_host = store_host
+        self._host_hex = store_host.hex().upper()
+        self._region, self._trace_on = options.region_id, "true" if options.trace_on else "false"
+        self._stepper = stepper
+        self._turned = turned
+        self._dead_letter_topic = dead_letter_topic
+
+    def handlers(self) -> dict[int, Handler]:
+        send = self._send
+        return {
+            SEND_MESSAGE.code: lambda channel, request: send(channel, request, LONG, False),
+            SEND_MESSAGE_V2.code: lambda channel, request: send(channel, request, SHORT, False),
+            SEND_BATCH_MESSAGE.code: lambda channel, request: send(channel, request, SHORT, True),
+        }
+
+    async def stop(self) -> None:
+        """Return when all sends are answered, or that takes too long."""
+        await poll_until(lambda: not self._durability, STOP_TIMEOUT_S)
+
+    def after_turn(self) -> None:
+        """Record the times of this turn's sends."""
+        self._put_times.end_turn()
+
+    def tick(self) -> None:
+        """Answer sends that have waited for too long."""
+        self._durability.expire(trio.current_time())
+
+    def _send(self, channel: Channel, request: Command, names: SendFields, batch: bool) -> Command | None:
+        if self._writer.refusal is not None:
+            raise RequestRefused(*self._writer.refusal)
+        ext = request.ext or {}
+        try:
+            topic: str = ext[names.topic]
+            queue_id = int(ext[names.queue_id])
+            sys_flag = int(ext[names.sys_flag])
+            born_timestamp = int(ext[names.born_timestamp])
+            flag = int(ext[names.flag])
+            properties = ext.get(names.properties) or ""
+            reconsume_times = int(ext.get(names.reconsume_times) or 0)
+            raw_properties: bytes = properties.encode()
+            check_topic_is_sendable(topic)
+            config = self._topics.get(topic)
+        except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
+            raise bad_fields(error) from None
+        broker_name = ext.get(names.broker_name)
+        if broker_name != self._broker_name and broker_name is not None:
+            check_broker_name(broker_name, self._broker_name)
+        if config is None:
+            self._writer.admit(raw_properties)
+            config = self._create_topic(channel, topic, ext, names)
+        if topic[0] == "%" and is_retry_topic(topic):
+            dead = self._dead_letter_topic(topic, reconsume_times, _max_times(ext, names))
+            if dead is not None:
+                config, topic, queue_id = dead, dead.topic_name, 0
+                raw_properties = replace_properties(raw_properties, {b"DELAY": None})
+        if not 0 <= queue_id < config.write_queue_nums:
+            queue_id = self._checked_queue_id(channel, config, queue_id)
+        born_host = channel.attachments.get(_BORN_HOST) or _remember_born_host(channel)
+        if batch or ext.get(names.batch) in ("true", "1", True):
+            fields = BatchFields(topic, queue_id, sys_flag, born_timestamp, born_host, reconsume_times)
+            return self._put_batch(channel, request, fields, raw_properties)
+        put = self._writer.put(
+            topic, queue_id, request.body, raw_properties, flag, sys_flag, born_timestamp, born_host, reconsume_times
+        )
+        answer = {
+            "queueId": queue_id,
+            "TRACE_ON": self._trace_on,
+            "MSG_REGION": self._region,
+            "msgId": f"{self._host_hex}{put.physical_offset:016X}",
+            "queueOffset": put.queue_offset,
+        }
+        if sys_flag & TRANSACTION_PREPARED:
+            answer["transactionId"] = (find_property(raw_properties, b"UNIQ_KEY") or b"").decode()
+        if put.recall_handle:
+            answer["recallHandle"] = put.recall_handle
+        response = request.respond(ext=answer)
+        if self._durability.waits:
+            return self._when_safe(channel, request, response, put, raw_properties)
+        return response
+
+    def _put_batch(self, channel: Channel, request: Command, fields: BatchFields, properties: bytes) -> Command | None:
+        batch, sys_flag = request.body, fields.sys_flag
+        self._writer.check(sys_flag, len(batch))
+        if is_retry_topic(fields.topic):
+            raise illegal(_NO_BATCH)
+        if sys_flag & COMPRESSED:
+            fields = fields._replace(sys_flag=sys_flag & ~(COMPRESSED | COMPRESSION_MASK))
+
+        is_kept = self._writer.keeps_batches(fields.topic, fields.queue_id)
+
+        def put(rows: list[Row]) -> BatchPutResult:
+            # Asked again, as the topic may have been made anew between the parts of a large batch.
+            if self._writer.keeps_batches(fields.topic, fields.queue_id):
+                return self._writer.put_inner(fields, encode_batch(rows), len(rows), properties, shared_tag(rows))
+            return self._writer.put_batch(fields, rows, properties)
+
+        def answer(stored: BatchPutResult) -> Command | None:
+            response = self._batch_answer(request, fields.queue_id, stored, properties if is_kept else b"")
+            if self._durability.waits:
+                return self._when_safe(channel, request, response, stored, properties)
+            return response
+
+        try:
+            if sys_flag & COMPRESSED:
+                # The C++ client compresses a batch as a whole; its messages are stored uncompressed.
+                unpack = partial(decompressed, batch, sys_flag, self._options.max_message_size)
+                if len(batch) > UNPACKED_AT_ONCE:
+                    raise HandOver(self._stepper.slow(lambda *_: self._unpack_in_steps(unpack, put, answer)))
+                batch = unpack()
+            if is_kept and 0 < (count := uniform_rows(batch)) <= MAX_MESSAGES:
+                return answer(self._writer.put_inner(fields, batch, count, properties))
+            rows, end = decode_batch(batch, 0, BATCH_AT_ONCE)
+        except ProtocolError as error:
+            raise illegal(str(error)) from None
+        if not rows:
+            raise illegal(_NO_BATCH)
+        if end < len(batch):
+            raise HandOver(self._stepper.slow(lambda *_: self._put_in_steps(batch, put, answer)))
+        return answer(put(self._writer.stamped(rows)))
+
+    def _unpack_in_steps(
+        self,
+        unpack: Callable[[], bytes],
+        put: Callable[[list[Row]], BatchPutResult],
+        answer: Callable[[BatchPutResult], Command | None],
+    ) -> Steps[Command | None]:
+        """Decompress a batch in a thread, and store it."""
+        try:
+            batch: bytes = yield unpack
+        except ProtocolError as error:
+            raise illegal(str(error)) from None
+        if not batch:
+            raise illegal(_NO_BATCH)
+        return (yield from self._put_in_steps(batch, put, answer))
+
+    def _put_in_steps(
+        self,
+        batch: bytes,
+        put: Callable[[list[Row]], BatchPutResult],
+        answer: Callable[[BatchPutResult], Command | None],
+    ) -> Steps[Command | None]:
+        """Store a large batch. All of it is checked before any of it is stored; other messages may come in between."""
+        parts: list[list[Row]] = []
+        at = 0
+        try:
+            while at < len(batch):
+                if len(parts) * BATCH_AT_ONCE >= MAX_MESSAGES:
+                    raise ProtocolError(f"the batch has more than {MAX_MESSAGES} messages")
+                rows, at = decode_batch(batch, at, BATCH_AT_ONCE)
+                parts.append(self._writer.stamped(rows))
+                yield None
+        except ProtocolError as error:
+            raise illegal(str(error)) from None
+        stored = put(parts[0])
+        for part in parts[1:]:
+            self._turned()
+            yield None
+            more = put(part)
+            stored = more._replace(
+                physical_offsets=stored.physical_offsets + more.physical_offsets, queue_offset=stored.queue_offset
+            )
+        response = answer(stored)
+        self._turned()
+        return response
+
+    def _batch_answer(self, request: Command, queue_id: int, stored: BatchPutResult, kept: bytes) -> Command:
+        """``kept``: the properties of a batch that is stored as one record. A Java client wants its unique key back."""
+        offsets = stored.physical_offsets
+        ext: dict[str, Any] = {"queueId": queue_id, "TRACE_ON": self._trace_on, "MSG_REGION": self._region}
+        body = b""
+        if request.codec == CBOR:
+            # A Skylark client makes the ids from the offsets when it needs them.
+            ext["msgId"] = offset_msg_id(self._store_host, offsets[0])
+            body = encode_offsets(offsets)
+        elif kept and (unique_key := find_property(kept, b"UNIQ_KEY")):
+            ext["batchUniqId"] = unique_key.decode()
+            ext["msgId"] = f"{self._host_hex}{offsets[0]:016X}"
+        else:
+            ext["msgId"] = ",".join([f"{self._host_hex}{offset:016X}" for offset in offsets])
+        ext["queueOffset"] = stored.queue_offset
+        return request.respond(ext=ext, body=body)
+
+    def _when_safe(
+        self,
+        channel: Channel,
+        request: Command,
+        response: Command,
+        put: PutResult | BatchPutResult,
+        properties: bytes,
+    ) -> Command | None:
+        """Send the answer when the message is safe, or with the status of the step that timed out."""
+        if request.is_oneway or skips_waiting(properties):
+            return response
+        # A message is stored and may be large; it is not kept as long as its answer waits.
+        request.body, request.ext = b"", None
+
+        def done(code: int) -> None:
+            response.code = code
+            channel.reply(request, response)
+
+        self._durability.when_safe(put.end, trio.current_time(), self._put_times.follow(done))
+        return None
+
+    def _checked_queue_id(self, channel: Channel, config: TopicConfig, queue_id: int) -> int:
+        if queue_id < 0 < config.write_queue_nums:
+            # The client leaves the choice of the queue to the broker.
+            return random.randrange(config.write_queue_nums)
+        if queue_id < 0 or (queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums):
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, {config} Producer: {channel.remote}",
+            )
+        return queue_id
+
+    def _create_topic(self, channel: Channel, topic: str, ext: Mapping[str, Any], names: SendFields) -> TopicConfig:
+        """Create a topic at the first send to it; RequestRefused when that is not allowed."""
+        try:
+            if type(topic) is not str:
+                raise ValueError("the custom field <topic> is not text")
+            check_topic(topic)
+            default_topic = read_text(ext[names.default_topic])
+            queue_nums = read_int(ext[names.default_topic_queue_nums])
+        except (KeyError, ValueError) as error:
+            raise bad_fields(error) from None
+        try:
+            config = self._topics.create_on_send(topic, default_topic, queue_nums, channel.remote)
+        except DiskFull as error:
+            raise no_space(error) from None
+        if config is None:
+            raise no_such_topic(topic)
+        return config
+
+
+def _max_times(ext: Mapping[str, Any], names: SendFields) -> int | None:
+    value = ext.get(names.max_reconsume_times)
+    try:
+        return None if value is None else read_int(value)
+    except ValueError as error:
+        raise bad_fields(error) from None
+
+
+def _remember_born_host(channel: Channel) -> bytes:
+    host = channel.attachments[_BORN_HOST] = encode_host(*split_address(channel.remote))
+    return host

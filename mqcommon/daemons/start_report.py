@@ -1,0 +1,96 @@
+"""What a daemon says on stderr without its log, in the log's format: mistakes at its start, and why it ended.
+
+A collector that reads the daemon's stderr as JSON must be able to read these lines, too. They are needed most when
+the options cannot be read, so `log_format_of` looks for the format alone.
+"""
+
+import itertools
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, Any
+
+import click
+
+from mqcommon.logs.formats import JsonFormatter
+from mqcommon.logs.options import JSON, TEXT, LogOptions
+from mqcommon.options.command_line import refuse_repeated
+from mqcommon.options.conf_file import raw_value
+
+_KEY, _FLAG = "logFormat", "--log-format"
+
+
+class StartReport:
+    """Lines of the daemon ``name``, such as ``broker``."""
+
+    def __init__(self, name: str, log_format: str) -> None:
+        self._name = name
+        self._in_json = log_format.lower() == JSON
+
+    def warn(self, text: str) -> None:
+        """Something is not as the user may think."""
+        self._print(logging.WARNING, text)
+
+    def fail(self, text: str) -> None:
+        """Why the daemon does not start, or has ended."""
+        self._print(logging.CRITICAL, text)
+
+    def _print(self, level: int, text: str) -> None:
+        click.echo(_json_line(self._name, level, text) if self._in_json else f"{self._name}: {text}", err=True)
+
+
+def log_format_of(cls: type[LogOptions], conf: str | os.PathLike[str] | None, given: Mapping[str, str]) -> str:
+    """The format that the command line or the conf file gives, though other options are wrong."""
+    return raw_value(cls, _KEY, conf, given) or TEXT
+
+
+class DaemonCommand(click.Command):
+    """A command that refuses repeated options, and whose usage errors are JSON with ``--log-format json``."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with _usage_errors(args):
+            return super().make_context(info_name, args, parent, **extra)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        refuse_repeated(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+class DaemonGroup(click.Group):
+    """As `DaemonCommand`, with commands below it."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with _usage_errors(args):
+            return super().make_context(info_name, args, parent, **extra)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        refuse_repeated(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+@contextmanager
+def _usage_errors(args: Sequence[str]) -> Iterator[None]:
+    in_json = f"{_FLAG}={JSON}" in args or (_FLAG, JSON) in itertools.pairwise(args)
+    try:
+        yield
+    except click.UsageError as error:
+        if not in_json:
+            raise
+        raise _JsonUsageError(error.format_message(), error.ctx) from None
+
+
+class _JsonUsageError(click.UsageError):
+    def show(self, file: IO[Any] | None = None) -> None:
+        name = self.ctx.command_path if self.ctx is not None else os.path.basename(sys.argv[0])
+        click.echo(_json_line(name, logging.CRITICAL, self.message), file=file, err=True)
+
+
+def _json_line(name: str, level: int, text: str) -> str:
+    record = logging.LogRecord(name, level, "", 0, text, None, None)
+    return JsonFormatter().format(record)

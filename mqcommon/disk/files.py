@@ -1,0 +1,476 @@
+"""The disk is an argument: stores write through it, so a test can lose unsynced bytes, tear writes and fill the disk.
+
+``FileSystem`` is the interface; ``OsFiles`` is the machine's disk. Paths are plain strings.
+Written bytes survive the death of this process at once, and a power loss after ``sync()``. The first ``sync()`` of
+an open file also syncs its directory, since the file may be new, or left by a process that was killed before its sync.
+A full disk raises ``DiskFull`` and never causes a SIGBUS, because files are allocated before they are mapped. When no
+descriptor is left, opening raises ``OutOfDescriptors``. Only their owner can read new files and directories: they hold
+messages and secrets.
+Neighbours: descriptors.py (the reserve of descriptors), page_cache.py, atomic.py (replaces whole small files).
+"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from mqcommon.disk.descriptors import Descriptors
+from mqcommon.disk.page_cache import address_of, populate, resident, syncfs
+from mqcommon.errors import DiskFull, FileClosed, StoreCorrupt, StoreLocked
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextlib.contextmanager
+def raising_disk_full(path: str, needed: int = 0) -> Iterator[None]:
+    """Raise DiskFull when there is no room for ``needed`` bytes, or, with 0, for a new name in a directory."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        free = f", {shutil.disk_usage(os.path.dirname(path) or '.').free:,} are free" if needed else ""
+        what = f"{needed:,} bytes" if needed else "another name"
+        raise DiskFull(f"{path}: no room for {what}{free}: make room or move the store") from error
+
+
+class DiskUsage(NamedTuple):
+    """Bytes of the file system; ``used`` and ``free`` need not add up to ``total`` (root's reserve)."""
+
+    total: int
+    used: int
+    free: int
+
+
+class AppendFile(Protocol):
+    """A file that grows at its end."""
+
+    path: str
+
+    def write(self, data: bytes) -> None:
+        """Append all of ``data``, or none of it and raise DiskFull."""
+
+    def sync(self) -> None:
+        """Make all written bytes survive a power loss. Blocks: call it in a thread."""
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class MappedFile(Protocol):
+    """A file of fixed size, mapped into memory for reading and writing."""
+
+    path: str
+    size: int
+    view: mmap.mmap
+
+    def allocate(self, end: int) -> None:
+        """Allocate disk blocks for the bytes before ``end``, so that writing them cannot fail. Raises DiskFull."""
+
+    def sync(self) -> None:
+        """Make all written bytes survive a power loss. Blocks: use a thread. Raises FileClosed after ``close``."""
+
+    def resident(self, at: int, size: int) -> bool:
+        """Whether these bytes are in memory, so that reading them from ``view`` does not wait for the disk."""
+
+    def pread(self, at: int, size: int) -> bytes:
+        """These bytes, read from disk if necessary. Blocks; unlike ``view`` it lets other threads run meanwhile.
+
+        For any thread, even while another closes or removes the file. Raises FileClosed when it was closed before.
+        """
+
+    def pwrite(self, at: int, data: memoryview) -> None:
+        """Write these bytes; for many, this is cheaper than ``view``, as pages are not zeroed first. As ``pread``."""
+
+    def send(self, socket_fd: int, at: int, size: int) -> int:
+        """Send these bytes to a non-blocking socket; returns how many it took. Blocks for the disk, as ``pread``."""
+
+    def populate(self, at: int, size: int) -> None:
+        """Map the pages of these bytes in advance, so that writing to them is cheap. For any thread, as ``pread``."""
+
+    def close(self) -> None:
+        """Close the file and the map; a memoryview that is still held keeps its bytes readable."""
+
+
+class FileLock(Protocol):
+    """A lock that is held until ``close()``, or until the process ends, however it ends."""
+
+    def close(self) -> None: ...
+
+
+class ReadableMap(Protocol):
+    """A file, mapped into memory for reading at least."""
+
+    path: str
+    size: int
+    view: mmap.mmap
+
+    def close(self) -> None: ...
+
+
+class ReadableFiles(Protocol):
+    """The operations of a disk for those that only read a store; each `FileSystem` has them. Described there."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def listdir(self, path: str) -> list[str]: ...
+
+    def size(self, path: str) -> int: ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def boot_id(self) -> str: ...
+
+    def open_map(self, path: str, size: int = 0, *, create: bool) -> ReadableMap: ...
+
+
+class FileSystem(Protocol):
+    """The operations of a disk that a store needs."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in a directory, sorted; empty when there is no such directory."""
+
+    def mkdirs(self, path: str) -> None: ...
+
+    def remove(self, path: str) -> None: ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Replace ``new`` by ``old`` in one step."""
+
+    def take_mode(self, path: str, like: str) -> None:
+        """Give ``path`` the permissions of ``like``, and its owner and group if this process may do that."""
+
+    def size(self, path: str) -> int: ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def read_part(self, path: str, at: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``at`` on, without mapping the file; fewer at its end."""
+
+    def boot_id(self) -> str:
+        """The id of this boot, "" when unknown. Bytes written since the same boot are in the page cache."""
+
+    def open_append(self, path: str) -> AppendFile:
+        """Open a file for appending; it is created when missing."""
+
+    def open_map(self, path: str, size: int = 0, *, create: bool, allocated: int | None = None) -> MappedFile:
+        """Map the first ``size`` bytes of a file; 0 means all of it.
+
+        ``create`` creates a missing file, lengthens a short one with zeros, and allocates its blocks, so that no later
+        write can find the disk full. It allocates all bytes, or the first ``allocated`` (see MappedFile.allocate).
+        Without ``create`` the file is mapped as it is; a short one raises StoreCorrupt.
+        """
+
+    def fsync_dir(self, path: str) -> None:
+        """Make the names in a directory survive a power loss."""
+
+    def sync_all(self, path: str) -> None:
+        """Make all bytes written to the file system of ``path`` survive a power loss. Blocks: call it in a thread."""
+
+    def disk_usage(self, path: str) -> DiskUsage: ...
+
+    def free_ratio(self, path: str) -> float:
+        """The free share of the file system, 0.0 to 1.0."""
+
+    def lock(self, path: str) -> FileLock:
+        """Take the lock file ``path``, or raise StoreLocked at once."""
+
+
+class OsFiles:
+    """The machine's own disk. ``spare_descriptors`` is the reserve for files that must be opened; stores have one."""
+
+    def __init__(self, spare_descriptors: int = 0) -> None:
+        self._descriptors = Descriptors(spare_descriptors)
+
+    def close(self) -> None:
+        """Give the reserve back at the end of the store's use. Files can still be opened."""
+        self._descriptors.close()
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def listdir(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def mkdirs(self, path: str) -> None:
+        if not path or os.path.isdir(path):
+            return
+        self.mkdirs(os.path.dirname(path))
+        with raising_disk_full(path):
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:  # created by someone else meanwhile, or not a directory
+                if not os.path.isdir(path):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def take_mode(self, path: str, like: str) -> None:
+        wanted = os.stat(like)
+        with contextlib.suppress(PermissionError):  # only root may give files away
+            os.chown(path, wanted.st_uid, wanted.st_gid)
+        os.chmod(path, stat.S_IMODE(wanted.st_mode))
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def read(self, path: str) -> bytes:
+        with open(self._descriptors.open(path, os.O_RDONLY), "rb") as file:
+            return file.read()
+
+    def read_part(self, path: str, at: int, size: int) -> bytes:
+        fd = self._descriptors.open(path, os.O_RDONLY, must=False)
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead for a few bytes
+            return os.pread(fd, size, at)
+        finally:
+            os.close(fd)
+
+    def boot_id(self) -> str:
+        try:
+            return self.read("/proc/sys/kernel/random/boot_id").decode().strip()
+        except FileNotFoundError:  # not Linux: every crash counts as a power loss
+            return ""
+
+    def open_append(self, path: str) -> "OsAppendFile":
+        return OsAppendFile(path, self._descriptors)
+
+    def open_map(self, path: str, size: int = 0, *, create: bool, allocated: int | None = None) -> "OsMappedFile":
+        return OsMappedFile(path, self._descriptors, size, create=create, allocated=allocated)
+
+    def fsync_dir(self, path: str) -> None:
+        self._descriptors.fsync_dir(path)
+
+    def sync_all(self, path: str) -> None:
+        # It reports write errors since Linux 5.8.
+        fd = self._descriptors.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            syncfs(fd)
+        finally:
+            os.close(fd)
+
+    def disk_usage(self, path: str) -> DiskUsage:
+        return DiskUsage(*shutil.disk_usage(path))
+
+    def free_ratio(self, path: str) -> float:
+        # as df shows it, used / (used + free): root's reserve is not free for this process
+        usage = self.disk_usage(path)
+        return usage.free / ((usage.used + usage.free) or 1)
+
+    def lock(self, path: str) -> "OsFileLock":
+        return OsFileLock(path)
+
+
+class OsAppendFile:
+    """An unbuffered file: bytes that ``write`` has accepted are in the kernel's page cache."""
+
+    def __init__(self, path: str, descriptors: Descriptors) -> None:
+        self.path = path
+        self._descriptors = descriptors
+        with raising_disk_full(path):
+            self._fd = descriptors.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self._size = os.fstat(self._fd).st_size
+        self._directory_synced = False
+
+    def write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        try:
+            with raising_disk_full(self.path, len(data)):
+                while rest:
+                    rest = rest[os.write(self._fd, rest) :]
+        except (OSError, DiskFull):
+            with contextlib.suppress(OSError):  # the first error is the one to report
+                os.ftruncate(self._fd, self._size)
+            raise
+        self._size += len(data)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+        if not self._directory_synced:
+            self._descriptors.fsync_dir(os.path.dirname(self.path))
+            self._directory_synced = True
+
+    def size(self) -> int:
+        return self._size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        self._size = size
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsMappedFile:
+    """A shared map; the descriptor stays open too, for ``sync`` and ``pread``."""
+
+    def __init__(
+        self, path: str, descriptors: Descriptors, size: int = 0, *, create: bool, allocated: int | None = None
+    ) -> None:
+        self.path = path
+        self._descriptors = descriptors
+        self._allocated = 0
+        # The number of a closed descriptor is soon reused for another file, so the last reader closes the descriptor.
+        self._lock = threading.Lock()
+        self._readers = 0
+        self._closed = False
+        created = create and not os.path.exists(path)
+        with raising_disk_full(path):
+            self._fd = descriptors.open(path, os.O_RDWR | (os.O_CREAT if create else 0), must=create)
+        self._directory_synced = False
+        try:
+            self.size = self._prepare(size, create, allocated)
+            # A map duplicates the descriptor.
+            self.view = descriptors.take(path, lambda: mmap.mmap(self._fd, self.size), must=create)
+            self._address = address_of(self.view)
+        except BaseException:
+            self.close()
+            if created:
+                os.remove(path)
+            raise
+
+    def _prepare(self, size: int, create: bool, allocated: int | None) -> int:
+        """Make sure that the file has ``size`` bytes, allocated when it is written to; returns how many to map."""
+        length = os.fstat(self._fd).st_size
+        size = size or length
+        if size == 0:
+            raise StoreCorrupt(self.path, 0, "the file is empty")
+        if create:
+            try:
+                self.allocate(size if allocated is None else allocated)
+            except DiskFull:
+                if length < size:  # give back what was allocated before the disk was full
+                    os.ftruncate(self._fd, length)
+                raise
+            if allocated is not None and length < size:
+                os.ftruncate(self._fd, size)
+        elif length < size:
+            raise StoreCorrupt(self.path, length, f"the file has {length} bytes where {size} are expected")
+        return size
+
+    def allocate(self, end: int) -> None:
+        # A hole in a mapped file gets its block when its page is first written; on a full disk that causes a SIGBUS.
+        if end <= self._allocated:
+            return
+        missing, room = end - os.fstat(self._fd).st_blocks * 512, os.fstatvfs(self._fd)
+        with raising_disk_full(self.path, end - self._allocated):
+            if missing > room.f_bavail * room.f_frsize:  # trying takes milliseconds, for each refused send
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.posix_fallocate(self._fd, self._allocated, end - self._allocated)
+        self._allocated = end
+
+    def sync(self) -> None:
+        # On Linux a shared map is the page cache itself, so fdatasync writes the bytes stored through the map, as
+        # msync (mmap.flush) does. But os.fdatasync lets other threads run, and mmap.flush of Python 3.11 does not.
+        with self._reading() as fd:
+            os.fdatasync(fd)
+        if not self._directory_synced:
+            self._descriptors.fsync_dir(os.path.dirname(self.path))
+            self._directory_synced = True
+
+    def resident(self, at: int, size: int) -> bool:
+        return not self._closed and resident(self._address + at, size)
+
+    def pread(self, at: int, size: int) -> bytes:
+        with self._reading() as fd:
+            data = os.pread(fd, size, at)
+            while len(data) < size and (more := os.pread(fd, size - len(data), at + len(data))):
+                data += more
+        return data
+
+    def pwrite(self, at: int, data: memoryview) -> None:
+        with self._reading() as fd:
+            done = 0
+            while done < len(data):
+                done += os.pwrite(fd, data[done:], at + done)
+
+    def send(self, socket_fd: int, at: int, size: int) -> int:
+        with self._reading() as fd:
+            try:
+                return os.sendfile(socket_fd, fd, at, size)
+            except BlockingIOError:
+                return 0
+
+    def populate(self, at: int, size: int) -> None:
+        with self._reading():
+            populate(self._address + at, size)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._close_when_unused()
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[int]:
+        with self._lock:
+            if self._closed:
+                raise FileClosed(f"{self.path} was closed, and perhaps removed")
+            self._readers += 1
+        try:
+            yield self._fd
+        finally:
+            with self._lock:
+                self._readers -= 1
+                self._close_when_unused()
+
+    def _close_when_unused(self) -> None:
+        if not self._closed or self._readers:
+            return
+        view: mmap.mmap | None = getattr(self, "view", None)
+        if view is not None:
+            with contextlib.suppress(BufferError):  # still read: the map is freed with the last memoryview
+                view.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsFileLock:
+    """An exclusive lock on a file, with the holder's pid in it.
+
+    It takes two locks, as they exclude different processes: RocketMQ's Java broker takes a POSIX record lock, but that
+    does not exclude a second open by the same process; flock does.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._fd, 20, 0).strip()
+            os.close(self._fd)
+            who = f"process {holder.decode()}" if holder.isdigit() else "another process"
+            raise StoreLocked(f"{path} is held by {who}: stop it, or give this broker another directory") from error
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

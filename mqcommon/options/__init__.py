@@ -1,0 +1,6 @@
+"""Options: one frozen dataclass per daemon declares all of them, with their defaults.
+
+fields.py         declares an option, and reads its value from text
+conf_file.py      conf files; getBrokerConfig and updateBrokerConfig
+command_line.py   flags, and the table in docs/conf.md
+"""

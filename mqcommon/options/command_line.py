@@ -1,0 +1,109 @@
+"""Options on command lines, and the table in docs/conf.md."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from mqcommon.options.fields import Option, options_of, value_text
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class OnceCommand(click.Command):
+    """A command that refuses an option with several names (``-c``, ``--config-file``) when it is given twice.
+
+    click would take the last one, RocketMQ's tools take the first, and neither says that the other has no effect.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        refuse_repeated(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+def refuse_repeated(command: click.Command, ctx: click.Context, args: list[str]) -> None:
+    """Raises UsageError when ``args`` give one of the command's own options twice."""
+    if ctx.resilient_parsing:  # shell completion
+        return
+    _, _, order = command.make_parser(ctx).parse_args(args=args[:])
+    for param in command.params:
+        if isinstance(param, click.Option) and _has_one_value(param) and order.count(param) > 1:
+            raise click.UsageError(f"{' and '.join(param.opts)} are one option; give it once.", ctx)
+
+
+def _has_one_value(param: click.Option) -> bool:
+    return len(param.opts) > 1 and not (param.multiple or param.is_flag or param.count)
+
+
+def click_options(cls: type[Any]) -> Callable[[F], F]:
+    """Add a ``--kebab-case`` flag per option to a click command.
+
+    Values reach the command as text, or None when not given. ``given_options`` selects those that were given for
+    ``load_conf``, which checks them, so a flag and a conf line give the same errors. Secrets have no flag, because
+    other users can see a command line in the process list.
+    """
+
+    def decorate(command: F) -> F:
+        for o in reversed(options_of(cls)):
+            if o.secret:
+                continue
+            command = click.option(
+                o.flag, o.name, default=None, type=_click_type(o), metavar=_metavar(o), help=_flag_help(o)
+            )(command)
+        return command
+
+    return decorate
+
+
+def given_options(cls: type[Any], arguments: Mapping[str, Any]) -> dict[str, str]:
+    """The arguments of a click command that are options of ``cls`` and were given."""
+    names = [o.name for o in options_of(cls)]
+    return {name: str(arguments[name]) for name in names if arguments.get(name) is not None}
+
+
+def markdown_table(cls: type[Any]) -> str:
+    """The options of ``cls`` as a Markdown table, sorted by key."""
+    lines = ["| key | default | what it does |", "| --- | --- | --- |"]
+    for o in sorted(options_of(cls), key=lambda o: o.key.lower()):
+        default = f"`{value_text(o.default)}`" if value_text(o.default) else ""
+        lines.append(f"| `{o.key}` | {default} | {_description(o).replace('|', chr(92) + '|')} |")
+    return "\n".join(lines) + "\n"
+
+
+def _choices(o: Option) -> tuple[str, ...] | None:
+    return ("true", "false") if o.kind is bool else o.choices
+
+
+def _click_type(o: Option) -> click.ParamType[str]:
+    choices = _choices(o)
+    return click.Choice(choices, case_sensitive=False) if choices else click.STRING
+
+
+def _metavar(o: Option) -> str:
+    if choices := _choices(o):
+        return f"[{'|'.join(choices)}]"
+    return o.unit.upper() if o.unit else {int: "N", float: "X"}.get(o.kind, "TEXT")
+
+
+def _flag_help(o: Option) -> str:
+    default = value_text(o.default)
+    return f"{o.help}  [default: {default}]" if default else o.help
+
+
+def _description(o: Option) -> str:
+    notes = []
+    if o.unit:
+        notes.append(f"unit: {o.unit}")
+    if o.choices:
+        notes.append("one of " + ", ".join(f"`{choice}`" for choice in o.choices))
+    if o.minimum is not None and o.maximum is not None:
+        notes.append(f"{o.minimum} to {o.maximum}")
+    elif o.minimum is not None:
+        notes.append(f"at least {o.minimum}")
+    elif o.maximum is not None:
+        notes.append(f"at most {o.maximum}")
+    if o.env:
+        notes.append(f"environment: `{o.env}`")
+    if o.mutable:
+        notes.append("may change while running")
+    return f"{o.help} ({'; '.join(notes)})" if notes else o.help

@@ -1,0 +1,210 @@
+"""Conf files: reading them into an options dataclass, updates while a daemon runs, and saving changed options.
+
+Order of precedence: command line, conf file, environment variable (``env=``), default.
+A ``ConfigError`` names file, line, key and remedy. RocketMQ's keys that are accepted without effect are in the class
+variable ``ignored_keys``.
+An edit of a user's conf file replaces values in place and leaves comments and order as they were.
+Neighbours: fields.py (declaration, one value), command_line.py (flags, docs), the daemons' options.py.
+"""
+
+import dataclasses
+import difflib
+import os
+import typing
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import javaproperties
+
+from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.files import FileSystem
+from mqcommon.disk.secret_file import check_mode
+from mqcommon.errors import ConfigError
+from mqcommon.options.fields import Option, Value, options_of, parse_value, place, value_text
+
+T = TypeVar("T")
+
+# A peer's change of options is read on the event loop. A whole conf file of RocketMQ has some 15 KB.
+MAX_UPDATE_BYTES = 64 * 1024
+MAX_UPDATE_LINES = 1_000
+
+_SECRET_TEXT = "******"
+
+
+def load_conf(
+    cls: type[T],
+    path: str | os.PathLike[str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    warnings: list[str] | None = None,
+) -> T:
+    """Read a conf file. ``overrides`` (by field name or key, as text) beat it, and it beats the environment.
+
+    Only its owner may have rights to a file with secrets (mode 0600). Harmless mistakes (a key given twice, a RocketMQ
+    key that Skylark does not use) are added to ``warnings``.
+    """
+    options = {o.key: o for o in options_of(cls)}
+    warnings = [] if warnings is None else warnings
+    environ = os.environ if environ is None else environ
+    values: dict[str, Value] = {}
+    for o in options.values():
+        if o.env and environ.get(o.env, "").strip():
+            values[o.name] = parse_value(o, environ[o.env], o.env)
+    if path is not None:
+        file = os.fspath(path)
+        text, mode = _read_text(file)
+        in_file = _read_entries(cls, options, text, file, warnings)
+        secrets = [o.key for o in options.values() if o.secret and in_file.get(o.name)]
+        if secrets:
+            check_mode(file, mode, ", ".join(secrets))
+        values |= in_file
+    names = {o.name: o for o in options.values()}
+    spelled: dict[str, str] = {}
+    for name, text in (overrides or {}).items():
+        found = names.get(name) or options.get(name)
+        if found is None:
+            raise ConfigError(f"{name}: {_unknown(name, options)}")
+        if (other := spelled.setdefault(found.name, name)) != name:
+            raise ConfigError(f"{other} and {name} are one option; give one of them")
+        values[found.name] = parse_value(found, text, found.flag)
+    try:
+        return cls(**values)
+    except ConfigError as error:  # a rule between options, in the class's own __post_init__
+        raise ConfigError(f"{os.fspath(path)}: {error}" if path is not None else str(error)) from None
+
+
+def raw_value(cls: type[Any], key: str, path: str | os.PathLike[str] | None, overrides: Mapping[str, str]) -> str:
+    """The text that ``overrides`` or the conf file give for ``key``, "" for none.
+
+    Other lines may be wrong, and the file may not be there: `load_conf` reports that.
+    """
+    name = next(o.name for o in options_of(cls) if o.key == key)
+    given = overrides.get(name, overrides.get(key, ""))
+    if given or path is None:
+        return given
+    found = ""
+    with suppress(ConfigError):
+        for _, other, value in entries(_read_text(os.fspath(path))[0]):
+            found = value if other == key else found
+    return found
+
+
+def entries(text: str, source: str = "") -> Iterator[tuple[int, str, str]]:
+    """``(line, key, value)`` of a Java properties text; ``source`` is named in errors."""
+    line = 1
+    try:
+        for element in javaproperties.parse(text):
+            if isinstance(element, javaproperties.KeyValue):
+                yield line, element.key, element.value.strip()
+            source_lines = element.source.replace("\r\n", "\n").replace("\r", "\n")
+            line += source_lines.count("\n")  # a continued entry spans several
+    except javaproperties.InvalidUEscapeError as error:
+        raise ConfigError(f"{place(source, line)}{error}; write \\u and four hexadecimal digits") from None
+
+
+def to_properties(options: Any) -> str:
+    """All options as ``key=value`` lines, sorted by key; secrets are masked."""
+    lines = []
+    for o in sorted(options_of(type(options)), key=lambda o: o.key):
+        value = getattr(options, o.name)
+        lines.append(f"{o.key}={_SECRET_TEXT if o.secret and value else _escape(value_text(value))}\n")
+    return "".join(lines)
+
+
+def read_update(body: bytes) -> tuple[str, list[tuple[str, str]]]:
+    """The properties text that a peer sent, and its keys and values. Raises ConfigError with RocketMQ's text."""
+    lines = body.count(b"\n") + body.count(b"\r")
+    if len(body) > MAX_UPDATE_BYTES or lines > MAX_UPDATE_LINES:
+        limits = f"at most {MAX_UPDATE_BYTES} in {MAX_UPDATE_LINES} lines are taken"
+        raise ConfigError(f"the options have {len(body)} bytes in {lines} lines, {limits}")
+    try:
+        text = body.decode()
+        return text, [(key, value) for _, key, value in entries(text)]
+    except (UnicodeDecodeError, ConfigError):
+        raise ConfigError("string2Properties error") from None
+
+
+def update(options: T, text: str) -> T:
+    """A copy with the ``key=value`` lines of ``text`` applied; a key that cannot change must keep its value."""
+    known = {o.key: o for o in options_of(type(options))}
+    changes: dict[str, Value] = {}
+    for _, key, value in entries(text):
+        o = known.get(key)
+        if o is None:
+            raise ConfigError(f"{key}: {_unknown(key, known)}")
+        if o.secret and value == _SECRET_TEXT:  # a client sent back the masked value of to_properties
+            continue
+        parsed = parse_value(o, value, "")
+        if parsed == getattr(options, o.name):
+            continue
+        if not o.mutable:
+            raise ConfigError(f"{key}: cannot change while running; set it in the conf file and restart")
+        changes[o.name] = parsed
+    return typing.cast(T, dataclasses.replace(typing.cast(Any, options), **changes))
+
+
+def _read_text(file: str) -> tuple[str, int]:
+    """The text of a file, and its mode."""
+    try:
+        with open(file, "rb") as stream:
+            data, mode = stream.read(), os.fstat(stream.fileno()).st_mode
+    except FileNotFoundError:
+        raise ConfigError(f"{file}: no such file; name a conf file that exists") from None
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}; check the path and its permissions") from None
+    try:
+        return data.decode("utf-8-sig"), mode
+    except UnicodeDecodeError:  # Java's own encoding of properties; decoding it never fails
+        return data.decode("iso-8859-1"), mode
+
+
+def _read_entries(
+    cls: type[Any], options: Mapping[str, Option], text: str, file: str, warnings: list[str]
+) -> dict[str, Value]:
+    ignored: frozenset[str] = getattr(cls, "ignored_keys", frozenset())
+    values: dict[str, Value] = {}
+    first_lines: dict[str, int] = {}
+    for line, key, value in entries(text, file):
+        o = options.get(key)
+        if o is not None:
+            values[o.name] = parse_value(o, value, file, line)
+        elif key in ignored:
+            warnings.append(f"{file}:{line}: {key}: a RocketMQ option that Skylark does not use; it has no effect")
+        else:
+            raise ConfigError(f"{file}:{line}: {key}: {_unknown(key, options)}")
+        if key in first_lines:
+            warnings.append(f"{file}:{line}: {key}: given before, in line {first_lines[key]}; this one counts")
+        first_lines.setdefault(key, line)
+    return values
+
+
+def _unknown(key: str, options: Mapping[str, Option]) -> str:
+    lower = {known.lower(): known for known in options}
+    near = difflib.get_close_matches(key.lower(), lower, n=1)
+    return f"unknown key; did you mean {lower[near[0]]}?" if near else "unknown key; docs/conf.md lists all keys"
+
+
+def _escape(text: str) -> str:
+    """Escape only what would be read differently: RocketMQ writes values plainly, so ``:`` and ``=`` stay."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+
+
+def edit(text: str, changes: Mapping[str, str]) -> str:
+    """A properties text with ``changes`` applied; comments, blank lines and order are kept, new keys come last."""
+    file = javaproperties.PropertiesFile.loads(text)
+    for key, value in changes.items():
+        file[key] = value
+    edited: str = file.dumps(separator="=")
+    return edited
+
+
+def save_changes(fs: FileSystem, path: str, changes: Mapping[str, str]) -> None:
+    """Apply ``changes`` to the file, which is created when missing; the old one is kept as ``.bak``. Blocks."""
+    data = fs.read(path) if fs.exists(path) else b""
+    try:
+        text, encoding = data.decode("utf-8"), "utf-8"
+    except UnicodeDecodeError:  # the encoding of Java's own properties; decoding it never fails
+        text, encoding = data.decode("iso-8859-1"), "iso-8859-1"
+    write_atomic(fs, path, edit(text, changes).encode(encoding), keep_backup=True)

@@ -1,0 +1,124 @@
+"""The requests of `Admin`: to one server, each NameServer, or the brokers of a topic, a group or a cluster.
+
+`AdminRequests.call` sends one request. `header_of` and `body_of` make of a request's description what the other methods
+ask each of several servers for: the answer's header or body, decoded while errors are still collected by server.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar, overload
+
+from mqcommon.errors import RouteNotFound, UserError
+from mqcommon.names import retry_topic
+from remoting.net.call import call
+from remoting.protocol.request import AB, AH, Answer, B, H, Request
+from remoting.protocol.requests.routes import BrokerData
+from sdk import namesrv_api
+from sdk.endpoint import Endpoint
+from sdk.fanout import Answers, ask_all
+from sdk.nameserver_source import check_nameservers
+from sdk.routes import reader_of
+from sdk.shared import ClientHandle
+
+T = TypeVar("T")
+Ask = Callable[[Endpoint], Awaitable[T]]
+
+
+class AdminRequests:
+    """Sends requests to servers. Of each broker set, the master is asked, or a slave if there is no master."""
+
+    def __init__(self, client: ClientHandle) -> None:
+        self._client = client
+
+    def at(self, addr: str) -> Endpoint:
+        return self._client.at(addr)
+
+    # --- one server
+
+    @overload
+    async def call(self, addr: str, what: Request[None, None, AH, AB]) -> Answer[AH, AB]: ...
+
+    @overload
+    async def call(self, addr: str, what: Request[H, None, AH, AB], header: H) -> Answer[AH, AB]: ...
+
+    @overload
+    async def call(self, addr: str, what: Request[H, B, AH, AB], header: H, body: B) -> Answer[AH, AB]: ...
+
+    async def call(
+        self, addr: str, what: Request[Any, Any, AH, AB], header: Any = None, body: Any = None
+    ) -> Answer[AH, AB]:
+        """The answer of the server at ``addr``; BrokerError when it has a code that ``what`` does not accept."""
+        return await call(self.at(addr), what, header, body)
+
+    # --- NameServers
+
+    async def namesrv(self, ask: Ask[T]) -> T:
+        """What one NameServer says. It must know the request: NotNameServer otherwise."""
+        return await self._client.name_servers.ask(namesrv_api.every_namesrv_knows(ask), self._client.timeout_ms)
+
+    async def each_namesrv(self, ask: Ask[T], addrs: Sequence[str] | None = None) -> Answers[T]:
+        """What each NameServer says, or each of ``addrs``. They must know the request: NotNameServer otherwise."""
+        return await self.each(await self.namesrvs(addrs), namesrv_api.every_namesrv_knows(ask))
+
+    async def namesrvs(self, addrs: Sequence[str] | None = None) -> Sequence[str]:
+        """``addrs`` if they are given, else the addresses of all NameServers."""
+        return check_nameservers(addrs or ()) or await self._client.name_servers.wait_known(self._client.timeout_ms)
+
+    # --- brokers
+
+    async def each(self, addrs: Iterable[str], ask: Ask[T]) -> Answers[T]:
+        return await ask_all(addrs, lambda addr: ask(self.at(addr)))
+
+    async def each_of_topic(self, topic: str, ask: Ask[T], cluster: str | None = None) -> Answers[T]:
+        return await self.each(await self.readers_of(topic, cluster), ask)
+
+    async def each_of_group(self, group: str, topic: str | None, ask: Ask[T], cluster: str | None = None) -> Answers[T]:
+        """Ask the brokers of ``topic``, else those of the group's retry topic (created by its heartbeats), else all."""
+        try:
+            return await self.each_of_topic(topic or retry_topic(group), ask, cluster)
+        except RouteNotFound:
+            if topic:
+                raise
+        return await self.each(await self.all_readers(), ask)
+
+    async def readers_of(self, topic: str, cluster: str | None) -> dict[str, str]:
+        """Address → name of the topic's brokers, or of all brokers of ``cluster`` if it is given.
+
+        As in RocketMQ's tool, ``cluster`` may also be a topic, whose route is used then.
+        """
+        if cluster is None:
+            return _readers((await self._client.fetch_route(topic)).broker_datas)
+        info = await self.namesrv(namesrv_api.cluster_info)
+        names = info.cluster_addr_table.get(cluster)
+        if names is not None:
+            return _readers([info.broker_addr_table[name] for name in sorted(names) if name in info.broker_addr_table])
+        try:
+            return _readers((await self._client.fetch_route(cluster)).broker_datas)
+        except RouteNotFound:
+            known = ", ".join(sorted(info.cluster_addr_table)) or "none"
+            raise UserError(f"there is no cluster {cluster!r}; the NameServer knows: {known}") from None
+
+    async def all_readers(self) -> dict[str, str]:
+        return _readers((await self.namesrv(namesrv_api.cluster_info)).broker_addr_table.values())
+
+
+def header_of(what: Request[H, None, AH, AB], header: H) -> Ask[AH]:
+    """Asks a server for the header of its answer."""
+
+    async def ask(at: Endpoint) -> AH:
+        return (await call(at, what, header)).header()
+
+    return ask
+
+
+def body_of(what: Request[H, None, AH, AB], header: H) -> Ask[AB]:
+    """Asks a server for the body of its answer."""
+
+    async def ask(at: Endpoint) -> AB:
+        return (await call(at, what, header)).body()
+
+    return ask
+
+
+def _readers(brokers: Iterable[BrokerData]) -> dict[str, str]:
+    """Address → name of the master of each broker set, or of a slave if there is no master."""
+    return {addr: one.broker_name for one in brokers if (addr := reader_of(one.broker_addrs))}

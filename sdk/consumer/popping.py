@@ -1,0 +1,342 @@
+"""`Popping`: what a push consumer does for topics that its group consumes by pop, as the broker says (400).
+
+An administrator sets that with `mqadmin setConsumeMode`. The broker assigns queues to pop from; queue -1 is any queue
+of a broker. Popped messages are hidden from the group's other members: a message that was consumed is acknowledged, the
+time of one that is not handled yet is renewed, and one that failed is shown again after a pause. So the offset of the
+group is the broker's business, and no member waits for another one. A message that this member loses, since it ends or
+the broker is away, comes again when its time is over.
+Neighbours: rebalance.py (asks which queues), popped.py (messages and their leases), sdk/pop_api.py (requests).
+"""
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from mqcommon.clock import Clock
+from mqcommon.errors import SkylarkError
+from mqcommon.message.queue import MessageQueue
+from mqcommon.signal import Signal
+from remoting.protocol.requests.pops import INIT_MAX, INIT_MIN
+from sdk import pop_api
+from sdk.consumer.expression import Sql, text_and_type
+from sdk.consumer.failures import Counters
+from sdk.consumer.outcome import ConsumeFrom
+from sdk.consumer.owned import OwnedQueue, Room
+from sdk.consumer.patience import patiently
+from sdk.consumer.popped import ReceivedMessage, bits_by_lease
+from sdk.consumer.reader import Reader
+from sdk.consumer.ready import Ready, Takable
+from sdk.consumer.returns import DEAD, Returns
+from sdk.consumer.settings import Settings
+from sdk.consumer.window import Batch, Window
+from sdk.endpoint import Endpoint
+from sdk.runtime import survived
+from sdk.shared import ClientHandle
+from sdk.waiting import until_answered
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# RocketMQ's popInvisibleTime, popBatchNums and popThresholdForQueue.
+INVISIBLE_MS = 60_000
+POP_COUNT = 32
+QUEUE_MESSAGES = 96
+# Leases are looked at this often, and renewed when less than half of their time is left.
+LOOK_S = 5.0
+RENEW_S = INVISIBLE_MS / 1000 / 2
+RENEWALS_AT_ONCE = 16
+# Messages whose acknowledgements share a request.
+ACKS_AT_ONCE = 1_000
+ERROR_PAUSE_S = 1.0
+# RocketMQ's popDelayLevel: the pause before a message that failed for the n-th time is shown again.
+PAUSES_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
+
+
+class PopBatch(Batch):
+    """The messages of one pop. ``renewed`` is trio's time at which their lease began.
+
+    ``acked`` is called with messages that were consumed. ``live`` has the batches with messages that are not settled.
+    """
+
+    __slots__ = ("_acked", "_live", "renewed")
+
+    def __init__(
+        self,
+        window: Window,
+        messages: Sequence[ReceivedMessage],
+        acked: Callable[[Sequence[ReceivedMessage]], None],
+        live: "dict[PopBatch, None]",
+    ) -> None:
+        super().__init__(window, messages, 0, messages[0].held_bytes)
+        self._acked = acked
+        self._live = live
+        self.renewed = trio.current_time()
+        live[self] = None
+
+    def finish(self, start: int, end: int) -> None:
+        """The messages from number ``start`` up to, not including, ``end`` are consumed: acknowledge them."""
+        if fresh := [self.popped(number) for number in range(start, end) if not self.done[number]]:
+            self._acked(fresh)
+        self._settle(start, end)
+
+    def let_go(self, number: int) -> None:
+        """The broker delivers this message again."""
+        self._settle(number, number + 1)
+
+    def popped(self, number: int) -> ReceivedMessage:
+        """A message that is not settled."""
+        message = self.messages[number]
+        assert isinstance(message, ReceivedMessage)
+        return message
+
+    def _settle(self, start: int, end: int) -> None:
+        super().finish(start, end)
+        if not self.left:
+            self._live.pop(self, None)
+
+
+class Popping:
+    """``owned`` are the queues that this member pops from. ``pulled`` is counted in ``counters``."""
+
+    def __init__(
+        self,
+        client: ClientHandle,
+        settings: Settings,
+        reader: Reader,
+        room: Room,
+        ready: Ready,
+        returns: Returns,
+        counters: Counters,
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._reader = reader
+        self._room = room
+        self._ready = ready
+        self._returns = returns
+        self._counters = counters
+        self._clock = clock
+        self._init_mode = INIT_MIN if settings.consume_from is ConsumeFrom.FIRST_OFFSET else INIT_MAX
+        self._live: dict[PopBatch, None] = {}
+        # Messages, by `id`, whose lease is being changed: their acknowledgement waits for the new one.
+        self._changing: set[int] = set()
+        # By topic and broker: messages to acknowledge, and what tells its task of them.
+        self._acks: dict[MessageQueue, deque[ReceivedMessage]] = {}
+        self._to_ack: dict[MessageQueue, Signal] = {}
+        # Tasks that wait until acknowledgements are sent, or a lease has changed.
+        self._settled = trio.lowlevel.ParkingLot()
+        self._nursery: trio.Nursery | None = None
+        self.owned: dict[MessageQueue, OwnedQueue] = {}
+
+    @enable_ki_protection
+    async def run(self, task_status: trio.TaskStatus[None]) -> None:
+        """Own the tasks of queues and acknowledgements, and renew leases."""
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            while True:
+                await trio.sleep(LOOK_S)
+                with survived("renewing popped messages"):
+                    await self._renew_all()
+
+    def change(self, wanted: Mapping[MessageQueue, str | Sql], is_paused: Callable[[MessageQueue], bool]) -> None:
+        """Pop from exactly the queues ``wanted``."""
+        for mq in [mq for mq in self.owned if mq not in wanted]:
+            self._give_up(self.owned.pop(mq))
+        assert self._nursery is not None
+        for mq, expression in wanted.items():
+            queue = self.owned.get(mq)
+            if queue is not None:
+                queue.expression = expression
+                continue
+            queue = self.owned[mq] = self._room.own(mq, expression, 0)
+            queue.is_paused = is_paused(mq)
+            self._nursery.start_soon(self._pop, queue)
+
+    def set_paused(self, is_paused: Callable[[MessageQueue], bool]) -> None:
+        """Pause queues, or let them be popped again."""
+        for queue in self.owned.values():
+            queue.is_paused = is_paused(queue.mq)
+            queue.wake.set()
+
+    async def stop(self) -> None:
+        """Pop no more, and acknowledge what was consumed."""
+        self.change({}, lambda mq: False)
+        while any(self._acks.values()):
+            await self._settled.park()
+
+    # --- messages come
+
+    @enable_ki_protection
+    async def _pop(self, queue: OwnedQueue) -> None:
+        while not queue.is_given_up:
+            with survived(f"popping {queue.mq}"):
+                await self._pop_all(queue)
+            with trio.CancelScope() as queue.scope:
+                await trio.sleep(ERROR_PAUSE_S)
+
+    async def _pop_all(self, queue: OwnedQueue) -> None:
+        while (count := await self._wait(queue)) > 0:
+            ask = partial(self._ask_for, queue, min(count, POP_COUNT))
+            try:
+                found = await patiently(
+                    ask,
+                    self._client.instance.backoff,
+                    "a consumer that pops",
+                    str(queue.mq),
+                    lambda _: queue.is_given_up,
+                )
+            except SkylarkError as error:
+                logger.info("%s was given up: %s", queue.mq, error)
+                return
+            queue.pulled_ms = self._clock.now_ms()
+            tags = self._reader.tags_of(queue.expression)
+            # The broker compares only hashes of tags. What has another tag must not come back.
+            others = [message for message in found if tags and message.tags not in tags]
+            if others:
+                self._finished(others)
+                found = [message for message in found if message.tags in tags]
+            if found:
+                batch = PopBatch(queue.window, found, self._finished, self._live)
+                queue.window.put(batch)
+                if not queue.window.is_closed:
+                    self._room.added(batch)
+                self._counters.pulled += len(found)
+                self._ready.put(batch)
+
+    async def _wait(self, queue: OwnedQueue) -> int:
+        """Return when the queue may be popped from: how many messages at most; 0 when it was given up."""
+        with trio.CancelScope() as queue.scope:
+            while not queue.is_given_up:
+                count = await self._room.wait(queue)
+                if queue.window.messages < QUEUE_MESSAGES:
+                    return count
+                await queue.wake.wait()
+        return 0
+
+    async def _ask_for(self, queue: OwnedQueue, most: int) -> list[ReceivedMessage]:
+        mq = queue.mq
+        expression, kind = text_and_type(queue.expression)
+        return await self._client.ask_master(mq, lambda at: pop_api.pop(
+            at, self._settings.group, mq.topic, queue_id=mq.queue_id, most=most, invisible_ms=INVISIBLE_MS,
+            wait_ms=self._settings.wait_ms, now_ms=self._clock.now_ms(), init_mode=self._init_mode,
+            expression=expression, kind=kind, namespace=self._client.names.namespace,
+        ))  # fmt: skip
+
+    def _give_up(self, queue: OwnedQueue) -> None:
+        """Messages that no handler has taken come again, for whoever pops them, when their time is over.
+
+        A request that the broker holds goes on. What it brings is handled here: nobody else would see it before that.
+        """
+        queue.is_given_up = True
+        queue.scope.cancel()
+        self._ready.drop(queue.window)
+        self._room.drop(queue)
+
+    # --- what becomes of them
+
+    def _finished(self, messages: Sequence[ReceivedMessage]) -> None:
+        for message in messages:
+            place = _place(message)
+            if place not in self._acks:
+                self._acks[place], self._to_ack[place] = deque(), Signal()
+                assert self._nursery is not None
+                self._nursery.start_soon(self._acknowledge, place)
+            self._acks[place].append(message)
+            self._to_ack[place].set()
+
+    @enable_ki_protection
+    async def _acknowledge(self, place: MessageQueue) -> None:
+        """Acknowledge messages of one topic and broker, all that have gathered with one request."""
+        waiting, signal = self._acks[place], self._to_ack[place]
+        while True:
+            await signal.wait()
+            signal.clear()
+            while some := [message for message in waiting if id(message) not in self._changing][:ACKS_AT_ONCE]:
+                with survived("acknowledging popped messages"):
+                    await self._send_acks(place, some)
+                sent = set(map(id, some))
+                for _ in range(len(waiting)):
+                    if id(message := waiting.popleft()) not in sent:
+                        waiting.append(message)
+            self._settled.unpark_all()
+
+    async def _send_acks(self, place: MessageQueue, messages: Sequence[ReceivedMessage]) -> None:
+        bits = bits_by_lease(messages)
+        if not bits:
+            return
+        try:
+            await self._ask(place, lambda at: pop_api.acknowledge(at, bits))
+        except SkylarkError as error:
+            logger.warning("%d messages of %s are not acknowledged, they come again: %s", len(messages), place, error)
+
+    async def give_back(self, batch: Takable, number: int, message: ReceivedMessage, delay_level: int) -> None:
+        """A handler failed with the message: show it again after a pause, or make it a dead letter."""
+        assert isinstance(batch, PopBatch)
+        if delay_level < 0 or message.reconsume_times >= self._settings.max_reconsume_times:
+            if await self._returns.send_back(_place(message), message, DEAD):
+                batch.finish(number, number + 1)
+                return
+            delay_level = 0
+        pause_s = PAUSES_S[min(delay_level or message.reconsume_times, len(PAUSES_S) - 1)]
+        while id(message) in self._changing:
+            await self._settled.park()
+        await self._change_time(message, pause_s * 1000)
+        batch.let_go(number)
+
+    async def _renew_all(self) -> None:
+        """Renew the leases of messages that wait for a handler, or whose handler works."""
+        now = trio.current_time()
+        due: dict[int, ReceivedMessage] = {}
+        for batch in self._live:
+            if now - batch.renewed >= RENEW_S:
+                batch.renewed = now
+                # Of a queue that was given up nobody takes the others.
+                end = batch.taken if batch.window.is_closed else len(batch.done)
+                for number in range(end):
+                    if not batch.done[number]:
+                        message = batch.popped(number)
+                        # The messages of an inner batch have one lease.
+                        due.setdefault(id(message.whole or message), message)
+        limiter = trio.CapacityLimiter(RENEWALS_AT_ONCE)
+        async with trio.open_nursery() as nursery:
+            for message in due.values():
+                nursery.start_soon(self._renew, message, limiter)
+
+    @enable_ki_protection
+    async def _renew(self, message: ReceivedMessage, limiter: trio.CapacityLimiter) -> None:
+        async with limiter:
+            if id(message) not in self._changing and message not in self._acks.get(_place(message), ()):
+                await self._change_time(message, INVISIBLE_MS)
+
+    async def _change_time(self, message: ReceivedMessage, invisible_ms: int) -> None:
+        lease, offset = message.lease, message.leased_offset
+        changed = {id(each) for each in (message.whole.messages if message.whole else [message])}
+        self._changing |= changed
+        try:
+            message.renew(await self._ask(
+                _place(message), lambda at: pop_api.change_invisible_time(at, lease, offset, invisible_ms)
+            ))  # fmt: skip
+        except SkylarkError as error:
+            logger.info("the invisible time of %s is as it was: %s", message.msg_id, error)
+        finally:
+            self._changing -= changed
+            self._settled.unpark_all()
+            if (signal := self._to_ack.get(_place(message))) is not None:
+                signal.set()
+
+    async def _ask(self, place: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
+        """The answer of the place's master, which is waited for within the timeout."""
+        client = self._client
+        return await until_answered(lambda: client.ask_master(place, call), client.timeout_ms, client.instance.backoff)
+
+
+def _place(message: ReceivedMessage) -> MessageQueue:
+    """What tells apart where messages are acknowledged; names as servers know them."""
+    return MessageQueue(message.lease.topic, message.lease.broker_name, 0)

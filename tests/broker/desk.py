@@ -1,0 +1,166 @@
+"""Handlers on a broker's parts in memory."""
+
+from typing import Any
+
+from broker.admin.config import ConfigHandlers
+from broker.admin.forwarded import ForwardedHandlers
+from broker.admin.groups import GroupHandlers
+from broker.admin.reset_offsets import ResetOffsetHandlers
+from broker.admin.runtime import RuntimeInfo, Waiting
+from broker.admin.topics import TopicHandlers
+from broker.delivery.hold import HeldPulls
+from broker.delivery.query_handlers import QueryHandlers
+from broker.meta.client_handlers import ClientHandlers
+from broker.meta.clients import Clients
+from broker.meta.offset_handlers import OffsetHandlers
+from broker.meta.offset_resets import OffsetResets
+from broker.observe.consume_stats import ConsumeStatsHandlers
+from broker.observe.stats import BrokerStats
+from broker.observe.stats_handlers import StatsHandlers
+from broker.options import BrokerOptions
+from broker.replication.ha_status import HaHandlers
+from broker.replication.progress import SlaveProgress
+from broker.replication.role import RoleMachine
+from broker.replication.slave_tables import SlaveTableHandlers, TimerState
+from broker.replication.stats import ReplicationStats
+from broker.writing.durability import Durability
+from broker.writing.waits import AckLedger, GroupCommit
+from mqcommon.errors import RequestRefused, StoreError
+from remoting.net.channel import Channel
+from remoting.net.steps import finish
+from remoting.protocol.body import Body
+from remoting.protocol.command import CBOR, JSON, Command
+from remoting.protocol.dialect import Dialect, encode_body
+from tests.broker.meta.support import MetadataDir, options
+from tests.broker.store.support import open_store
+from tests.support.caller import Caller
+
+V5_3_3 = 479
+
+NO_TIMERS = {
+    "timerReadBehind": "0", "timerOffsetBehind": "0", "timerCongestNum": "0", "timerEnqueueTps": "0.0",
+    "timerDequeueTps": "0.0",
+}  # fmt: skip
+
+
+class Desk:
+    """All admin and client handlers, and what they work on."""
+
+    def __init__(self, broker_options: BrokerOptions | None = None) -> None:
+        self.meta = meta = MetadataDir(broker_options or options())
+        meta.topics.is_mirror = meta.groups.is_mirror = meta.options.broker_id > 0
+        self.clock = meta.clock
+        self.store = open_store(meta.fs, meta.clock)
+        self.stats = BrokerStats(meta.clock)
+        self.clients = Clients()
+        self.held = HeldPulls()
+        self.resets = OffsetResets(meta.offsets, self.clients, self.held.release_group)
+        self.deleted: list[str] = []
+        self.syncs = 0
+        self.acks = AckLedger(meta.options.ha_max_gap_not_in_sync)
+        durability = Durability(GroupCommit(), self.acks, meta.options, double_write=True)
+        self.replication = ReplicationStats(self.acks, durability, lambda: self.store.log.end, meta.clock)
+        self.progress = SlaveProgress()
+        self.role = RoleMachine(meta.options.broker_id)
+        self.ha = HaHandlers(self.role, self.store, self.replication, self.progress, meta.clock)
+        self.timers = TimerState(0, 0)
+        self.runtime = RuntimeInfo(
+            "/store",
+            meta.fs,
+            self.store,
+            self.stats,
+            self.replication,
+            meta.clock,
+            is_active=lambda: self.role.now.is_master,
+            waiting=lambda: {"send": Waiting(3, 5, 7)},
+            timers=lambda: NO_TIMERS,
+        )
+        families: list[Any] = [
+            TopicHandlers(
+                meta.topics, meta.offsets, self.stats, lambda: self.durable(), lambda topic: self.delete_messages(topic)
+            ),
+            GroupHandlers(meta.groups, meta.offsets, self.stats, self.durable),
+            ConfigHandlers(meta.options, meta.topics, meta.fs, meta.clock, self.runtime),
+            self.ha,
+            SlaveTableHandlers(meta.clock, meta.metadata.request_modes, lambda: self.timers),
+            QueryHandlers(self.store, self.clients, meta.options),
+            OffsetHandlers(
+                self.store, meta.topics, meta.groups, meta.offsets, meta.metadata.delay_offsets, self.resets, 4_000
+            ),
+            ResetOffsetHandlers(
+                self.store, meta.topics, meta.groups, meta.offsets, self.clients, self.resets, meta.options
+            ),
+            ConsumeStatsHandlers(
+                "broker-a",
+                "127.0.0.1:10911",
+                self.store,
+                meta.topics,
+                meta.groups,
+                meta.offsets,
+                self.clients,
+                self.stats,
+                meta.clock,
+            ),
+            StatsHandlers(
+                "broker-a", "127.0.0.1:10911", self.store, meta.topics, meta.offsets, self.clients, self.stats
+            ),
+        ]
+        self.client_handlers = ClientHandlers(self.clients, meta.topics, meta.groups, meta.options, meta.clock)
+        families.append(self.client_handlers)
+        families.append(ForwardedHandlers(self.clients, meta.options, self.store.record_at))
+        self.handlers: dict[int, Any] = {}
+        self.step_handlers: dict[int, Any] = {}
+        self.slow_handlers: dict[int, Any] = {}
+        for family in families:
+            self.handlers |= family.handlers()
+            self.step_handlers |= family.step_handlers() if hasattr(family, "step_handlers") else {}
+            self.slow_handlers |= family.slow_handlers() if hasattr(family, "slow_handlers") else {}
+
+    @property
+    def all_handlers(self) -> dict[int, Any]:
+        """For a server: what works in steps does all of them at once."""
+
+        def at_once(handler: Any) -> Any:
+            return lambda channel, request: finish(handler(channel, request))
+
+        return {code: at_once(handler) for code, handler in self.step_handlers.items()} | self.handlers
+
+    async def durable(self) -> None:
+        try:
+            self.meta.journal.sync()
+        except OSError as error:
+            raise StoreError(str(error)) from error
+        self.syncs += 1
+
+    async def delete_messages(self, topic: str) -> None:
+        self.deleted.append(topic)
+
+    async def ask(
+        self,
+        code: int,
+        ext: dict[str, Any] | None = None,
+        body: bytes | Body = b"",
+        *,
+        channel: Channel | None = None,
+        codec: int = JSON,
+        version: int = V5_3_3,
+        language: str = "JAVA",
+    ) -> Command:
+        """The answer; a refusal is turned into one as the server does."""
+        if isinstance(body, Body):
+            body = encode_body(body, Dialect.CBOR if codec == CBOR else Dialect.STANDARD)
+        channel = channel or Caller().channel
+        request = Command(code, ext, body, opaque=7, codec=codec, version=version, language=language)
+        try:
+            if code in self.slow_handlers:
+                answer = await self.slow_handlers[code](channel, request)
+            elif code in self.step_handlers:
+                answer = finish(self.step_handlers[code](channel, request))
+            else:
+                answer = self.handlers[code](channel, request)
+        except RequestRefused as refusal:
+            answer = request.respond(refusal.code, refusal.remark)
+        assert isinstance(answer, Command)
+        assert answer.opaque == 7
+        assert answer.codec == codec
+        return answer

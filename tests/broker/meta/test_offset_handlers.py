@@ -1,0 +1,138 @@
+"""14, 15, 29 - 32, 45."""
+
+from typing import Any
+
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import CBOR
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.offsets import (
+    GET_ALL_DELAY_OFFSET,
+    GET_EARLIEST_MSG_STORETIME,
+    GET_MAX_OFFSET,
+    GET_MIN_OFFSET,
+    QUERY_CONSUMER_OFFSET,
+    SEARCH_OFFSET_BY_TIMESTAMP,
+    UPDATE_CONSUMER_OFFSET,
+    DelayOffsetTable,
+)
+from tests.broker.desk import Desk
+from tests.broker.meta.support import options
+from tests.broker.store.support import put
+
+QUERY, COMMIT = QUERY_CONSUMER_OFFSET.code, UPDATE_CONSUMER_OFFSET.code
+
+
+def at(queue_id: Any = 0, topic: str = "T", **more: Any) -> dict[str, Any]:
+    return {"consumerGroup": "g", "topic": topic, "queueId": str(queue_id), "bname": "broker-a", "ReqT": "0", **more}
+
+
+def desk_with_topic(**changes: Any) -> Desk:
+    desk = Desk(options(**changes))
+    desk.meta.topics.create_on_send("T", "TBW102", 4)
+    return desk
+
+
+async def test_a_committed_offset_is_found() -> None:
+    desk = desk_with_topic()
+    answer = await desk.ask(COMMIT, at(commitOffset="17"))
+    assert (answer.code, answer.ext) == (0, {})
+    assert (await desk.ask(QUERY, at())).ext == {"offset": 17}
+    assert (await desk.ask(QUERY, {**at(), "queueId": 0}, codec=CBOR)).ext == {"offset": 17}
+    assert desk.meta.groups.get("g") is not None
+
+
+async def test_minus_one_is_not_stored() -> None:
+    desk = desk_with_topic()
+    assert (await desk.ask(COMMIT, at(commitOffset="-1"))).code == 0
+    assert desk.meta.offsets.table() == {}
+
+
+async def test_a_late_commit_of_a_former_owner_does_not_set_the_group_back() -> None:
+    desk = desk_with_topic()
+    for _ in range(20):
+        put(desk.store, "T", 0, b"x")
+    await desk.ask(COMMIT, at(commitOffset="17", forwardOnly="true"))
+    assert (await desk.ask(COMMIT, at(commitOffset="9", forwardOnly="true"))).code == 0
+    assert (await desk.ask(QUERY, at())).ext == {"offset": 17}
+    await desk.ask(COMMIT, at(commitOffset="18", forwardOnly="true"))
+    assert (await desk.ask(QUERY, at())).ext == {"offset": 18}
+    await desk.ask(COMMIT, at(commitOffset="3"))
+    assert (await desk.ask(QUERY, at())).ext == {"offset": 3}
+
+
+async def test_an_offset_that_the_queue_does_not_have_is_set_back() -> None:
+    """The topic was deleted and made again: its queue begins at 0."""
+    desk = desk_with_topic()
+    put(desk.store, "T", 0, b"x")
+    await desk.ask(COMMIT, at(commitOffset="17"))
+    await desk.ask(COMMIT, at(commitOffset="1", forwardOnly="true"))
+    assert (await desk.ask(QUERY, at())).ext == {"offset": 1}
+
+
+async def test_what_may_not_be_committed() -> None:
+    desk = desk_with_topic(auto_create_subscription_group=False)
+    answer = await desk.ask(COMMIT, at(commitOffset=1))
+    assert (answer.code, answer.remark) == (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "Group g not exist!")
+    desk = desk_with_topic()
+    answer = await desk.ask(COMMIT, at(topic="U", commitOffset=1))
+    assert (answer.code, answer.remark) == (ResponseCode.TOPIC_NOT_EXIST, "Topic U not exist!")
+    for queue_id in (-1, 1 << 30):
+        answer = await desk.ask(COMMIT, at(queue_id, commitOffset=1))
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert desk.meta.offsets.table() == {}
+
+
+async def test_a_new_group_starts_at_zero_while_the_queue_is_at_hand() -> None:
+    desk = desk_with_topic()
+    assert (await desk.ask(QUERY, at())).ext == {"offset": 0}
+    put(desk.store, "T", 0, b"x")
+    assert (await desk.ask(QUERY, at())).ext == {"offset": 0}
+
+
+async def test_a_new_group_is_told_that_there_is_no_offset_when_asked_so() -> None:
+    answer = await desk_with_topic().ask(QUERY, at(setZeroIfNotFound="false"))
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
+
+
+async def test_a_queue_that_began_long_ago_has_no_offset_for_a_new_group() -> None:
+    desk = desk_with_topic()
+    for _ in range(50):  # the log grows beyond 40 % of the 10,000 bytes of memory
+        put(desk.store, "T", 0, bytes(100))
+    put(desk.store, "T", 1, b"recent")
+    answer = await desk.ask(QUERY, at())
+    # golden: 14.RESP_code22
+    assert answer.code == 22
+    assert answer.remark == "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+    assert (await desk.ask(QUERY, at(1))).ext == {"offset": 0}
+
+
+async def test_offsets_and_times_of_a_queue() -> None:
+    desk = desk_with_topic()
+    start_ms = desk.clock.now_ms()
+    for _ in range(5):
+        put(desk.store, "T", 0, b"x")
+        desk.clock.advance(1000)
+    queue = {"topic": "T", "queueId": "0"}
+    assert (await desk.ask(GET_MAX_OFFSET.code, queue)).ext == {"offset": 5}
+    assert (await desk.ask(GET_MIN_OFFSET.code, queue)).ext == {"offset": 0}
+    assert (await desk.ask(GET_EARLIEST_MSG_STORETIME.code, queue)).ext == {"timestamp": start_ms}
+    search = {**queue, "timestamp": str(start_ms + 1500)}
+    assert (await desk.ask(SEARCH_OFFSET_BY_TIMESTAMP.code, search)).ext == {"offset": 2}
+    exact = {**queue, "timestamp": start_ms + 2000, "boundaryType": "LOWER"}
+    assert (await desk.ask(SEARCH_OFFSET_BY_TIMESTAMP.code, exact)).ext == {"offset": 2}
+
+
+async def test_a_queue_without_messages() -> None:
+    desk = desk_with_topic()
+    queue = {"topic": "T", "queueId": "3"}
+    assert (await desk.ask(GET_MAX_OFFSET.code, queue)).ext == {"offset": 0}
+    assert (await desk.ask(GET_MIN_OFFSET.code, queue)).ext == {"offset": 0}
+    assert (await desk.ask(GET_EARLIEST_MSG_STORETIME.code, queue)).ext == {"timestamp": -1}
+    assert (await desk.ask(SEARCH_OFFSET_BY_TIMESTAMP.code, {**queue, "timestamp": 1})).ext == {"offset": 0}
+
+
+async def test_delay_offsets_that_were_taken_over_are_told() -> None:
+    desk = desk_with_topic()
+    desk.meta.metadata.delay_offsets.put(DelayOffsetTable({3: 7}))
+    answer = await desk.ask(GET_ALL_DELAY_OFFSET.code, {})
+    assert decode_body(DelayOffsetTable, answer.body).offset_table == {3: 7}

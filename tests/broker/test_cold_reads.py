@@ -1,0 +1,372 @@
+"""Requests that wait for the disk: the loop goes on, nobody is starved, and a stop, a loss or a removal is survived."""
+
+import errno
+import gc
+import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from broker import cold_reads as cold_module
+from broker.cold_reads import THREADS, ColdReads
+from broker.store.log.residency import NotResident, Span, bytes_got, check_resident
+from broker.store.reader import GetStatus, read_queue
+from broker.store.store import MessageStore
+from mqcommon.disk.files import MappedFile
+from mqcommon.errors import OutOfDescriptors
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import CBOR, FLAG_RESPONSE, Command
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.frame import encode
+from remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG, VIEW_BROKER_STATS_DATA, BrokerStatsData
+from tests.broker.delivery.gates import Gate, Turnstile
+from tests.broker.running import pull_request, running, send_request
+from tests.broker.store.support import open_store, put
+from tests.broker.test_send_pull import messages
+from tests.support.caller import Caller
+from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
+
+LOG = "/store/commitlog/00000000000000000000"
+
+
+class Disk:
+    """Cold bytes, and requests for them: each reads ten bytes of its own."""
+
+    def __init__(self, reads: ColdReads) -> None:
+        self.fs = MemoryFiles()
+        self.fs.mkdirs("/d")
+        self.file, self.other = self._cold("/d/f"), self._cold("/d/other")
+        self.reads = reads
+        self.served: list[int] = []
+
+    def _cold(self, path: str) -> MappedFile:
+        file = self.fs.open_map(path, 10_000, create=True)
+        self.fs.cold.mark(path)
+        return file
+
+    def ask(self, peer: Caller, number: int, far: int = 0, file: MappedFile | None = None) -> Command | None:
+        request = Command(1, opaque=number)
+        file = file or self.file
+
+        def attempt(waited: bool) -> Command:
+            check_resident(file, number * 10, 10)
+            check_resident(file, number * 10 + far, 10)
+            self.served.append(number)
+            return request.respond(remark=str(waited))
+
+        return self.reads.handle(peer.channel, request, attempt)
+
+
+@asynccontextmanager
+async def serving(**options: Any) -> AsyncIterator[Disk]:
+    reads = ColdReads(**options)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reads.run)
+        yield Disk(reads)
+        nursery.cancel_scope.cancel()
+
+
+def fill(fs: MemoryFiles, bodies: list[bytes]) -> None:
+    """A store that another process has written, all of it on disk only."""
+    store = open_store(fs)
+    for body in bodies:
+        put(store, "t", 0, body, b"KEYS\x01k\x02")
+    store.build_index(100)
+    store.close()
+    for path in fs.paths():
+        fs.cold.mark(path)
+
+
+async def test_a_connection_that_closed_is_gone_without_a_garbage_collection() -> None:
+    async with serving() as disk:
+        peer = Caller()
+        gone = weakref.ref(peer.channel)
+        gc.disable()
+        try:
+            for number in (1, 50):
+                assert disk.ask(peer, number, far=100) is None  # takes two attempts
+            await until(lambda: len(disk.served) == 2, "answers")
+            del peer
+            await trio.testing.wait_all_tasks_blocked()
+            assert gone() is None
+        finally:
+            gc.enable()
+
+
+SMALL_FILES = {"mapped_file_size_commit_log": 4096, "mapped_file_size_consume_queue": 20 * 16,
+               "max_hash_slot_num": 50, "max_index_num": 60}  # fmt: skip
+
+
+async def test_sends_go_on_while_a_cold_pull_waits_for_the_disk() -> None:
+    fs = MemoryFiles()
+    fill(fs, [b"old"])
+    gate, pulled = Gate(fs), []
+    async with running(fs, **SMALL_FILES) as (client, addr), trio.open_nursery() as nursery:
+        await client.invoke(addr, send_request("t", b"makes the topic"))
+
+        async def pull() -> None:
+            pulled.append(await client.invoke(addr, pull_request("t", 0)))
+
+        nursery.start_soon(pull)
+        await until(lambda: gate.waiting > 0, "a thread reads")
+        for number in range(20):
+            assert (await client.invoke(addr, send_request("t", b"%d" % number))).code == 0
+        assert not pulled
+        gate.open()
+        await until(lambda: bool(pulled), "answers")
+        found = messages(pulled[0])
+        assert found[0].body == b"old"
+
+
+async def test_rocketmqs_clients_get_less_of_what_was_on_disk() -> None:
+    fs = MemoryFiles()
+    fill(fs, [b"%02d" % n for n in range(15)])
+    limits = {"max_transfer_count_on_message_in_disk": 5, "max_transfer_bytes_on_message_in_disk": 10_000}
+    async with running(fs, **SMALL_FILES, **limits) as (client, addr):
+        await client.invoke(addr, send_request("t", b"makes the topic"))
+        channel = await client.channel(addr, 1_000)
+        pull = pull_request("t", 0)
+        for _ in range(2):  # the first has waited for the queue's entries, the second for all the messages
+            assert len(messages(await channel.invoke(pull, 5_000))) == 5
+        assert len(messages(await channel.invoke(pull, 5_000))) >= 10, "they are in memory now"
+        fs.cold.mark(LOG)
+        pull.codec = CBOR
+        assert len(messages(await channel.invoke(pull, 5_000))) >= 10, "a Skylark client gets what it asks for"
+        assert await client.invoke(addr, Command(UPDATE_BROKER_CONFIG.code, {}, (
+            b"maxTransferCountOnMessageInDisk=32\nmaxTransferBytesOnMessageInDisk=400")))  # fmt: skip
+        fs.cold.mark(LOG)
+        pull.codec = 0
+        assert len(messages(await channel.invoke(pull, 5_000))) == 3, "400 bytes"
+
+
+async def test_messages_that_came_from_the_disk_are_counted() -> None:
+    fs = MemoryFiles()
+    fill(fs, [b"%02d" % n for n in range(5)])
+    async with running(fs, **SMALL_FILES) as (client, addr):
+        await client.invoke(addr, send_request("t", b"makes the topic"))
+        channel = await client.channel(addr, 1_000)
+        fs.cold.mark(LOG)
+        for _ in range(3):  # only the first has to wait
+            assert len(messages(await channel.invoke(pull_request("t", 0), 5_000))) == 6
+        counted = {}
+        for name, key in (("GROUP_GET_FROM_DISK_NUMS", "t@group"), ("BROKER_GET_FROM_DISK_NUMS", "DefaultCluster")):
+            answer = await client.invoke(
+                addr, Command(VIEW_BROKER_STATS_DATA.code, {"statsName": name, "statsKey": key})
+            )
+            counted[name] = decode_body(BrokerStatsData, answer.body, answer.codec).stats_day.sum
+        assert set(counted.values()) == {6}
+
+
+async def test_a_disk_that_cannot_be_read_is_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving() as disk:
+        peer = Caller()
+
+        def fail(path: str) -> None:
+            raise OSError(errno.EIO, "Input/output error", path)
+
+        disk.fs.cold.before_read = fail
+        disk.ask(peer, 0)
+        await until(lambda: bool(peer.received()), "answers")
+        assert peer.received()[0].code == ResponseCode.SYSTEM_ERROR and "Input/output error" in str(
+            peer.received()[0].remark
+        )
+        disk.fs.cold.before_read = None
+        disk.ask(peer, 1)
+        await until(lambda: len(peer.received()) == 2, "answers")
+        assert peer.received()[1].code == 0, "others go on"
+
+
+async def test_what_is_in_memory_is_answered_at_once() -> None:
+    async with serving() as disk:
+        peer = Caller()
+        assert disk.ask(peer, 7) is None
+        await until(lambda: bool(peer.received()), "answers")
+        assert peer.received()[0].remark == "True", "it was told that it had waited"
+        again = disk.ask(peer, 7)
+        assert again is not None and again.remark == "False"
+
+
+async def test_clients_take_turns_however_much_each_asks_for() -> None:
+    async with serving() as disk:
+        turnstile = Turnstile(disk.fs)
+        greedy, modest = Caller(), Caller()
+        for number in range(20):
+            disk.ask(greedy, number)
+        disk.ask(modest, 100, file=disk.other)
+        for number in range(20 + 1):
+            wanted = min(THREADS + number, 20 + 1)
+            await until(lambda n=wanted: len(turnstile.began) == n, "the next read begins")  # type: ignore[misc]
+            turnstile.let_one_end()
+        await until(lambda: len(disk.reads) == 0, "all is served")
+        assert sorted(disk.served) == [*range(20), 100]
+        assert turnstile.began.index("/d/other") <= THREADS + 1
+
+
+async def test_a_peer_that_does_not_take_large_answers_is_not_made_more_and_others_are() -> None:
+    async with serving() as disk:
+        slow, other = Caller(), Caller()
+        slow.channel.queue(encode(Command(1, body=bytes(1 << 20), flag=FLAG_RESPONSE)))
+        for number in range(THREADS + 6):
+            disk.ask(slow, number)
+            disk.ask(other, 100 + number)
+        await until(lambda: len(other.received()) == THREADS + 6, "answers")
+        assert len([number for number in disk.served if number < 100]) <= THREADS
+        await until(lambda: len(slow.received()) == 1 + THREADS + 6, "answers")
+
+
+async def test_too_many_are_refused_with_a_code_that_consumers_retry_later() -> None:
+    async with serving(max_waiting=3) as disk:
+        gate, peer = Gate(disk.fs), Caller()
+        for number in range(THREADS):
+            assert disk.ask(peer, number) is None
+            await until(lambda n=number: gate.waiting == n + 1, "a thread reads")  # type: ignore[misc]
+        for number in range(3):
+            assert disk.ask(peer, 10 + number) is None
+        refused = disk.ask(peer, 20)
+        assert refused is not None and refused.code == ResponseCode.SYSTEM_BUSY
+        gate.open()
+        await until(lambda: len(peer.received()) == THREADS + 3, "answers")
+
+
+async def test_who_waited_too_long_is_told_so_without_a_read(mock_clock: trio.testing.MockClock) -> None:
+    mock_clock.rate = 1
+    async with serving() as disk:
+        gate, peer, late = Gate(disk.fs), Caller(), Caller()
+        for number in range(THREADS):
+            disk.ask(peer, number)
+        await until(lambda: gate.waiting == THREADS, "a thread reads")
+        disk.ask(late, 50)
+        mock_clock.jump(cold_module.TIMEOUT_S)
+        gate.open()
+        await until(lambda: bool(late.received()), "answers")
+        assert late.received()[0].code == ResponseCode.SYSTEM_BUSY
+        assert (("/d/f", 500, 10)) not in disk.fs.cold.reads
+
+
+async def test_the_requests_of_a_closed_connection_are_forgotten() -> None:
+    async with serving() as disk:
+        gate, peer, gone = Gate(disk.fs), Caller(), Caller()
+        for number in range(THREADS):
+            disk.ask(peer, number)
+        await until(lambda: gate.waiting == THREADS, "a thread reads")
+        for number in range(5):
+            disk.ask(gone, 50 + number)
+        disk.reads.channel_closed(gone.channel)
+        assert len(disk.reads) == THREADS
+        gate.open()
+        await until(lambda: len(peer.received()) == THREADS, "answers")
+        disk.ask(peer, 99)
+        await until(lambda: len(peer.received()) == THREADS + 1, "answers")
+        assert not gone.received() and len(disk.fs.cold.reads) == THREADS + 1
+
+
+async def test_a_stop_refuses_what_waits_and_ends_with_what_is_being_read() -> None:
+    async with serving() as disk, trio.open_nursery() as nursery:
+        gate, peer, stopped = Gate(disk.fs), Caller(), []
+
+        async def stop() -> None:
+            await disk.reads.stop()
+            stopped.append(list(disk.served))
+
+        for number in range(THREADS + 2):
+            disk.ask(peer, number)
+        await until(lambda: gate.waiting == THREADS, "a thread reads")
+        nursery.start_soon(stop)
+        await until(lambda: len(peer.received()) == 2, "answers")
+        assert {answer.code for answer in peer.received()} == {ResponseCode.SERVICE_NOT_AVAILABLE}
+        late = disk.ask(peer, 50)
+        assert late is not None and late.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert not stopped
+        gate.open()
+        await until(lambda: bool(stopped), "the stop")
+        assert sorted(stopped[0]) == list(range(THREADS)), "what was being read is answered before the stop ends"
+
+
+async def test_a_disk_that_hangs_does_not_hold_up_the_end() -> None:
+    async with serving() as disk:
+        gate = Gate(disk.fs)
+        disk.ask(Caller(), 0)
+        await until(lambda: gate.waiting == 1, "a thread reads")
+    # Cancelled with the read still under way; closing the file under it does no harm.
+    disk.file.close()
+    gate.open()
+
+
+async def test_a_broker_stops_though_its_disk_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cold_module, "STOP_TIMEOUT_S", 0.05)
+    fs = MemoryFiles()
+    fill(fs, [b"old"])
+    gate = Gate(fs)
+    async with running(fs, **SMALL_FILES) as (client, addr):
+        await client.invoke(addr, send_request("t", b"makes the topic"))
+        channel = await client.channel(addr, 1_000)
+        channel.submit(pull_request("t", 0), 60_000, lambda answer: None)
+        await until(lambda: gate.waiting > 0, "a thread reads")
+    assert not fs.exists("/store/abort"), "a clean stop"
+    gate.open()
+
+
+def removed(store: MessageStore, fs: MemoryFiles) -> None:
+    """What retention does to the log's first file."""
+    segment = store.log.chain.segments.pop(0)
+    segment.close()
+    fs.remove(segment.path)
+    queue = store.queues.find("t", 0)
+    assert queue is not None
+    queue.min_offset = next(n for n in range(queue.next_offset) if queue.entry(n)[0] >= store.log.start)
+
+
+async def test_a_file_that_is_removed_during_the_read_is_no_longer_there_afterwards() -> None:
+    fs = MemoryFiles()
+    fill(fs, [bytes(1_000)] * 8)
+    store = open_store(fs)
+    queue = store.queues.find("t", 0)
+    assert queue is not None
+    peer, found, request = Caller(), [], Command(1)
+
+    def attempt(_: bool) -> Command:
+        found.append(read_queue(store.log, queue, 0, 1, 10_000))
+        return request.respond()
+
+    async with serving() as disk:
+        gate = Gate(fs)
+        fs.cold.mark(LOG)
+        disk.reads.handle(peer.channel, request, attempt)
+        await until(lambda: gate.waiting > 0, "a thread reads")
+        removed(store, fs)
+        gate.open()
+        await until(lambda: bool(peer.received()), "answers")
+    assert [result.status for result in found] == [GetStatus.OFFSET_TOO_SMALL]
+
+
+@pytest.mark.parametrize(("step", "expected"), [(10, [True] * 4 + [False]), (0, [True, True, False])])
+async def test_the_loop_waits_in_the_end(step: int, expected: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A walk without end, and bytes that are gone again before they are looked at."""
+    monkeypatch.setattr(cold_module, "MAX_ATTEMPTS", 5)
+    attempts: list[bool] = []
+    async with serving() as disk:
+        peer, request = Caller(), Command(1)
+
+        def attempt(_: bool) -> Command:
+            attempts.append(bytes_got() is not None)
+            if attempts[-1]:
+                raise NotResident([Span(disk.file, step * len(attempts), 10)])
+            return request.respond()
+
+        disk.reads.handle(peer.channel, request, attempt)
+        await until(lambda: bool(peer.received()), "answers")
+    assert attempts == expected
+
+
+async def test_a_read_that_finds_no_descriptor_is_to_be_tried_again() -> None:
+    def attempt(waited: bool) -> Command | None:
+        raise OutOfDescriptors("no descriptor")
+
+    peer = Caller()
+    answer = ColdReads().handle(peer.channel, Command(11), attempt)
+    assert answer is not None and answer.code == ResponseCode.SYSTEM_BUSY

@@ -1,0 +1,22 @@
+"""Memory that is free goes back to the kernel."""
+
+from pathlib import Path
+
+from mqcommon.daemons.malloc import give_back_freed_memory
+
+PIECE = 100_000  # smaller than what the C library takes from the kernel by itself
+COUNT = 1_000
+
+
+def resident_pages() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+
+
+def test_what_lies_between_blocks_in_use_is_given_back() -> None:
+    blocks = [bytearray(b"x" * PIECE) for _ in range(COUNT)]
+    kept = blocks[::10]
+    full = resident_pages()
+    del blocks
+    give_back_freed_memory()
+    assert full - resident_pages() > COUNT * PIECE // 2 // 4096
+    assert len(kept) == COUNT // 10

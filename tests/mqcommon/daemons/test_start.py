@@ -1,0 +1,61 @@
+"""Ctrl-C while a command is still being imported, or while it runs, leaves no traceback."""
+
+import configparser
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.tree import ROOT, modules
+
+SLOW_IMPORT = """
+import signal, sys
+if __name__ != "__main__":
+    print("importing", flush=True)
+    sys.stdin.read()
+def main():
+    print("running", flush=True)
+    sys.stdin.read()
+"""
+
+
+def interrupted(tmp_path: Path, module: str, when: str) -> tuple[int, str]:
+    """Exit code and stderr of a command that gets SIGINT when it prints ``when``."""
+    (tmp_path / f"{module}.py").write_text(SLOW_IMPORT if when == "importing" else SLOW_IMPORT.replace("!=", "=="))
+    code = f"from mqcommon.daemons.start import start; start('{module}:main')"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tmp_path)}, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"{when}\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+        return process.returncode, errors
+
+
+@pytest.mark.parametrize(("when", "code"), [("importing", -signal.SIGINT), ("running", 130)])
+def test_an_interrupted_command_says_nothing(tmp_path: Path, when: str, code: int) -> None:
+    assert interrupted(tmp_path, "slow_command", when) == (code, "")
+
+
+def test_the_exit_code_is_the_command_s(tmp_path: Path) -> None:
+    (tmp_path / "seven.py").write_text("def main(code): return int(code)")
+    code = "from mqcommon.daemons.start import start; start('seven:main', code='7')"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert run.returncode == 7
+
+
+def test_every_command_starts_so() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    scripts = [line.split(" = ") for line in setup["options.entry_points"]["console_scripts"].split("\n") if line]
+    assert [name for name, _ in scripts] == ["namesrv", "controller", "broker", "mqadmin"]
+    entries = [place.split(":")[0].replace(".", "/") + ".py" for _, place in scripts]
+    for path in [*entries, "scripts/demo/__main__.py"]:
+        [module] = modules(path)
+        assert [name for _, name in module.imports()] == ["mqcommon.daemons.start.start"], path

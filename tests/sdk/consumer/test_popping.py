@@ -1,0 +1,166 @@
+"""PushConsumer with a group that the broker says consumes by pop."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+import trio
+
+from mqcommon.message.message import Message, MessageExt
+from mqcommon.message.queue import MessageQueue
+from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer, pop_api
+from sdk.consumer import popping
+from sdk.consumer.popped import Lease, ReceivedMessage
+from sdk.endpoint import Endpoint
+from tests.sdk.consumer.push_cluster import PushCluster, known, push_cluster, until
+
+FIRST = ConsumeFrom.FIRST_OFFSET
+ANY = MessageQueue("t", "broker-a", -1)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
+    async with push_cluster(tmp_path) as made:
+        yield made
+
+
+async def set_mode(cluster: PushCluster, mode: str) -> None:
+    async with Admin(cluster.nameserver) as admin:
+        assert mode in ("POP", "PULL")
+        await admin.set_consume_mode(cluster.broker, "t", "g", "POP" if mode == "POP" else "PULL")
+
+
+async def send(cluster: PushCluster, *bodies: bytes, tags: str | None = None) -> None:
+    async with Producer(cluster.nameserver) as producer:
+        for body in bodies:
+            await producer.send(Message("t", body, tags=tags))
+
+
+async def committed(cluster: PushCluster) -> int:
+    async with PullConsumer(cluster.nameserver, group="g") as consumer:
+        return sum([await consumer.committed_offset(mq) or 0 for mq in await consumer.message_queues("t")])
+
+
+async def test_members_share_all_queues_and_each_message_is_handled_once(cluster: PushCluster) -> None:
+    await set_mode(cluster, "POP")
+    await send(cluster, *(b"%d" % number for number in range(40)), tags="A")
+    await send(cluster, b"other", tags="B")
+    got: list[tuple[str, bytes]] = []
+
+    def consumer(name: str) -> PushConsumer:
+        return PushConsumer(
+            cluster.nameserver, group="g", subscriptions={"t": "A"}, consume_from=FIRST,
+            handler=lambda message: got.append((name, message.body)),
+        )  # fmt: skip
+
+    async with consumer("a") as first, consumer("b") as second:
+        await until(lambda: len(got) == 40)
+        await until(lambda: ANY in first.queues and ANY in second.queues)
+        await send(cluster, *(b"%d" % number for number in range(40, 60)), tags="A")
+        await until(lambda: len(got) == 60)
+        assert first.consumed + second.consumed == 60
+        await until(lambda: first.cached == second.cached == 0)
+    assert Counter(body for _, body in got) == Counter(b"%d" % number for number in range(60))
+    with trio.fail_after(60):
+        while await committed(cluster) < 61:  # noqa: ASYNC110  the broker commits once its check points are safe
+            await trio.sleep(0.05)
+
+
+async def test_what_a_handler_fails_on_comes_again_and_then_is_a_dead_letter(
+    cluster: PushCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(popping, "PAUSES_S", (1,))
+    await set_mode(cluster, "POP")
+    await send(cluster, b"bad", b"good")
+    got: list[tuple[bytes, int, str]] = []
+
+    def handle(message: MessageExt) -> None:
+        got.append((message.body, message.reconsume_times, message.topic))
+        if message.body == b"bad":
+            raise ZeroDivisionError
+
+    async with PushConsumer(
+        cluster.nameserver, group="g", subscriptions={"t": "*"}, consume_from=FIRST, handler=handle,
+        max_reconsume_times=1,
+    ) as consumer:  # fmt: skip
+        await until(lambda: consumer.failed == 2 and consumer.cached == 0)
+    assert sorted(got) == [(b"bad", 0, "t"), (b"bad", 1, "t"), (b"good", 0, "t")]
+    async with Admin(cluster.nameserver) as admin:
+        await known(admin, "%DLQ%g")
+    async with PullConsumer(cluster.nameserver, group="reader", consume_from=FIRST) as reader:
+        (mq,) = await reader.message_queues("%DLQ%g")
+        assert [message.body for message in (await reader.pull(mq, 0)).messages] == [b"bad"]
+
+
+async def test_a_lease_is_renewed_while_the_handler_works_and_the_new_one_is_acknowledged(
+    cluster: PushCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(popping, "LOOK_S", 0.05)
+    monkeypatch.setattr(popping, "RENEW_S", 0.0)
+    acknowledged: list[Lease] = []
+    plain = pop_api.acknowledge
+
+    async def acknowledge(at: Endpoint, bits: Mapping[Lease, int]) -> None:
+        await plain(at, bits)
+        acknowledged.extend(bits)
+
+    monkeypatch.setattr(pop_api, "acknowledge", acknowledge)
+    leases: list[Lease] = []
+
+    async def handle(message: MessageExt) -> None:
+        assert isinstance(message, ReceivedMessage)
+        leases.append(message.lease)
+        for _ in range(2):
+            await until(lambda: message.lease != leases[-1])
+            leases.append(message.lease)
+
+    await set_mode(cluster, "POP")
+    await send(cluster, b"slow")
+    async with PushConsumer(
+        cluster.nameserver, group="g", subscriptions={"t": "*"}, consume_from=FIRST, handler=handle
+    ) as consumer:
+        await until(lambda: consumer.consumed == 1 and bool(acknowledged))
+    assert len(leases) == 3 and acknowledged[0] not in leases[:2]
+
+
+async def test_a_group_changes_between_pull_and_pop_while_it_runs(cluster: PushCluster) -> None:
+    got: list[bytes] = []
+
+    def consumer() -> PushConsumer:
+        return PushConsumer(
+            cluster.nameserver, group="g", subscriptions={"t": "*"}, consume_from=FIRST,
+            handler=lambda message: got.append(message.body),
+        )  # fmt: skip
+
+    def of_topic(one: PushConsumer) -> list[int]:
+        return [mq.queue_id for mq in one.queues if mq.topic == "t"]
+
+    async with consumer() as first:
+        await until(lambda: of_topic(first) == [0, 1, 2, 3])
+        await send(cluster, *(b"%d" % number for number in range(20)))
+        await until(lambda: len(got) == 20)
+        await set_mode(cluster, "POP")
+        # Members look again when their number changes.
+        async with consumer() as second:
+            await until(lambda: of_topic(first) == of_topic(second) == [-1])
+            await send(cluster, *(b"%d" % number for number in range(20, 40)))
+            await until(lambda: len(set(got)) == 40)
+            await set_mode(cluster, "PULL")
+        await until(lambda: of_topic(first) == [0, 1, 2, 3])
+        await send(cluster, *(b"%d" % number for number in range(40, 60)))
+        await until(lambda: len(set(got)) == 60)
+    # While the mode changes, a message that is pulled by one member may be popped by another, and the other way round.
+    assert set(got) == {b"%d" % number for number in range(60)}
+
+
+@pytest.mark.parametrize("how", [{"orderly": True}, {"broadcast": True}])
+async def test_orderly_and_broadcasting_consumers_pull_all_the_same(
+    cluster: PushCluster, how: dict[str, bool], tmp_path: Path
+) -> None:
+    await set_mode(cluster, "POP")
+    async with PushConsumer(
+        cluster.nameserver, group="g", subscriptions={"t": "*"}, handler=lambda message: None,
+        local_offsets_dir=str(tmp_path / "offsets"), **how,
+    ) as consumer:  # fmt: skip
+        await until(lambda: [mq.queue_id for mq in consumer.queues if mq.topic == "t"] == [0, 1, 2, 3])
