@@ -1,16 +1,20 @@
 """Turn the parts of a broker into what its server needs: one handler per request code, one function per event.
 
-Methods that a part does not override are not called, and a handler without hooks is used unwrapped.
+`ClientPort` and `OpenConnections` are the port for clients. Methods that a part does not override are not called, and a
+handler without hooks is used unwrapped.
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+import trio
+
 from broker.part import Answered, Hook, Part
 from mqcommon.errors import ConfigError
 from remoting.net.channel import Channel
-from remoting.net.server import Handler, HandOver, SlowHandler, failure
+from remoting.net.server import Handler, HandOver, Server, SlowHandler, failure
 from remoting.net.steps import Stepper
+from remoting.net.transport import Listener
 from remoting.protocol.command import Command
 
 logger = logging.getLogger(__name__)
@@ -161,3 +165,37 @@ class TurnEnd:
 def overrides(part: Part, name: str) -> bool:
     """Whether the class of ``part`` overrides the method ``name``."""
     return getattr(type(part), name) is not getattr(Part, name)
+
+
+DRAIN_TIMEOUT_MS = 2_000
+
+
+class OpenConnections(Part):
+    """Drains the connections of clients. Its stop returns when all answers are sent, or after `DRAIN_TIMEOUT_MS`."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def stop(self) -> None:
+        await self._server.drain(DRAIN_TIMEOUT_MS)
+
+
+class ClientPort(Part):
+    """Accepts clients on ``listeners``.
+
+    Requests are refused as soon as this part stops. The parts between it and `OpenConnections` then answer requests in
+    flight, and `OpenConnections` waits until these answers have been sent.
+    """
+
+    def __init__(self, server: Server, listeners: Sequence[Listener]) -> None:
+        self._server = server
+        self._listeners = list(listeners)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled: open connections are still served after `stop`."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._server.serve_on, self._listeners)
+            task_status.started()
+
+    async def stop(self) -> None:
+        self._server.stop_accepting()

@@ -12,10 +12,9 @@ from functools import partial
 import trio
 
 from broker.assembly import overrides
-from broker.controller_options import UNKNOWN_ID
 from broker.identity import Identity, identity_of, resolved, with_port
 from broker.meta.metadata import Metadata, MetadataReport
-from broker.options import BrokerOptions
+from broker.options import UNKNOWN_ID, BrokerOptions
 from broker.replication.role import RoleMachine
 from broker.store.recovery import LastStop
 from broker.store.store import MessageStore, StoreOptions

@@ -15,8 +15,7 @@ from broker.commands.print_cut import print_cut
 from broker.commands.rebuild_metadata import rebuild_metadata
 from broker.commands.resync_slave import resync_slave
 from broker.commands.verify_store import verify_store
-from broker.file_sizes import check_file_size
-from broker.options import BrokerOptions
+from broker.options import BrokerOptions, check_file_size
 from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.daemons.start_report import DaemonGroup, StartReport, log_format_of
 from mqcommon.errors import UserError

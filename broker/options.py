@@ -1,28 +1,28 @@
 """The options of broker.conf and the command line, with their defaults, which are defined only here.
 
 Keys and defaults are RocketMQ's, except ``forceRegister`` (off: a NameServer is asked first whether it needs all
-topics) and ``inSyncReplicas`` with ``totalReplicas`` (2: with RocketMQ 5's 1 a SYNC_MASTER waits for no slave). Options
+topics), ``inSyncReplicas`` with ``totalReplicas`` (2: with RocketMQ 5's 1 a SYNC_MASTER waits for no slave),
+``controllerHeartBeatTimeoutMills`` (10,000 in RocketMQ) and ``allAckInSyncStateSet`` (false in RocketMQ). Options
 that may change while the broker runs (``mutable``) are read at each use.
-Options of features that this broker lacks are refused if ignoring them would be unsafe (missing_features.py), and
+Options of features that this broker lacks are refused if ignoring them would be unsafe (`_MISSING_FEATURES`), and
 otherwise accepted with a warning (ignored_keys.py).
 """
 
+import json
+import os
 from dataclasses import dataclass
 from typing import ClassVar
 
-from broker.auth_options import AuthOptions, check_auth
-from broker.controller_options import ControllerModeOptions, check_controller_mode
-from broker.delivery_options import DeliveryOptions
 from broker.ignored_keys import IGNORED_KEYS
-from broker.metrics_options import BrokerMetricsOptions
-from broker.missing_features import CONFIG_VERSION, STORE_TYPE, refuse_missing
-from broker.option_checks import check_texts
+from broker.store.queue.delay_levels import DEFAULT_LEVELS, DelayLevels
 from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
-from mqcommon.errors import ConfigError
-from mqcommon.logs.options import LogOptions
+from mqcommon.addresses import is_address
+from mqcommon.errors import ConfigError, RequestRefused
+from mqcommon.logs.options import LogOptions, parse_levels
+from mqcommon.message.layout import BLANK_BYTES, MAX_OVERHEAD_BYTES, MAX_PROPERTIES
 from mqcommon.metrics.options import MetricsOptions
-from mqcommon.names import TRACE_TOPIC
+from mqcommon.names import RETRY_TOPIC_MAX_LENGTH, TRACE_TOPIC, check_topic
 from mqcommon.options.fields import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.limit_options import LimitOptions
@@ -30,12 +30,20 @@ from remoting.net.tls_options import TlsOptions
 
 KIB, MIB = 1024, 1024 * 1024
 
+# The id of a broker in Controller mode until the Controllers have told it.
+UNKNOWN_ID = -1
+_USER_FORM = '{"username":"...","password":"..."}'
+# Features that this broker lacks, and that cannot be ignored safely. By option: its key, and the feature that it
+# switches on. The error names the first one that is set.
+_MISSING_FEATURES = {
+    "enable_dleger_commit_log": ("enableDLegerCommitLog", "a DLedger commit log"),
+}
+# Other values mean a store or tables in RocksDB: a broker that cannot read them would start empty.
+_STORE_TYPE, _CONFIG_VERSION = "default", "v1"
+
 
 @dataclass(frozen=True)
-class BrokerOptions(
-    LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOptions, LimitOptions, TlsOptions, MetricsOptions,
-    BrokerMetricsOptions, ControllerModeOptions,
-):  # fmt: skip
+class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOptions, MetricsOptions):
     """The options of one broker."""
 
     # --- who and where
@@ -253,6 +261,45 @@ class BrokerOptions(
         120_000, "a file that could not be deleted is tried again after this time", unit="ms", minimum=1, mutable=True
     )
 
+    # --- Controllers choose the master
+    enable_controller_mode: bool = option(
+        False, "Controllers choose the master of the set; brokerId and brokerRole are not used then"
+    )
+    controller_addr: str = option("", "enableControllerMode: all Controllers, host:port;host:port")
+    controller_heart_beat_timeout_mills: int = option(
+        3_000,
+        "enableControllerMode: silent for this long, the broker is dead for Controllers; a master that they do not"
+        " answer stops to accept messages a fifth earlier",
+        unit="ms", minimum=500, maximum=600_000,
+    )  # fmt: skip
+    sync_broker_metadata_period: int = option(
+        5_000, "enableControllerMode: how often the broker asks who is the master, besides notices",
+        unit="ms", minimum=100,
+    )  # fmt: skip
+    all_ack_in_sync_state_set: bool = option(
+        True,
+        "enableControllerMode: a message is acknowledged when all of the SyncStateSet have it; false, RocketMQ's"
+        " default: when inSyncReplicas have it, and it may be lost when another broker is elected",
+        mutable=True,
+    )
+    ha_max_time_slave_not_catchup: int = option(
+        15_000, "enableControllerMode: a slave that lacked messages for this long leaves the SyncStateSet",
+        unit="ms", minimum=100,
+    )  # fmt: skip
+    async_learner: bool = option(
+        False, "enableControllerMode: copy the log, but be in no SyncStateSet, and never the master"
+    )
+    broker_election_priority: int = option(
+        2_147_483_647, "enableControllerMode: of brokers with equal logs the one with the lowest number is elected",
+        minimum=0, maximum=2_147_483_647,
+    )  # fmt: skip
+    store_path_epoch_file: str = option(
+        "", "enableControllerMode: file of master epochs; default: epochFileCheckpoint in storePathRootDir"
+    )
+    store_path_broker_identity: str = option(
+        "", "enableControllerMode: file with the broker's id; default: brokerIdentity in storePathRootDir"
+    )
+
     # --- slaves that act as masters
     enable_slave_acting_master: bool = option(
         False, "while the master is down, the slave with the lowest id acts as it, for reading; same for the whole set"
@@ -302,20 +349,83 @@ class BrokerOptions(
     enable_property_filter: bool = option(False, "serve consumers that filter by properties (SQL92)", mutable=True)
     default_query_max_num: int = option(32, "most messages that a query by unique key returns", minimum=1, mutable=True)
 
+    # --- access control: accounts in files (ACL 1.0), users and policies (ACL 2.0)
+    acl_enable: bool = option(
+        False, "serve only requests that an account of aclFile has signed, and may send (ACL 1.0)"
+    )
+    acl_file: str = option(
+        "", "accounts of ACL 1.0 (RocketMQ's plain_acl.yml), with those in the folder acl beside it; for aclEnable and "
+        "migrateAuthFromV1Enabled; mode 0600; default: conf/plain_acl.yml in $ROCKETMQ_HOME",
+    )  # fmt: skip
+    acl_white_list_skips_all: bool = option(
+        True, "clients at addresses of white lists may do everything, as in RocketMQ; false: they only need not sign"
+    )
+
+    authentication_enabled: bool = option(
+        False, "serve only requests that a user of this broker has signed (users: mqadmin createUser)"
+    )
+    authorization_enabled: bool = option(
+        False, "allow users only what their policies allow (mqadmin createAcl); needs authenticationEnabled"
+    )
+    authentication_whitelist: str = option(
+        "", "request codes that need no signature, separated by commas; those that need a right need both lists"
+    )
+    authorization_whitelist: str = option(
+        "", "request codes that any user may send, whatever the policies say, separated by commas"
+    )
+    init_authentication_user: str = option(
+        "", f"a super user that the broker creates at its start if there is no user of that name: {_USER_FORM}",
+        env="ROCKETMQ_INIT_AUTHENTICATION_USER", secret=True,
+    )  # fmt: skip
+
+    migrate_auth_from_v1_enabled: bool = option(
+        False, "at the start, make users and policies of the accounts in aclFile, but for those that are users already"
+    )
+
+    # --- pops
+    pop_polling_size: int = option(1_024, "most pops held for one group and topic", minimum=1)
+    max_pop_polling_size: int = option(100_000, "most pops held in all", minimum=1)
+    enable_retry_topic_v2: bool = option(False, "retry topics of pops are %RETRY%group+topic; else group_topic")
+
+    # --- delayed messages
+    message_delay_level: str = option(
+        DEFAULT_LEVELS, "how long messages of each delay level wait, level 1 first; units: s, m, h, d"
+    )
+    timer_wheel_enable: bool = option(True, "take messages with a time of delivery; false: refuse them")
+    timer_precision_ms: int = option(
+        1_000, "how much later than its time a message may come", unit="ms", minimum=100, maximum=60_000
+    )
+    timer_max_delay_sec: int = option(
+        259_200, "a message may ask to be delivered at most this much later", unit="s", minimum=1, mutable=True
+    )
+    recall_message_enable: bool = option(
+        True, "producers may recall messages that wait for their time (off in RocketMQ)", mutable=True
+    )
+
+    # --- light queues
+    enable_lmq: bool = option(False, "light queues: any topic and group %LMQ%... may be read")
+    enable_multi_dispatch: bool = option(False, "put messages into the light queues that they name, too")
+    max_lmq_consume_queue_num: int = option(20_000, "most light queues that are made", minimum=1)
+
+    # --- metrics; mqcommon/metrics/options.py has those that NameServers have, too
+    exporter_compatible_names: bool = option(
+        False, "also give metrics under the names of rocketmq-exporter, for dashboards that were made for it"
+    )
+
     # --- not yet: refused when switched on
     enable_dleger_commit_log: bool = option(False, "not supported yet: must be false", key="enableDLegerCommitLog")
-    store_type: str = option(STORE_TYPE, "RocksDB is not supported yet: must be default")
-    config_manager_version: str = option(CONFIG_VERSION, "RocksDB is not supported yet: must be v1")
+    store_type: str = option(_STORE_TYPE, "RocksDB is not supported yet: must be default")
+    config_manager_version: str = option(_CONFIG_VERSION, "RocksDB is not supported yet: must be v1")
 
     ignored_keys: ClassVar[frozenset[str]] = IGNORED_KEYS
 
     def __post_init__(self) -> None:
         self.check_inner_credentials()
         self.check_metrics()
-        refuse_missing(self)
+        self._refuse_missing_features()
         if not self.store_path_root_dir.strip():
             raise ConfigError("storePathRootDir: it is empty; give the directory of the store, or leave the key out")
-        check_controller_mode(self)
+        self._check_controller_mode()
         if self.is_slave and self.broker_id == 0 and not self.enable_controller_mode:
             raise ConfigError("brokerId: 0 is the master's; give each SLAVE its own id above 0")
         if self.broker_id > 0 and not self.is_slave and not self.enable_controller_mode:
@@ -328,8 +438,91 @@ class BrokerOptions(
             )
         if self.listen_port == 65535 and not self.ha_listen_port and not self.is_slave:
             raise ConfigError("haListenPort: listenPort + 1 is not a port; set another one")
-        check_texts(self)
-        check_auth(self)
+        self._check_texts()
+        self._check_access_control()
+
+    def _refuse_missing_features(self) -> None:
+        """ConfigError when these options ask for a feature that this broker does not have."""
+        for name, (key, what) in _MISSING_FEATURES.items():
+            if getattr(self, name):
+                raise ConfigError(f"{key}: this version does not have {what}; set it to false, or leave it out")
+        for key, value, only in (
+            ("storeType", self.store_type, _STORE_TYPE),
+            ("configManagerVersion", self.config_manager_version, _CONFIG_VERSION),
+        ):
+            if value.lower() not in ("", only):
+                raise ConfigError(
+                    f"{key}: this version does not have stores or tables in RocksDB ({value}); export them as files"
+                    f" with RocketMQ's tools, and set it to {only}"
+                )
+
+    def _check_controller_mode(self) -> None:
+        """ConfigError when the options of Controller mode do not fit each other or the others."""
+        if not self.enable_controller_mode:
+            if self.broker_id < 0:
+                raise ConfigError(
+                    "brokerId: -1 asks Controllers for one; set enableControllerMode=true, or give 0 or more"
+                )
+            return
+        if not self.controller_addrs:
+            raise ConfigError("controllerAddr: it is empty; give the Controllers as host:port;host:port")
+        for addr in self.controller_addrs:
+            if not is_address(addr):
+                raise ConfigError(f"controllerAddr: {addr!r} is not an address; give host:port, several separated by ;")
+        if self.enable_slave_acting_master:
+            raise ConfigError(
+                "enableSlaveActingMaster: Controllers elect another master at once, so no slave needs to act as it;"
+                " leave it out"
+            )
+        least_ms = 3 * self.broker_heartbeat_interval
+        if self.controller_heart_beat_timeout_mills < least_ms:
+            raise ConfigError(
+                "controllerHeartBeatTimeoutMills: it must be at least three times brokerHeartbeatInterval, so that a"
+                f" lost heartbeat does no harm; set it to {least_ms} or more"
+            )
+
+    def _check_texts(self) -> None:
+        """ConfigError for the first value that cannot be read."""
+        if self.ha_master_address and not is_address(self.ha_master_address):
+            raise ConfigError(
+                f"haMasterAddress: {self.ha_master_address!r} is not an address; give host:port of the master's HA port"
+            )
+        for addr in self.namesrv_addrs:
+            if not is_address(addr):
+                raise ConfigError(f"namesrvAddr: {addr!r} is not an address; give host:port, several separated by ;")
+        parse_levels(self.log_levels)
+        try:
+            check_topic(self.msg_trace_topic_name)
+        except RequestRefused as refused:
+            raise ConfigError(f"msgTraceTopicName: {self.msg_trace_topic_name!r}: {refused.remark}") from None
+        try:
+            delete_hours(self.delete_when)
+        except ValueError:
+            raise ConfigError(
+                f"deleteWhen: {self.delete_when!r} are not hours; give 00 to 23, several separated by ;"
+            ) from None
+        try:
+            DelayLevels.parse(self.message_delay_level)
+        except ValueError as error:
+            raise ConfigError(f"messageDelayLevel: {error}") from None
+
+    def _check_access_control(self) -> None:
+        """ConfigError for the first of these options that cannot be used."""
+        if self.acl_enable and self.authentication_enabled:
+            raise ConfigError(
+                "aclEnable: accounts in files and users (authenticationEnabled) cannot both be asked; switch one of"
+                " them off (migrateAuthFromV1Enabled makes users of accounts)"
+            )
+        if self.authorization_enabled and not self.authentication_enabled:
+            raise ConfigError(
+                "authorizationEnabled: without authenticationEnabled any client could claim any user's name; set both"
+            )
+        if (self.acl_enable or self.migrate_auth_from_v1_enabled) and not self.acl_path:
+            key = "aclEnable" if self.acl_enable else "migrateAuthFromV1Enabled"
+            raise ConfigError(
+                f"aclFile: {key} needs the accounts; give the path of plain_acl.yml, or set $ROCKETMQ_HOME"
+            )
+        _ = self.first_user, self.unsigned_codes, self.open_codes
 
     @property
     def is_slave(self) -> bool:
@@ -408,3 +601,79 @@ class BrokerOptions(
     def batch_queue_file_bytes(self) -> int:
         """``mapperFileSizeBatchConsumeQueue`` in whole entries."""
         return -(-self.mapper_file_size_batch_consume_queue // BATCH_ENTRY_BYTES) * BATCH_ENTRY_BYTES
+
+    @property
+    def controller_addrs(self) -> list[str]:
+        """``controllerAddr`` as a list, in order, each once."""
+        addrs = (addr.strip() for addr in self.controller_addr.replace(",", ";").split(";"))
+        return list(dict.fromkeys(addr for addr in addrs if addr))
+
+    @property
+    def delay_levels(self) -> DelayLevels:
+        """``messageDelayLevel``, parsed."""
+        return DelayLevels.parse(self.message_delay_level)
+
+    @property
+    def acl_path(self) -> str:
+        """``aclFile`` as a path; empty when neither it nor $ROCKETMQ_HOME is set."""
+        home = os.environ.get("ROCKETMQ_HOME", "")
+        return os.path.expanduser(self.acl_file or (home and os.path.join(home, "conf", "plain_acl.yml")))
+
+    @property
+    def first_user(self) -> tuple[str, str] | None:
+        """Name and password of ``initAuthenticationUser``."""
+        return _pair(self.init_authentication_user, "initAuthenticationUser", _USER_FORM)
+
+    @property
+    def unsigned_codes(self) -> frozenset[int]:
+        """``authenticationWhitelist``."""
+        return _codes(self.authentication_whitelist, "authenticationWhitelist")
+
+    @property
+    def open_codes(self) -> frozenset[int]:
+        """``authorizationWhitelist``."""
+        return _codes(self.authorization_whitelist, "authorizationWhitelist")
+
+
+def _pair(text: str, key: str, form: str) -> tuple[str, str] | None:
+    """The two texts of a JSON object like ``form``. Errors do not show the text, which is secret."""
+    if not text.strip():
+        return None
+    first, second = json.loads(form)
+    try:
+        found = json.loads(text)
+        values = found[first], found[second]
+    except (ValueError, TypeError, KeyError):
+        raise ConfigError(f"{key}: the value is not of the form {form}") from None
+    if not all(isinstance(value, str) and value.strip() for value in values):
+        raise ConfigError(f"{key}: one of the two texts is empty, or no text; give {form}")
+    return values
+
+
+def _codes(text: str, key: str) -> frozenset[int]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    wrong = next((part for part in parts if not (part.isascii() and part.isdigit())), None)
+    if wrong is not None:
+        raise ConfigError(f"{key}: {wrong!r} is no request code; give numbers, separated by commas, as 10,310")
+    return frozenset(map(int, parts))
+
+
+# The most that a log record needs besides its body, plus the filler at the end of a file.
+OVERHEAD_BYTES = MAX_OVERHEAD_BYTES + RETRY_TOPIC_MAX_LENGTH + MAX_PROPERTIES + BLANK_BYTES
+
+
+def check_file_size(options: BrokerOptions) -> None:
+    """ConfigError when a message of ``maxMessageSize`` does not fit into a file of ``mappedFileSizeCommitLog``.
+
+    Called when the command starts a broker and when maxMessageSize changes. Tests that make a `Broker` directly may use
+    smaller files.
+    """
+    file_bytes, needed = options.mapped_file_size_commit_log, options.max_message_size + OVERHEAD_BYTES
+    if file_bytes >= needed:
+        return
+    most = file_bytes - OVERHEAD_BYTES
+    remedy = f"set maxMessageSize={most} or less, or " if most > 0 else ""
+    raise ConfigError(
+        f"mappedFileSizeCommitLog: a message of maxMessageSize={options.max_message_size} bytes does not fit into a"
+        f" file of {file_bytes} bytes; {remedy}set mappedFileSizeCommitLog={needed} or more"
+    )

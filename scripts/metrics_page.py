@@ -63,7 +63,7 @@ def _table(title: str, metrics: Iterable[Metric]) -> str:
 
 def metrics_page() -> str:
     """The whole page."""
-    from broker.metrics.runtime_names import RUNTIME_METRICS
+    from broker.metrics.exporter_names import RUNTIME_METRICS
     from broker.metrics.table import BROKER_METRICS, LEFT_OUT, OLD_METRICS
     from namesrv.metrics import NAMESRV_METRICS
 

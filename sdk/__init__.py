@@ -2,13 +2,13 @@
 
     async with Client("127.0.0.1:9876") as client, Producer(client) as producer, PullConsumer(client) as consumer: ...
 
-endpoint.py     one request to one server; broker_api.py, pop_api.py, namesrv_api.py: one function each
-nameservers.py  which NameServer to ask; nameserver_source.py, address_server.py: where their addresses come from
+endpoint.py     one request to one server; broker_api.py, namesrv_api.py: one function each
+nameservers.py  which NameServer to ask; nameserver_source.py: where their addresses come from
 routes.py       what routes mean (pure); namespaces.py: topics and groups of several tenants (pure)
-retry.py        which failures are worth a retry (pure); waiting.py: reads that are retried until their timeout
+retry.py        which failures are worth a retry, and reads that are retried until their timeout
 suspects.py     brokers that did not answer, and probes of them; arrow.py: types of tables and record batches
 client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
-checked.py, credentials.py, given_tls.py: checks of arguments; hidden.py: what hides ours; runtime.py: trio, forks
+checked.py, credentials.py: checks of arguments; hidden.py: what hides ours; runtime.py: trio, forks
 producer/  consumer/  admin/  testing/   Producer, the consumers, Admin and mqadmin; a cluster inside of a test process
 traces/  what became of messages, for a trace topic, a file or Elasticsearch
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run
@@ -45,18 +45,17 @@ if TYPE_CHECKING:
     from sdk.consumer.problems import Problem
     from sdk.consumer.pull import PullConsumer
     from sdk.consumer.push import PushConsumer
-    from sdk.consumer.result import PullBytes, PullResult, PullStatus
+    from sdk.consumer.reader import PullBytes, PullResult, PullStatus
     from sdk.consumer.simple import SimpleConsumer
     from sdk.consumer.stream_message import StreamMessage
     from sdk.credentials import read_credentials
-    from sdk.producer.producer import Producer
+    from sdk.producer.producer import Producer, Ticket
     from sdk.producer.result import BulkResult, SendResult, SendStatus
-    from sdk.producer.ticket import Ticket
     from sdk.producer.transaction import Transaction, TransactionState
     from sdk.producer.transactional import TransactionProducer
     from sdk.shared import Client
     from sdk.traces.elasticsearch import ElasticsearchSink
-    from sdk.traces.json_lines import JsonLinesSink
+    from sdk.traces.sink import JsonLinesSink
 
 __all__ = [
     "Admin",
@@ -123,18 +122,17 @@ _HOMES = {
     "sdk.consumer.pull": ("PullConsumer",),
     "sdk.consumer.problems": ("Problem",),
     "sdk.consumer.push": ("PushConsumer",),
-    "sdk.consumer.result": ("PullBytes", "PullResult", "PullStatus"),
+    "sdk.consumer.reader": ("PullBytes", "PullResult", "PullStatus"),
     "sdk.consumer.simple": ("SimpleConsumer",),
     "sdk.consumer.stream_message": ("StreamMessage",),
     "sdk.credentials": ("read_credentials",),
-    "sdk.producer.producer": ("Producer",),
+    "sdk.producer.producer": ("Producer", "Ticket"),
     "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
-    "sdk.producer.ticket": ("Ticket",),
     "sdk.producer.transaction": ("Transaction", "TransactionState"),
     "sdk.producer.transactional": ("TransactionProducer",),
     "sdk.shared": ("Client",),
     "sdk.traces.elasticsearch": ("ElasticsearchSink",),
-    "sdk.traces.json_lines": ("JsonLinesSink",),
+    "sdk.traces.sink": ("JsonLinesSink",),
 }
 
 

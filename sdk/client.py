@@ -36,15 +36,13 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.routes import QueueData, TopicRouteData
 from remoting.protocol.signature import Credentials
 from sdk import namesrv_api
-from sdk.address_server import AddressServer
-from sdk.broker_requests import BrokerRequests
+from sdk.broker_requests import BrokerRequests, Replies
 from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
 from sdk.fanout import ask_all
 from sdk.identity import make_client_id
-from sdk.membership import Checking, Membership
+from sdk.membership import Membership, TransactionChecker
 from sdk.nameserver_source import NameServerSource, find_nameservers
-from sdk.nameservers import NameServers
-from sdk.replies import Replies
+from sdk.nameservers import AddressServer, NameServers
 from sdk.routes import RouteCache, TopicRoute, make_route
 from sdk.runtime import Home, check_trio, survived
 
@@ -350,7 +348,7 @@ class ClientInstance:
         if strangers := self.membership.strangers(addrs):
             await self.membership.beat(strangers, self.at)
 
-    async def leave_producer(self, group: str, checking: Checking | None) -> None:
+    async def leave_producer(self, group: str, checking: TransactionChecker | None) -> None:
         """A producer of ``group`` has stopped. If it was the last one of this client, unregister the group."""
         if self.membership.leave_producer(group, checking):
             with self._leaving():

@@ -1,7 +1,8 @@
-"""Who a client is: the check of the argument ``credentials``, and files and variables that hold them for tools.
+"""How a client proves who it is, and encrypts: the checks of the arguments ``credentials`` and ``tls``, and files and
+variables that hold both for tools.
 
 A file has the keys of RocketMQ's conf/tools.yml (``accessKey``, ``secretKey``, ``securityToken``), as ``key: value`` or
-``key=value``. Only its owner may read it (mode 0600).
+``key=value``. Only its owner may read it (mode 0600). The settings of TLS are RocketMQ's tls.properties.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +11,9 @@ from typing import Annotated, Final
 
 from mqcommon.arguments import wrong_type
 from mqcommon.disk.secret_file import read_secret_file
-from mqcommon.errors import UserError
+from mqcommon.errors import ConfigError, UserError
+from mqcommon.options.conf_file import entries
+from remoting.net.tls.settings import Tls, parse_properties
 from remoting.protocol.signature import Credentials
 
 ACCESS_KEY_ENV: Final = "ROCKETMQ_ACCESS_KEY"
@@ -87,3 +90,25 @@ def _unquoted(text: str) -> str:
         return text[1:-1]
     # A comment of YAML begins with a blank and a hash sign.
     return text.partition(" #")[0].rstrip()
+
+
+def check_tls(name: str, value: object) -> None:
+    """``value`` must be Tls or None."""
+    if value is not None and not isinstance(value, Tls):
+        raise TypeError(f"{name} must be Tls(...), not {type(value).__name__}: Tls() trusts the CAs of the system")
+
+
+GivenTls = Annotated[Tls | None, check_tls]
+
+
+def read_tls_config(path: str) -> Tls:
+    """The client's part of a tls.properties. UserError when it cannot be read, or is wrong."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{path} cannot be read: {reason}") from None
+    found = parse_properties({key: value for _, key, value in entries(text, path)}, path, use_tls=True).client
+    assert found is not None
+    return found

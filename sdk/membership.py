@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 REFUSALS_A_LINE = 12
 
 
-class Consumer(Protocol):
+class GroupMember(Protocol):
     """A consumer as its group's brokers see it. A method may raise RequestRefused, which the broker gets as answer."""
 
     def heartbeat_data(self) -> ConsumerData: ...
@@ -59,7 +59,7 @@ class Consumer(Protocol):
         """Give one message to the handler now, whatever the group's offset is (309)."""
 
 
-class Checking(Protocol):
+class TransactionChecker(Protocol):
     """A producer as brokers see it that ask about its group's transactions."""
 
     def check(self, channel: Channel, header: CheckTransactionStateRequestHeader, message: MessageExt) -> None:
@@ -73,8 +73,8 @@ class Membership:
         # Set when the client is opened.
         self.client_id = ""
         self._producers: dict[str, int] = {}
-        self._checking: dict[str, Checking] = {}
-        self._consumers: dict[str, Consumer] = {}
+        self._checking: dict[str, TransactionChecker] = {}
+        self._consumers: dict[str, GroupMember] = {}
         # Each change of the groups raises the version. Address → version of the last heartbeat that was sent to the
         # broker, and of the last one that it answered.
         self._version = 0
@@ -88,7 +88,7 @@ class Membership:
         # Group → the brokers that say that its members have different subscriptions, and what they say.
         self._differences: dict[str, dict[str, str]] = {}
 
-    def join_producer(self, group: str, checking: Checking | None = None) -> None:
+    def join_producer(self, group: str, checking: TransactionChecker | None = None) -> None:
         """A producer of ``group`` has started, which may be the one that answers for transactions."""
         if checking is not None:
             if group in self._checking:
@@ -97,7 +97,7 @@ class Membership:
         self._producers[group] = self._producers.get(group, 0) + 1
         self._version += 1
 
-    def leave_producer(self, group: str, checking: Checking | None = None) -> bool:
+    def leave_producer(self, group: str, checking: TransactionChecker | None = None) -> bool:
         """A producer of ``group`` has stopped. Returns whether it was the last one of this client."""
         if checking is not None:
             del self._checking[group]
@@ -106,18 +106,18 @@ class Membership:
             self._producers[group] = left
         return not left
 
-    def checking(self, group: str) -> Checking | None:
+    def checking(self, group: str) -> TransactionChecker | None:
         """Who answers for the transactions of a producer group."""
         return self._checking.get(group)
 
-    def join_consumer(self, group: str, consumer: Consumer) -> None:
+    def join_consumer(self, group: str, consumer: GroupMember) -> None:
         """``consumer`` is this client's member of ``group`` now."""
         if group in self._consumers:
             raise InvalidArgument(f"this client already has a consumer of group {group!r}")
         self._consumers[group] = consumer
         self._version += 1
 
-    def consumer(self, group: str) -> Consumer | None:
+    def consumer(self, group: str) -> GroupMember | None:
         """This client's member of ``group``."""
         return self._consumers.get(group)
 

@@ -1,12 +1,18 @@
-"""Which failures are worth a retry. Pure.
+"""Which failures are worth a retry, and reads that are retried until their timeout.
 
 `outcome_of` says what a failed request did at the server. Reads can be repeated without harm: they are retried while
-the error `is_transient` (see waiting.py). A repeated send may store its message twice. So the ``retries`` of a send
-limit the tries that may have stored the message; tries that stored nothing do not count (`FailedTries`).
+the error `is_transient`, until a timeout (`until_answered`), so that a restart of a server delays them but raises no
+error. A repeated send may store its message twice. So the ``retries`` of a send limit the tries that may have stored
+the message; tries that stored nothing do not count (`FailedTries`).
 """
 
+from collections.abc import Awaitable, Callable
 from enum import Enum, auto
+from typing import TypeVar
 
+import trio
+
+from mqcommon.backoff import Backoff
 from mqcommon.errors import (
     BrokerError,
     ConnectFailed,
@@ -127,3 +133,21 @@ class FailedTries:
         if outcome is Outcome.REFUSED or self.unknown > retries:
             return False
         return elsewhere or outcome is not Outcome.REFUSED_HERE or self.refused <= retries
+
+
+T = TypeVar("T")
+
+
+async def until_answered(call: Callable[[], Awaitable[T]], timeout_ms: float, backoff: Backoff) -> T:
+    """The result of ``call``. It is called again after transient errors, until the timeout."""
+    deadline = trio.current_time() + timeout_ms / 1000
+    failures = 0
+    while True:
+        try:
+            return await call()
+        except SkylarkError as error:
+            left_s = deadline - trio.current_time()
+            if left_s <= 0 or not is_transient(error):
+                raise
+        failures += 1
+        await trio.sleep(min(backoff.pause_s(failures), left_s))

@@ -1,4 +1,5 @@
 """Checks that a client runs in trio and in the process that opened it; `survived` logs unexpected errors of its tasks.
+`off_loop` runs work in a thread that would hold up the event loop.
 
 After a fork the child has the parent's sockets but not its other threads. Its requests would mix with the parent's on
 the same connections, and their answers would never arrive. So every call checks that the process is still the one that
@@ -9,8 +10,10 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import sniffio
+import trio
 
 from mqcommon.logs.last_resort import print_warnings_of
 
@@ -98,3 +101,18 @@ def raise_or_log(lost: SendsFailed, error: BaseException | None) -> None:
     if error is None:
         raise lost
     logger.error("at the end of a producer: %s: %s", lost, "; ".join(map(str, lost.exceptions[:3])))
+
+
+T = TypeVar("T")
+
+_limiters: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("skylark_off_loop")
+
+
+async def off_loop(work: Callable[[], T]) -> T:
+    """The result of ``work``. When the caller is cancelled, its thread finishes by itself, and counts until then."""
+    try:
+        limiter = _limiters.get()
+    except LookupError:
+        limiter = trio.CapacityLimiter(os.cpu_count() or 1)
+        _limiters.set(limiter)
+    return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)

@@ -18,10 +18,9 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.routes import TopicRouteData
 from sdk.checked import Milliseconds, checked_methods
 from sdk.client import ClientInstance
-from sdk.credentials import GivenCredentials, check_credentials
+from sdk.credentials import GivenCredentials, GivenTls, check_credentials, check_tls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
-from sdk.given_tls import GivenTls, check_tls
-from sdk.membership import Checking, Consumer
+from sdk.membership import GroupMember, TransactionChecker
 from sdk.nameserver_source import NameServerSource, none_given
 from sdk.nameservers import NameServers
 from sdk.namespaces import Names, Namespace
@@ -167,7 +166,7 @@ class ClientHandle:
             self.forks = -1
             self._ended.set()
 
-    def join_producer(self, group: str, checking: Checking | None = None) -> None:
+    def join_producer(self, group: str, checking: TransactionChecker | None = None) -> None:
         """Announce a producer of ``group`` in heartbeats until the handle is closed.
 
         ``checking`` answers for its transactions; InvalidArgument when another producer of the group does.
@@ -176,7 +175,7 @@ class ClientHandle:
         self.instance.membership.join_producer(group, checking)
         self._leave = lambda: self.instance.leave_producer(group, checking)
 
-    def join_consumer(self, group: str, consumer: Consumer) -> None:
+    def join_consumer(self, group: str, consumer: GroupMember) -> None:
         """Announce ``consumer`` in heartbeats until the handle is closed; InvalidArgument when the group has one."""
         group = self.names.group(group)
         self.instance.membership.join_consumer(group, consumer)

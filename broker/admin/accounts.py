@@ -14,7 +14,7 @@ from broker.part import Part
 from broker.security.accounts.account_file import Account
 from broker.security.accounts.addresses import split_list
 from broker.security.accounts.edits import AccountChange, AccountDocument
-from broker.security.accounts.live import LiveRules
+from broker.security.accounts.guard import LiveRules
 from broker.security.accounts.permissions import permission_text
 from mqcommon.errors import RequestRefused, UserError
 from remoting.net.answers import answer_with

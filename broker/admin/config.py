@@ -11,9 +11,8 @@ from collections.abc import Callable
 
 import trio
 
-from broker.file_sizes import check_file_size
 from broker.meta.topics import Topics
-from broker.options import BrokerOptions
+from broker.options import BrokerOptions, check_file_size
 from broker.part import Part
 from mqcommon.clock import Clock
 from mqcommon.disk.files import FileSystem

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from broker.part import Part
-from broker.security.explanation import Explanation
-from broker.security.needs import needs_about
+from broker.security.access import Explanation, needs_about
 from mqcommon.errors import RequestRefused
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel

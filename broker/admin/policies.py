@@ -13,11 +13,14 @@ from broker.security.users.checks import (
     checked_acl,
     checked_policy_type,
     checked_resource,
+    containing,
+    merged,
     refuse,
+    rows_of,
     subject_of,
     user_of_subject,
+    without,
 )
-from broker.security.users.edits import containing, merged, rows_of, without
 from broker.security.users.policies import entry_text
 from broker.stored_changes import Durable, refused_when_not_stored
 from remoting.net.answers import answer_with

@@ -18,7 +18,7 @@ from broker.security.users.checks import (
     refuse,
     subject_of,
 )
-from broker.security.users.login import Logins
+from broker.security.users.guard import Logins
 from broker.stored_changes import Durable, refused_when_not_stored
 from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel

@@ -3,6 +3,6 @@
 table.py     names, kinds, units and labels: the only place
 counters.py  messages, clients, store, timers, slaves
 lag.py       how far groups are behind
-old_names.py the names of rocketmq-exporter
-part.py      the part of the broker; health.py: its health pages, with or without metrics
+exporter_names.py  the names of rocketmq-exporter
+part.py      the part of the broker; its health pages, with or without metrics
 """

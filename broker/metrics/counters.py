@@ -15,8 +15,7 @@ from broker.meta.topics import Topics
 from broker.metrics import table
 from broker.metrics.lag import is_system
 from broker.observe.meter import Meter
-from broker.observe.sizes import SizedStats
-from broker.observe.stats import BrokerStats
+from broker.observe.stats import BrokerStats, SizedStats
 from broker.options import BrokerOptions
 from broker.replication.role import RoleMachine
 from broker.replication.stats import ReplicationStats

@@ -1,20 +1,24 @@
-"""The metrics of a broker, as a part: it measures requests, and lets the metrics out as the options say.
+"""The metrics of a broker, and its health pages, as parts.
+
+`Metrics` measures requests, and lets the metrics out as the options say.
 
 Without metricsExporterType there is no such part, and no request is measured.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import trio
 
 from broker.cold_reads import reading
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.metrics.counters import Sources, client_columns, message_columns, state_columns
+from broker.metrics.exporter_names import old_columns, runtime_columns
 from broker.metrics.lag import LagReader
-from broker.metrics.old_names import old_columns
-from broker.metrics.runtime_names import runtime_columns
 from broker.metrics.table import GROUP_CREATE_TIME, TOPIC_CREATE_TIME
+from broker.options import BrokerOptions
 from broker.part import Part
+from broker.replication.role import Kind, RoleMachine
+from broker.store.store import MessageStore
 from mqcommon.metrics.metric import Column, Metric, column
 from remoting.metrics.export import Exporter
 from remoting.metrics.health import Health
@@ -26,7 +30,7 @@ from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 
 
 class Metrics(Part):
-    """See the module."""
+    """Measures requests, and collects all metrics."""
 
     def __init__(self, sources: Sources, offsets: ConsumerOffsets, health: Health, stepper: Stepper) -> None:
         options = sources.options
@@ -76,3 +80,33 @@ class Metrics(Part):
         """The times of requests with ``code``, by success and failure."""
         good, bad = self._rpc.times_of(code)
         return column(metric, [(("success",), good), (("failure",), bad)])
+
+
+class HealthPages(Part):
+    """Health pages, there whether the broker has metrics or not.
+
+    ``registered`` says how many NameServers have the broker.
+    """
+
+    def __init__(
+        self, options: BrokerOptions, store: MessageStore, role: RoleMachine, registered: Callable[[], int]
+    ) -> None:
+        self._options = options
+        self._store = store
+        self._role = role
+        self._registered = registered
+        self.health = Health(options, self.unready)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve the pages at ``healthPort``, if that is set, until cancelled."""
+        await self.health.run(task_status=task_status)
+
+    def unready(self) -> str:
+        """Why clients should not be sent here; "" if they may be."""
+        if reason := self._store.refusal:
+            return f"the store takes no messages: {reason}"
+        if self._options.namesrv_addrs and not self._registered():
+            return "not registered with a NameServer yet"
+        if self._role.now.kind is Kind.TAKING_OVER:
+            return "this broker is becoming the master"
+        return ""

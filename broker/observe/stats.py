@@ -1,21 +1,26 @@
 """The broker's counters: by topic, by topic and group, and in all.
 
-Handlers call `put`, `get` and `miss` for each request, and `count` for what is rare; sampler.py samples; admin requests
-read. Counters have the names of RocketMQ's BrokerStatsManager, as statsAll and exporters request them (code 315).
+Figures of what is delivered otherwise than by pulls are `TransactionCounts` and `PopCounts`. Handlers call `put`, `get`
+and `miss` for each request, and `count` for what is rare; sampler.py samples; admin requests read. Counters have the
+names of RocketMQ's BrokerStatsManager, as statsAll and exporters request them (code 315).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from typing import NamedTuple
 
 import trio
 
-from broker.observe.delivered import PopCounts, TransactionCounts
 from broker.observe.meter import MINUTE_MS, SECOND_MS, Meter, Window
 from broker.observe.put_times import PutTimes
-from broker.observe.rows import SLICE, Exists, GroupRows
 from mqcommon.clock import Clock
+from mqcommon.metrics.metric import Histogram
 from remoting.protocol.requests.brokers import BrokerStatsData
+
+#: Upper ends of the time from a half to its end, in milliseconds: up to a day.
+FINISH_MS = (10.0, 100.0, 1_000.0, 5_000.0, 60_000.0, 600_000.0, 3_600_000.0, 43_200_000.0, 86_400_000.0)
+
 
 TEN_SECONDS_MS = 10 * SECOND_MS
 TEN_MINUTES_MS = 10 * MINUTE_MS
@@ -27,6 +32,71 @@ GET_FROM_DISK = "GROUP_GET_FROM_DISK"
 SEND_BACK = "SNDBCK_PUT"
 #: Messages that became dead letters; of no name in RocketMQ's statistics.
 DEAD_LETTER = "DEAD_LETTER"
+
+
+# Rows that are sampled in one turn of the event loop: a few milliseconds when all of them have changed.
+SLICE = 500
+#: Whether a topic, or a group, exists.
+Exists = Callable[[str], object]
+
+
+class GroupRows:
+    """Meters by topic and group. ``now_ms`` gives the time of a row's start.
+
+    An administrator's key ``topic@group`` finds a row. A row comes with its first count. It goes with its topic or
+    group: at once when this broker deletes them, and else (a slave's tables are copies) with the first sampling that
+    finds the name gone and the row idle.
+    """
+
+    __slots__ = ("_now_ms", "_topics")
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        # By topic, then by group.
+        self._topics: dict[str, dict[str, Meter]] = {}
+
+    def meter(self, topic: str, group: str) -> Meter:
+        """The row to raise; made if missing."""
+        groups = self._topics.get(topic)
+        if groups is None:
+            groups = self._topics[topic] = {}
+        meter = groups.get(group)
+        if meter is None:
+            meter = groups[group] = Meter(self._now_ms())
+        return meter
+
+    def find(self, key: str) -> Meter | None:
+        """The row of ``topic@group``."""
+        topic, _, group = key.partition("@")
+        return self._topics.get(topic, {}).get(group)
+
+    def all(self) -> Iterator[tuple[str, str, Meter]]:
+        """Topic, group and row of all."""
+        return ((topic, group, row) for topic, groups in self._topics.items() for group, row in groups.items())
+
+    def drop_topic(self, topic: str) -> None:
+        self._topics.pop(topic, None)
+
+    def drop_group(self, group: str) -> None:
+        for topic, groups in list(self._topics.items()):
+            self._drop(topic, groups, group)
+
+    def sample(self, now_ms: int, topic_exists: Exists, group_exists: Exists) -> Iterator[None]:
+        """Sample all rows, and drop idle ones whose topic or group is gone. Yields after each SLICE of rows."""
+        done = 0
+        for topic, groups in list(self._topics.items()):
+            for group, meter in list(groups.items()):
+                is_raised = meter.sample(now_ms)
+                if not is_raised and not (topic_exists(topic) and group_exists(group)):
+                    self._drop(topic, groups, group)
+                done += 1
+                if done % SLICE == 0:
+                    yield
+
+    def _drop(self, topic: str, groups: dict[str, Meter], group: str) -> None:
+        groups.pop(group, None)
+        if not groups and self._topics.get(topic) is groups:
+            del self._topics[topic]
 
 
 class Rates(NamedTuple):
@@ -221,3 +291,96 @@ def _minute_tps(data: BrokerStatsData | None) -> float:
 
 def _local_day(now_ms: int) -> date:
     return datetime.fromtimestamp(now_ms / 1000).date()
+
+
+# Sizes are counted by powers of two: the place of a size is a number of bits, so no bounds are searched.
+_FIRST, _LAST = 7, 23
+#: Upper ends in bytes.
+BOUNDS = tuple(float(1 << bits) for bits in range(_FIRST, _LAST))
+
+
+class SizedStats(BrokerStats):
+    """Also counts sizes of messages by topic, which only metrics show: a broker without metrics does not count them.
+
+    The messages of one request count with their average size, as in RocketMQ.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        # By topic; place n counts sizes up to 2 ** n.
+        self._sizes: dict[str, list[int]] = {}
+
+    def put(self, topic: str, count: int, size: int) -> None:
+        # What the base class does, too, without its call: this runs for each request.
+        meter = self._topics.get(topic)
+        if meter is None:
+            meter = self._topics[topic] = Meter(self._clock.now_ms())
+            self._sizes[topic] = [0] * 64
+        meter.nums += count
+        meter.size += size
+        meter.calls += 1
+        puts = self.puts
+        puts.nums += count
+        puts.size += size
+        puts.calls += 1
+        self._sizes[topic][(size // count - 1).bit_length()] += count
+
+    def sizes(self) -> list[tuple[str, Histogram]]:
+        """Stored sizes, by topic."""
+        found = []
+        for topic, meter in self.topic_meters():
+            counts, times = self._sizes[topic], Histogram(BOUNDS)
+            times.counts = [sum(counts[: _FIRST + 1]), *counts[_FIRST + 1 : _LAST], sum(counts[_LAST:])]
+            times.total = float(meter.size)
+            found.append((topic, times))
+        return found
+
+
+class TransactionCounts:
+    """Transactions that ended, by the topic of their message."""
+
+    def __init__(self) -> None:
+        self.commits: Counter[str] = Counter()
+        self.rollbacks: Counter[str] = Counter()
+        #: How long halves waited for their commit.
+        self.finish_ms: dict[str, Histogram] = {}
+
+    def committed(self, topic: str, age_ms: int) -> None:
+        """A half of this age became a message."""
+        self.commits[topic] += 1
+        times = self.finish_ms.get(topic)
+        if times is None:
+            times = self.finish_ms[topic] = Histogram(FINISH_MS)
+        times.add(age_ms)
+
+    def rolled_back(self, topic: str) -> None:
+        """A half ended without a message."""
+        self.rollbacks[topic] += 1
+
+    def drop_topic(self, topic: str) -> None:
+        """Forget the counters of a deleted topic."""
+        self.commits.pop(topic, None)
+        self.rollbacks.pop(topic, None)
+        self.finish_ms.pop(topic, None)
+
+
+class PopCounts:
+    """What was written to the revive log, and what came back."""
+
+    def __init__(self) -> None:
+        self.checkpoints = 0
+        self.acks = 0
+        #: Messages whose time was over, by group and topic.
+        self.revived: Counter[tuple[str, str]] = Counter()
+
+    def drop_topic(self, topic: str) -> None:
+        """Forget the counters of a deleted topic."""
+        self._drop(topic, 1)
+
+    def drop_group(self, group: str) -> None:
+        """Forget the counters of a deleted group."""
+        self._drop(group, 0)
+
+    def _drop(self, name: str, place: int) -> None:
+        for key in [key for key in self.revived if key[place] == name]:
+            del self.revived[key]

@@ -6,14 +6,15 @@ Neighbours: known_master.py (what NameServers say), slave.py (connects).
 """
 
 import logging
-from typing import NamedTuple
 
 import trio
 
 from broker.options import BrokerOptions
 from broker.replication.known_master import KnownMaster
+from broker.replication.master_api import Master
+from broker.replication.session_interfaces import MasterTarget
 from mqcommon.addresses import format_address, split_address
-from mqcommon.errors import ProtocolError, RemotingError
+from mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from mqcommon.signal import Signal
 from remoting.net.client import OpenClient, open_client
 from remoting.protocol.codes import ResponseCode
@@ -28,17 +29,6 @@ FIRST_LOG_S = 10.0
 LOG_S = 60.0
 
 logger = logging.getLogger(__name__)
-
-
-class Target(NamedTuple):
-    """The master's HA address; ``hello``: it is a Skylark broker.
-
-    ``begin``: where its log begins; None when that is unknown or the log is empty.
-    """
-
-    ha_addr: str
-    hello: bool
-    begin: int | None = None
 
 
 class MasterFinder:
@@ -58,7 +48,7 @@ class MasterFinder:
         self._changed = Signal()
         self._guesses = 0
 
-    async def find(self) -> Target:
+    async def find(self) -> MasterTarget:
         """Where to connect; waits until that is known. OSError when the master does not answer."""
         known = self._known
         wait_s = FIRST_LOG_S
@@ -73,7 +63,7 @@ class MasterFinder:
             assert known.address is not None
             ha_addr = known.address.ha_addr
         if self._has_secret and split_address(ha_addr)[0] not in self._options.plain_hosts:
-            return Target(ha_addr, hello=True)
+            return MasterTarget(ha_addr, hello=True)
         if known.address is not None and known.address.ha_addr == ha_addr:
             return await self._ask(known.address.addr, ha_addr)
         # RocketMQ's default: the HA port is the port for clients + 1.
@@ -85,7 +75,7 @@ class MasterFinder:
             self._guesses += 1
             if self._guesses < GUESSES:
                 raise
-            return Target(ha_addr, hello=False)
+            return MasterTarget(ha_addr, hello=False)
         return target
 
     def _missing(self) -> str:
@@ -101,7 +91,7 @@ class MasterFinder:
         """NameServers report another master."""
         self._changed.set()
 
-    async def _ask(self, addr: str, ha_addr: str) -> Target:
+    async def _ask(self, addr: str, ha_addr: str) -> MasterTarget:
         """Ask the master at ``addr`` what it is. OSError when it does not answer."""
         failure = ""
         async with self._open_client() as client:
@@ -116,4 +106,47 @@ class MasterFinder:
             raise OSError(f"the master at {addr} did not say whether it is a Skylark broker: {failure}")
         begin, end = table.get("commitLogMinOffset", ""), table.get("commitLogMaxOffset", "")
         known = begin.isdigit() and end.isdigit() and int(begin) < int(end)
-        return Target(ha_addr, ours, int(begin) if known else None)
+        return MasterTarget(ha_addr, ours, int(begin) if known else None)
+
+
+class SwitchFinder:
+    """Where the HA port is of the master that the Controllers name; call `changed` when ``known`` changes.
+
+    The Controllers only know its address for clients, so the master is asked (906), also a RocketMQ master. A master
+    that does not answer 906 is assumed to use listenPort + 1.
+
+    ``must_prove``: only masters that say hello are followed, unless ``plain_hosts`` has their hosts.
+    """
+
+    def __init__(
+        self, known: KnownMaster, open_client: OpenClient, plain_hosts: frozenset[str], *, must_prove: bool
+    ) -> None:
+        self._known = known
+        self._plain_hosts = plain_hosts
+        self._must_prove = must_prove
+        self._open_client = open_client
+        self._changed = Signal()
+
+    async def find(self) -> MasterTarget:
+        """Where to connect; waits until there is a master. OSError when it does not answer."""
+        while self._known.address is None:
+            await self._changed.wait()
+        addr = self._known.address.addr
+        host, port = split_address(addr)
+        failure = ""
+        async with self._open_client() as client:
+            master = Master(client, addr)
+            try:
+                ha_addr = await master.ha_address()
+            except BrokerError:
+                ha_addr = format_address(host, port + 1)
+            except (RemotingError, ProtocolError) as error:
+                failure = str(error)
+            hello = master.is_skylark or (self._must_prove and host not in self._plain_hosts)
+        if not failure:
+            return MasterTarget(ha_addr, hello)
+        raise OSError(f"the master at {addr} did not say where its HA port is: {failure}")
+
+    def changed(self) -> None:
+        """The Controllers name another master."""
+        self._changed.set()

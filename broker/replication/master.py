@@ -3,19 +3,19 @@
 A slave that has caught up gets new bytes as soon as they are appended (`wake`, after each turn of the event loop). A
 slave that catches up gets older bytes from files, in a thread, so that sends are not slowed down. Only one range at a
 time is being sent to a slave, so memory is bounded however slow the slave is. Reports of slaves go to the ack ledger.
-Neighbours: sides.py (the steps, of two protocols), part.py (runs this and wakes it).
+Neighbours: session_interfaces.py (the steps, of two protocols), part.py (runs this and wakes it).
 """
 
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
 
 import trio
 
-from broker.replication.admission import Admission
 from broker.replication.frames import CHUNK_BYTES
 from broker.replication.link import Range
-from broker.replication.sides import Examine, NewMasterSide, Peer
+from broker.replication.session_interfaces import Examine, NewMasterSide, Peer
 from broker.store.log.commitlog import CommitLog
 from mqcommon.addresses import limited_network, split_address
 from mqcommon.errors import FileClosed, ProtocolError
@@ -24,6 +24,7 @@ from mqcommon.signal import Signal
 from remoting.net.transport import Listener, Transport
 
 logger = logging.getLogger(__name__)
+
 
 RECEIVE_BYTES = 4096
 # With a rate limit ranges are cut to this many per second, so that heartbeats are not delayed.
@@ -280,3 +281,70 @@ class _Connection:
         session.sent(found.size)
         self._rest = data[taken:]
         return not self._rest and session.next_offset == log.end
+
+
+C = TypeVar("C")
+MAX_STRANGERS = 64
+MAX_STRANGERS_OF_A_NETWORK = 16
+# A set has a few slaves at most; more followers are a mistake or an attack.
+MAX_FOLLOWERS = 100
+MAX_FOLLOWERS_OF_A_NETWORK = 16
+MAX_KNOWN_NETWORKS = 256
+
+
+class Admission(Generic[C]):
+    """Which connections the HA port keeps when there are too many. Pure; ``network``: the peer's `limited_network`.
+
+    A connection is a stranger until it is accepted as a slave (a follower): until its hello is answered, or a plain
+    peer has sent its offset. Strangers and followers have separate limits, so that silent connections cannot keep
+    slaves out. When there are too many strangers the oldest is closed, first a stranger from a network that no slave
+    ever came from. Followers are limited in all and per network. Above a limit a slave that says hello replaces a plain
+    peer, and other slaves are refused. The owner closes the connections that the methods return.
+    """
+
+    def __init__(self) -> None:
+        # oldest first
+        self._strangers: dict[C, str] = {}
+        # with whether it said hello
+        self._followers: dict[C, tuple[str, bool]] = {}
+        # where slaves with a hello came from, the latest last
+        self._known: dict[str, None] = {}
+
+    def arrived(self, connection: C, network: str) -> C | None:
+        """A connection was made; returns the stranger to close for it, if any."""
+        victim = None
+        here = [other for other, its_network in self._strangers.items() if its_network == network]
+        if len(here) >= MAX_STRANGERS_OF_A_NETWORK:
+            victim = here[0]
+        elif len(self._strangers) >= MAX_STRANGERS:
+            victim = min(self._strangers, key=lambda other: self._strangers[other] in self._known)
+        if victim is not None:
+            del self._strangers[victim]
+        self._strangers[connection] = network
+        return victim
+
+    def follows(self, connection: C, *, said_hello: bool) -> tuple[bool, C | None]:
+        """(whether a stranger may follow, the plain peer to close for it); one that is being closed may not."""
+        network = self._strangers.pop(connection, None)
+        if network is None:
+            return False, None
+        victim = None
+        here = [other for other, (its_network, _) in self._followers.items() if its_network == network]
+        full = here if len(here) >= MAX_FOLLOWERS_OF_A_NETWORK else list(self._followers)
+        if full is here or len(full) >= MAX_FOLLOWERS:
+            victim = next((other for other in full if not self._followers[other][1]), None) if said_hello else None
+            if victim is None:
+                return False, None
+            del self._followers[victim]
+        self._followers[connection] = network, said_hello
+        if said_hello:
+            self._known.pop(network, None)
+            self._known[network] = None
+            if len(self._known) > MAX_KNOWN_NETWORKS:
+                del self._known[next(iter(self._known))]
+        return True, victim
+
+    def gone(self, connection: C) -> None:
+        """The connection ended."""
+        self._strangers.pop(connection, None)
+        self._followers.pop(connection, None)

@@ -1,20 +1,23 @@
-"""How a connection begins in a set without a Controller: with a hello where the master is a Skylark broker."""
+"""How a connection begins in a set without a Controller: with a hello where the master is a Skylark broker.
+
+The slave's hello has CRCs of pieces of its log, which the master compares with its own log. Both read files for that,
+in a thread.
+"""
 
 import os
+from zlib import crc32
 
 import trio
 
 from broker.replication.autoswitch.link import Newcomer
-from broker.replication.dialogue import Dialogue
-from broker.replication.find_master import Target
-from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello, LinkTerms, Tail
-from broker.replication.link import MasterLink, SlaveLink
-from broker.replication.pieces import bounds_of, other_bytes_at, tails_of
+from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello, LinkTerms, Tail, first_difference, tail_places
+from broker.replication.link import Bounds, MasterLink, SlaveLink
 from broker.replication.replica import Replica
 from broker.replication.session import MasterSession, SlaveSession
-from broker.replication.sides import Examine, NewMasterSide, Peer
+from broker.replication.session_interfaces import Dialogue, Examine, MasterTarget, NewMasterSide, Peer
 from broker.store.log.commitlog import CommitLog
 from broker.writing.waits import AckLedger
+from mqcommon.errors import ProtocolError
 
 
 def plain_sessions(log: CommitLog, acks: AckLedger, terms: LinkTerms) -> NewMasterSide:
@@ -51,11 +54,11 @@ class PlainDialogue(Dialogue):
         self._sync_flush = sync_flush
         self._last_file = last_file
 
-    async def begin(self, target: Target) -> SlaveSession:
+    async def begin(self, target: MasterTarget) -> SlaveSession:
         """The session of a new connection."""
         return SlaveSession(await self._new_link(target), sync_flush=self._sync_flush)
 
-    async def _new_link(self, target: Target) -> SlaveLink:
+    async def _new_link(self, target: MasterTarget) -> SlaveLink:
         log = self._replica.log
         if not target.hello:
             self._terms.check_plain_master(target.ha_addr)
@@ -79,3 +82,32 @@ class PlainDialogue(Dialogue):
             # A RocketMQ master takes offset 0 as a request for its last file, so ask from offset 1. The byte before is
             # known: a log begins with the size of a record, which is below 16 MiB, so its first byte is 0.
             self._replica.append(memoryview(b"\0"))
+
+
+def tails_of(log: CommitLog, start: int, end: int) -> tuple[Tail, ...]:
+    """The CRCs that a slave sends of its log from ``start`` to ``end``."""
+    return tuple(
+        Tail(offset, size, _crc(log, offset, size)) for offset, size in tail_places(start, end, log.chain.segment_bytes)
+    )
+
+
+def other_bytes_at(log: CommitLog, tails: tuple[Tail, ...]) -> Tail | None:
+    """A piece in which the slave's log differs from the master's ``log``; None when all pieces are the same."""
+    return first_difference(tails, log.start, log.end, lambda offset, size: _crc(log, offset, size))
+
+
+def _crc(log: CommitLog, offset: int, size: int) -> int:
+    data = b""
+    try:
+        while len(data) < size and (more := log.chain.read_file(offset + len(data), size - len(data))):
+            data += more
+    except FileNotFoundError:
+        data = b""
+    if len(data) < size:
+        raise ProtocolError(f"the log around {offset} was deleted meanwhile")
+    return crc32(data)
+
+
+def bounds_of(log: CommitLog) -> Bounds:
+    """What can be sent of ``log`` now."""
+    return Bounds(log.start, log.end, log.chain.segment_bytes)

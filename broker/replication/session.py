@@ -2,8 +2,8 @@
 
 `MasterSession` is driven by the connection's two tasks, `SlaveSession` by those that copy and flush; tests/sim drives
 both. Times are in seconds. After a ProtocolError the connection must be closed.
-Neighbours: sides.py (what master.py and slave.py need of a session), link.py (the protocol), writing/waits.py (sends
-that wait for copies); autoswitch/session.py (sets with a Controller).
+Neighbours: session_interfaces.py (what master.py and slave.py need of a session), link.py (the protocol),
+writing/waits.py (sends that wait); autoswitch/session.py (sets with a Controller).
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from broker.replication.frames import CHUNK_BYTES, Piece
 from broker.replication.hello import Claim
 from broker.replication.link import MasterLink, Range, SlaveLink
-from broker.replication.sides import MasterSide, Objection, Peer, SlaveSide
+from broker.replication.session_interfaces import MasterSide, Objection, Peer, SlaveSide
 from broker.writing.waits import AckLedger, ConnectedSlave
 from mqcommon.errors import ProtocolError
 

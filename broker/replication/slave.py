@@ -5,7 +5,8 @@ are appended, or with SYNC_FLUSH when they are on disk. Queues are built in smal
 loop is not blocked; when they lag too far, nothing is received until they have caught up. A lost connection is tried
 again after a growing pause. When the two logs differ (the slave has bytes that the master lacks) an administrator must
 decide: that is logged once, and nothing is overwritten.
-Neighbours: sides.py (what is reported, in two protocols), replica.py (the log), find_master.py (where to connect).
+Neighbours: session_interfaces.py (what is reported, in two protocols), replica.py (the log), find_master.py (where to
+connect).
 """
 
 import logging
@@ -15,12 +16,10 @@ from random import Random
 
 import trio
 
-from broker.replication.dialogue import Dialogue
-from broker.replication.find_master import Target
 from broker.replication.link import RESYNC
-from broker.replication.progress import SlaveProgress
 from broker.replication.replica import Replica
-from broker.replication.sides import SlaveSide
+from broker.replication.session_interfaces import Dialogue, MasterTarget, SlaveSide
+from broker.replication.stats import SlaveProgress
 from broker.replication.whole_records import WholeRecords
 from broker.store.log.residency import NotResident, resident_only, warm
 from mqcommon.addresses import split_address
@@ -65,7 +64,7 @@ class Slave:
         self,
         replica: Replica,
         dialogue: Dialogue,
-        find: Callable[[], Awaitable[Target]],
+        find: Callable[[], Awaitable[MasterTarget]],
         arrived: Callable[[], None],
         master_lost: Callable[[], None],
         flush: Callable[[], Awaitable[None]] | None,
@@ -164,7 +163,7 @@ class Slave:
             return _reason_of(group)
         return "the connection was closed"
 
-    async def _receive(self, session: SlaveSide, transport: Transport, target: Target) -> None:
+    async def _receive(self, session: SlaveSide, transport: Transport, target: MasterTarget) -> None:
         replica = self._replica
         # One buffer for all reads: the kernel zeroes the pages of each new one.
         buffer = memoryview(bytearray(RECEIVE_BYTES))

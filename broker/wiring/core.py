@@ -14,8 +14,7 @@ from broker.delivery.unconfirmed import Unconfirmed
 from broker.identity import Identity
 from broker.meta.clients import Clients
 from broker.meta.metadata import Metadata
-from broker.observe.sizes import SizedStats
-from broker.observe.stats import BrokerStats
+from broker.observe.stats import BrokerStats, SizedStats
 from broker.options import BrokerOptions
 from broker.replication.role import Role, RoleMachine
 from broker.store.store import MessageStore

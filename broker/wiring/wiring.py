@@ -7,17 +7,21 @@ store, send the rest of the log to slaves.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from broker.admin.accounts import AccountHandlers
 from broker.admin.clean import CleanHandlers
 from broker.admin.config import ConfigHandlers
+from broker.admin.explain import ExplainHandlers
 from broker.admin.forwarded import ForwardedHandlers
 from broker.admin.groups import GroupHandlers
+from broker.admin.policies import PolicyHandlers
 from broker.admin.reset_offsets import ResetOffsetHandlers
 from broker.admin.runtime import NO_LIMIT, RuntimeInfo, Waiting
 from broker.admin.topics import TopicHandlers
-from broker.assembly import closed_of, handlers_of
+from broker.admin.users import UserHandlers
+from broker.assembly import ClientPort, OpenConnections, closed_of, handlers_of
 from broker.broker_names import BrokerNames
-from broker.client_port import ClientPort, OpenConnections
 from broker.delivery.delay.part import DelayedDelivery
 from broker.delivery.filters import Filters
 from broker.delivery.hold import HeldPulls
@@ -39,7 +43,8 @@ from broker.identity import memory_bytes
 from broker.meta.client_handlers import ClientHandlers
 from broker.meta.offset_handlers import OffsetHandlers
 from broker.meta.offset_resets import OffsetResets
-from broker.metrics.health import HealthPages
+from broker.metrics.counters import Sources
+from broker.metrics.part import HealthPages, Metrics
 from broker.observe.consume_stats import ConsumeStatsHandlers
 from broker.observe.sampler import StatsSampler
 from broker.observe.stats_handlers import StatsHandlers
@@ -48,13 +53,16 @@ from broker.registration.registrar import Registrar
 from broker.registration.topic_queues import TopicQueues
 from broker.replication.role import Role
 from broker.replication.slave_tables import SlaveTableHandlers, TimerState
+from broker.security.accounts.files import AccountFiles
+from broker.security.accounts.guard import AccountGuard, LiveRules
+from broker.security.audit import Audit
+from broker.security.users.first_users import make_first_users, migrate
+from broker.security.users.guard import Guard, Logins, UserExplainer
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
 from broker.tasks.populate_pages import PopulatePages
 from broker.unsupported_requests import RefusedHandlers
-from broker.wiring.access import Access, wire_access
 from broker.wiring.core import Core
-from broker.wiring.metrics import Delivering, wire_metrics
 from broker.wiring.pop import wire_pop
 from broker.wiring.replication import Replicated, wire_replication
 from broker.writing.send_handlers import SendHandlers
@@ -77,6 +85,27 @@ class Wiring:
     addr: str
 
 
+@dataclass(frozen=True)
+class Access:
+    """Access control: by accounts in files (ACL 1.0), by users and policies (ACL 2.0), or none.
+
+    ``guard`` must be before all other parts, so that nothing is done for a client that may not ask for it.
+    """
+
+    guard: Guard | AccountGuard
+    audit: Audit
+    #: The requests of administrators about accounts, users and policies.
+    handlers: tuple[Part, ...]
+
+
+class Delivering(NamedTuple):
+    """The parts that deliver otherwise than by pulls."""
+
+    timed: TimedDelivery
+    transactions: Transactions
+    reviving: Reviving
+
+
 def wire(
     core: Core,
     listeners: list[Listener],
@@ -87,7 +116,7 @@ def wire(
     options, store = core.options, core.store
     replicated = wire_replication(core, ha_listeners, listen_ha)
     cleaner = Cleaner(store, Removal(core.fs, options.store_path_root_dir, store), core.flusher, options, core.clock)
-    access = wire_access(core)
+    access = _wire_access(core)
     transactions, timed = _transactions(core, access), _timed(core, replicated)
     runtime = RuntimeInfo(
         options.store_path_root_dir, core.fs, store, core.stats, replicated.stats, core.clock,
@@ -106,7 +135,7 @@ def wire(
     reviving = next(part for part in answering if isinstance(part, Reviving))
     delivering = Delivering(timed, transactions, reviving)
     health = HealthPages(options, store, core.role, lambda: len(registrar.registered_addrs))
-    metrics = wire_metrics(core, replicated, delivering, runtime, access.audit, registrar, health, lambda: server)
+    metrics = _wire_metrics(core, replicated, delivering, runtime, access.audit, registrar, health, lambda: server)
     if metrics is not None:
         quick, slow = metrics.measured(quick, slow)
     server = Server(
@@ -272,3 +301,48 @@ def _registrar(core: Core, replicated: Replicated) -> Registrar:
     known.ask_again = registrar.register_soon
     core.role.observe(role_changed)
     return registrar
+
+
+def _wire_access(core: Core) -> Access:
+    """Make the parts. Reads files: blocks, as nothing else is served yet. ConfigError when they cannot be used."""
+    options, metadata = core.options, core.metadata
+    make_first_users(options, metadata.users)
+    migrate(options, metadata.users, metadata.acls)
+    logins, audit = Logins(metadata.users, metadata.acls), Audit(core.clock)
+    live = None
+    if options.acl_enable:
+        files = AccountFiles(options.acl_path, white_skips_all=options.acl_white_list_skips_all)
+        live = LiveRules(files, core.clock)
+    users = UserExplainer(metadata.users, logins, options) if options.authentication_enabled else None
+    explainer = (lambda *asked: live.rules.explain(*asked)) if live is not None else users
+    return Access(
+        guard=Guard(logins, options, audit) if live is None else AccountGuard(live, audit),
+        audit=audit,
+        handlers=(
+            UserHandlers(metadata.users, metadata.acls, logins, options, core.persister.wait),
+            PolicyHandlers(metadata.users, metadata.acls, core.persister.wait),
+            AccountHandlers(live, core.identity),
+            ExplainHandlers(explainer),
+        ),
+    )
+
+
+def _wire_metrics(
+    core: Core, replicated: Replicated, delivering: Delivering, runtime: RuntimeInfo, audit: Audit,
+    registrar: Registrar, health: HealthPages, server: Callable[[], Server],
+) -> Metrics | None:  # fmt: skip
+    """The part; None if metrics are off: then nothing is measured. ``server`` is made later, with its handlers."""
+    if core.options.metrics_exporter_type == "DISABLE":
+        return None
+    sources = Sources(
+        core.options, core.store, core.metadata.topics, core.metadata.groups, core.clients, core.stats,
+        replicated.stats, *delivering, core.role, core.fs, core.clock, core.flusher.times_ms,
+        waiting=lambda: {"send": len(core.durability), "pull": len(core.cold)},
+        connections=lambda: len(server().channels),
+        refusals=lambda: audit.refusals,
+        limits=lambda: {**server().refusals.counts, "ha_strangers": replicated.log.strangers},
+        tls=core.tls,
+        registered=lambda: len(registrar.registered_addrs),
+        runtime=runtime,
+    )  # fmt: skip
+    return Metrics(sources, core.metadata.consumer_offsets, health.health, core.stepper)

@@ -4,7 +4,7 @@ The messages of a producer mostly have one size, one topic and one kind of prope
 in all these form a run: one struct decodes each of them, and the fields that differ are returned as columns. The first
 record that does not agree ends the run. Readers decode records outside of runs one by one.
 `record_starts` and `alike` serve all readers. `RunReader` is for the broker's readers (store/index/log_keys.py and
-replication/replica_runs.py), which do without numpy. mqcommon/arrow/records.py uses numpy to gather fields
+replication/replica.py), which do without numpy. mqcommon/arrow/records.py uses numpy to gather fields
 from records of any size: it needs no runs, only `record_starts`.
 """
 

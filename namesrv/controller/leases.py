@@ -4,7 +4,7 @@ So that two brokers never may at once, the Controller makes sure after a heartbe
 no master while an election is under way that may replace it. An election begins when all that was granted is over: the
 master was silent for its timeout, or refuses connections.
 One read serves all heartbeats that came meanwhile. RocketMQ's brokers want no answer and wait for none.
-Neighbours: elections.py; broker/replication/autoswitch/lease.py is the other side.
+Neighbours: elections.py; `MasterLease` in broker/replication/autoswitch/decisions.py is the other side.
 """
 
 from collections.abc import Callable

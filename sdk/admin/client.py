@@ -69,9 +69,8 @@ from sdk import broker_api, namesrv_api
 from sdk.admin.requests import AdminRequests, body_of, header_of
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, checked_methods
 from sdk.config_text import decode_config, encode_config
-from sdk.credentials import GivenCredentials
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import Endpoint
-from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace, takes_plain_names
 from sdk.routes import master_of

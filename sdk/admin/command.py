@@ -164,7 +164,7 @@ def _tls(file: str | None) -> "Tls | None":
     """What ``file`` says."""
     if file is None:
         return None
-    from sdk.given_tls import read_tls_config
+    from sdk.credentials import read_tls_config
 
     try:
         return read_tls_config(file)

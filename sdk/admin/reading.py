@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mqcommon.message.message import MessageExt
     from mqcommon.message.queue import MessageQueue
     from sdk.consumer.pull import PullConsumer
-    from sdk.consumer.result import PullResult
+    from sdk.consumer.reader import PullResult
 
 # RocketMQ's brokers return at most 32 messages per pull, Skylark's as many as asked for.
 _PULL_COUNT = 1024

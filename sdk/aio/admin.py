@@ -37,8 +37,7 @@ from sdk.admin.client import Admin as TrioAdmin
 from sdk.aio.client import Client
 from sdk.aio.facade import Facade, loop_of
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName
-from sdk.credentials import GivenCredentials
-from sdk.given_tls import GivenTls
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 

@@ -3,9 +3,8 @@
 from sdk.aio.facade import Facade
 from sdk.aio.portal import Portal
 from sdk.checked import Milliseconds
-from sdk.credentials import GivenCredentials
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.shared import Client as TrioClient

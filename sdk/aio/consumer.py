@@ -16,10 +16,9 @@ from sdk.consumer.expression import Expression
 from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.pull import MAX_BYTES, MAX_COUNT, POLL_COUNT, POLL_TIMEOUT_MS
 from sdk.consumer.pull import PullConsumer as TrioPullConsumer
-from sdk.consumer.result import PullBytes, PullResult
-from sdk.credentials import GivenCredentials
+from sdk.consumer.reader import PullBytes, PullResult
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.starting import START_TIMEOUT_MS
@@ -202,6 +201,37 @@ class PullConsumer(Facade[TrioPullConsumer]):
             self._loop, lambda consumer: consumer.stream(mq, start, end, expression=expression, wait_ms=wait_ms)
         )
 
+    def arrow(
+        self,
+        mq: MessageQueue,
+        start: int,
+        end: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        max_count: Count = STREAM_COUNT,
+        max_bytes: Count = STREAM_BYTES,
+        expression: Expression = SUB_ALL,
+        wait_ms: NotNegative = STREAM_WAIT_MS,
+    ) -> BatchStream[RecordBatch]:
+        """Like `stream`, in pyarrow.RecordBatches: a row for each message, at most ``max_count``.
+
+        ``columns`` are their columns, by default all but the properties: docs/arrow.md has the list. Fewer cost less.
+        Bodies are decompressed, and not compared with their CRC. It needs the extra ``arrow``.
+        """
+        return batches_of(
+            self._loop,
+            lambda consumer: consumer.arrow(
+                mq,
+                start,
+                end,
+                columns=columns,
+                max_count=max_count,
+                max_bytes=max_bytes,
+                expression=expression,
+                wait_ms=wait_ms,
+            ),
+        )
+
     # --- assigned queues
 
     def assign(self, queues: Iterable[MessageQueue], *, expression: Expression = SUB_ALL) -> None:
@@ -267,36 +297,3 @@ class PullConsumer(Facade[TrioPullConsumer]):
     def traces_dropped(self) -> int:
         """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
         return self._loop.call_sync(lambda consumer: consumer.traces_dropped)
-
-    # --- record batches
-
-    def arrow(
-        self,
-        mq: MessageQueue,
-        start: int,
-        end: int | None = None,
-        *,
-        columns: Sequence[str] | None = None,
-        max_count: Count = STREAM_COUNT,
-        max_bytes: Count = STREAM_BYTES,
-        expression: Expression = SUB_ALL,
-        wait_ms: NotNegative = STREAM_WAIT_MS,
-    ) -> BatchStream[RecordBatch]:
-        """Like `stream`, in pyarrow.RecordBatches: a row for each message, at most ``max_count``.
-
-        ``columns`` are their columns, by default all but the properties: docs/arrow.md has the list. Fewer cost less.
-        Bodies are decompressed, and not compared with their CRC. It needs the extra ``arrow``.
-        """
-        return batches_of(
-            self._loop,
-            lambda consumer: consumer.arrow(
-                mq,
-                start,
-                end,
-                columns=columns,
-                max_count=max_count,
-                max_bytes=max_bytes,
-                expression=expression,
-                wait_ms=wait_ms,
-            ),
-        )

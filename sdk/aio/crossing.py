@@ -1,4 +1,4 @@
-"""Work that crosses between an asyncio loop and a trio loop in another thread, in batches (`sdk/inbox.py`).
+"""Work that crosses between an asyncio loop and a trio loop in another thread, in batches (`Inbox`).
 
 What waits is bounded by what the tasks of the application wait for.
 """
@@ -7,8 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from sdk.inbox import Inbox, call_each
-from sdk.loop_thread import OpenClient
+from sdk.loop_thread import Inbox, OpenClient, call_each
 
 Work = Callable[[], object]
 

@@ -13,16 +13,16 @@ from functools import partial
 from types import CoroutineType
 from typing import Any
 
-from sdk.consumer.elsewhere import HandlersElsewhere, Job
 from sdk.consumer.problems import check_on_problem
-from sdk.inbox import Inbox, call_each
+from sdk.consumer.workers import ForeignHandlers, Job
+from sdk.loop_thread import Inbox, call_each
 
 TURN_S = 0.002
 # How many handlers are called between two looks at the clock.
 LOOK_EVERY = 16
 
 
-class AsyncioHandlers(HandlersElsewhere):
+class AsyncioHandlers(ForeignHandlers):
     """`bind` is called in the loop that opens the consumer, `close` there when it is closed."""
 
     is_loop = True

@@ -6,7 +6,7 @@ from mqcommon.names import DELAY_LEVELS
 from sdk.aio.portal import Portal
 from sdk.consumer import stream_message
 from sdk.consumer.push import PushConsumer
-from sdk.consumer.stream_elsewhere import Taken
+from sdk.consumer.stream_foreign import CrossingMessages
 
 
 class StreamMessage(MessageExt):
@@ -14,7 +14,9 @@ class StreamMessage(MessageExt):
 
     __slots__ = ("_message", "_portal", "_taken")
 
-    def __init__(self, message: stream_message.StreamMessage, taken: Taken, portal: Portal[PushConsumer]) -> None:
+    def __init__(
+        self, message: stream_message.StreamMessage, taken: CrossingMessages, portal: Portal[PushConsumer]
+    ) -> None:
         super().__init__(message._data, message._at, message.broker_name)
         self._record = message._record
         self._message = message
@@ -36,7 +38,7 @@ class ConsumerStream:
 
     def __init__(self, loop: Portal[PushConsumer]) -> None:
         self._loop = loop
-        self._taken: Taken | None = None
+        self._taken: CrossingMessages | None = None
 
     def start(self) -> None:
         """Raise InvalidArgument if the consumer has a handler."""
@@ -47,7 +49,7 @@ class ConsumerStream:
         client = self._loop.opened()
         taken = self._taken
         if taken is None or taken.client is not client:
-            taken = self._taken = Taken(client)
+            taken = self._taken = CrossingMessages(client)
         while (message := taken.pop()) is None:
             if not await self._loop.call(taken.fill):
                 raise StopAsyncIteration

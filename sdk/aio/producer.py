@@ -11,8 +11,7 @@ from sdk.aio.facade import Facade, loop_of
 from sdk.aio.tickets import Ticket, Tickets
 from sdk.arrow import ArrowData
 from sdk.checked import Milliseconds, TopicName
-from sdk.credentials import GivenCredentials
-from sdk.given_tls import GivenTls
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT
 from sdk.producer.lanes import Selector
@@ -141,49 +140,6 @@ class Producer(Facade[TrioProducer]):
         """
         return await self._loop.call(lambda producer: producer.send_many(topic, messages))
 
-    async def send_oneway(self, message: Message) -> None:
-        """Send without an acknowledgement: returns when the request is queued on a connection.
-
-        Raises SendFailed when there was no connection before the send timeout.
-        """
-        await self._loop.call(lambda producer: producer.send_oneway(message))
-
-    async def recall(self, topic: TopicName, recall_handle: str) -> str:
-        """Take back a message that waits for its time; returns its unique key.
-
-        ``recall_handle`` is that of its `SendResult`. InvalidArgument when it is not one; BrokerError when the broker
-        refuses: the message is delivered already, or will be within its second.
-        """
-        return await self._loop.call(lambda producer: producer.recall(topic, recall_handle))
-
-    async def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:
-        """The topic's writable queues, sorted."""
-        return await self._loop.call(lambda producer: producer.queues(topic))
-
-    @property
-    def traces_dropped(self) -> int:
-        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
-        return self._loop.call_sync(lambda producer: producer.traces_dropped)
-
-    # --- requests and replies
-
-    async def request(self, message: Message, *, timeout_ms: Milliseconds = REQUEST_TIMEOUT_MS) -> MessageExt:
-        """Send ``message`` and return the reply, which a handler gives with `reply_to`.
-
-        Raises ReplyTimeout when there is none after ``timeout_ms``; the message may be handled all the same. Raises
-        SendFailed when it could not be stored.
-        """
-        return await self._loop.call(lambda producer: producer.request(message, timeout_ms=timeout_ms))
-
-    async def reply_to(self, request: MessageExt, body: bytes) -> None:
-        """Answer a message that was sent with `request`; returns when the client that waits has the reply.
-
-        Raises SendFailed when it could not be delivered: the client may have gone, or does not wait any longer.
-        """
-        await self._loop.call(lambda producer: producer.reply_to(request, body))
-
-    # --- tables
-
     async def send_arrow(
         self,
         topic: TopicName,
@@ -209,6 +165,13 @@ class Producer(Facade[TrioProducer]):
                 topic, data, body=body, tags=tags, keys=keys, properties=properties, flag=flag, queue=queue
             )
         )
+
+    async def send_oneway(self, message: Message) -> None:
+        """Send without an acknowledgement: returns when the request is queued on a connection.
+
+        Raises SendFailed when there was no connection before the send timeout.
+        """
+        await self._loop.call(lambda producer: producer.send_oneway(message))
 
     # --- sends without waiting
 
@@ -250,3 +213,39 @@ class Producer(Facade[TrioProducer]):
         Raises an ExceptionGroup with the errors that nobody has seen, at most 1,000 of them. They have been seen then.
         """
         await self._loop.call(lambda producer: producer.flush())
+
+    # --- requests and replies
+
+    async def request(self, message: Message, *, timeout_ms: Milliseconds = REQUEST_TIMEOUT_MS) -> MessageExt:
+        """Send ``message`` and return the reply, which a handler gives with `reply_to`.
+
+        Raises ReplyTimeout when there is none after ``timeout_ms``; the message may be handled all the same. Raises
+        SendFailed when it could not be stored.
+        """
+        return await self._loop.call(lambda producer: producer.request(message, timeout_ms=timeout_ms))
+
+    async def reply_to(self, request: MessageExt, body: bytes) -> None:
+        """Answer a message that was sent with `request`; returns when the client that waits has the reply.
+
+        Raises SendFailed when it could not be delivered: the client may have gone, or does not wait any longer.
+        """
+        await self._loop.call(lambda producer: producer.reply_to(request, body))
+
+    # --- messages with a time of delivery, and queues
+
+    async def recall(self, topic: TopicName, recall_handle: str) -> str:
+        """Take back a message that waits for its time; returns its unique key.
+
+        ``recall_handle`` is that of its `SendResult`. InvalidArgument when it is not one; BrokerError when the broker
+        refuses: the message is delivered already, or will be within its second.
+        """
+        return await self._loop.call(lambda producer: producer.recall(topic, recall_handle))
+
+    async def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:
+        """The topic's writable queues, sorted."""
+        return await self._loop.call(lambda producer: producer.queues(topic))
+
+    @property
+    def traces_dropped(self) -> int:
+        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
+        return self._loop.call_sync(lambda producer: producer.traces_dropped)

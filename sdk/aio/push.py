@@ -11,7 +11,7 @@ from sdk.aio.handlers import elsewhere, in_loop
 from sdk.aio.messages import ConsumerStream, StreamMessage
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName
 from sdk.consumer.allocate import Strategy
-from sdk.consumer.arrow_handler import ArrowHandler
+from sdk.consumer.arrow import ArrowHandler
 from sdk.consumer.expression import Expression, Subscriptions
 from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
 from sdk.consumer.problems import OnProblem, Problem
@@ -25,9 +25,8 @@ from sdk.consumer.push import (
     WAIT_MS,
 )
 from sdk.consumer.push import PushConsumer as TrioPushConsumer
-from sdk.credentials import GivenCredentials
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.starting import START_TIMEOUT_MS

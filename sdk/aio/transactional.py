@@ -11,8 +11,7 @@ from sdk.aio.client import Client
 from sdk.aio.facade import Facade, loop_of
 from sdk.aio.handlers import elsewhere
 from sdk.checked import GroupName, Milliseconds, NotNegative, TopicName
-from sdk.credentials import GivenCredentials
-from sdk.given_tls import GivenTls
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.lanes import Selector

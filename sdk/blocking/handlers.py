@@ -9,8 +9,8 @@ from typing import Any
 
 from mqcommon.message.message import Message, MessageExt
 from sdk.arrow import RecordBatch
-from sdk.consumer.elsewhere import HandlersElsewhere, Job
 from sdk.consumer.outcome import Result
+from sdk.consumer.workers import ForeignHandlers, Job
 from sdk.producer.transaction import TransactionState
 
 PlainHandler = Callable[[MessageExt], Result]
@@ -22,7 +22,7 @@ PlainArrowHandler = Callable[[RecordBatch], Result]
 JOIN_S = 1.0
 
 
-class ThreadHandlers(HandlersElsewhere):
+class ThreadHandlers(ForeignHandlers):
     """The threads are made as they are needed, ``concurrency`` at most, and end with the consumer.
 
     They are daemons: a program ends although a handler hangs. After a fork the child starts with none.

@@ -6,7 +6,7 @@ from mqcommon.names import DELAY_LEVELS
 from sdk.blocking.loop import ClientLoop
 from sdk.consumer import stream_message
 from sdk.consumer.push import PushConsumer
-from sdk.consumer.stream_elsewhere import Taken
+from sdk.consumer.stream_foreign import CrossingMessages
 
 
 class StreamMessage(MessageExt):
@@ -14,7 +14,7 @@ class StreamMessage(MessageExt):
 
     __slots__ = ("_message", "_taken")
 
-    def __init__(self, message: stream_message.StreamMessage, taken: Taken) -> None:
+    def __init__(self, message: stream_message.StreamMessage, taken: CrossingMessages) -> None:
         super().__init__(message._data, message._at, message.broker_name)
         self._record = message._record
         self._message = message
@@ -35,7 +35,7 @@ class ConsumerStream:
 
     def __init__(self, loop: ClientLoop[PushConsumer]) -> None:
         self._loop = loop
-        self._taken: Taken | None = None
+        self._taken: CrossingMessages | None = None
 
     def start(self) -> None:
         """Raise InvalidArgument if the consumer has a handler."""
@@ -46,7 +46,7 @@ class ConsumerStream:
         client = self._loop.opened()
         taken = self._taken
         if taken is None or taken.client is not client:
-            taken = self._taken = Taken(client)
+            taken = self._taken = CrossingMessages(client)
         while (message := taken.pop()) is None:
             if not self._loop.call(taken.fill):
                 raise StopIteration

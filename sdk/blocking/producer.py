@@ -11,8 +11,7 @@ from sdk.blocking.client import Client
 from sdk.blocking.facade import Facade, loop_of
 from sdk.blocking.tickets import Ticket, Tickets
 from sdk.checked import Milliseconds, TopicName
-from sdk.credentials import GivenCredentials
-from sdk.given_tls import GivenTls
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT
 from sdk.producer.lanes import Selector
@@ -142,49 +141,6 @@ class Producer(Facade[AsyncProducer]):
         """
         return self._loop.call(lambda producer: producer.send_many(topic, messages))
 
-    def send_oneway(self, message: Message) -> None:
-        """Send without an acknowledgement: returns when the request is queued on a connection.
-
-        Raises SendFailed when there was no connection before the send timeout.
-        """
-        self._loop.call(lambda producer: producer.send_oneway(message))
-
-    def recall(self, topic: TopicName, recall_handle: str) -> str:
-        """Take back a message that waits for its time; returns its unique key.
-
-        ``recall_handle`` is that of its `SendResult`. InvalidArgument when it is not one; BrokerError when the broker
-        refuses: the message is delivered already, or will be within its second.
-        """
-        return self._loop.call(lambda producer: producer.recall(topic, recall_handle))
-
-    def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:
-        """The topic's writable queues, sorted."""
-        return self._loop.call(lambda producer: producer.queues(topic))
-
-    @property
-    def traces_dropped(self) -> int:
-        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
-        return self._loop.call_sync(lambda producer: producer.traces_dropped)
-
-    # --- requests and replies
-
-    def request(self, message: Message, *, timeout_ms: Milliseconds = REQUEST_TIMEOUT_MS) -> MessageExt:
-        """Send ``message`` and return the reply, which a handler gives with `reply_to`.
-
-        Raises ReplyTimeout when there is none after ``timeout_ms``; the message may be handled all the same. Raises
-        SendFailed when it could not be stored.
-        """
-        return self._loop.call(lambda producer: producer.request(message, timeout_ms=timeout_ms))
-
-    def reply_to(self, request: MessageExt, body: bytes) -> None:
-        """Answer a message that was sent with `request`; returns when the client that waits has the reply.
-
-        Raises SendFailed when it could not be delivered: the client may have gone, or does not wait any longer.
-        """
-        self._loop.call(lambda producer: producer.reply_to(request, body))
-
-    # --- tables
-
     def send_arrow(
         self,
         topic: TopicName,
@@ -210,6 +166,13 @@ class Producer(Facade[AsyncProducer]):
                 topic, data, body=body, tags=tags, keys=keys, properties=properties, flag=flag, queue=queue
             )
         )
+
+    def send_oneway(self, message: Message) -> None:
+        """Send without an acknowledgement: returns when the request is queued on a connection.
+
+        Raises SendFailed when there was no connection before the send timeout.
+        """
+        self._loop.call(lambda producer: producer.send_oneway(message))
 
     # --- sends without waiting
 
@@ -251,3 +214,39 @@ class Producer(Facade[AsyncProducer]):
         Raises an ExceptionGroup with the errors that nobody has seen, at most 1,000 of them. They have been seen then.
         """
         self._loop.call(lambda producer: producer.flush())
+
+    # --- requests and replies
+
+    def request(self, message: Message, *, timeout_ms: Milliseconds = REQUEST_TIMEOUT_MS) -> MessageExt:
+        """Send ``message`` and return the reply, which a handler gives with `reply_to`.
+
+        Raises ReplyTimeout when there is none after ``timeout_ms``; the message may be handled all the same. Raises
+        SendFailed when it could not be stored.
+        """
+        return self._loop.call(lambda producer: producer.request(message, timeout_ms=timeout_ms))
+
+    def reply_to(self, request: MessageExt, body: bytes) -> None:
+        """Answer a message that was sent with `request`; returns when the client that waits has the reply.
+
+        Raises SendFailed when it could not be delivered: the client may have gone, or does not wait any longer.
+        """
+        self._loop.call(lambda producer: producer.reply_to(request, body))
+
+    # --- messages with a time of delivery, and queues
+
+    def recall(self, topic: TopicName, recall_handle: str) -> str:
+        """Take back a message that waits for its time; returns its unique key.
+
+        ``recall_handle`` is that of its `SendResult`. InvalidArgument when it is not one; BrokerError when the broker
+        refuses: the message is delivered already, or will be within its second.
+        """
+        return self._loop.call(lambda producer: producer.recall(topic, recall_handle))
+
+    def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:
+        """The topic's writable queues, sorted."""
+        return self._loop.call(lambda producer: producer.queues(topic))
+
+    @property
+    def traces_dropped(self) -> int:
+        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
+        return self._loop.call_sync(lambda producer: producer.traces_dropped)

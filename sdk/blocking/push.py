@@ -24,9 +24,8 @@ from sdk.consumer.push import (
     WAIT_MS,
 )
 from sdk.consumer.push import PushConsumer as AsyncPushConsumer
-from sdk.credentials import GivenCredentials
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.starting import START_TIMEOUT_MS

@@ -9,9 +9,8 @@ from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.popped import ReceivedMessage
 from sdk.consumer.simple import INVISIBLE_MS, MAX_COUNT, WAIT_MS, BatchSize, InvisibleMs
 from sdk.consumer.simple import SimpleConsumer as AsyncSimpleConsumer
-from sdk.credentials import GivenCredentials
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.starting import START_TIMEOUT_MS

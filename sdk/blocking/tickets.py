@@ -9,11 +9,10 @@ import trio
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from sdk.blocking.loop import ClientLoop
-from sdk.producer.elsewhere import TicketsElsewhere
+from sdk.producer.foreign_thread import TicketsElsewhere
 from sdk.producer.lanes import Selector, choice_of
-from sdk.producer.nowait import watch_for
 from sdk.producer.pending import PendingSend
-from sdk.producer.producer import Producer
+from sdk.producer.producer import Producer, watch_for
 from sdk.producer.result import SendResult
 
 

@@ -11,8 +11,7 @@ from sdk.blocking.client import Client
 from sdk.blocking.facade import Facade, loop_of
 from sdk.blocking.handlers import PlainChecker, PlainLocal, elsewhere
 from sdk.checked import GroupName, Milliseconds, NotNegative, TopicName
-from sdk.credentials import GivenCredentials
-from sdk.given_tls import GivenTls
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.lanes import Selector

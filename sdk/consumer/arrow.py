@@ -1,29 +1,29 @@
-"""`ArrowPulling`: the method of `PullConsumer` that reads queues as record batches, without an object per message.
+"""Messages as Arrow record batches, without an object for each message.
 
-Neighbours: mqcommon/arrow/decode.py (record batches of stored records), stream.py, reader.py.
+`ArrowReader` reads queues for `PullConsumer.arrow`. The handlers of a `PushConsumer` that take a record batch are batch
+handlers, whose messages are decoded together. Neighbours: mqcommon/arrow/decode.py (record batches of stored records),
+stream.py, reader.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqcommon.arguments import LONG_MAX
-from mqcommon.errors import ProtocolError
+from mqcommon.errors import InvalidArgument, ProtocolError
 from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.flags import COMPRESSED
+from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import is_light
-from remoting.protocol.requests.clients import SUB_ALL
 from sdk.arrow import RecordBatch, check_arrow
-from sdk.checked import Count, NotNegative, checked_methods
-from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS
-from sdk.consumer.expression import Expression, Sql
-from sdk.consumer.light import as_in_light_queue
-from sdk.consumer.reader import Reader
-from sdk.consumer.result import PullStatus
+from sdk.consumer.expression import Sql
+from sdk.consumer.outcome import BatchHandler, Result
+from sdk.consumer.reader import PullStatus, Reader, as_in_light_queue
 from sdk.consumer.stream import QueueStream
+from sdk.consumer.workers import ForeignHandlers
 from sdk.namespaces import Names
-from sdk.off_loop import off_loop
+from sdk.runtime import off_loop
 from sdk.shared import ClientHandle
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class ArrowReader:
         self._listen_to = listen_to
 
     def stream(self, wanted: Wanted, start: int) -> ArrowBatches:
-        """See `ArrowPulling.arrow`."""
+        """See `PullConsumer.arrow`."""
         self._reader.tags_of(wanted.expression)  # raises if the expression is invalid
         client = self._client
         return ArrowBatches(partial(self._pull, wanted), client.nursery, start, wanted.end, client.instance.backoff)
@@ -151,35 +151,46 @@ def with_plain_topics(batch: RecordBatch, names: Names) -> RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-@checked_methods
-class ArrowPulling:
-    """Part of `sdk.PullConsumer`."""
+ArrowHandler = Callable[[RecordBatch], Result | Awaitable[Result]]
 
-    _names: Names
-    _arrow: ArrowReader
 
-    # --- record batches
+def batch_handler_of(
+    batch_handler: BatchHandler | None, arrow_handler: ArrowHandler | None, columns: Sequence[str] | None
+) -> BatchHandler | None:
+    """The one that is given, as a batch handler. Raises InvalidArgument when both are."""
+    if arrow_handler is None:
+        if columns is not None:
+            raise InvalidArgument("arrow_columns are for an arrow_handler, which is not given")
+        return batch_handler
+    if batch_handler is not None:
+        raise InvalidArgument("give a batch_handler or an arrow_handler, not both")
+    check_arrow("arrow_handler")
+    from mqcommon.arrow.schema import schema_of
 
-    def arrow(
-        self,
-        mq: MessageQueue,
-        start: int,
-        end: int | None = None,
-        *,
-        columns: Sequence[str] | None = None,
-        max_count: Count = STREAM_COUNT,
-        max_bytes: Count = STREAM_BYTES,
-        expression: Expression = SUB_ALL,
-        wait_ms: NotNegative = STREAM_WAIT_MS,
-    ) -> ArrowBatches:
-        """Like `stream`, in pyarrow.RecordBatches: a row for each message, at most ``max_count``.
+    schema = schema_of(columns)
+    if not isinstance(arrow_handler, ForeignHandlers):
+        return _ForMessages(arrow_handler, schema)
+    # The same one is given again when a client is made again, as in the child of a fork.
+    if not isinstance(arrow_handler.handler, _ForMessages):
+        arrow_handler.handler = _ForMessages(arrow_handler.handler, schema)
+    return arrow_handler
 
-        ``columns`` are their columns, by default all but the properties: docs/arrow.md has the list. Fewer cost less.
-        Bodies are decompressed, and not compared with their CRC. It needs the extra ``arrow``.
-        """
-        check_arrow("arrow")
-        from mqcommon.arrow.schema import schema_of
 
-        mq = self._names.queue(mq)
-        wanted = Wanted(mq, end, schema_of(columns), expression, max_count, max_bytes, wait_ms)
-        return self._arrow.stream(wanted, start)
+class _ForMessages:
+    """A handler of record batches as one of lists of messages."""
+
+    def __init__(self, handler: Callable[[Any], Any], schema: "Schema") -> None:
+        self._handler = handler
+        self._schema = schema
+
+    def __call__(self, messages: list[MessageExt]) -> Any:
+        from mqcommon.arrow.decode import TooMuchContent
+        from mqcommon.arrow.messages import record_batch
+
+        try:
+            batch = record_batch(messages, self._schema)
+        except TooMuchContent:
+            raise InvalidArgument(
+                f"the bodies of {len(messages)} messages are too large for one record batch: use a smaller batch_size"
+            ) from None
+        return self._handler(batch)

@@ -6,7 +6,7 @@ Positions are exact: a message was returned by `poll`, or its offset is at or pa
 the stream with all that it has fetched, and starts another; so nothing of the time before it can follow.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 import trio
@@ -14,11 +14,9 @@ import trio
 from mqcommon.errors import InvalidArgument, UserError
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from sdk.consumer.contents import keep_contents
+from sdk.consumer.decompression import keep_contents
 from sdk.consumer.expression import Sql
-from sdk.consumer.reader import Reader
-from sdk.consumer.result import PullResult
-from sdk.consumer.share import share_out
+from sdk.consumer.reader import PullResult, Reader
 from sdk.consumer.stream import FindStart, MessageStream
 from sdk.fanout import ask_all
 from sdk.shared import ClientHandle
@@ -205,3 +203,20 @@ class AssignedQueues:
                 error.add_note(f"while reading {mq}")
                 raise
         return waiting
+
+
+def share_out(waiting: Sequence[int], most: int) -> list[int]:
+    """How many to take of each queue, given how many wait there: ``most`` in all, as equally as the queues allow.
+
+    What does not divide evenly goes to the first queues.
+    """
+    shares = [0] * len(waiting)
+    short = [number for number, count in enumerate(waiting) if count]
+    while short and most:
+        each = max(most // len(short), 1)
+        for number in short[:most]:
+            taken = min(each, waiting[number] - shares[number])
+            shares[number] += taken
+            most -= taken
+        short = [number for number in short if shares[number] < waiting[number]]
+    return shares

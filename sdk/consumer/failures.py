@@ -1,8 +1,8 @@
-"""What becomes of messages that a handler did not consume: the broker delivers them again, or this process tries again.
-`HandlerErrors` tells users why they were not consumed.
+"""Messages that a handler did not consume: the broker delivers them again, or this process calls the handler again.
 
 A message leaves its window only when a broker has it, or when it was consumed after all. So none is lost, whatever
 fails; and none is tried forever, since the broker counts its deliveries and makes a dead letter of it in the end.
+`HandlerErrors` tells users why messages were not consumed. `Returns` sends messages back.
 """
 
 import logging
@@ -12,15 +12,109 @@ from traceback import walk_tb
 
 from trio.lowlevel import enable_ki_protection
 
+from mqcommon.clock import Clock
+from mqcommon.errors import SkylarkError
+from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK
 from mqcommon.message.message import MessageExt
+from mqcommon.message.properties import DELAY, RETRY_TOPIC, encode_properties
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import DELAY_LEVELS
+from remoting.net.call import call
+from remoting.protocol.requests.sends import SEND_MESSAGE_V2, SendMessageRequestHeader
+from sdk import broker_api
 from sdk.consumer.popped import ReceivedMessage
 from sdk.consumer.problems import Problems
 from sdk.consumer.ready import Ready, Takable
-from sdk.consumer.returns import Returns
-from sdk.consumer.settings import Settings
+from sdk.consumer.replicas import Replicas
+from sdk.consumer.settings import PushSettings
 from sdk.consumer.window import Again
+from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
+from sdk.shared import ClientHandle
 
 logger = logging.getLogger(__name__)
+
+
+#: The delay level that makes a message a dead letter at once.
+DEAD = -1
+# RocketMQ's first retry is after the delay of level 3 (10 s).
+FIRST_RETRY_LEVEL = 3
+# The group under which RocketMQ's consumers send.
+INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+
+
+class Returns:
+    """The way back of one group's messages."""
+
+    def __init__(
+        self, client: ClientHandle, replicas: Replicas, settings: PushSettings, problems: Problems, clock: Clock
+    ) -> None:
+        self._note = problems.noting("sending messages back to their brokers")
+        self._client = client
+        self._replicas = replicas
+        self._group = settings.group
+        self._retry_topic = settings.retry_topic
+        self._max_reconsume_times = settings.max_reconsume_times
+        self._clock = clock
+
+    async def send_back(self, mq: MessageQueue, message: MessageExt, delay_level: int) -> bool:
+        """Whether a broker has taken the message, which was read from ``mq``, for a later delivery."""
+        if not message.is_inner and await self._ask_back(mq, message, delay_level):
+            self._note(None)
+            return True
+        try:
+            await self._resend(message, delay_level)
+        except SkylarkError as error:
+            logger.warning("%s cannot be sent to the retry topic, keeping it: %s", message.msg_id, error)
+            self._note(error)
+            return False
+        self._note(None)
+        return True
+
+    async def _ask_back(self, mq: MessageQueue, message: MessageExt, delay_level: int) -> bool:
+        """Whether the broker that stores the message has taken it back."""
+        try:
+            await self._replicas.ask_master(
+                mq,
+                lambda at: broker_api.send_back(
+                    at, self._group, message.physical_offset, message.msg_id, self._topic_of(message), delay_level,
+                    self._max_reconsume_times,
+                ),
+            )  # fmt: skip
+        except SkylarkError as error:
+            logger.warning("%s cannot be sent back, sending it to the retry topic: %s", message.msg_id, error)
+            return False
+        return True
+
+    def _topic_of(self, message: MessageExt) -> str:
+        return self._client.names.topic(message.topic)
+
+    async def _resend(self, message: MessageExt, delay_level: int) -> None:
+        """Send the message to the retry topic. The broker makes a dead letter of it after too many failures."""
+        times = message.reconsume_times
+        most = 0 if delay_level < 0 else self._max_reconsume_times
+        level = delay_level if delay_level > 0 else min(FIRST_RETRY_LEVEL + times, DELAY_LEVELS)
+        properties = dict(message.properties)
+        properties.setdefault(ORIGIN_MESSAGE_ID, message.msg_id)
+        properties[RETRY_TOPIC] = self._topic_of(message)
+        properties[DELAY] = str(level)
+        # The body goes as it is stored: one that is compressed, or cannot be read, stays so.
+        body, sys_flag = message.record.body, message.sys_flag & (COMPRESSED | COMPRESSION_MASK)
+        header = SendMessageRequestHeader(
+            INNER_PRODUCER, self._retry_topic, DEFAULT_TOPIC, AUTO_CREATE_TOPIC_QUEUES, 0, sys_flag,
+            self._clock.now_ms(), message.flag, encode_properties(properties), times + 1, False, most,
+        )  # fmt: skip
+        route = await self._client.instance.refresh(self._retry_topic)
+        error: SkylarkError | None = None
+        for queue in route.writable:
+            try:
+                await self._replicas.ask_master(queue, lambda at: call(at, SEND_MESSAGE_V2, header, body))
+            except SkylarkError as found:
+                error = found
+            else:
+                return
+        raise error or SkylarkError(f"topic {self._retry_topic} has no queue that can be written")
+
 
 # Called with a message that was popped: its batch, its number there, the message, the delay level or 0.
 GiveBack = Callable[[Takable, int, ReceivedMessage, int], Awaitable[None]]
@@ -101,7 +195,7 @@ class Failures:
     """The policy of one consumer. ``give_back`` cares for messages that were popped."""
 
     def __init__(
-        self, settings: Settings, ready: Ready, returns: Returns, counters: Counters, give_back: GiveBack
+        self, settings: PushSettings, ready: Ready, returns: Returns, counters: Counters, give_back: GiveBack
     ) -> None:
         self._settings = settings
         self._ready = ready

@@ -13,21 +13,26 @@ from trio.lowlevel import enable_ki_protection
 from mqcommon.clock import Clock
 from mqcommon.message.message import MessageExt
 from mqcommon.names import dlq_topic
-from sdk.consumer.calling import call_handler
-from sdk.consumer.contents import drop_contents
-from sdk.consumer.failures import KEPT_S, Counters, HandlerErrors
+from sdk.consumer.decompression import drop_contents
+from sdk.consumer.failures import DEAD, KEPT_S, Counters, HandlerErrors, Returns
 from sdk.consumer.outcome import ConsumeResult, Later, Result
-from sdk.consumer.owned import OwnedQueue, Room
-from sdk.consumer.returns import DEAD, Returns
-from sdk.consumer.settings import Settings
+from sdk.consumer.process_queue import FlowControl, ProcessQueue
+from sdk.consumer.settings import PushSettings
 from sdk.consumer.window import Batch
+from sdk.consumer.workers import call_handler
 
 
 class Orderly:
     """Handles the messages of all queues of one consumer, of ``concurrency`` queues at a time."""
 
     def __init__(
-        self, settings: Settings, room: Room, returns: Returns, counters: Counters, errors: HandlerErrors, clock: Clock
+        self,
+        settings: PushSettings,
+        room: FlowControl,
+        returns: Returns,
+        counters: Counters,
+        errors: HandlerErrors,
+        clock: Clock,
     ) -> None:
         self._errors = errors
         self._settings = settings
@@ -45,7 +50,7 @@ class Orderly:
         queue.work.set()
 
     @enable_ki_protection
-    async def serve(self, queue: OwnedQueue) -> None:
+    async def serve(self, queue: ProcessQueue) -> None:
         """Handle the messages of ``queue`` until it is given up."""
         while not queue.is_given_up:
             if not queue.batches:
@@ -59,11 +64,11 @@ class Orderly:
             else:
                 await trio.lowlevel.checkpoint()
 
-    async def _given_up(self, queue: OwnedQueue) -> None:
+    async def _given_up(self, queue: ProcessQueue) -> None:
         while not queue.is_given_up:
             await queue.work.wait()
 
-    async def _handle_next(self, queue: OwnedQueue) -> float:
+    async def _handle_next(self, queue: ProcessQueue) -> float:
         """Handle the next messages. Returns how long to wait before the same ones are tried again, 0 to go on."""
         suspend_s = self._settings.suspend_ms / 1000
         async with self._limiter:

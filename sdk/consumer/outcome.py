@@ -6,6 +6,7 @@ from enum import Enum
 from inspect import signature
 
 from mqcommon.arguments import check_int, shown, wrong_type
+from mqcommon.errors import InvalidArgument
 from mqcommon.message.message import MessageExt
 from mqcommon.names import DELAY_LEVELS
 
@@ -64,3 +65,9 @@ def check_result(result: object) -> Result:
     if result is None or isinstance(result, ConsumeResult | Later):
         return result
     raise TypeError(f"a handler returns None, a ConsumeResult or Later(...), not {result!r}")
+
+
+def check_timestamp(consume_from: ConsumeFrom, timestamp_ms: int | None) -> None:
+    """InvalidArgument unless there is a timestamp exactly when it is needed."""
+    if (timestamp_ms is not None) != (consume_from is ConsumeFrom.TIMESTAMP):
+        raise InvalidArgument("consume_timestamp_ms goes with consume_from=ConsumeFrom.TIMESTAMP, and only with it")

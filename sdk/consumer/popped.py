@@ -1,4 +1,4 @@
-"""Messages as a `SimpleConsumer` receives them: each knows the handle by which its broker knows it. Pure.
+"""Popped messages: each knows the handle by which its broker knows it. The requests for them are here, too.
 
 The messages of one check point share a `Lease`, so that a batch has little cost per message, and their acknowledgements
 are bits of one number.
@@ -6,15 +6,28 @@ Brokers of RocketMQ hand out an inner batch (mqcommon/message/inner.py) as one m
 delivered again as a whole. So it is acknowledged when the last of its messages is.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from mqcommon.errors import ProtocolError
 from mqcommon.message.columns import record_starts
 from mqcommon.message.inner import may_hold_batches, unwrapped
 from mqcommon.message.message import MessageExt
+from remoting.net.call import call
 from remoting.protocol.pop_info import NORMAL, PopHandle, parse_handle, parse_offset_info, read_topic
-from remoting.protocol.requests.pops import BatchAck, ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
+from remoting.protocol.requests import pops
+from remoting.protocol.requests.clients import TAG
+from remoting.protocol.requests.pops import (
+    ANY_QUEUE,
+    BatchAck,
+    BatchAckMessageRequestBody,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    NotificationRequestHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from sdk.endpoint import Endpoint
 from sdk.namespaces import unwrap
 
 _HANDLE = "POP_CK"
@@ -185,3 +198,48 @@ def bits_by_lease(messages: Iterable[ReceivedMessage]) -> dict[Lease, int]:
     if lease is not None:
         found[lease] = bits
     return found
+
+
+async def pop(
+    at: Endpoint,
+    group: str,
+    topic: str,
+    *,
+    queue_id: int = ANY_QUEUE,
+    most: int,
+    invisible_ms: int,
+    wait_ms: int,
+    now_ms: int,
+    init_mode: int,
+    expression: str,
+    kind: str = TAG,
+    namespace: str,
+) -> list[ReceivedMessage]:
+    """Messages of a queue of ``topic``, by default of any one; none when the broker has none within ``wait_ms``."""
+    header = PopMessageRequestHeader(
+        group, topic, queue_id, most, invisible_ms, wait_ms, now_ms, init_mode, kind, expression
+    )
+    answer = await call(at, pops.POP_MESSAGE, header, wait_ms=wait_ms)
+    data = answer.body()
+    return received(data, answer.header(), topic, group, at.broker_name, namespace) if data else []
+
+
+async def has_message(at: Endpoint, group: str, topic: str, *, wait_ms: int, now_ms: int) -> bool:
+    """Whether there is a message to pop; the broker waits ``wait_ms`` for one."""
+    header = NotificationRequestHeader(group, topic, ANY_QUEUE, wait_ms, now_ms)
+    return (await call(at, pops.NOTIFICATION, header, wait_ms=wait_ms)).header().has_msg
+
+
+async def acknowledge(at: Endpoint, bits: Mapping[Lease, int]) -> None:
+    """Acknowledge messages of this broker."""
+    body = BatchAckMessageRequestBody([lease.acks(one) for lease, one in bits.items()], at.broker_name)
+    await call(at, pops.BATCH_ACK_MESSAGE, None, body)
+
+
+async def change_invisible_time(at: Endpoint, lease: Lease, offset: int, invisible_ms: int) -> Lease:
+    """Show a message again ``invisible_ms`` from now; returns its new lease."""
+    header = ChangeInvisibleTimeRequestHeader(
+        lease.group, lease.read_topic, lease.queue_id, str(lease.handle(offset)), offset, invisible_ms
+    )
+    answer = await call(at, pops.CHANGE_MESSAGE_INVISIBLETIME, header)
+    return lease.renewed(offset, answer.header())

@@ -5,7 +5,7 @@ of a broker. Popped messages are hidden from the group's other members: a messag
 time of one that is not handled yet is renewed, and one that failed is shown again after a pause. So the offset of the
 group is the broker's business, and no member waits for another one. A message that this member loses, since it ends or
 the broker is away, comes again when its time is over.
-Neighbours: rebalance.py (asks which queues), popped.py (messages and their leases), sdk/pop_api.py (requests).
+Neighbours: rebalance.py (asks which queues), popped.py (messages and their leases, and requests).
 """
 
 import logging
@@ -22,22 +22,21 @@ from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.signal import Signal
 from remoting.protocol.requests.pops import INIT_MAX, INIT_MIN
-from sdk import pop_api
+from sdk.consumer import popped
 from sdk.consumer.expression import Sql, text_and_type
-from sdk.consumer.failures import Counters
+from sdk.consumer.failures import DEAD, Counters, Returns
 from sdk.consumer.outcome import ConsumeFrom
-from sdk.consumer.owned import OwnedQueue, Room
-from sdk.consumer.patience import patiently
 from sdk.consumer.popped import ReceivedMessage, bits_by_lease
+from sdk.consumer.process_queue import FlowControl, ProcessQueue
+from sdk.consumer.read_retry import read_with_retry
 from sdk.consumer.reader import Reader
 from sdk.consumer.ready import Ready, Takable
-from sdk.consumer.returns import DEAD, Returns
-from sdk.consumer.settings import Settings
+from sdk.consumer.settings import PushSettings
 from sdk.consumer.window import Batch, Window
 from sdk.endpoint import Endpoint
+from sdk.retry import until_answered
 from sdk.runtime import survived
 from sdk.shared import ClientHandle
-from sdk.waiting import until_answered
 
 logger = logging.getLogger(__name__)
 
@@ -107,9 +106,9 @@ class Popping:
     def __init__(
         self,
         client: ClientHandle,
-        settings: Settings,
+        settings: PushSettings,
         reader: Reader,
-        room: Room,
+        room: FlowControl,
         ready: Ready,
         returns: Returns,
         counters: Counters,
@@ -133,7 +132,7 @@ class Popping:
         # Tasks that wait until acknowledgements are sent, or a lease has changed.
         self._settled = trio.lowlevel.ParkingLot()
         self._nursery: trio.Nursery | None = None
-        self.owned: dict[MessageQueue, OwnedQueue] = {}
+        self.owned: dict[MessageQueue, ProcessQueue] = {}
 
     @enable_ki_protection
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
@@ -174,18 +173,18 @@ class Popping:
     # --- messages come
 
     @enable_ki_protection
-    async def _pop(self, queue: OwnedQueue) -> None:
+    async def _pop(self, queue: ProcessQueue) -> None:
         while not queue.is_given_up:
             with survived(f"popping {queue.mq}"):
                 await self._pop_all(queue)
             with trio.CancelScope() as queue.scope:
                 await trio.sleep(ERROR_PAUSE_S)
 
-    async def _pop_all(self, queue: OwnedQueue) -> None:
+    async def _pop_all(self, queue: ProcessQueue) -> None:
         while (count := await self._wait(queue)) > 0:
             ask = partial(self._ask_for, queue, min(count, POP_COUNT))
             try:
-                found = await patiently(
+                found = await read_with_retry(
                     ask,
                     self._client.instance.backoff,
                     "a consumer that pops",
@@ -210,7 +209,7 @@ class Popping:
                 self._counters.pulled += len(found)
                 self._ready.put(batch)
 
-    async def _wait(self, queue: OwnedQueue) -> int:
+    async def _wait(self, queue: ProcessQueue) -> int:
         """Return when the queue may be popped from: how many messages at most; 0 when it was given up."""
         with trio.CancelScope() as queue.scope:
             while not queue.is_given_up:
@@ -220,16 +219,16 @@ class Popping:
                 await queue.wake.wait()
         return 0
 
-    async def _ask_for(self, queue: OwnedQueue, most: int) -> list[ReceivedMessage]:
+    async def _ask_for(self, queue: ProcessQueue, most: int) -> list[ReceivedMessage]:
         mq = queue.mq
         expression, kind = text_and_type(queue.expression)
-        return await self._client.ask_master(mq, lambda at: pop_api.pop(
+        return await self._client.ask_master(mq, lambda at: popped.pop(
             at, self._settings.group, mq.topic, queue_id=mq.queue_id, most=most, invisible_ms=INVISIBLE_MS,
             wait_ms=self._settings.wait_ms, now_ms=self._clock.now_ms(), init_mode=self._init_mode,
             expression=expression, kind=kind, namespace=self._client.names.namespace,
         ))  # fmt: skip
 
-    def _give_up(self, queue: OwnedQueue) -> None:
+    def _give_up(self, queue: ProcessQueue) -> None:
         """Messages that no handler has taken come again, for whoever pops them, when their time is over.
 
         A request that the broker holds goes on. What it brings is handled here: nobody else would see it before that.
@@ -272,7 +271,7 @@ class Popping:
         if not bits:
             return
         try:
-            await self._ask(place, lambda at: pop_api.acknowledge(at, bits))
+            await self._ask(place, lambda at: popped.acknowledge(at, bits))
         except SkylarkError as error:
             logger.warning("%d messages of %s are not acknowledged, they come again: %s", len(messages), place, error)
 
@@ -321,7 +320,7 @@ class Popping:
         self._changing |= changed
         try:
             message.renew(await self._ask(
-                _place(message), lambda at: pop_api.change_invisible_time(at, lease, offset, invisible_ms)
+                _place(message), lambda at: popped.change_invisible_time(at, lease, offset, invisible_ms)
             ))  # fmt: skip
         except SkylarkError as error:
             logger.info("the invisible time of %s is as it was: %s", message.msg_id, error)

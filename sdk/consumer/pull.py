@@ -1,10 +1,10 @@
 """`PullConsumer`: reads queues at offsets of the caller's choice, or queues that were assigned to it, in turn.
 
 A message's fields are decoded when they are read, so a pull has little cost per message.
-Neighbours: reader.py (one pull, and which broker it asks), assigned.py (`assign` and `poll`), stream.py.
+Neighbours: reader.py (one pull, and which broker it asks), assigned.py (`assign` and `poll`), stream.py, arrow.py.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Literal, Self
@@ -18,32 +18,30 @@ from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.clients import SUB_ALL
 from sdk import broker_api
+from sdk.arrow import check_arrow
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, check_queue, checked_methods
-from sdk.consumer.arrow import ArrowPulling, ArrowReader
+from sdk.consumer.arrow import ArrowBatches, ArrowReader, Wanted
 from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS, AssignedQueues
-from sdk.consumer.beginning import Beginning, first_offset
-from sdk.consumer.commits import Commits
-from sdk.consumer.contents import keep_contents
+from sdk.consumer.decompression import keep_contents
 from sdk.consumer.expression import Expression, Sql
 from sdk.consumer.member import PullMember
-from sdk.consumer.offsets import GroupOffsets
+from sdk.consumer.offsets import Commits, GroupOffsets
 from sdk.consumer.outcome import ConsumeFrom
-from sdk.consumer.reader import Reader
+from sdk.consumer.reader import PullBytes, PullResult, Reader
 from sdk.consumer.replicas import Replicas
-from sdk.consumer.result import PullBytes, PullResult
+from sdk.consumer.start_offset import PullStart, first_offset
 from sdk.consumer.stream import MessageStream
 from sdk.consumer.tracing import Tracing
-from sdk.credentials import GivenCredentials
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.producer import traces_of
+from sdk.retry import until_answered
 from sdk.runtime import FORKS, survived
 from sdk.shared import Client, ClientHandle
 from sdk.starting import START_TIMEOUT_MS, Start
 from sdk.traces.sink import Trace
-from sdk.waiting import until_answered
 
 MAX_COUNT = 32
 MAX_BYTES = 4 * 1024 * 1024
@@ -52,7 +50,7 @@ POLL_TIMEOUT_MS = 5_000
 
 
 @checked_methods
-class PullConsumer(ArrowPulling):
+class PullConsumer:
     """``async with PullConsumer("127.0.0.1:9876", group="g") as consumer: ...``
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Offsets are
@@ -82,7 +80,7 @@ class PullConsumer(ArrowPulling):
         trace_topic: TopicName | None = None,
         start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
     ) -> None:
-        beginning = Beginning(consume_from, consume_timestamp_ms)
+        beginning = PullStart(consume_from, consume_timestamp_ms)
         self.group = group
         self._client = client = ClientHandle(
             nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials, tls=tls
@@ -275,6 +273,30 @@ class PullConsumer(ArrowPulling):
                         # The child of a fork must not return the messages that its parent returns.
                         self._client.check_open()
                     yield message
+
+    def arrow(
+        self,
+        mq: MessageQueue,
+        start: int,
+        end: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        max_count: Count = STREAM_COUNT,
+        max_bytes: Count = STREAM_BYTES,
+        expression: Expression = SUB_ALL,
+        wait_ms: NotNegative = STREAM_WAIT_MS,
+    ) -> ArrowBatches:
+        """Like `stream`, in pyarrow.RecordBatches: a row for each message, at most ``max_count``.
+
+        ``columns`` are their columns, by default all but the properties: docs/arrow.md has the list. Fewer cost less.
+        Bodies are decompressed, and not compared with their CRC. It needs the extra ``arrow``.
+        """
+        check_arrow("arrow")
+        from mqcommon.arrow.schema import schema_of
+
+        mq = self._names.queue(mq)
+        wanted = Wanted(mq, end, schema_of(columns), expression, max_count, max_bytes, wait_ms)
+        return self._arrow.stream(wanted, start)
 
     # --- assigned queues
 

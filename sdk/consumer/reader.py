@@ -9,25 +9,72 @@ can say that an offset does not exist. If a slave could, a reader would skip mes
 """
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial
 
 import trio
 
 from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, SkylarkError
+from mqcommon.message.columns import record_starts
+from mqcommon.message.layout import HEAD_V4
+from mqcommon.message.light import OFFSETS, QUEUES
+from mqcommon.message.message import MessageExt
+from mqcommon.message.properties import find_property
 from mqcommon.message.queue import MessageQueue
+from mqcommon.message.record import Record, decode_record
 from mqcommon.names import MASTER_ID, is_light
 from remoting.protocol.codes import ResponseCode
 from sdk import broker_api
 from sdk.broker_api import PullAnswer
 from sdk.consumer.expression import Sql, subscription_to, text_and_type
-from sdk.consumer.light import as_in_light_queue
 from sdk.consumer.replicas import Replicas
-from sdk.consumer.result import PullBytes, PullResult, PullStatus
+from sdk.retry import until_answered
 from sdk.shared import ClientHandle
-from sdk.waiting import until_answered
 
 logger = logging.getLogger(__name__)
+
+
+class PullStatus(Enum):
+    """How a pull ended, with RocketMQ's names."""
+
+    FOUND = "FOUND"
+    NO_NEW_MESSAGE = "NO_NEW_MESSAGE"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """Messages in queue order, and the offset to pull at next.
+
+    ``next_offset`` is valid for every status: it follows the messages, or those that did not match; when the asked
+    offset does not exist, it is the nearest one that does. ``min_offset`` and ``max_offset`` are the queue's bounds on
+    the broker with id ``broker_id``: 0 is the master, and a slave may be behind.
+    """
+
+    status: PullStatus
+    messages: list[MessageExt]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    broker_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PullBytes:
+    """Like `PullResult`, with stored records back to back instead of message objects.
+
+    The broker compares only hashes of tags, so with a tag expression there may be records with other tags.
+    """
+
+    status: PullStatus
+    data: bytes
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    broker_id: int = 0
+
 
 # The pause before a slave that lacks the asked offset is asked again.
 BEHIND_S = 0.1
@@ -166,3 +213,30 @@ def _lacks(answer: PullAnswer, offset: int) -> bool:
         return False
     is_stuck = answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and answer.next_offset <= offset
     return is_stuck or answer.code == ResponseCode.PULL_OFFSET_MOVED
+
+
+_QUEUE_ID_AT = HEAD_V4.starts["queue_id"]
+_QUEUE_OFFSET_AT = HEAD_V4.starts["queue_offset"]
+
+
+def as_in_light_queue(data: bytes, topic: str) -> bytes:
+    """The records with the number and the offsets of the light queue ``topic``; their topics stay."""
+    placed = bytearray(data)
+    for at in record_starts(data):
+        record = decode_record(data, at, check_crc=False)
+        offset = _offset_in(record, topic)
+        if offset is not None:
+            placed[at + _QUEUE_ID_AT : at + _QUEUE_ID_AT + 4] = bytes(4)
+            placed[at + _QUEUE_OFFSET_AT : at + _QUEUE_OFFSET_AT + 8] = offset.to_bytes(8, "big")
+    return bytes(placed)
+
+
+def _offset_in(record: Record, topic: str) -> int | None:
+    """None for a message that was sent to the light queue itself."""
+    names = (find_property(record.properties, QUEUES) or b"").split(b",")
+    offsets = (find_property(record.properties, OFFSETS) or b"").split(b",")
+    wanted = topic.encode()
+    if record.topic == topic or wanted not in names[: len(offsets)]:
+        return None
+    offset = offsets[names.index(wanted)]
+    return int(offset) if offset.isdigit() and len(offset) < 19 else None

@@ -20,7 +20,7 @@ from remoting.protocol.requests.groups import POP
 from sdk import broker_api
 from sdk.consumer.expression import Sql
 from sdk.consumer.problems import Problems
-from sdk.consumer.settings import Settings
+from sdk.consumer.settings import PushSettings
 from sdk.retry import is_transient
 from sdk.routes import TopicRoute
 from sdk.runtime import survived
@@ -52,7 +52,7 @@ class Rebalance:
     def __init__(
         self,
         client: ClientHandle,
-        settings: Settings,
+        settings: PushSettings,
         subscriptions: Mapping[str, str | Sql],
         owned: Mapping[MessageQueue, object],
         popped: Mapping[MessageQueue, object],

@@ -4,7 +4,7 @@ A broker that does not answer is a suspect: the others are asked first until it 
 frozen master costs one timeout, not one per pull. Meanwhile its routes are refreshed, since its address may have
 changed. While no broker answers, all are asked again until the timeout, so that a restart causes a delay, not an error.
 A slave may lack new topics and queues, so its refusal is not final: only the master's "no such topic or queue" counts.
-Neighbours: pull.py (reads), commits.py (commits, to the master only), sdk/suspects.py (probes).
+Neighbours: pull.py (reads), offsets.py (commits, to the master only), sdk/suspects.py (probes).
 """
 
 import logging
@@ -17,11 +17,10 @@ from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkEr
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
 from sdk.endpoint import Endpoint
-from sdk.retry import is_transient
+from sdk.retry import is_transient, until_answered
 from sdk.routes import TopicRoute
 from sdk.shared import ClientHandle
 from sdk.suspects import PROBE_INTERVAL_S, Suspects
-from sdk.waiting import until_answered
 
 logger = logging.getLogger(__name__)
 

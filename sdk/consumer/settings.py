@@ -1,4 +1,4 @@
-"""`Settings`: what a `PushConsumer` was told, checked, for its parts."""
+"""`PushSettings`: what a `PushConsumer` was told, checked, for its parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +8,7 @@ from mqcommon.errors import InvalidArgument
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import retry_topic
 from sdk.consumer.allocate import STRATEGIES, Strategy, fixed
-from sdk.consumer.beginning import check_timestamp
-from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler, check_handler
+from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler, check_handler, check_timestamp
 from sdk.namespaces import Names
 from sdk.traces.sink import TraceSink
 
@@ -17,7 +16,7 @@ DEFAULT_OFFSETS_DIR = "~/.rocketmq_offsets"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class PushSettings:
     """The arguments of `PushConsumer`."""
 
     group: str

@@ -2,10 +2,12 @@
 
 The broker decides which consumer of a group gets a message (pop), so members need no queues of their own, and any
 number of them share a queue. A message that is not acknowledged in time is delivered again.
-Neighbours: popped.py (messages and their leases), acking.py (requests are shared), sdk/pop_api.py.
+Neighbours: popped.py (messages and their leases, and the requests for them).
+Many tasks that acknowledge one message each share requests, see `AckLane`.
 """
 
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -20,24 +22,90 @@ from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNo
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.clients import parse_subscription
 from remoting.protocol.requests.pops import INIT_MAX, INIT_MIN
-from sdk import pop_api
 from sdk.checked import Bounds, GroupName, Milliseconds, NotNegative, check_topic_name, checked_methods
-from sdk.consumer.acking import AckLane, Bits
-from sdk.consumer.contents import keep_contents
+from sdk.consumer import popped
+from sdk.consumer.decompression import keep_contents
 from sdk.consumer.member import PullMember
 from sdk.consumer.outcome import ConsumeFrom
-from sdk.consumer.popped import ReceivedMessage, bits_by_lease
-from sdk.credentials import GivenCredentials
+from sdk.consumer.popped import Lease, ReceivedMessage, bits_by_lease
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
-from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
-from sdk.retry import is_transient
+from sdk.retry import is_transient, until_answered
 from sdk.shared import Client, ClientHandle
 from sdk.starting import START_TIMEOUT_MS, Start
-from sdk.waiting import until_answered
 
 logger = logging.getLogger(__name__)
+
+
+# Requests to one broker at a time. With one, a caller would wait for up to two round trips.
+AT_ONCE = 4
+# Check points in one request; the broker takes some thousands.
+MAX_ENTRIES = 1_000
+
+Bits = dict[Lease, int]
+Send = Callable[[Bits], Awaitable[None]]
+
+
+class _Round:
+    """The acknowledgements that go with one request, and the event that their callers wait for."""
+
+    __slots__ = ("bits", "done", "error")
+
+    def __init__(self) -> None:
+        self.bits: Bits = {}
+        self.done = trio.Event()
+        self.error: SkylarkError | None = SkylarkError("the client was closed")
+
+
+class AckLane:
+    """The acknowledgements for one broker. ``send`` repeats a request by itself where that may help."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._running = 0
+        self._waiting: deque[_Round] = deque()
+
+    async def ack(self, bits: Bits, nursery: trio.Nursery) -> None:
+        """Return when these are acknowledged, raise the error when they are not."""
+        if self._running < AT_ONCE:
+            self._running += 1
+            try:
+                await self._send(bits)
+            finally:
+                self._ended(nursery)
+            return
+        if not self._waiting or len(self._waiting[-1].bits) + len(bits) > MAX_ENTRIES:
+            self._waiting.append(_Round())
+        current = self._waiting[-1]
+        for lease, one in bits.items():
+            current.bits[lease] = current.bits.get(lease, 0) | one
+        await current.done.wait()
+        if current.error is not None:
+            raise current.error
+
+    def _ended(self, nursery: trio.Nursery) -> None:
+        self._running -= 1
+        while self._waiting:
+            current = self._waiting.popleft()
+            if not nursery.cancel_scope.cancel_called:
+                self._running += 1
+                nursery.start_soon(self._run, current, nursery)
+                return
+            current.done.set()
+
+    @enable_ki_protection
+    async def _run(self, current: _Round, nursery: trio.Nursery) -> None:
+        try:
+            await self._send(current.bits)
+            current.error = None
+        except SkylarkError as error:
+            current.error = error
+        finally:
+            current.done.set()
+            self._ended(nursery)
+
 
 MAX_COUNT = 32
 WAIT_MS = 15_000
@@ -194,7 +262,7 @@ class SimpleConsumer:
         lease, offset = message.lease, message.leased_offset
         place = _Place(lease.topic, lease.broker_name)
         message.renew(await self._ask(
-            place, lambda at: pop_api.change_invisible_time(at, lease, offset, invisible_ms)
+            place, lambda at: popped.change_invisible_time(at, lease, offset, invisible_ms)
         ))  # fmt: skip
 
     # --- internals
@@ -235,7 +303,7 @@ class SimpleConsumer:
         return []
 
     async def _receive_from(self, place: _Place, most: int, wait_ms: int, invisible_ms: int) -> list[ReceivedMessage]:
-        found = await self._client.ask_master(place.queue, lambda at: pop_api.pop(
+        found = await self._client.ask_master(place.queue, lambda at: popped.pop(
             at, self._group, place.topic, most=most, invisible_ms=invisible_ms, wait_ms=wait_ms,
             now_ms=self._clock.now_ms(), init_mode=self._init_mode, expression=self._expressions[place.topic],
             namespace=self._client.names.namespace,
@@ -260,7 +328,7 @@ class SimpleConsumer:
                 async def ask(place: _Place) -> None:
                     nonlocal failures
                     try:
-                        has_message = await self._client.ask_master(place.queue, lambda at: pop_api.has_message(
+                        has_message = await self._client.ask_master(place.queue, lambda at: popped.has_message(
                             at, self._group, place.topic, wait_ms=wait_ms, now_ms=self._clock.now_ms()
                         ))  # fmt: skip
                     except SkylarkError as error:
@@ -280,7 +348,7 @@ class SimpleConsumer:
         if lane is None:
 
             async def send(bits: Bits) -> None:
-                await self._ask(place, lambda at: pop_api.acknowledge(at, bits))
+                await self._ask(place, lambda at: popped.acknowledge(at, bits))
 
             lane = self._lanes[place] = AckLane(send)
         return lane

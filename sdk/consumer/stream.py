@@ -14,14 +14,14 @@ from trio.lowlevel import enable_ki_protection
 from mqcommon.backoff import Backoff
 from mqcommon.errors import SkylarkError
 from mqcommon.message.message import MessageExt
-from sdk.consumer.patience import Pulled, gives_up_when_refused, patiently, pull_patiently
+from sdk.consumer.read_retry import PullOutcome, gives_up_when_refused, pull_with_retry, read_with_retry
 
 FindStart = Callable[[], Awaitable[int]]
 B = TypeVar("B")
 B_co = TypeVar("B_co", covariant=True)
 
 
-class Found(Pulled, Protocol[B_co]):
+class PulledBatch(PullOutcome, Protocol[B_co]):
     """A pull whose messages are a batch of this type; one without messages is false."""
 
     @property
@@ -45,7 +45,7 @@ class QueueStream(Generic[B]):
 
     def __init__(
         self,
-        pull: Callable[[int], Awaitable[Found[B]]],
+        pull: Callable[[int], Awaitable[PulledBatch[B]]],
         nursery: trio.Nursery,
         start: int | FindStart,
         end: int | None,
@@ -139,7 +139,7 @@ class QueueStream(Generic[B]):
 
     async def _pull_batch(self, ahead: _Ahead[B]) -> None:
         while not ahead.messages and not self._at_end(ahead.next_offset):
-            result = await pull_patiently(self._pull, ahead.next_offset, self._backoff, "the stream", self._gives_up)
+            result = await pull_with_retry(self._pull, ahead.next_offset, self._backoff, "the stream", self._gives_up)
             ahead.next_offset = result.next_offset
             ahead.messages = result.messages
             if self._end is not None and result.next_offset > self._end:
@@ -151,7 +151,7 @@ class QueueStream(Generic[B]):
         return messages
 
     async def _patiently(self, find_start: FindStart) -> int:
-        return await patiently(find_start, self._backoff, "the stream", "its first offset", self._gives_up)
+        return await read_with_retry(find_start, self._backoff, "the stream", "its first offset", self._gives_up)
 
     def _gives_up(self, error: SkylarkError) -> bool:
         """Without an ``end`` transient errors are retried until a server answers."""

@@ -18,7 +18,7 @@ from mqcommon.message.message import MessageExt
 from mqcommon.names import DELAY_LEVELS
 from sdk.consumer.failures import Counters, Failures
 from sdk.consumer.ready import Takable
-from sdk.consumer.settings import Settings
+from sdk.consumer.settings import PushSettings
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _TIMED_EVERY = 16
 class HandedOut:
     """Messages of one consumer that were taken from it, and neither acknowledged nor refused."""
 
-    def __init__(self, settings: Settings, failures: Failures, counters: Counters) -> None:
+    def __init__(self, settings: PushSettings, failures: Failures, counters: Counters) -> None:
         self._settings = settings
         self.failures = failures
         self.counters = counters

@@ -13,12 +13,12 @@ from math import inf
 from typing import Any
 
 from mqcommon.message.message import MessageExt
-from sdk.consumer.elsewhere import HandlersElsewhere, waking
 from sdk.consumer.outcome import ConsumeResult
-from sdk.consumer.settings import Settings
-from sdk.inbox import Inbox
+from sdk.consumer.settings import PushSettings
+from sdk.consumer.workers import ForeignHandlers, waking
+from sdk.loop_thread import Inbox
 from sdk.shared import ClientHandle
-from sdk.traces.entries import DEFAULT_REGION, Consumed, Consuming, Entry, Taken
+from sdk.traces.entries import DEFAULT_REGION, Consumed, ConsumedMessage, Consuming, Entry
 from sdk.traces.records import EXCEPTION, FAILED, SUCCESS, TIME_OUT
 from sdk.traces.traces import Traces
 
@@ -30,7 +30,7 @@ class Call:
 
     __slots__ = ("began_ns", "request_id", "taken")
 
-    def __init__(self, taken: Sequence[Taken], request_id: str) -> None:
+    def __init__(self, taken: Sequence[ConsumedMessage], request_id: str) -> None:
         self.taken = taken
         self.request_id = request_id
         self.began_ns = time.monotonic_ns()
@@ -95,10 +95,10 @@ class Tracing:
         ended_ms = time.time_ns() // 1_000_000
         self._put(Consumed(call.taken, self._traces.group, call.request_id, ended_ms, took_ms, code))
 
-    def traced(self, settings: Settings) -> Settings:
+    def traced(self, settings: PushSettings) -> PushSettings:
         """``settings`` with a handler that notes its calls."""
         handler = settings.handler or settings.batch_handler
-        if isinstance(handler, HandlersElsewhere):
+        if isinstance(handler, ForeignHandlers):
             self._is_elsewhere = True
             handler.handler = self._wrapped(handler.handler)
             return settings
@@ -141,7 +141,7 @@ def _code_of(result: object) -> int:
     return SUCCESS if result in _SUCCESSES else FAILED
 
 
-def _taken(message: MessageExt) -> Taken:
+def _taken(message: MessageExt) -> ConsumedMessage:
     properties = message.properties
     region = properties.get("MSG_REGION") or DEFAULT_REGION
-    return Taken(message.msg_id, properties.get("KEYS", ""), message.reconsume_times, region)
+    return ConsumedMessage(message.msg_id, properties.get("KEYS", ""), message.reconsume_times, region)

@@ -20,7 +20,7 @@ LARGE_MEAN_BYTES = 2048
 class Batch:
     """The messages of one pull. ``taken`` were given to handlers, in order; ``left`` are not consumed yet.
 
-    ``has_packed``: some bodies are compressed, see `contents.py`.
+    ``has_packed``: some bodies are compressed, see decompression.py.
     """
 
     __slots__ = ("done", "has_packed", "left", "messages", "next_offset", "size_bytes", "taken", "window")

@@ -1,29 +1,39 @@
-"""Concurrent consumption: a number of tasks, each with one handler that runs at a time.
+"""Concurrent consumption: who calls the handlers, in the trio loop (`Workers`) or outside of it (`ForeignWorkers`).
 
-A task goes on to the next message without a switch of tasks when its handler did not wait, which is most of the speed
-of short handlers. It lets others run every TURN_S. Another task takes the next message when a handler waits, and only
-then: if all tasks took turns, everything else in the event loop would wait for all of them.
+`Workers` are tasks, each with one handler that runs at a time. A task goes on to the next message without a switch of
+tasks when its handler did not wait, which is most of the speed of short handlers. It lets others run every TURN_S.
+Another task takes the next message when a handler waits, and only then: if all tasks took turns, everything else in the
+event loop would wait for all of them.
+
+`ForeignWorkers` hand messages to threads (`sdk.blocking`) or to an asyncio loop (`sdk.aio`). Messages cross to them as
+jobs, many at a time and more than run at once, and finished jobs cross back in the same way. So the cost of waking
+another thread is shared by many messages. A job that waits there can still be taken back: when the consumer stops, or
+the queue goes to another member, it is returned without a call of its handler, and its messages are left to the next
+reader of the queue.
 """
 
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from mqcommon.errors import SkylarkError
 from mqcommon.message.message import MessageExt
-from sdk.consumer.contents import drop_contents, keep_contents
+from mqcommon.signal import Signal
+from sdk.consumer.decompression import drop_contents, keep_contents
 from sdk.consumer.failures import Counters, Failures, HandlerErrors
-from sdk.consumer.outcome import ConsumeResult, Later, check_result
+from sdk.consumer.outcome import ConsumeResult, Later, Result, check_handler, check_result
 from sdk.consumer.ready import Ready, Takable
-from sdk.consumer.settings import Settings
+from sdk.consumer.settings import PushSettings
+from sdk.loop_thread import Inbox
 
 TURN_S = 0.002
 # How many messages are handled between two looks at the clock.
 LOOK_EVERY = 16
-# The timeout of handlers is looked at this often in each timeout.
-LOOKS_PER_TIMEOUT = 20
-_SUCCESS = ConsumeResult.SUCCESS
 
 
 class _Worker:
@@ -52,7 +62,7 @@ class Workers:
     """The handlers of one consumer. `run` returns after `stop`, when all of them have finished."""
 
     def __init__(
-        self, settings: Settings, ready: Ready, failures: Failures, counters: Counters, errors: HandlerErrors
+        self, settings: PushSettings, ready: Ready, failures: Failures, counters: Counters, errors: HandlerErrors
     ) -> None:
         self._errors = errors
         self._settings = settings
@@ -73,7 +83,7 @@ class Workers:
             watching.start_soon(self._watch, watching)
             async with trio.open_nursery() as nursery:
                 for worker in self._workers:
-                    nursery.start_soon(self._run, worker)
+                    nursery.start_soon(self._work, worker)
             watching.cancel_scope.cancel()
 
     def stop(self) -> None:
@@ -82,7 +92,7 @@ class Workers:
         self._ready.wake_all()
 
     @enable_ki_protection
-    async def _run(self, worker: _Worker) -> None:
+    async def _work(self, worker: _Worker) -> None:
         ready = self._ready
         while not self._stopping:
             # Cancelled when a handler takes too long; the task goes on with the next message.
@@ -196,3 +206,309 @@ class Workers:
         what_next = "it is cancelled, the message is delivered again"
         self._errors.took_too_long(batch.messages[start], self._settings.consume_timeout_ms, what_next)
         nursery.start_soon(self._failures.later, batch, start, end)
+
+
+# How many messages are there beyond those that are handled. It refills at half of it, so that many cross at a time.
+AHEAD = 512
+# How many messages are in a job.
+MOST_CALLS = 64
+# The timeout of handlers is looked at this often in each timeout.
+LOOKS_PER_TIMEOUT = 20
+_SUCCESS = ConsumeResult.SUCCESS
+
+
+class Job:
+    """Calls of a handler, one after another: ``calls`` has their arguments.
+
+    With a handler of single messages there is a call for each message from number ``start`` up to, not including,
+    ``end``; else one call for all of them. The other side sets ``was_called``, and ``result`` or ``error``.
+    ``took_s`` is how long the calls took, and set there, too. ``is_over``: it took too long, and nobody waits for its
+    result any more. ``was_cancelled`` is for the other side.
+    """
+
+    # Most jobs keep most of these, so they are the class's until they are set.
+    was_called = is_over = was_cancelled = False
+    result: object = None
+    error: BaseException | None = None
+    #: What the other side needs to cancel it.
+    runner: Any = None
+    seen_at = took_s = 0.0
+
+    def __init__(
+        self, batch: Takable | None, start: int, end: int, calls: Sequence[Any], ended: "Callable[[Job], object]"
+    ) -> None:
+        self.batch = batch
+        self.start = start
+        self.end = end
+        self.calls = calls
+        # Called there in the end, whatever has become of it.
+        self.ended = ended
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether its messages are still this member's."""
+        return self.batch is None or not self.batch.window.is_closed
+
+    def part(self, start: int, end: int) -> "Job":
+        """A job of its own for some of the calls."""
+        if end - start == len(self.calls):
+            return self
+        return Job(self.batch, self.start + start, self.start + end, self.calls[start:end], self.ended)
+
+
+class ForeignHandlers(ABC):
+    """One handler, and the threads or the loop that call it. All methods are called in trio and do not block.
+
+    As a function it is an async handler: that is how orderly consumption calls it, one message at a time.
+    """
+
+    #: Whether handlers would hold up an event loop if they decompressed large bodies.
+    is_loop = False
+
+    def __init__(self, handler: Callable[[Any], object]) -> None:
+        check_handler("handler", handler)
+        self.handler = handler
+        #: How many calls run at once.
+        self.concurrency = 1
+        #: Jobs of one call that run for longer than a moment.
+        self.running: dict[Job, None] = {}
+        self._token: trio.lowlevel.TrioToken | None = None
+
+    def start(self) -> None:
+        """Call handlers from now on. May be called again."""
+        token = trio.lowlevel.current_trio_token()
+        if self._token is not token:  # the first time, or the first time in the child of a fork
+            self._token = token
+            self._start()
+
+    @abstractmethod
+    def _start(self) -> None: ...
+
+    @abstractmethod
+    def begin(self, jobs: Sequence[Job]) -> None:
+        """Call the handler for these jobs, in their order, as soon as it may run."""
+
+    @abstractmethod
+    def cancel(self, job: Job) -> None:
+        """Cancel the job, of one call, that runs, if that is possible."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Return jobs whose handler was not called yet, and call no more."""
+
+    async def __call__(self, what: Any) -> Any:
+        """Call the handler for one message, or a list of them, and wait for its result."""
+        self.start()
+        ended = trio.Event()
+        inbox: Inbox[Job] = Inbox(waking(), lambda jobs: ended.set())
+        job = Job(None, 0, 1, [what], inbox.put)
+        self.begin([job])
+        try:
+            await ended.wait()
+        except trio.Cancelled:
+            job.is_over = True
+            self.cancel(job)
+            raise
+        if job.error is not None:
+            raise job.error
+        if not job.was_called:
+            raise SkylarkError("the consumer stops; the handler was not called")
+        return job.result
+
+
+def waking() -> Callable[[Callable[[], None]], None]:
+    """Lets this loop call a function soon; nothing when it has ended, which a handler need not know."""
+    token = trio.lowlevel.current_trio_token()
+
+    def wake(work: Callable[[], None]) -> None:
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(work)
+
+    return wake
+
+
+class ForeignWorkers:
+    """What `Workers` is for handlers in trio: `run` returns after `stop`, when all handlers have finished."""
+
+    def __init__(
+        self, settings: PushSettings, ready: Ready, failures: Failures, counters: Counters, errors: HandlerErrors,
+        handlers: ForeignHandlers,
+    ) -> None:  # fmt: skip
+        self._errors = errors
+        self._settings = settings
+        self._ready = ready
+        self._failures = failures
+        self._counters = counters
+        self._handlers = handlers
+        self._is_single = settings.handler is not None
+        self._most = 1 if self._is_single else settings.batch_size
+        self._limit = settings.concurrency * self._most + max(AHEAD, 2 * self._most)
+        # How many messages are on the other side.
+        self._away = 0
+        self._changed = Signal()
+        self._stopping = False
+        self._nursery: trio.Nursery | None = None
+        self._inbox: Inbox[Job] | None = None
+
+    async def run(self) -> None:
+        """Hand out messages until `stop`."""
+        try:
+            await self._run()
+        finally:
+            # A handler may still end after that, if nobody waits for it any longer.
+            self._nursery = None
+
+    async def _run(self) -> None:
+        async with trio.open_nursery() as watching:
+            watching.start_soon(self._look_at_ready)
+            watching.start_soon(self._watch)
+            async with trio.open_nursery() as self._nursery:
+                self._inbox = Inbox(waking(), self._take_back)
+                self._handlers.start()
+                while not self._stopping:
+                    if self._away <= self._limit // 2 and self._ready.batches:
+                        jobs = self._take()
+                        if self._handlers.is_loop:
+                            await self._keep_contents(jobs)
+                        self._handlers.begin(jobs)
+                        await trio.lowlevel.checkpoint()
+                    else:
+                        await self._changed.wait()
+                self._handlers.stop()
+                while self._away:
+                    await self._changed.wait()
+            watching.cancel_scope.cancel()
+
+    def stop(self) -> None:
+        """No handler begins any more."""
+        self._stopping = True
+        self._changed.set()
+
+    @enable_ki_protection
+    async def _look_at_ready(self) -> None:
+        while True:
+            await self._ready.wait()
+            self._changed.set()
+
+    def _take(self) -> list[Job]:
+        """Jobs for the messages that are ready, as many as there is room for."""
+        assert self._inbox is not None
+        batches, ended = self._ready.batches, self._inbox.put
+        most = MOST_CALLS if self._is_single else self._most
+        taken: list[Job] = []
+        while batches and self._away < self._limit:
+            batch = batches[0]
+            start, total = batch.taken, len(batch.done)
+            end = batch.taken = min(total, start + most)
+            if end == total:
+                batches.popleft()
+            messages = list(batch.messages[start:end])
+            taken.append(Job(batch, start, end, messages if self._is_single else [messages], ended))
+            self._away += end - start
+        return taken
+
+    async def _keep_contents(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            if job.batch is not None and job.batch.has_packed:
+                await keep_contents(self._messages(job))
+
+    def _take_back(self, jobs: deque[Job]) -> None:
+        """Jobs have ended. Neighbours that succeeded are told to their batch together."""
+        if self._nursery is None:
+            jobs.clear()
+            return
+        batch: Takable | None = None
+        start = end = 0
+        while jobs:
+            job = jobs.popleft()
+            if job.is_over:
+                continue
+            self._away -= job.end - job.start
+            if job.batch is not None and job.batch.has_packed:
+                drop_contents(self._messages(job))
+            if not job.was_called:
+                continue
+            if job.batch is not None:
+                job.batch.window.totals.note_calls(len(job.calls), 0, 0.0, job.took_s)
+            if job.error is None and (job.result is None or job.result is _SUCCESS):
+                if batch is not job.batch or end != job.start:
+                    self._consumed(batch, start, end)
+                    batch, start = job.batch, job.start
+                end = job.end
+            else:
+                self._failed(job)
+        self._consumed(batch, start, end)
+        self._changed.set()
+
+    def _consumed(self, batch: Takable | None, start: int, end: int) -> None:
+        if batch is not None:
+            self._counters.consumed += end - start
+            batch.window.totals.consumed += end - start
+            batch.finish(start, end)
+            if self._errors.is_failing:
+                self._errors.succeeded()
+
+    def _failed(self, job: Job) -> None:
+        error, result = job.error, None
+        if error is None:
+            try:
+                result = check_result(job.result)
+            except TypeError as wrong:
+                error = wrong
+        if error is not None:
+            self._errors.raised(self._messages(job), error, "it is delivered again later")
+        self._later(job, result.delay_level if type(result) is Later else 0)
+
+    def _messages(self, job: Job) -> Sequence[MessageExt]:
+        messages: Sequence[MessageExt] = job.calls if self._is_single else job.calls[0]
+        return messages
+
+    def _later(self, job: Job, delay_level: int = 0) -> None:
+        assert self._nursery is not None and job.batch is not None
+        self._nursery.start_soon(self._failures.later, job.batch, job.start, job.end, delay_level)
+
+    @enable_ki_protection
+    async def _watch(self) -> None:
+        """Cancel handlers that take longer than the timeout, and send their messages back now."""
+        timeout_s = self._settings.consume_timeout_ms / 1000
+        while True:
+            await trio.sleep(timeout_s / LOOKS_PER_TIMEOUT)
+            now = trio.current_time()
+            for job in list(self._handlers.running):
+                if job.batch is None or job.is_over:
+                    continue
+                if not job.seen_at:
+                    job.seen_at = now
+                elif now - job.seen_at >= timeout_s:
+                    job.is_over = True
+                    self._away -= job.end - job.start
+                    self._handlers.cancel(job)
+                    what_next, timeout_ms = "the message is delivered again", self._settings.consume_timeout_ms
+                    self._errors.took_too_long(self._messages(job)[0], timeout_ms, what_next)
+                    self._later(job)
+                    self._changed.set()
+
+
+def make_workers(
+    settings: PushSettings, ready: Ready, failures: Failures, counters: Counters, errors: HandlerErrors
+) -> Workers | ForeignWorkers:
+    """What calls the handlers of a consumer."""
+    handlers = settings.handler or settings.batch_handler
+    if isinstance(handlers, ForeignHandlers):
+        handlers.concurrency = settings.concurrency
+        return ForeignWorkers(settings, ready, failures, counters, errors, handlers)
+    return Workers(settings, ready, failures, counters, errors)
+
+
+async def call_handler(settings: PushSettings, messages: Sequence[MessageExt]) -> Result:
+    """What the handler returns for ``messages``: one, unless it takes several. Raises what it raises."""
+    result: Any
+    await keep_contents(messages)
+    if settings.handler is not None:
+        result = settings.handler(messages[0])
+    else:
+        assert settings.batch_handler is not None
+        result = settings.batch_handler(list(messages))
+    if hasattr(result, "__await__"):
+        result = await result
+    return check_result(result)

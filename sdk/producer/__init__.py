@@ -1,17 +1,17 @@
 """Sending messages.
 
-producer.py  Producer: what users call
+producer.py  Producer: what users call; the steps of a send are in docs/architecture.md, The way of a send
 lane.py      the queue of sends to one topic (or queue): what waits is one request; lanes.py: which lane to take
-targets.py   which broker and queue get the next request of a lane
-nowait.py    sends without waiting: ticket.py, backlog.py, lines.py, elsewhere.py
-pending.py   one waiting send; alarm.py: a call at the earliest of several times
-brokers.py   the state of brokers: refreshes routes, probes suspects; faults.py: brokers to avoid for some time (pure)
-bulk.py      checks and batches for `Producer.send_many`; arrow.py: of tables; batches.py: sends both
-pick.py      the choice of the next broker and queue (pure)
+pending.py   one waiting send; backlog.py: the sends that nobody waits for; waiting_sends.py: before they have a lane
+foreign_thread.py  sends from other threads than the loop's
+brokers.py   the state of brokers: refreshes routes, probes suspects, knows which brokers to avoid for some time
+routing.py   the routes of topics, and the choice of the next broker and queue
+batches.py   many messages or a table at once; bulk.py: checks messages and cuts them into batches
+packing.py   compression; timed.py: times of delivery and recalls; requests.py: requests and replies
 wire.py      send requests and their answers
 result.py    SendResult, SendStatus
 transactional.py  TransactionProducer: what users call for transactions; transaction.py: an open one, and how it ends
-halves.py    sends the messages of open transactions; checking.py: answers brokers that ask how one ended
+transaction_checks.py  answers brokers that ask how a transaction ended
 """
 
 from sdk.producer.producer import Producer

@@ -14,15 +14,14 @@ from mqcommon.message.queue import MessageQueue
 from sdk.checked import check_queue, check_topic_name
 from sdk.producer.lane import Lane
 from sdk.producer.pending import LaneOwner
-from sdk.producer.pick import Turns, queue_of_key
-from sdk.producer.routing import SendRoutes
+from sdk.producer.routing import SendRoutes, Turns, queue_of_key
 from sdk.producer.timed import timed_lane
 from sdk.shared import ClientHandle
 
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 
-class Choice(NamedTuple):
+class QueueChoice(NamedTuple):
     """What the caller says about the queue of a message, and whether the message has a time of delivery."""
 
     queue: MessageQueue | None = None
@@ -42,16 +41,16 @@ class Choice(NamedTuple):
         return self.queue is not None or self.selector is not None or message.sharding_key is not None
 
 
-ANY_QUEUE = Choice()
+ANY_QUEUE = QueueChoice()
 
 
 def choice_of(
     queue: MessageQueue | None, selector: Selector | None, deliver_at: datetime | None, delay: timedelta | None
-) -> Choice:
+) -> QueueChoice:
     """The choice that these arguments of a send make; ANY_QUEUE itself when none is given."""
     if queue is None and selector is None and deliver_at is None and delay is None:
         return ANY_QUEUE
-    return Choice(queue, selector, deliver_at is not None or delay is not None)
+    return QueueChoice(queue, selector, deliver_at is not None or delay is not None)
 
 
 class Lanes:
@@ -74,7 +73,7 @@ class Lanes:
         for lane in self.open.values():
             lane.wake()
 
-    def known(self, message: Message, choice: Choice) -> Lane | None:
+    def known(self, message: Message, choice: QueueChoice) -> Lane | None:
         """The lane for the message; None while there is no route, or none with a queue to choose."""
         topic = self._names.topic(message.topic)
         route = self._owner.route_of(topic)
@@ -102,7 +101,7 @@ class Lanes:
             nursery.start_soon(lane.run)
         return lane
 
-    async def find(self, message: Message, choice: Choice, timeout_s: float) -> Lane:
+    async def find(self, message: Message, choice: QueueChoice, timeout_s: float) -> Lane:
         """The lane for the message, when its route is known. Raises SendFailed when the time is over."""
         deadline = trio.current_time() + timeout_s
         topic = self._names.topic(message.topic)

@@ -14,8 +14,8 @@ from mqcommon.arguments import INT_MAX, check_int, check_text
 from mqcommon.errors import SendFailed
 from mqcommon.message.compression import COMPRESSIONS, LEVEL, check_compression, compressed
 from mqcommon.message.message import Message
-from sdk.off_loop import off_loop
 from sdk.producer.bulk import check_body
+from sdk.runtime import off_loop
 
 # RocketMQ's clients compress bodies that are longer.
 COMPRESS_OVER_BYTES = 4 * 1024

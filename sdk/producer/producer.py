@@ -2,49 +2,64 @@
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.arguments import INT_MAX, check_flag, check_int, check_milliseconds, wrong_type
 from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock, SystemClock
-from mqcommon.errors import InvalidArgument, RemotingError, WrongBroker
+from mqcommon.errors import (
+    InvalidArgument,
+    RemotingError,
+    SkylarkError,
+    WrongBroker,
+)
 from mqcommon.message.ids import UniqueKeys
-from mqcommon.message.message import Message, wire_properties
+from mqcommon.message.message import Message, MessageExt, wire_properties
 from mqcommon.message.own_key import OwnKeyMessage
-from mqcommon.message.properties import DELAY, LIGHT_QUEUES
+from mqcommon.message.properties import (
+    DELAY,
+    LIGHT_QUEUES,
+    SHARDING_KEY,
+)
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import GROUP_MAX_LENGTH, TRACE_TOPIC
 from remoting.net.client import RemotingClient
-from sdk.checked import TopicName, check_group_name, check_topic_name, checked
-from sdk.credentials import GivenCredentials
-from sdk.given_tls import GivenTls
+from sdk.arrow import ArrowData
+from sdk.checked import (
+    Milliseconds,
+    TopicName,
+    check_group_name,
+    check_queue,
+    check_topic_name,
+    checked,
+)
+from sdk.credentials import GivenCredentials, GivenTls
 from sdk.identity import local_ip
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import check_namespace
-from sdk.producer.arrow import ArrowSending, ArrowSends, Cut
 from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT, Backlog
-from sdk.producer.batches import send_batches
+from sdk.producer.batches import ArrowSends, Cut, send_batches
 from sdk.producer.brokers import Brokers
-from sdk.producer.bulk import check, cut
-from sdk.producer.checking import Checking
-from sdk.producer.lanes import Choice, Lanes, Selector, choice_of
-from sdk.producer.lines import Lines
-from sdk.producer.nowait import SendNowait
+from sdk.producer.bulk import check, check_body, cut
+from sdk.producer.lanes import ANY_QUEUE, Lanes, QueueChoice, Selector, choice_of
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL, PackedMessage, Packing
-from sdk.producer.pending import PendingSend
-from sdk.producer.pick import Turns, queue_of_key
-from sdk.producer.requests import Asking, RequestReply
+from sdk.producer.pending import PendingSend, Watch, new_ticket
+from sdk.producer.requests import REQUEST_TIMEOUT_MS, Requests
 from sdk.producer.result import BulkResult, SendResult
-from sdk.producer.routing import SendRoutes, no_writable
+from sdk.producer.routing import SendRoutes, Turns, no_writable, queue_of_key
 from sdk.producer.timed import recalling, timed, timed_lane
+from sdk.producer.transaction_checks import TransactionChecks
+from sdk.producer.waiting_sends import WaitingSends
 from sdk.producer.wire import send_request
+from sdk.retry import until_answered
 from sdk.routes import TopicRoute
 from sdk.runtime import FORKS, Home, raise_or_log, survived
 from sdk.shared import Client, ClientHandle, sharing
@@ -52,15 +67,55 @@ from sdk.starting import START_TIMEOUT_MS, Start, check_start_timeout
 from sdk.traces.entries import Recalled
 from sdk.traces.sink import SinkWriter, Trace, TraceSink, check_trace
 from sdk.traces.traces import TRACE_GROUP_PREFIX, Traces
-from sdk.waiting import until_answered
 
+T = TypeVar("T", bound=PendingSend)
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # How many messages are checked (in about 0.1 ms) before other tasks may run.
 CHECKED_AT_ONCE = 10_000
+# Properties that exclude a message from the short way of `send_nowait`, and from batches.
+_SPECIAL = (SHARDING_KEY, DELAY, LIGHT_QUEUES)
 
 
-class Producer(RequestReply, ArrowSending, SendNowait):
+class Ticket(PendingSend):
+    """One send, until its end and after it: ``await ticket`` returns the `SendResult` or raises the error of the send.
+
+    Any number of tasks may await it, also after its end, when that returns at once. Cancelling them does not end the
+    send. ``error`` is set when it was not stored.
+    """
+
+    __slots__ = ()
+
+    @property
+    def message(self) -> Message:
+        """The message: an equal one, as the producer does not keep the one that it was given."""
+        return self.given()
+
+    def done(self) -> bool:
+        """Whether the message is stored, or the send has failed."""
+        return self.has_ended
+
+    def result(self) -> SendResult:
+        """The result; raises the error of the send, and RuntimeError before its end."""
+        return self.outcome()
+
+    def __await__(self) -> Generator[Any, Any, SendResult]:
+        if not self.has_ended:
+            yield from self._ended().__await__()
+        return self.outcome()
+
+    async def _ended(self) -> None:
+        wake = partial(trio.lowlevel.reschedule, trio.lowlevel.current_task())
+
+        def abort(_: Any) -> trio.lowlevel.Abort:
+            self.unwatch(wake)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self.watch(wake)
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+
+class Producer:
     """``async with Producer("127.0.0.1:9876") as producer: ...``
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Topics and the
@@ -129,7 +184,7 @@ class Producer(RequestReply, ArrowSending, SendNowait):
         self._random = Random()
         self._lanes = Lanes(self, self._client, self._sendable, self._random, batching=batching)
         self._open_lanes = self._lanes.open
-        self._lines = Lines(self._lanes, self._packing, lambda: self._client.nursery)
+        self._lines = WaitingSends(self._lanes, self._packing, lambda: self._client.nursery)
         self._backlog = Backlog(buffer_count, buffer_bytes)
         self._unique_keys = UniqueKeys("127.0.0.1", 0, 0)
         self._oneway_turns = Turns(self._random)
@@ -140,9 +195,9 @@ class Producer(RequestReply, ArrowSending, SendNowait):
         self.accept_weaker = accept_weaker
         # Of a producer of halves: what its messages have in common, and who answers brokers that ask about them.
         self.sys_flag, self.mark = 0, b""
-        self.checking: Checking | None = None
+        self.checking: TransactionChecks | None = None
         self.brokers = Brokers(self._client, self._sendable, self._lanes.wake)
-        self._asking = Asking(self, self._client, max_message_bytes)
+        self._requests = Requests(self, self._client, max_message_bytes)
         self._tables = ArrowSends(self._send_batches, self._key_block, max_message_bytes)
         # The number of retries of all sends so far.
         self.retried = 0
@@ -265,6 +320,32 @@ class Producer(RequestReply, ArrowSending, SendNowait):
         return await self._send_batches(topic, None, lambda queues: cut(topic, messages, queues, most, keys, clock))
 
     @checked
+    async def send_arrow(
+        self,
+        topic: TopicName,
+        data: ArrowData,
+        *,
+        body: str = "body",
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: str | None = None,
+        flag: str | None = None,
+        queue: MessageQueue | None = None,
+    ) -> BulkResult:
+        """Store a message for each row of ``data``; returns when all are acknowledged.
+
+        ``data`` is a pyarrow RecordBatch or Table, or what can be one, as a DataFrame of polars or pandas. The other
+        arguments name its columns: bytes or text; text; text or lists of text; maps of text; integers. Nulls are left
+        out, and so are properties with RocketMQ's own names; a body must not be null. All rows are checked before one
+        is sent: InvalidArgument names row and column. Otherwise this is `send_many`; with ``queue`` all messages go to
+        that queue, in their order. It needs the extra ``arrow``.
+        """
+        if queue is not None:
+            check_queue("queue", queue, topic)
+        columns = {"body": body, "tags": tags, "keys": keys, "properties": properties, "flag": flag}
+        return await self._tables.send(topic, data, columns, queue)
+
+    @checked
     async def send_oneway(self, message: Message) -> None:
         """Send without an acknowledgement: returns when the request is queued on a connection.
 
@@ -298,6 +379,99 @@ class Producer(RequestReply, ArrowSending, SendNowait):
 
         await self._sendable.in_time(try_once, topic, self._timeout_s)
 
+    # --- sends without waiting
+
+    @enable_ki_protection
+    def send_nowait(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout_ms: float | None = None,
+        deliver_at: datetime | None = None,
+        delay: timedelta | None = None,
+        on_delivery: Callable[[Ticket], object] | None = None,
+    ) -> Ticket:
+        """Queue one message and return its ticket, which says later what became of it. See `send` for the arguments.
+
+        ``on_delivery`` is called with the ticket at the end, once; it must not block, and what it raises is logged. The
+        error of a ``selector`` is that of the ticket. Raises BufferFull when ``buffer_count`` messages or
+        ``buffer_bytes`` wait: then call `room`. An error that nobody sees, by waiting for the ticket, with its
+        ``result`` or with ``on_delivery``, is raised by `flush`.
+        """
+        backlog, client = self._backlog, self._client
+        if client.forks != FORKS.count:
+            client.check_open()
+        if (
+            type(message) is Message
+            and queue is None
+            and selector is None
+            and timeout_ms is None
+            and deliver_at is None
+            and delay is None
+            and ((properties := message.properties) is None or properties.keys().isdisjoint(_SPECIAL))
+            and type(body := message.body) is bytes
+            and (size := len(body)) <= self._plain_bytes
+            and (lane := self._open_lanes.get(message.topic)) is not None
+        ):
+            watch = None if on_delivery is None else watch_for(on_delivery)
+            backlog.take(size)
+            ticket = new_ticket(Ticket, message, body, self._timeout_s, watch, backlog.span, size)
+            try:
+                lane.put(ticket)
+            except SkylarkError:
+                backlog.end([ticket])
+                raise
+            return ticket
+        choice = choice_of(queue, selector, deliver_at, delay)
+        watch = None if on_delivery is None else watch_for(on_delivery)
+        ticket, message = self.make_ticket(Ticket, message, choice, timeout_ms, deliver_at, delay, watch)
+        try:
+            self._lines.place(ticket, message, choice)
+        except Exception:
+            backlog.end([ticket])
+            raise
+        return ticket
+
+    async def room(self) -> None:
+        """Return when `send_nowait` accepts a message. It takes a turn of the loop, so call it after a BufferFull."""
+        self._client.check_open()
+        await self._backlog.room()
+        self._client.check_open()
+
+    async def flush(self) -> None:
+        """Return when all sends of `send_nowait` until now have ended.
+
+        Raises an ExceptionGroup with the errors that nobody has seen, at most 1,000 of them. They have been seen then.
+        """
+        self._client.check_open()
+        await self._backlog.ended()
+        await trio.lowlevel.checkpoint()
+        if (failed := self._backlog.take_unseen()) is not None:
+            raise failed
+
+    # --- requests and replies
+
+    @checked
+    async def request(self, message: Message, *, timeout_ms: Milliseconds = REQUEST_TIMEOUT_MS) -> MessageExt:
+        """Send ``message`` and return the reply, which a handler gives with `reply_to`.
+
+        Raises ReplyTimeout when there is none after ``timeout_ms``; the message may be handled all the same. Raises
+        SendFailed when it could not be stored.
+        """
+        return await self._requests.request(message, timeout_ms)
+
+    @checked
+    async def reply_to(self, request: MessageExt, body: bytes) -> None:
+        """Answer a message that was sent with `request`; returns when the client that waits has the reply.
+
+        Raises SendFailed when it could not be delivered: the client may have gone, or does not wait any longer.
+        """
+        await self._requests.reply_to(request, body)
+
+    # --- messages with a time of delivery, and queues
+
     @checked
     async def recall(self, topic: TopicName, recall_handle: str) -> str:
         """Take back a message that waits for its time; returns its unique key.
@@ -324,6 +498,70 @@ class Producer(RequestReply, ArrowSending, SendNowait):
     def traces_dropped(self) -> int:
         """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
         return 0 if self.traces is None else self.traces.dropped
+
+    # --- used by senders in other threads
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the producer is open, and in this process."""
+        return self._client.forks == FORKS.count
+
+    @property
+    def backlog(self) -> Backlog:
+        """What waits."""
+        return self._backlog
+
+    def make_ticket(
+        self,
+        kind: type[T],
+        message: Message,
+        choice: QueueChoice,
+        timeout_ms: float | None,
+        deliver_at: datetime | None,
+        delay: timedelta | None,
+        watch: Watch | None,
+    ) -> tuple[T, Message]:
+        """Check the arguments and count the send in: its ticket, and the message to send. In any thread."""
+        if not isinstance(message, Message):
+            raise wrong_type("message", "a Message", message)
+        if timeout_ms is not None:
+            check_milliseconds("timeout_ms", timeout_ms)
+        if choice is not ANY_QUEUE or message.topic not in self._open_lanes:
+            choice.check(message)
+        sent = timed(message, deliver_at, delay) if choice.is_timed else message
+        check_body("message.body", sent.body, self._max_message_bytes)
+        size, timeout_s = len(sent.body), self._timeout_s if timeout_ms is None else timeout_ms / 1000
+        self._backlog.take(size)
+        ticket = new_ticket(kind, sent, sent.body, timeout_s, watch, self._backlog.span, size)
+        if isinstance(message, OwnKeyMessage):
+            ticket.set_key(message.encoded_key)
+        properties = sent.properties or ()
+        ticket.alone = choice.is_timed or DELAY in properties or LIGHT_QUEUES in properties
+        return ticket, sent
+
+    def place_ticket(self, ticket: PendingSend, message: Message, choice: QueueChoice) -> None:
+        """In the loop: let the ticket go its way. It ends in any case."""
+        try:
+            self._client.check_open()
+            self._lines.place(ticket, message, choice)
+        except Exception as error:
+            ticket.fail(error)
+
+    def goes_straight(self, ticket: PendingSend, message: Message, choice: QueueChoice) -> bool:
+        """Whether `put_ticket`, which is faster than `place_ticket`, may be called with it. In any thread."""
+        return (
+            choice is ANY_QUEUE
+            and message.properties is None
+            and ticket.size <= self._plain_bytes
+            and ticket.topic in self._open_lanes
+        )
+
+    def put_ticket(self, ticket: PendingSend) -> None:
+        """In the loop: put the ticket into the lane of its topic, or end it."""
+        try:
+            self._open_lanes[ticket.topic].put(ticket)
+        except SkylarkError as error:
+            ticket.fail(error)
 
     # --- used by lanes
 
@@ -352,7 +590,7 @@ class Producer(RequestReply, ArrowSending, SendNowait):
         """Send the batches that ``cut_for`` makes for so many queues, to the topic's queues in turn or to ``queue``."""
         self._client.check_open()
         lane = self._open_lanes.get(topic) if queue is None else None
-        lane = lane or await self._lanes.find(Message(topic), Choice(queue), self._timeout_s)
+        lane = lane or await self._lanes.find(Message(topic), QueueChoice(queue), self._timeout_s)
         route = self.route_of(self._names.topic(topic))
         return await send_batches(lane, cut_for(len(route.writable) if route else 1), route, self._timeout_s)
 
@@ -366,6 +604,19 @@ class Producer(RequestReply, ArrowSending, SendNowait):
 
     def _usable(self, addr: str) -> bool:
         return self.brokers.faults.usable(addr, trio.current_time() * 1000)
+
+    async def _settle(self) -> None:
+        """Wait for the end of the sends, for the send timeout at most."""
+        if self._backlog.waiting and self._client.forks == FORKS.count:
+            with trio.move_on_after(self._timeout_s):
+                await self._backlog.ended()
+
+
+def watch_for(on_delivery: Callable[[T], object]) -> Watch:
+    """What tells ``on_delivery``. TypeError when that is not a function."""
+    if not callable(on_delivery):
+        raise wrong_type("on_delivery", "a function", on_delivery)
+    return Watch(on_delivery)
 
 
 def traces_of(client: ClientHandle, group: str, trace: bool | TraceSink, topic: str | None) -> Traces | None:

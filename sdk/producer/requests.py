@@ -1,9 +1,9 @@
-"""`RequestReply`: the methods of `Producer` for requests that are answered with a reply.
+"""`Requests`: messages that are answered with a reply, and the replies. See `Producer.request`.
 
 A request is a plain message with three more properties: which client waits (REPLY_TO_CLIENT), for which reply
 (CORRELATION_ID), and for how long (TTL). Whoever handles it sends the reply to a broker of the cluster (325), which
 pushes it to the client (326). So before a request is sent, the brokers that may store it must know the client.
-Neighbours: sdk/replies.py (where replies arrive), broker/delivery/reply.
+Neighbours: sdk/broker_requests.py (where replies arrive), broker/delivery/reply.
 """
 
 from typing import Protocol
@@ -25,7 +25,6 @@ from mqcommon.message.queue import MessageQueue
 from mqcommon.names import reply_topic
 from remoting.net.call import call
 from remoting.protocol.requests.sends import SEND_REPLY_MESSAGE_V2, SendMessageRequestHeader
-from sdk.checked import Milliseconds, checked_methods
 from sdk.producer.bulk import check_body
 from sdk.producer.result import SendResult
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
@@ -49,7 +48,7 @@ class Sender(Protocol):
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]: ...
 
 
-class Asking:
+class Requests:
     """Requests and replies of one producer."""
 
     def __init__(self, sender: Sender, client: ClientHandle, max_message_bytes: int) -> None:
@@ -58,7 +57,7 @@ class Asking:
         self._max_message_bytes = max_message_bytes
 
     async def request(self, message: Message, timeout_ms: float) -> MessageExt:
-        """See `RequestReply.request`."""
+        """See `Producer.request`."""
         check_body("message.body", message.body, self._max_message_bytes)
         self._client.check_open()
         instance = self._client.instance
@@ -82,7 +81,7 @@ class Asking:
         raise ReplyTimeout(message.topic, timeout_ms, sent.msg_id if sent is not None else "")
 
     async def reply_to(self, request: MessageExt, body: bytes) -> None:
-        """See `RequestReply.reply_to`."""
+        """See `Producer.reply_to`."""
         check_body("body", body, self._max_message_bytes)
         self._client.check_open()
         asked = request.properties
@@ -110,27 +109,3 @@ class Asking:
             else:
                 return
         raise SendFailed(f"no broker could deliver the reply: {failure or 'none has a master now'}") from failure
-
-
-@checked_methods
-class RequestReply:
-    """Part of `sdk.Producer`."""
-
-    _asking: Asking
-
-    # --- requests and replies
-
-    async def request(self, message: Message, *, timeout_ms: Milliseconds = REQUEST_TIMEOUT_MS) -> MessageExt:
-        """Send ``message`` and return the reply, which a handler gives with `reply_to`.
-
-        Raises ReplyTimeout when there is none after ``timeout_ms``; the message may be handled all the same. Raises
-        SendFailed when it could not be stored.
-        """
-        return await self._asking.request(message, timeout_ms)
-
-    async def reply_to(self, request: MessageExt, body: bytes) -> None:
-        """Answer a message that was sent with `request`; returns when the client that waits has the reply.
-
-        Raises SendFailed when it could not be delivered: the client may have gone, or does not wait any longer.
-        """
-        await self._asking.reply_to(request, body)

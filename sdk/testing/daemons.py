@@ -10,8 +10,7 @@ from pathlib import Path
 import trio
 
 from broker.broker import Broker
-from broker.file_sizes import check_file_size
-from broker.options import BrokerOptions
+from broker.options import BrokerOptions, check_file_size
 from mqcommon.options.conf_file import load_conf
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions

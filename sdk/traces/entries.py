@@ -32,7 +32,7 @@ _NO_VALUE = NO_VALUE.encode()
 _TYPES = ((_DELAY, DELAYED_MESSAGE), (b"TRAN_MSG", HALF_MESSAGE))
 
 
-class Lines(NamedTuple):
+class TraceLines(NamedTuple):
     """Records, and the keys by which each is found."""
 
     records: list[bytes]
@@ -61,7 +61,7 @@ class Sent:
         self.count = len(rows)
         self.size_bytes = sum(map(len, self._properties)) + OVERHEAD_BYTES * len(rows)
 
-    def lines(self) -> Lines:
+    def lines(self) -> TraceLines:
         """A Pub record for each message."""
         head = _fields(PUB, self._sent_ms, self._region, self._group, self._topic) + b"\x01"
         host = self._host.hex().upper().encode()
@@ -84,14 +84,14 @@ class Sent:
                 middle = middles[body_size] = self._middle(_NO_VALUE, _NO_VALUE, body_size, NORMAL_MESSAGE) + host
             records.append(b"%s%s%s%016X%s" % (head, msg_id, middle, offset, end))
             keys.append(b"%s %s" % (msg_id, own_keys) if own_keys else msg_id)
-        return Lines(records, keys)
+        return TraceLines(records, keys)
 
     def _middle(self, tags: bytes, keys: bytes, body_size: int, kind: int) -> bytes:
         store_host = self._store_host.encode()
         return b"\x01%s\x01%s\x01%s\x01%d\x01%d\x01%d\x01" % (tags, keys, store_host, body_size, self._cost_ms, kind)
 
 
-class Taken(NamedTuple):
+class ConsumedMessage(NamedTuple):
     """A message that a handler got."""
 
     msg_id: str
@@ -105,17 +105,17 @@ class Consuming:
 
     __slots__ = ("_began_ms", "_group", "_request_id", "_taken", "count", "size_bytes")
 
-    def __init__(self, taken: Sequence[Taken], group: str, request_id: str, began_ms: int) -> None:
+    def __init__(self, taken: Sequence[ConsumedMessage], group: str, request_id: str, began_ms: int) -> None:
         self._taken, self._group, self._request_id, self._began_ms = taken, group, request_id, began_ms
         self.count, self.size_bytes = len(taken), _size_of(taken)
 
-    def lines(self) -> Lines:
+    def lines(self) -> TraceLines:
         """A SubBefore record for each message."""
         records = [
             _fields(SUB_BEFORE, self._began_ms, region, self._group, self._request_id, msg_id, times, keys or NO_VALUE)
             for msg_id, keys, times, region in self._taken
         ]
-        return Lines([record + b"\x02" for record in records], _found_by(self._taken))
+        return TraceLines([record + b"\x02" for record in records], _found_by(self._taken))
 
 
 class Consumed:
@@ -124,13 +124,13 @@ class Consumed:
     __slots__ = ("_code", "_cost_ms", "_ended_ms", "_group", "_request_id", "_taken", "count", "size_bytes")
 
     def __init__(
-        self, taken: Sequence[Taken], group: str, request_id: str, ended_ms: int, took_ms: int, code: int
+        self, taken: Sequence[ConsumedMessage], group: str, request_id: str, ended_ms: int, took_ms: int, code: int
     ) -> None:
         self._taken, self._group, self._request_id, self._ended_ms = taken, group, request_id, ended_ms
         self._cost_ms, self._code = took_ms // len(taken), code
         self.count, self.size_bytes = len(taken), _size_of(taken)
 
-    def lines(self) -> Lines:
+    def lines(self) -> TraceLines:
         """A SubAfter record for each message."""
         success = "false" if self._code else "true"
         records = [
@@ -140,16 +140,16 @@ class Consumed:
             )
             for each in self._taken
         ]  # fmt: skip
-        return Lines([record + b"\x02" for record in records], _found_by(self._taken))
+        return TraceLines([record + b"\x02" for record in records], _found_by(self._taken))
 
 
-class Ended:
+class EndedTransaction:
     """A producer has told a broker how a transaction ended: ``state`` is RocketMQ's name of it."""
 
     __slots__ = ("_taken", "_values", "count", "size_bytes")
 
     def __init__(
-        self, taken: Taken, tags: str, group: str, topic: str, store_host: str, state: str, now_ms: int, *,
+        self, taken: ConsumedMessage, tags: str, group: str, topic: str, store_host: str, state: str, now_ms: int, *,
         from_check: bool,
     ) -> None:  # fmt: skip
         self._taken = taken
@@ -159,9 +159,9 @@ class Ended:
         )  # fmt: skip
         self.count, self.size_bytes = 1, _size_of([taken]) + len(tags)
 
-    def lines(self) -> Lines:
+    def lines(self) -> TraceLines:
         """An EndTransaction record."""
-        return Lines([_fields(*self._values) + b"\x02"], _found_by([self._taken]))
+        return TraceLines([_fields(*self._values) + b"\x02"], _found_by([self._taken]))
 
 
 class Recalled:
@@ -173,22 +173,22 @@ class Recalled:
         self._values = (RECALL, now_ms, DEFAULT_REGION, group, topic, msg_id, "true" if success else "false")
         self.count, self.size_bytes = 1, OVERHEAD_BYTES
 
-    def lines(self) -> Lines:
+    def lines(self) -> TraceLines:
         """A Recall record."""
-        return Lines([_fields(*self._values) + b"\x02"], [self._values[5].encode()])
+        return TraceLines([_fields(*self._values) + b"\x02"], [self._values[5].encode()])
 
 
 #: Something that was noted, about ``count`` messages.
-Entry = Sent | Consuming | Consumed | Ended | Recalled
+Entry = Sent | Consuming | Consumed | EndedTransaction | Recalled
 
 
 def _fields(*values: object) -> bytes:
     return "\x01".join(map(str, values)).encode()
 
 
-def _found_by(taken: Sequence[Taken]) -> list[bytes]:
+def _found_by(taken: Sequence[ConsumedMessage]) -> list[bytes]:
     return [(f"{each.msg_id} {each.keys}" if each.keys else each.msg_id).encode() for each in taken]
 
 
-def _size_of(taken: Sequence[Taken]) -> int:
+def _size_of(taken: Sequence[ConsumedMessage]) -> int:
     return sum([len(each.keys) + OVERHEAD_BYTES for each in taken])

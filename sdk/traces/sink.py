@@ -2,9 +2,13 @@
 
 `SinkWriter` stands where a trace has its producer otherwise. It makes documents of the records, and calls ``write`` in
 a thread, one call at a time; while that fails it tries again, with pauses, and gives up after RETRY_FOR_S.
+`JsonLinesSink` writes them to a file, sdk/traces/elasticsearch.py to Elasticsearch.
 """
 
 import dataclasses
+import io
+import os
+import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -13,13 +17,16 @@ from random import Random
 from types import TracebackType
 from typing import Annotated, Any, Protocol, Self
 
+import orjson
 import trio
 
 from mqcommon.arguments import wrong_type
 from mqcommon.backoff import Backoff
 from mqcommon.errors import SkylarkError
+from mqcommon.logs.rotated_file import RotatedFile, Rotation
 from mqcommon.message.message import Message
 from mqcommon.options.fields import camel_case
+from sdk.checked import Count, NotNegative, checked_methods
 from sdk.traces.records import TraceRecord, decode_records
 
 # A document that a sink does not take is given to it again for so long.
@@ -129,3 +136,30 @@ def _document(record: TraceRecord, client_id: str) -> Document:
 def _second(seconds: int) -> str:
     """Most records of a message are of the same second."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+@checked_methods
+class JsonLinesSink:
+    """Appends each record to the file ``path`` as a line of JSON.
+
+    A file of ``max_bytes`` is renamed to ``path.1``, an older one to ``path.2``, and so on; ``keep`` of them are kept.
+    A file that somebody renames or removes is made again. Give each process its own file.
+    """
+
+    def __init__(self, path: str, *, max_bytes: Count = 100 * 1024 * 1024, keep: NotNegative = 5) -> None:
+        self._file = RotatedFile(os.path.expanduser(path), Rotation(max_bytes, 0, keep))
+        self._lock = threading.Lock()
+
+    def write(self, documents: Sequence[Document]) -> None:
+        """Append the documents; raises OSError when there is no room, or no such directory can be made."""
+        # Each text is freed at once: keeping a list of them makes orjson ten times slower.
+        lines = io.BytesIO()
+        for document in documents:
+            lines.write(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
+        with self._lock:
+            self._file.write(lines.getvalue())
+
+    def close(self) -> None:
+        """Close the file; the next write opens it again."""
+        with self._lock:
+            self._file.close()

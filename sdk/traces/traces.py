@@ -19,7 +19,7 @@ from remoting.protocol.command import Command
 from sdk.producer.result import SendStatus, StoredBatch
 from sdk.runtime import survived
 from sdk.shared import ClientHandle
-from sdk.traces.entries import DEFAULT_REGION, Ended, Entry, Lines, Sent, Taken
+from sdk.traces.entries import DEFAULT_REGION, ConsumedMessage, EndedTransaction, Entry, Sent, TraceLines
 from sdk.traces.sink import RecordsLost
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Traces:
         self._entries: deque[Entry] = deque()
         self._waiting_bytes = 0
         # Records of the entry that is being sent.
-        self._left = Lines([], [])
+        self._left = TraceLines([], [])
         self._wake = Signal()
         self._full = Signal()
         self._idle = trio.Event()
@@ -105,9 +105,11 @@ class Traces:
         self, message: Message | MessageExt, msg_id: str, addr: str, state: str, now_ms: int, *, from_check: bool
     ) -> None:
         """The broker at ``addr`` is told how a transaction ended."""
-        taken = Taken(msg_id, message.keys or "", 0, DEFAULT_REGION)
+        taken = ConsumedMessage(msg_id, message.keys or "", 0, DEFAULT_REGION)
         self.note(
-            Ended(taken, message.tags or "", self.group, message.topic, addr, state, now_ms, from_check=from_check)
+            EndedTransaction(
+                taken, message.tags or "", self.group, message.topic, addr, state, now_ms, from_check=from_check
+            )
         )
 
     def note(self, entry: Entry) -> None:
@@ -158,9 +160,9 @@ class Traces:
                 self._left = entry.lines()
             count = filling.take(self._left)
             if count < len(self._left.records):
-                self._left = Lines(self._left.records[count:], self._left.keys[count:])
+                self._left = TraceLines(self._left.records[count:], self._left.keys[count:])
                 break
-            self._left = Lines([], [])
+            self._left = TraceLines([], [])
         return filling
 
     @enable_ki_protection
@@ -195,7 +197,7 @@ class Filling:
         self._keys: list[bytes] = []
         self._body_bytes = self._keys_bytes = 0
 
-    def take(self, lines: Lines) -> int:
+    def take(self, lines: TraceLines) -> int:
         """Add the first of ``lines``, as many as there is room for; returns how many. An empty message takes one."""
         longest, longest_keys = max(map(len, lines.records)), max(map(len, lines.keys)) + 1
         room = min((BODY_BYTES - self._body_bytes) // longest, (KEYS_BYTES - self._keys_bytes) // longest_keys)

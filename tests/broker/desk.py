@@ -18,11 +18,9 @@ from broker.observe.consume_stats import ConsumeStatsHandlers
 from broker.observe.stats import BrokerStats
 from broker.observe.stats_handlers import StatsHandlers
 from broker.options import BrokerOptions
-from broker.replication.ha_status import HaHandlers
-from broker.replication.progress import SlaveProgress
 from broker.replication.role import RoleMachine
 from broker.replication.slave_tables import SlaveTableHandlers, TimerState
-from broker.replication.stats import ReplicationStats
+from broker.replication.stats import HaHandlers, ReplicationStats, SlaveProgress
 from broker.writing.durability import Durability
 from broker.writing.waits import AckLedger, GroupCommit
 from mqcommon.errors import RequestRefused, StoreError

@@ -4,11 +4,20 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from broker.options import BrokerOptions
+from broker.cli import main
+from broker.options import OVERHEAD_BYTES, BrokerOptions, check_file_size
 from mqcommon.errors import ConfigError
+from mqcommon.message.layout import BLANK_BYTES, MAX_PROPERTIES
+from mqcommon.message.record import encode_record, topic_field
+from mqcommon.names import RETRY_TOPIC_MAX_LENGTH
 from mqcommon.options.conf_file import load_conf, to_properties
 from mqcommon.options.fields import options_of
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG
+from tests.broker.running import running
 
 # keys that getBrokerConfig of Apache RocketMQ 4.9.8 and 5.3.3 showed
 GOLDEN = Path(__file__).parents[1] / "golden" / "broker_config_keys.txt"
@@ -165,3 +174,90 @@ def test_a_broker_in_controller_mode_needs_no_id_and_no_role(tmp_path: Path) -> 
     options = load(tmp_path, text)
     assert options.controller_addrs == ["a:1", "b:2"]
     assert load(tmp_path, "enableControllerMode=true\ncontrollerAddr=a:1").broker_id == 0
+
+
+USER = '{"username":"root","password":"top-secret"}'
+
+
+def test_the_values_as_the_broker_uses_them() -> None:
+    options = load_conf(
+        BrokerOptions,
+        overrides={
+            "authenticationEnabled": "true",
+            "authorizationEnabled": "true",
+            "initAuthenticationUser": USER,
+            "authenticationWhitelist": "10, 310,",
+            "authorizationWhitelist": "34",
+        },
+    )
+    assert options.first_user == ("root", "top-secret")
+    assert (options.unsigned_codes, options.open_codes) == ({10, 310}, {34})
+    assert "top-secret" not in to_properties(options)
+    assert BrokerOptions().first_user is None
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"acl_enable": True}, "aclFile: aclEnable needs the accounts"),
+        ({"migrate_auth_from_v1_enabled": True}, "aclFile: migrateAuthFromV1Enabled needs the accounts"),
+        ({"acl_enable": True, "acl_file": "x", "authentication_enabled": True}, "cannot both be asked"),
+        ({"authorization_enabled": True}, "authorizationEnabled: without authenticationEnabled"),
+        ({"authentication_whitelist": "10;310"}, "authenticationWhitelist: '10;310' is no request code"),
+        ({"authorization_whitelist": "-1"}, "authorizationWhitelist: '-1'"),
+        ({"init_authentication_user": "root:top-secret"}, "initAuthenticationUser: the value is not of the form"),
+        ({"init_authentication_user": '["top-secret"]'}, "is not of the form"),
+        ({"init_authentication_user": '{"username":"root"}'}, "is not of the form"),
+        ({"init_authentication_user": '{"username":"","password":"top-secret"}'}, "is empty, or no text"),
+        ({"init_authentication_user": '{"username":1,"password":"top-secret"}'}, "is empty, or no text"),
+    ],
+)
+def test_wrong_values(values: dict[str, object], text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ROCKETMQ_HOME", raising=False)
+    with pytest.raises(ConfigError) as error:
+        BrokerOptions(**values)  # type: ignore[arg-type]
+    assert text in str(error.value)
+    assert "top-secret" not in str(error.value)
+
+
+def test_the_file_of_accounts_is_where_rocketmq_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCKETMQ_HOME", "/opt/rocketmq")
+    assert BrokerOptions(acl_enable=True).acl_path == "/opt/rocketmq/conf/plain_acl.yml"
+    assert BrokerOptions(acl_enable=True, acl_file="/etc/x.yml").acl_path == "/etc/x.yml"
+
+
+def test_the_overhead_is_that_of_the_largest_record() -> None:
+    body = b"x" * 1000
+    topic = topic_field("t" * RETRY_TOPIC_MAX_LENGTH)
+    record = encode_record(
+        *topic, body=body, properties=b"p" * MAX_PROPERTIES, queue_id=0, queue_offset=0,
+        physical_offset=0, flag=0, sys_flag=0x30, born_timestamp=0, born_host=bytes(20), store_timestamp=0,
+        store_host=bytes(20), reconsume_times=0, prepared_transaction_offset=0,
+    )  # fmt: skip
+    assert len(record) + BLANK_BYTES == len(body) + OVERHEAD_BYTES
+
+
+def test_the_smallest_file_that_has_room() -> None:
+    needed = 4 * 1024 * 1024 + OVERHEAD_BYTES
+    check_file_size(BrokerOptions(mapped_file_size_commit_log=needed))
+    with pytest.raises(ConfigError, match=rf"set maxMessageSize=4194303 or less, or set .*CommitLog={needed} or more"):
+        check_file_size(BrokerOptions(mapped_file_size_commit_log=needed - 1))
+    check_file_size(BrokerOptions(mapped_file_size_commit_log=needed - 1, max_message_size=4194303))
+
+
+def test_the_command_refuses_it_with_one_line(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=1048576\n")
+    result = CliRunner().invoke(main, ["-c", str(conf), "-p"])
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert "a message of maxMessageSize=4194304 bytes does not fit into a file of 1048576 bytes" in line
+
+
+async def test_it_cannot_be_set_to_what_does_not_fit() -> None:
+    async with running() as (client, addr):
+        answer = await client.invoke(addr, Command(UPDATE_BROKER_CONFIG.code, {}, b"maxMessageSize=8388608\n"))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "a message of maxMessageSize=8388608 bytes does not fit into" in (answer.remark or "")
+        smaller = Command(UPDATE_BROKER_CONFIG.code, {}, b"maxMessageSize=1000\n")
+        assert (await client.invoke(addr, smaller)).code == ResponseCode.SUCCESS

@@ -18,8 +18,7 @@ from broker.replication.hello import Challenge, Claim, Hello, HelloReader, Welco
 from broker.replication.hello import decode as decode_hello
 from broker.replication.hello import encode as encode_hello
 from broker.security.accounts.account_file import parse_file
-from broker.security.users.policies import parse_source
-from broker.security.users.resources import parse_resource
+from broker.security.users.policies import parse_resource, parse_source
 from mqcommon.acl_accounts import parse_accounts
 from mqcommon.errors import ConfigError, ProtocolError, RequestRefused, UserError
 from mqcommon.message.batch import decode_batch, decode_offsets

@@ -19,7 +19,7 @@ from sdk import (
     SimpleConsumer,
     TopicConfig,
 )
-from sdk.consumer import patience
+from sdk.consumer import read_retry
 from sdk.testing import Cluster
 from tests.support.waiting import until
 
@@ -43,7 +43,7 @@ def allowing(*rights: tuple[str, str]) -> AclInfo:
 async def test_an_application_does_what_its_user_may(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(patience, "REFUSED_S", 0.05)
+    monkeypatch.setattr(read_retry, "REFUSED_S", 0.05)
     monkeypatch.setattr("sdk.client.HEARTBEAT_RETRY_S", 0.05)
     got: list[bytes] = []
 

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from mqcommon.errors import NoNameServer, SkylarkError
-from sdk import Admin, Client, Producer, PullConsumer, address_server
+from sdk import Admin, Client, Producer, PullConsumer, nameservers
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 
 
@@ -28,7 +28,7 @@ async def web(listed: list[str]) -> AsyncIterator[str]:
 
 
 async def test_changed_addresses_take_effect_in_running_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(address_server, "REFRESH_S", 0.01)
+    monkeypatch.setattr(nameservers, "REFRESH_S", 0.01)
     async with serving(FakeNamesrv()) as old, serving(FakeNamesrv()) as new, serving(FakeBroker()) as broker:
         assert isinstance(old, FakeNamesrv) and isinstance(new, FakeNamesrv) and isinstance(broker, FakeBroker)
         old.add("t", broker)

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from mqcommon.backoff import Backoff
 from mqcommon.errors import ConnectFailed, ProtocolError
 from remoting.net.transport import Transport
-from sdk.address_server import MAX_ANSWER_BYTES, REFRESH_S, AddressServer, addresses_in_answer
+from sdk.nameservers import MAX_ANSWER_BYTES, REFRESH_S, AddressServer, addresses_in_answer
 from tests.support.memory_transport import MemoryTransport, memory_pair
 
 URL = "http://jmenv.example:8080/rocketmq/nsaddr?nofix=1"

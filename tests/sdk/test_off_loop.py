@@ -6,7 +6,7 @@ import threading
 import pytest
 import trio
 
-from sdk.off_loop import off_loop
+from sdk.runtime import off_loop
 
 
 async def test_it_runs_in_a_thread_and_raises_what_the_work_raises() -> None:

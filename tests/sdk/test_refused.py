@@ -12,8 +12,8 @@ from mqcommon.errors import BrokerError, SendFailed
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from sdk import Admin, Message, Producer, PushConsumer, membership
-from sdk.consumer import patience
-from sdk.consumer.patience import patiently
+from sdk.consumer import read_retry
+from sdk.consumer.read_retry import read_with_retry
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 from tests.support.waiting import until
 
@@ -92,7 +92,7 @@ async def test_a_reader_that_is_refused_says_so_once_in_a_while(
             raise BrokerError(1, NO_RIGHT, "127.0.0.1:1")
         return "let in"
 
-    found = await patiently(ask, Backoff(0.05, 0.5, Random(1)), "a reader", "offset 5", lambda error: False)
+    found = await read_with_retry(ask, Backoff(0.05, 0.5, Random(1)), "a reader", "offset 5", lambda error: False)
     assert found == "let in"
-    assert trio.current_time() == pytest.approx(60 * patience.REFUSED_S)
+    assert trio.current_time() == pytest.approx(60 * read_retry.REFUSED_S)
     assert caplog.text.count("a reader is waiting at offset 5") == 3

@@ -12,7 +12,7 @@ import trio
 import sdk
 from mqcommon.message.message import Message
 from sdk.identity import make_client_id
-from sdk.producer.pick import Turns
+from sdk.producer.routing import Turns
 from sdk.runtime import FORKS, Home, check_trio, survived
 from tests.sdk.fakes import queue
 from tests.sdk.producer.test_producer import bodies, two_brokers

@@ -6,7 +6,7 @@ from trio.testing import MockClock
 
 from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ConnectFailed, SkylarkError
-from sdk.waiting import until_answered
+from sdk.retry import until_answered
 
 BACKOFF = Backoff(0.05, 0.5, Random(0))
 

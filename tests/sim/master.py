@@ -9,7 +9,7 @@ from broker.options import BrokerOptions
 from broker.replication.hello import Claim, LinkTerms, first_difference
 from broker.replication.link import MasterLink
 from broker.replication.session import MasterSession
-from broker.replication.sides import Peer
+from broker.replication.session_interfaces import Peer
 from broker.writing.durability import Durability
 from broker.writing.waits import AckLedger, GroupCommit
 from mqcommon.errors import ProtocolError, RequestRefused

@@ -29,14 +29,7 @@ BROKER_ORDER = (
     *(
         "store",
         "ignored_keys",
-        "missing_features",
-        "option_checks",
-        "delivery_options",
-        "auth_options",
-        "controller_options",
-        "metrics_options",
         "options",
-        "file_sizes",
         "identity",
         "part",
     ),
@@ -44,7 +37,7 @@ BROKER_ORDER = (
     *("meta", "observe", "writing", "tasks", "replication", "registration", "delivery", "security", "admin"),
     "unsupported_requests",
     "metrics",
-    *("assembly", "client_port", "wiring", "broker", "commands", "cli", "__main__"),
+    *("assembly", "wiring", "broker", "commands", "cli", "__main__"),
 )
 # The same in broker/store: the three kinds of files, then what uses them.
 STORE_ORDER = ("log", "queue", "index", "", "check")
@@ -63,9 +56,9 @@ PURE = (
     *("namesrv/routes.py", "namesrv/min_broker.py", "namesrv/rivals.py"),
     *("namesrv/checks.py", "namesrv/parts.py", "namesrv/registration.py"),
     *("broker/writing/elected.py", "broker/writing/waits.py", "broker/store/filter.py"),
-    *("broker/replication/admission.py", "broker/replication/frames.py", "broker/replication/session.py"),
+    *("broker/replication/frames.py", "broker/replication/session.py"),
     *("broker/replication/hello.py", "broker/replication/role.py"),
-    *("broker/replication/link.py", "broker/replication/members.py", "broker/replication/sides.py"),
+    *("broker/replication/link.py", "broker/replication/members.py", "broker/replication/session_interfaces.py"),
     *("sdk/consumer/allocate.py", "sdk/consumer/rates.py", "sdk/consumer/window.py"),
 )
 PURE_OURS = (
@@ -88,7 +81,7 @@ PURE_OURS = (
     "broker.replication.frames",
     "broker.replication.hello",
     "broker.replication.link",
-    "broker.replication.sides",
+    "broker.replication.session_interfaces",
     "sdk.consumer.rates",
 )
 IMPURE = {

@@ -7,13 +7,13 @@ from tests.tidy.tree import Module, modules
 
 # What is started under another name than its own, or in another file: what the call says → where the tasks are.
 ELSEWHERE = {
-    "AddressServer(known.url).follow": [("sdk/address_server.py", "follow")],
+    "AddressServer(known.url).follow": [("sdk/nameservers.py", "follow")],
     "self.ready.run": [("sdk/consumer/ready.py", "run")],
     "self._handed_out.watch": [("sdk/consumer/stream_message.py", "watch")],
-    "self.owning.run": [("sdk/consumer/owning.py", "run")],
+    "self.owning.run": [("sdk/consumer/ownership.py", "run")],
     "self.popping.run": [("sdk/consumer/popping.py", "run")],
     "self._failures.later": [("sdk/consumer/failures.py", "later")],
-    "serve": [("sdk/consumer/intake.py", "pull"), ("sdk/consumer/orderly.py", "serve")],
+    "serve": [("sdk/consumer/pull_loop.py", "pull"), ("sdk/consumer/orderly.py", "serve")],
     "lane.run": [("sdk/producer/lane.py", "run")],
     "client.sweep": [("remoting/net/client.py", "sweep")],
 }

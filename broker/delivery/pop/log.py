@@ -15,7 +15,7 @@ from broker.delivery.pop.inflight import Inflight
 from broker.delivery.pop.java import JavaPops, is_from_java
 from broker.delivery.pop.records import BATCH_ACK, CHECKPOINT, Ack, Checkpoint, decode, encode
 from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.observe.delivered import PopCounts
+from broker.observe.stats import PopCounts
 from broker.store.log.residency import NotResident, Span, resident_only, warm
 from broker.store.reader import GetResult, GetStatus
 from broker.store.store import MessageStore, PutResult

@@ -22,7 +22,7 @@ from broker.delivery.pop.moving import Moving
 from broker.delivery.pop.positions import Positions
 from broker.delivery.pop.records import Ack
 from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.observe.delivered import PopCounts
+from broker.observe.stats import PopCounts
 from broker.part import Part
 from broker.store.log.residency import NotResident, Span, resident_only, warm
 from broker.store.reader import GetStatus

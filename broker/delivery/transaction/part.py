@@ -15,7 +15,7 @@ import trio
 from broker.delivery.transaction import halves
 from broker.delivery.transaction.checks import Checks
 from broker.delivery.transaction.ledger import Ledger, resident
-from broker.observe.delivered import TransactionCounts
+from broker.observe.stats import TransactionCounts
 from broker.options import BrokerOptions
 from broker.part import Part, TopicCheck
 from broker.store.store import MessageStore, PutResult

@@ -8,11 +8,12 @@ A restarted broker does not lead in an epoch that is older than its start: its l
 have, and other bytes at the same place would never be found to differ. While the Controller still names it, it must be
 silent, so that another one is elected, or this one anew. The first news must answer a question of this process.
 The same epoch never names two masters; if it does, the two come from different Controllers: RuntimeError.
-Neighbours: lease.py, role.py (what clients see).
+`MasterLease` says until when a master may go on without an answer. Neighbours: role.py (what clients see).
 """
 
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from typing import NamedTuple
 
 NO_EPOCH = -1
@@ -104,3 +105,40 @@ class Decisions:
     def _idle(self) -> Decision:
         self.now = Decision(Stand.IDLE, self.now.epoch)
         return self.now
+
+
+# The lease is shorter than the Controller's patience by this share.
+MARGIN = 0.2
+
+
+class Lease:
+    """Until when an elected master may acknowledge messages without news from the Controller.
+
+    The Controller elects another master when it has heard nothing from this one for ``timeout_s``, the time that this
+    broker names in its heartbeats. It hears a heartbeat after that was sent, so the lease counts from the sending, and
+    ends earlier by a share of the time, for clocks that run at different speeds. Only an answered heartbeat extends the
+    lease. Whoever acknowledges asks `holds` just before: a process that was stopped and goes on finds its lease over.
+    No lease is held at first, nor after `end`, until a heartbeat sent later is answered. Times are of a monotonic
+    clock, in seconds.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._held_s = timeout_s * (1 - MARGIN)
+        self._until = self._ended_at = -inf
+
+    @property
+    def until(self) -> float:
+        """When the lease ends unless another heartbeat is answered."""
+        return self._until
+
+    def holds(self, now: float) -> bool:
+        return now < self._until
+
+    def answered(self, sent_at: float) -> None:
+        """The Controller answered the heartbeat that was sent at ``sent_at``."""
+        if sent_at > self._ended_at:
+            self._until = max(self._until, sent_at + self._held_s)
+
+    def end(self, now: float) -> None:
+        """The Controller no longer takes this broker for the master: answers to earlier heartbeats do not count."""
+        self._until, self._ended_at = -inf, now

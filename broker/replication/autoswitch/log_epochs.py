@@ -6,11 +6,18 @@ a crash an epoch may have no byte yet: such ones are forgotten when the file is 
 
 import trio
 
+from broker.identity import Identity
+from broker.part import Part
 from broker.replication.autoswitch.epochs import OLDER_THAN_CONTROLLER, Epoch, Epochs, decode_file, encode_file
 from broker.store.log.commitlog import CommitLog
 from mqcommon.disk.atomic import write_atomic
 from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ProtocolError, StoreCorrupt
+from remoting.net.answers import answer_with
+from remoting.net.channel import Channel
+from remoting.net.server import Handler
+from remoting.protocol.command import Command
+from remoting.protocol.requests.replication import GET_BROKER_EPOCH_CACHE, EpochEntry, EpochEntryCache
 
 NO_EPOCH = -1
 
@@ -61,3 +68,22 @@ class LogEpochs:
         async with self._writing:
             self.now.forget_before(self._log.start)
             await trio.to_thread.run_sync(write_atomic, self._fs, self._path, encode_file(self.now))
+
+
+class EpochHandlers(Part):
+    """Which master wrote which part of the log (1007), for administrators. For brokers in Controller mode."""
+
+    def __init__(self, identity: Identity, epochs: LogEpochs, log: CommitLog) -> None:
+        self._identity = identity
+        self._epochs = epochs
+        self._log = log
+
+    def handlers(self) -> dict[int, Handler]:
+        return {GET_BROKER_EPOCH_CACHE.code: self.epochs}
+
+    def epochs(self, channel: Channel, request: Command) -> Command:
+        """1007. As in RocketMQ the last epoch ends with the log."""
+        who, end, epochs = self._identity, self._log.end, self._epochs.now
+        rows = [EpochEntry(epoch, start, epochs.end_of(epoch, end)) for epoch, start in epochs]
+        answer = EpochEntryCache(who.cluster_name, who.broker_name, who.broker_id, rows, end)
+        return answer_with(GET_BROKER_EPOCH_CACHE, request, answer, channel.max_frame_bytes)

@@ -17,14 +17,13 @@ import trio
 from broker.identity import Identity
 from broker.options import BrokerOptions
 from broker.part import Part
-from broker.replication.autoswitch.decisions import Decision, Decisions, Stand
+from broker.replication.autoswitch.controller_requests import Talk, Told
+from broker.replication.autoswitch.decisions import Decision, Decisions, Lease, Stand
 from broker.replication.autoswitch.enrolment import Enrolment
 from broker.replication.autoswitch.leading import Leading
-from broker.replication.autoswitch.lease import Lease
 from broker.replication.autoswitch.log_epochs import LogEpochs
-from broker.replication.autoswitch.roster import Roster
+from broker.replication.autoswitch.registered_replicas import Roster
 from broker.replication.autoswitch.session import Followers
-from broker.replication.autoswitch.talk import Talk, Told
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.role import Kind, Role, RoleMachine
 from broker.writing.elected import Elected

@@ -2,7 +2,8 @@
 
 The master tells `Leading` which broker has the log up to where. The slave cuts what its master's log does not have, and
 saves each new epoch before the first byte of it is appended.
-Neighbours: link.py (the protocol), sides.py (what the transports need), wiring/controller.py makes these.
+Neighbours: link.py (the protocol), ../session_interfaces.py (what the transports need), wiring/replication.py makes
+these.
 """
 
 import os
@@ -14,14 +15,20 @@ import trio
 from broker.replication.autoswitch.frames import Piece, SlaveHello
 from broker.replication.autoswitch.link import MasterEnd, Newcomer, SlaveEnd
 from broker.replication.autoswitch.log_epochs import LogEpochs
-from broker.replication.autoswitch.roster import copied_identity
-from broker.replication.dialogue import Dialogue
-from broker.replication.find_master import Target
+from broker.replication.autoswitch.registered_replicas import copied_identity
 from broker.replication.frames import CHUNK_BYTES
 from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello, LinkTerms, Tail
 from broker.replication.link import Range
 from broker.replication.replica import Replica
-from broker.replication.sides import MasterSide, NewMasterSide, Objection, Peer, SlaveSide
+from broker.replication.session_interfaces import (
+    Dialogue,
+    MasterSide,
+    MasterTarget,
+    NewMasterSide,
+    Objection,
+    Peer,
+    SlaveSide,
+)
 from broker.writing.waits import AckLedger, ConnectedSlave
 from mqcommon.errors import ProtocolError
 
@@ -277,7 +284,7 @@ class SwitchDialogue(Dialogue):
         self._confirmed = confirmed
         self._sync_flush = sync_flush
 
-    async def begin(self, target: Target) -> SwitchSlaveSession:
+    async def begin(self, target: MasterTarget) -> SwitchSlaveSession:
         """The session of a new connection. ReplicationRefused when the master cannot prove who it is."""
         self._epochs.cover_log()
         log, terms, said = self._replica.log, self._terms, self._hello()

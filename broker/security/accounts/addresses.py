@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Address
 from typing import Final
 
-from broker.security.peers import Address, address_of
+from broker.security.access import Address, address_of
 from mqcommon.bounded_cache import BoundedCache
 
 #: The numbers that one part of an address may be: from, to.

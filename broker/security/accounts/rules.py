@@ -13,10 +13,10 @@ Refusals have RocketMQ's texts. `refusal` is asked for each request; `explain` s
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from broker.security.access import NO, YES, Explanation, Step
 from broker.security.accounts.account_file import Account, AccountFile
 from broker.security.accounts.addresses import Addresses
 from broker.security.accounts.permissions import ADMIN, PUB, needed_bits, needed_text, permission_text, permits
-from broker.security.explanation import NO, YES, Explanation, Step
 from mqcommon.errors import ConfigError
 from mqcommon.names import TRACE_TOPIC
 from remoting.protocol.command import Command, ext_text

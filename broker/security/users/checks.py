@@ -1,16 +1,14 @@
-"""Checks of users and policies that administrators send. Pure.
+"""Users and policies that administrators send: checked, and merged into a subject's policies. Pure.
 
 What is wrong is refused with RocketMQ's codes, and texts that begin as RocketMQ's and go on with what to do. What
 passes has one spelling: names of kinds, actions and decisions may come in any case.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from broker.security.users.edits import rows_of
-from broker.security.users.policies import ACTIONS, ALLOW, ANY, CUSTOM, DEFAULT, DENY, parse_source
-from broker.security.users.resources import parse_resource
+from broker.security.users.policies import ACTIONS, ALLOW, ANY, CUSTOM, DEFAULT, DENY, parse_resource, parse_source
 from mqcommon.errors import RequestRefused
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
@@ -142,3 +140,40 @@ def _one_of(text: str | None, names: Iterable[str], what: str) -> str:
 
 def _without_any(names: Iterable[str]) -> list[str]:
     return [name for name in names if name != ANY]
+
+
+Row = tuple[str, PolicyEntryInfo]
+
+
+def rows_of(acl: AclInfo) -> Iterator[Row]:
+    """Each entry with the type of its policy."""
+    for policy in acl.policies:
+        for entry in policy.entries:
+            yield policy.policy_type or CUSTOM, entry
+
+
+def merged(old: AclInfo | None, new: AclInfo) -> AclInfo:
+    """``old`` with the entries of ``new``, which replace all earlier ones of the same type and resource."""
+    added = list(rows_of(new))
+    replaced = {(policy_type, entry.resource) for policy_type, entry in added}
+    kept = [row for row in (rows_of(old) if old else ()) if (row[0], row[1].resource) not in replaced]
+    return _acl(new.subject, [*kept, *added])
+
+
+def without(acl: AclInfo, policy_type: str, resource: str) -> AclInfo | None:
+    """``acl`` without the entries about ``resource``; None when nothing is left."""
+    kept = [row for row in rows_of(acl) if (row[0], row[1].resource) != (policy_type, resource)]
+    return _acl(acl.subject, kept) if kept else None
+
+
+def containing(acl: AclInfo, resource_filter: str) -> AclInfo | None:
+    """The entries whose resource contains the text; None when there is none."""
+    kept = [row for row in rows_of(acl) if resource_filter in row[1].resource]
+    return _acl(acl.subject, kept) if kept else None
+
+
+def _acl(subject: str, rows: Iterable[Row]) -> AclInfo:
+    entries: dict[str, list[PolicyEntryInfo]] = {}
+    for policy_type, entry in rows:
+        entries.setdefault(policy_type, []).append(entry)
+    return AclInfo(subject, [PolicyInfo(policy_type, each) for policy_type, each in entries.items()])

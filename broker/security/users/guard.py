@@ -1,30 +1,95 @@
-"""Asks of each request who sent it, and whether the user may: `Guard` is the first hook of all requests.
+"""Asks of each request who sent it, and whether the user may: the guard is the first hook of all requests.
 
+`Logins` finds the user and decides, by the tables of users and policies (meta/auth.py); `UserExplainer` explains a
+decision to administrators.
 With authenticationEnabled every request must be signed by an enabled user. With authorizationEnabled the policies of
 the user must allow all that the request needs; a super user may do everything. Both white lists name request codes.
 A code in authenticationWhitelist whose request needs a right is still checked, unless authorizationWhitelist names it,
 too: otherwise anyone could claim a user's name.
-Without these options no request is looked at. Refusals are logged, see audit.py.
+Without these options no request is looked at. Refusals are logged, see audit.py; they are RocketMQ's: NO_PERMISSION,
+with its texts. Neighbour: policies.py (decides).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from broker.meta.auth import Acls, Users
 from broker.options import BrokerOptions
 from broker.part import Hook, Part
+from broker.security.access import (
+    FROM_NAMESERVERS,
+    NO,
+    YES,
+    Explanation,
+    Step,
+    host_of,
+    needs_of,
+    needs_to_consume,
+    needs_to_send,
+)
 from broker.security.audit import Audit
-from broker.security.needs import FROM_NAMESERVERS, needs_of, needs_to_consume, needs_to_send
-from broker.security.peers import host_of
-from broker.security.users.checks import MAX_NAME, refuse, subject_of
-from broker.security.users.login import Logins
+from broker.security.users.checks import DISABLE, MAX_NAME, SUPER, refuse, subject_of
+from broker.security.users.policies import Decision, Policies
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
-from remoting.protocol.command import Command
-from remoting.protocol.requests.auth import UserInfo
+from remoting.protocol.command import Command, ext_text
+from remoting.protocol.requests.auth import AclInfo, UserInfo
 from remoting.protocol.rights import CLUSTER, Need
+from remoting.protocol.signature import ACCESS_KEY_FIELD, is_signed_with
+
+_NO_POLICY = Decision(False)
+_SUPER = Decision(True, "a super user may do everything")
+
+
+class Logins:
+    """Who sent a request, and whether the user may do what it asks for.
+
+    A change of the tables counts from the next request on.
+    """
+
+    def __init__(self, users: Users, acls: Acls) -> None:
+        self._users = users
+        self._acls = acls
+        # Of each subject: the row, and what was made of it. Rows are replaced, never changed in place.
+        self._made: dict[str, tuple[AclInfo, Policies]] = {}
+        acls.on_change.append(self._made.clear)
+
+    def user_of(self, channel: Channel, request: Command) -> UserInfo:
+        """The enabled user whose secret signed ``request`` of ``channel``. RequestRefused when there is none."""
+        name = ext_text((request.ext or {}).get(ACCESS_KEY_FIELD) or "")
+        if not name:
+            raise refuse("username cannot be null: this broker wants signed requests, give the client credentials")
+        user = self._users.get(name)
+        if user is None:
+            raise refuse(f"User:{name[:MAX_NAME]} is not found.")
+        if user.user_status == DISABLE:
+            raise refuse(f"User:{name} is disabled.")
+        if not user.password or not is_signed_with(request, user.password, channel.signatures):
+            raise refuse("check signature failed.")
+        return user
+
+    def is_by_super(self, channel: Channel, request: Command) -> bool:
+        """Whether a super user's secret signed ``request`` of ``channel``."""
+        user = self._users.get(ext_text((request.ext or {}).get(ACCESS_KEY_FIELD) or ""))
+        if user is None or user.user_type != SUPER or user.user_status == DISABLE or not user.password:
+            return False
+        return is_signed_with(request, user.password, channel.signatures)
+
+    def decide(self, user: UserInfo, kind: str, name: str, actions: tuple[str, ...], host: str) -> Decision:
+        """Whether ``user`` may do one of ``actions`` on the resource, from ``host``."""
+        if user.user_type == SUPER:
+            return _SUPER
+        subject = subject_of(user.username)
+        row = self._acls.get(subject)
+        if row is None:
+            return _NO_POLICY
+        made = self._made.get(subject)
+        if made is None or made[0] is not row:
+            made = self._made[subject] = (row, Policies(row))
+        return made[1].decide(kind, name, actions, host)
 
 
 class Guard(Part):
-    """See the module."""
+    """The hook that asks `Logins`."""
 
     def __init__(self, logins: Logins, options: BrokerOptions, audit: Audit) -> None:
         self.logins = logins
@@ -82,3 +147,42 @@ class Guard(Part):
             f"{subject_of(user.username)} has no permission to access {kind}:{name[:MAX_NAME]} from {host}, {why}."
             f" It needs {' or '.join(actions)}."
         )
+
+
+class UserExplainer:
+    """Which policies decide about a request of a user.
+
+    Call it with the user's name, the client's address, what the request needs, and its code.
+    """
+
+    def __init__(self, users: Users, logins: Logins, options: BrokerOptions) -> None:
+        self._users = users
+        self._logins = logins
+        self._options = options
+
+    def __call__(self, name: str, host: str, needs: Sequence[Need], code: int) -> Explanation:
+        steps: list[Step] = []
+        authorizes = self._options.authorization_enabled and code not in self._options.open_codes
+        if not authorizes and code in self._options.unsigned_codes:
+            return Explanation(True, "authenticationWhitelist", [Step("authenticationWhitelist", YES, str(code))])
+        user = self._users.get(name)
+        if user is None:
+            return Explanation(False, f"User:{name} is not found.", [Step("user", NO, name)])
+        steps.append(Step("user", YES, f"{name}, {user.user_type}, {user.user_status}"))
+        if user.user_status == DISABLE:
+            return Explanation(False, f"User:{name} is disabled.", [*steps, Step("status", NO, DISABLE)])
+        if not authorizes:
+            rule = "authorizationWhitelist" if self._options.authorization_enabled else "authorizationEnabled=false"
+            return Explanation(True, "any user may send it", [*steps, Step("any user", YES, rule)])
+        if user.user_type == SUPER:
+            return Explanation(True, "a super user may do everything", [*steps, Step("super user", YES, SUPER)])
+        for kind, named, actions in needs:
+            resource = self._options.broker_cluster_name if kind == CLUSTER else named
+            decision = self._logins.decide(user, kind, resource, actions, host)
+            outcome = YES if decision.is_allowed else NO
+            rule = f"{decision.policy_type} {decision.entry}" if decision.entry else "no policy matches"
+            steps.append(Step(f"{' or '.join(actions)} on {kind}:{resource}", outcome, rule))
+            if not decision.is_allowed:
+                text = f"User:{name} has no permission to access {kind}:{resource} from {host}"
+                return Explanation(False, text, steps)
+        return Explanation(True, "all that the request needs is allowed", steps)

@@ -19,7 +19,7 @@ from sdk.admin.session import TOOLS_GROUP, Session
 if TYPE_CHECKING:
     from mqcommon.message.message import Message, MessageExt
     from mqcommon.message.queue import MessageQueue
-    from sdk.consumer.result import PullResult
+    from sdk.consumer.reader import PullResult
     from sdk.producer.producer import Producer
     from sdk.producer.result import SendResult
 

@@ -15,7 +15,7 @@ from sdk.admin.session import Session
 if TYPE_CHECKING:
     from mqcommon.message.message import MessageExt
     from mqcommon.message.queue import MessageQueue
-    from sdk.consumer.result import PullResult
+    from sdk.consumer.reader import PullResult
 
 FAMILY = "Messages"
 DEFAULT_LIMIT = 1000

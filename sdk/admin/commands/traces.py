@@ -14,7 +14,7 @@ from sdk.admin.render import Row, Table, seconds_text, visible
 from sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from sdk.traces.timeline import Step
+    from sdk.traces.records import Step
 
 FAMILY = "Message traces"
 
@@ -75,8 +75,7 @@ async def query_msg_trace_by_id(
 
     The message id is the producer's unique key. Clients write the trace when it is on: Skylark's with trace=True.
     """
-    from sdk.traces.records import decode_records
-    from sdk.traces.timeline import timeline
+    from sdk.traces.records import decode_records, timeline
 
     found = await session.admin.query_message_by_key(trace_topic, msg_id, max_num, begin_timestamp, end_timestamp)
     records = [

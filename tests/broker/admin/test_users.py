@@ -7,7 +7,7 @@ import pytest
 from broker.admin.policies import PolicyHandlers
 from broker.admin.users import UserHandlers
 from broker.security.users import checks
-from broker.security.users.login import Logins
+from broker.security.users.guard import Logins
 from mqcommon.errors import RequestRefused
 from remoting.net.steps import finish
 from remoting.protocol.body import Body

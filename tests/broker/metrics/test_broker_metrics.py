@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.metrics.runtime_names import RUNTIME_METRICS
+from broker.metrics.exporter_names import RUNTIME_METRICS
 from broker.metrics.table import BROKER_METRICS, OLD_METRICS
 from broker.options import BrokerOptions
 from mqcommon.errors import ConfigError, UserError

@@ -6,8 +6,9 @@ import pytest
 import trio
 
 from broker.options import BrokerOptions
-from broker.replication.find_master import GUESSES, LOG_S, MasterFinder, Target
+from broker.replication.find_master import GUESSES, LOG_S, MasterFinder
 from broker.replication.known_master import KnownMaster, MasterAddress
+from broker.replication.session_interfaces import MasterTarget
 from remoting.net.channel import Channel
 from remoting.net.server import Server
 from remoting.protocol.codes import ResponseCode
@@ -28,9 +29,9 @@ async def test_a_skylark_master_is_told_by_its_answer() -> None:
     async with broker() as master:
         known = KnownMaster()
         known.reported("namesrv", MasterAddress(master.addr, master.broker.ha_addr))
-        assert await finder(known).find() == Target(master.broker.ha_addr, hello=True)
+        assert await finder(known).find() == MasterTarget(master.broker.ha_addr, hello=True)
         await master.send("T", b"one")
-        assert await finder(known).find() == Target(master.broker.ha_addr, hello=True, begin=0)
+        assert await finder(known).find() == MasterTarget(master.broker.ha_addr, hello=True, begin=0)
 
 
 async def test_a_rocketmq_master_gets_no_hello(nursery: trio.Nursery) -> None:
@@ -43,12 +44,12 @@ async def test_a_rocketmq_master_gets_no_hello(nursery: trio.Nursery) -> None:
     addr = await nursery.start(server.serve, "127.0.0.1", 0)
     known = KnownMaster()
     known.reported("namesrv", MasterAddress(addr, "127.0.0.1:10912"))
-    assert await finder(known).find() == Target("127.0.0.1:10912", hello=False, begin=1073741824)
+    assert await finder(known).find() == MasterTarget("127.0.0.1:10912", hello=False, begin=1073741824)
 
 
 async def test_with_a_secret_nobody_is_asked() -> None:
     found = await finder(KnownMaster(), ha_master_address="127.0.0.1:2", ha_shared_secret="x").find()
-    assert found == Target("127.0.0.1:2", hello=True)
+    assert found == MasterTarget("127.0.0.1:2", hello=True)
 
 
 async def test_where_only_the_ha_address_is_known_the_other_is_guessed_a_few_times() -> None:
@@ -56,7 +57,7 @@ async def test_where_only_the_ha_address_is_known_the_other_is_guessed_a_few_tim
     for _ in range(GUESSES - 1):
         with pytest.raises(OSError, match=r"127.0.0.1:1 did not say whether it is a Skylark broker"):
             await wanted.find()
-    assert await wanted.find() == Target("127.0.0.1:2", hello=False)
+    assert await wanted.find() == MasterTarget("127.0.0.1:2", hello=False)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ async def test_a_master_that_is_not_found_is_logged_each_minute(
 async def test_an_unknown_master_is_waited_for(autojump_clock: trio.testing.MockClock) -> None:
     known = KnownMaster()
     wanted = finder(known, ha_shared_secret="x")
-    found: list[Target] = []
+    found: list[MasterTarget] = []
 
     async def find() -> None:
         found.append(await wanted.find())
@@ -90,4 +91,4 @@ async def test_an_unknown_master_is_waited_for(autojump_clock: trio.testing.Mock
         await trio.testing.wait_all_tasks_blocked()
         assert not found
         known.reported("namesrv", MasterAddress("10.0.0.1:10911", "10.0.0.1:10912"))
-    assert found == [Target("10.0.0.1:10912", hello=True)]
+    assert found == [MasterTarget("10.0.0.1:10912", hello=True)]

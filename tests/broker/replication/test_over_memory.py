@@ -9,11 +9,11 @@ import pytest
 import trio
 import trio.testing
 
-from broker.replication.find_master import Target
 from broker.replication.frames import encode_report
 from broker.replication.hello import MAGIC, MAX_HELLO_BYTES, LinkTerms
 from broker.replication.master import PEER_CLOSED, Master
 from broker.replication.plain_dialogue import compare_logs, plain_sessions
+from broker.replication.session_interfaces import MasterTarget
 from broker.store.store import MessageStore
 from broker.writing.waits import AckLedger
 from remoting.net.transport import Transport
@@ -35,7 +35,7 @@ class Set:
         self.master = Master(store.log, sessions, compare_logs(store.log), lambda: rate)
         self.network = MemoryNetwork(capacity=capacity)
         self.listener = self.network.listen("127.0.0.1:10912")
-        self.target = Target(self.listener.address, hello=True)
+        self.target = MasterTarget(self.listener.address, hello=True)
         self.connections: list[MemoryTransport] = []
 
     async def connect(self, host: str, port: int) -> Transport:

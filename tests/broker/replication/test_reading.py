@@ -13,8 +13,8 @@ from remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET
 from remoting.protocol.requests.topics import TopicConfig
 from scripts.ports import free_port
 from sdk import Admin, Producer, PullConsumer, PullStatus
-from sdk.consumer import commits, replicas
-from sdk.consumer.result import PullResult
+from sdk.consumer import offsets, replicas
+from sdk.consumer.reader import PullResult
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.support.waiting import until
 
@@ -27,7 +27,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slave_sync, "RETRY_S", 0.05)
     monkeypatch.setattr(replicas, "PROBE_INTERVAL_S", 0.02)
     monkeypatch.setattr(replicas, "MAX_PAUSE_S", 0.02)
-    monkeypatch.setattr(commits, "RETRY_S", 0.02)
+    monkeypatch.setattr(offsets, "RETRY_S", 0.02)
 
 
 async def send(namesrv_addr: str, numbers: range) -> None:

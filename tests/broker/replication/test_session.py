@@ -6,7 +6,7 @@ from broker.replication.frames import ReportReader, encode_report
 from broker.replication.hello import VERSION, Claim, Hello, LinkTerms
 from broker.replication.link import Bounds, MasterLink, Range, SlaveLink
 from broker.replication.session import MasterSession, SlaveSession
-from broker.replication.sides import Peer
+from broker.replication.session_interfaces import Peer
 from broker.writing.waits import AckLedger
 from mqcommon.errors import ProtocolError, ReplicationRefused
 

@@ -11,13 +11,13 @@ import pytest
 import trio
 import trio.testing
 
-from broker.replication.find_master import Target
 from broker.replication.frames import ReportReader, encode_header
 from broker.replication.hello import VERSION, Hello, LinkTerms
 from broker.replication.plain_dialogue import PlainDialogue
-from broker.replication.progress import SlaveProgress
 from broker.replication.replica import Replica
+from broker.replication.session_interfaces import MasterTarget
 from broker.replication.slave import FIRST_PAUSE_S, LOG_S, MAX_PAUSE_S, Slave
+from broker.replication.stats import SlaveProgress
 from broker.store.store import MessageStore
 from remoting.net import sockets
 from remoting.net.transport import Connect, Transport
@@ -42,19 +42,19 @@ async def network() -> MemoryNetwork:
 
 
 @asynccontextmanager
-async def listening(network: MemoryNetwork, converse: Conversation) -> AsyncIterator[Target]:
+async def listening(network: MemoryNetwork, converse: Conversation) -> AsyncIterator[MasterTarget]:
     """A master that says what ``converse`` says."""
     listener = network.listen()
     async with trio.open_nursery() as nursery:
         await nursery.start(trio.serve_listeners, converse, [listener])
-        yield Target(listener.address, hello=False)
+        yield MasterTarget(listener.address, hello=False)
         nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
 async def following(
     store: MessageStore,
-    target: Target | Callable[[], Awaitable[Target]],
+    target: MasterTarget | Callable[[], Awaitable[MasterTarget]],
     connect: Connect,
     *,
     sync_flush: bool = False,
@@ -63,8 +63,8 @@ async def following(
 ) -> AsyncIterator[Slave]:
     """A slave that follows ``target``, or what that finds, until the end of the block."""
 
-    async def find() -> Target:
-        return target if isinstance(target, Target) else await target()
+    async def find() -> MasterTarget:
+        return target if isinstance(target, MasterTarget) else await target()
 
     async def flush() -> None:
         await trio.to_thread.run_sync(store.flush)
@@ -246,7 +246,7 @@ async def test_an_empty_slave_of_a_plain_master_copies_all_that_it_has(last_file
         for body in bodies(100):
             await its_master.send("T", body)
         store = open_store(MemoryFiles(), options=SMALL_FILES)
-        target = Target(its_master.broker.ha_addr, hello=False, begin=0)
+        target = MasterTarget(its_master.broker.ha_addr, hello=False, begin=0)
         async with following(store, target, sockets.connect, last_file=last_file):
             await until(lambda: store.log.end == its_master.log_end, "the end of the log")
         assert (store.log.start == 0) is not last_file
@@ -263,7 +263,7 @@ def store_bytes(store: MessageStore) -> bytes:
 async def test_a_master_that_does_not_answer_is_logged_each_minute(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def find() -> Target:
+    async def find() -> MasterTarget:
         raise OSError("the master at 10.0.0.1:10911 does not answer")
 
     store = open_store(MemoryFiles(), ManualClock(), SMALL_FILES)
@@ -286,7 +286,7 @@ async def test_a_master_that_is_away_is_tried_after_longer_and_longer_pauses(
     tries: list[float] = []
     enough = trio.Event()
 
-    async def find() -> Target:
+    async def find() -> MasterTarget:
         tries.append(trio.current_time())
         if len(tries) == 12:
             enough.set()

@@ -6,7 +6,7 @@ import pytest
 
 from broker.admin.users import UserHandlers
 from broker.replication import slave_sync as slave_sync_module
-from broker.security.users.login import Logins
+from broker.security.users.guard import Logins
 from remoting.net.channel import Channel
 from remoting.protocol.command import Command
 from remoting.protocol.requests.topics import TopicConfig

@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from broker.client_port import ClientPort
+from broker.assembly import ClientPort
 from broker.part import Part
 from broker.wiring.wiring import Wiring
 from remoting.net.server import Server

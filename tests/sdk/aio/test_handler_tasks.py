@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from sdk.aio.handlers import AsyncioHandlers
-from sdk.consumer.elsewhere import Job
+from sdk.consumer.workers import Job
 
 
 def job_of(what: str, ended: "list[Job]") -> Job:

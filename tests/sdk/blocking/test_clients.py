@@ -13,7 +13,7 @@ from mqcommon.message.ids import offset_msg_id
 from remoting.protocol.command import Command
 from remoting.protocol.requests.query import ConsumeQueueEntries
 from sdk import blocking
-from sdk.consumer.result import PullStatus
+from sdk.consumer.reader import PullStatus
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, serving
 
 

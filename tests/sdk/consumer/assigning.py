@@ -13,8 +13,7 @@ from mqcommon.errors import SkylarkError
 from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from sdk.consumer.assigned import AssignedQueues
-from sdk.consumer.reader import Reader
-from sdk.consumer.result import PullResult, PullStatus
+from sdk.consumer.reader import PullResult, PullStatus, Reader
 from tests.sdk.fakes import queue, record
 
 A, B, C = (queue(number) for number in range(3))

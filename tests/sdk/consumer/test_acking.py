@@ -5,9 +5,9 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mqcommon.errors import BrokerError, SkylarkError
-from sdk.consumer import acking
-from sdk.consumer.acking import AT_ONCE, AckLane, Bits
+from sdk.consumer import simple
 from sdk.consumer.popped import Lease
+from sdk.consumer.simple import AT_ONCE, AckLane, Bits
 
 LEASES = [Lease("T", "g", "b", queue_id, 0, 1, 2, 0, "0") for queue_id in range(50)]
 
@@ -58,7 +58,7 @@ async def test_what_gathers_goes_with_the_next_request() -> None:
 
 
 async def test_a_request_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acking, "MAX_ENTRIES", 10)
+    monkeypatch.setattr(simple, "MAX_ENTRIES", 10)
     broker = Broker()
     lane = AckLane(broker.send)
     async with trio.open_nursery() as nursery:

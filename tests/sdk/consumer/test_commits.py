@@ -11,8 +11,8 @@ import trio.testing
 from mqcommon.errors import BrokerError, RouteNotFound
 from mqcommon.message.queue import MessageQueue
 from sdk.client import LEAVE_TIMEOUT_S
-from sdk.consumer import commits, locks, replicas
-from sdk.consumer.commits import Commits
+from sdk.consumer import offsets, ownership, replicas
+from sdk.consumer.offsets import Commits
 from sdk.consumer.pull import PullConsumer
 from tests.sdk.consumer.sets import broker_set, until
 from tests.sdk.fakes import queue
@@ -22,7 +22,7 @@ from tests.sdk.fakes import queue
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replicas, "PROBE_INTERVAL_S", 0.005)
     monkeypatch.setattr(replicas, "MAX_PAUSE_S", 0.005)
-    monkeypatch.setattr(commits, "RETRY_S", 0.005)
+    monkeypatch.setattr(offsets, "RETRY_S", 0.005)
 
 
 async def test_the_newest_offset_of_each_queue_is_committed_when_the_master_is_back() -> None:
@@ -144,7 +144,7 @@ async def test_a_frozen_broker_holds_up_a_closing_consumer_once_and_only_for_a_m
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A consumer and a producer that close one after the other wait for it for a second at most."""
-    assert commits.CLOSING_S + locks.CLOSING_S + 2 * LEAVE_TIMEOUT_S <= 1
+    assert offsets.CLOSING_S + ownership.CLOSING_S + 2 * LEAVE_TIMEOUT_S <= 1
     committed: list[MessageQueue] = []
 
     async def ask_master(mq: MessageQueue, ask: Any) -> None:
@@ -166,7 +166,7 @@ async def test_a_frozen_broker_holds_up_a_closing_consumer_once_and_only_for_a_m
             await kept.commit(MessageQueue("t", "frozen", number), 2)
             await kept.commit(MessageQueue("t", "live", number), 2)
         await kept.close()
-        assert trio.current_time() - started <= commits.CLOSING_S
+        assert trio.current_time() - started <= offsets.CLOSING_S
         assert committed == [MessageQueue("t", "live", number) for number in range(20)]
         nursery.cancel_scope.cancel()
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]

@@ -11,7 +11,7 @@ from mqcommon.message import compression, message
 from mqcommon.message.compression import COMPRESSIONS, compressed, decompressed
 from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.record import encode_record, topic_field
-from sdk.consumer.contents import INLINE_BYTES, drop_contents, keep_contents
+from sdk.consumer.decompression import INLINE_BYTES, drop_contents, keep_contents
 
 FLAG = COMPRESSIONS["zlib"]
 NOISE = random.Random(5).randbytes(3_000)

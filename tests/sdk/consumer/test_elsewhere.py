@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 
 from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
-from sdk.consumer.elsewhere import HandlersElsewhere, Job, WorkersElsewhere, make_workers
 from sdk.consumer.failures import Counters, Failures, HandlerErrors
 from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
 from sdk.consumer.problems import Problems
 from sdk.consumer.ready import Ready, Takable
-from sdk.consumer.settings import Settings
+from sdk.consumer.settings import PushSettings
 from sdk.consumer.window import Window
-from sdk.consumer.workers import Workers
+from sdk.consumer.workers import ForeignHandlers, ForeignWorkers, Job, Workers, make_workers
 from tests.sdk.fakes import queue
 
 QUEUE = queue(0)
@@ -45,7 +44,7 @@ class FakeFailures:
         self.seen.append((start, end, delay_level))
 
 
-class Scripted(HandlersElsewhere):
+class Scripted(ForeignHandlers):
     """The test is the other side: it looks at ``jobs`` and calls `end`."""
 
     def __init__(self) -> None:
@@ -78,14 +77,14 @@ class Scripted(HandlersElsewhere):
         job.ended(job)
 
 
-def settings_of(handlers: Any, **others: Any) -> Settings:
+def settings_of(handlers: Any, **others: Any) -> PushSettings:
     defaults: dict[str, Any] = {
         "group": "g", "handler": handlers, "batch_handler": None, "batch_size": 4, "concurrency": 2, "orderly": False,
         "broadcast": False, "strategy": "averagely", "max_reconsume_times": 16, "consume_timeout_ms": 1_000.0,
         "suspend_ms": 1_000.0, "instance_name": "x", "local_offsets_dir": None, "stop_timeout_ms": 1_000.0,
     }  # fmt: skip
-    fields = {name: 1 for name in Settings.__slots__} | {"consume_timestamp_ms": None}
-    return Settings(**fields | {"consume_from": ConsumeFrom.LAST_OFFSET} | defaults | others)
+    fields = {name: 1 for name in PushSettings.__slots__} | {"consume_timestamp_ms": None}
+    return PushSettings(**fields | {"consume_from": ConsumeFrom.LAST_OFFSET} | defaults | others)
 
 
 class Bench:
@@ -98,7 +97,7 @@ class Bench:
         self.counters = Counters()
         self.window = Window(queue(0), 0)
         chosen = {"handler": None, "batch_handler": self.handlers} if "batch_size" in settings else {}
-        self.workers = WorkersElsewhere(
+        self.workers = ForeignWorkers(
             settings_of(self.handlers, **chosen | settings), self.ready, cast(Failures, self.failures), self.counters,
             HandlerErrors(Problems()), self.handlers,
         )  # fmt: skip
@@ -276,7 +275,7 @@ def test_handlers_in_trio_have_workers_in_trio() -> None:
     parts = (Ready(), cast(Failures, FakeFailures()), Counters(), HandlerErrors(Problems()))
     assert isinstance(make_workers(settings_of(lambda _: None), *parts), Workers)
     handlers = Scripted()
-    assert isinstance(make_workers(settings_of(handlers, concurrency=7), *parts), WorkersElsewhere)
+    assert isinstance(make_workers(settings_of(handlers, concurrency=7), *parts), ForeignWorkers)
     assert handlers.concurrency == 7
     with pytest.raises(TypeError, match="handler must be a function"):
-        HandlersElsewhere.__init__(Scripted(), "x")  # type: ignore[arg-type]
+        ForeignHandlers.__init__(Scripted(), "x")  # type: ignore[arg-type]

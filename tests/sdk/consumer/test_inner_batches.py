@@ -16,7 +16,7 @@ from remoting.protocol.requests.pops import ChangeInvisibleTimeResponseHeader, P
 from remoting.protocol.requests.pulls import PULL_UNWRAPS
 from sdk import PullConsumer
 from sdk.consumer.popped import bits_by_lease, received
-from sdk.consumer.result import PullStatus
+from sdk.consumer.reader import PullStatus
 from tests.sdk.consumer.test_push_faults import Group, until
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, record, serving
 from tests.support.inner import inner_batch, rows_of

@@ -10,9 +10,9 @@ import trio.testing
 from mqcommon.clock import SystemClock
 from mqcommon.errors import RemotingError
 from mqcommon.message.queue import MessageQueue
-from sdk.consumer.owned import Room
-from sdk.consumer.owning import Owning
+from sdk.consumer.ownership import QueueOwnership
 from sdk.consumer.problems import Problems
+from sdk.consumer.process_queue import FlowControl
 from sdk.consumer.rates import Rates
 from sdk.consumer.ready import Ready
 from tests.sdk.consumer.test_elsewhere import settings_of
@@ -42,8 +42,10 @@ class FakeOffsets:
 async def test_the_offset_of_a_queue_whose_lock_is_lost_is_not_committed_at_the_end() -> None:
     """Its handler still runs; the queue is another member's, whose offset is further perhaps."""
     settings, offsets = settings_of(lambda _: None, orderly=True), FakeOffsets()
-    room = Room(settings, SystemClock(), Rates())
-    owning = Owning(cast(Any, None), settings, cast(Any, None), offsets, room, Ready(), [], lambda: None, Problems())
+    room = FlowControl(settings, SystemClock(), Rates())
+    owning = QueueOwnership(
+        cast(Any, None), settings, cast(Any, None), offsets, room, Ready(), [], lambda: None, Problems()
+    )
     lost, kept = MessageQueue("t", "live", 0), MessageQueue("t", "live", 1)
     async with trio.open_nursery() as nursery:
         await nursery.start(owning.run)
@@ -60,9 +62,9 @@ async def test_the_offset_of_a_queue_whose_lock_is_lost_is_not_committed_at_the_
 async def test_a_broker_that_does_not_answer_delays_no_other_queue(autojump_clock: trio.testing.MockClock) -> None:
     """And the next change waits for about one timeout, not for one of each queue."""
     settings = settings_of(lambda _: None)
-    owning = Owning(
+    owning = QueueOwnership(
         cast(Any, SimpleNamespace()), settings, cast(Any, None), FakeOffsets(),
-        Room(settings, SystemClock(), Rates()), Ready(), [], lambda: None, Problems(),
+        FlowControl(settings, SystemClock(), Rates()), Ready(), [], lambda: None, Problems(),
     )  # fmt: skip
     wanted = {MessageQueue("t", name, number): "*" for name in ("dead", "live") for number in range(400)}
     async with trio.open_nursery() as nursery:

@@ -25,7 +25,7 @@ from sdk import (
     aio,
     blocking,
 )
-from sdk.consumer.contents import INLINE_BYTES
+from sdk.consumer.decompression import INLINE_BYTES
 from sdk.producer import packing
 from sdk.testing import Cluster
 from tests.sdk.consumer.push_cluster import PushCluster, known, push_cluster, until

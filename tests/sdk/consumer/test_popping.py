@@ -9,8 +9,8 @@ import trio
 
 from mqcommon.message.message import Message, MessageExt
 from mqcommon.message.queue import MessageQueue
-from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer, pop_api
-from sdk.consumer import popping
+from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer
+from sdk.consumer import popped, popping
 from sdk.consumer.popped import Lease, ReceivedMessage
 from sdk.endpoint import Endpoint
 from tests.sdk.consumer.push_cluster import PushCluster, known, push_cluster, until
@@ -99,13 +99,13 @@ async def test_a_lease_is_renewed_while_the_handler_works_and_the_new_one_is_ack
     monkeypatch.setattr(popping, "LOOK_S", 0.05)
     monkeypatch.setattr(popping, "RENEW_S", 0.0)
     acknowledged: list[Lease] = []
-    plain = pop_api.acknowledge
+    plain = popped.acknowledge
 
     async def acknowledge(at: Endpoint, bits: Mapping[Lease, int]) -> None:
         await plain(at, bits)
         acknowledged.extend(bits)
 
-    monkeypatch.setattr(pop_api, "acknowledge", acknowledge)
+    monkeypatch.setattr(popped, "acknowledge", acknowledge)
     leases: list[Lease] = []
 
     async def handle(message: MessageExt) -> None:

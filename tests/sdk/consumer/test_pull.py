@@ -7,7 +7,7 @@ import trio
 from mqcommon.errors import BrokerError, ConnectFailed, RemotingError, RouteNotFound, UserError
 from remoting.protocol.command import CBOR, JSON, Command
 from sdk.consumer.pull import PullConsumer
-from sdk.consumer.result import PullStatus
+from sdk.consumer.reader import PullStatus
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, serving
 
 

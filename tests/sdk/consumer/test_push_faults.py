@@ -17,7 +17,7 @@ from remoting.protocol.requests.clients import HeartbeatData
 from remoting.protocol.requests.consuming import LockBatchRequestBody, LockBatchResponseBody
 from remoting.protocol.requests.groups import ConsumerIdList
 from sdk import ConsumeFrom, PushConsumer
-from sdk.consumer import failures, locks
+from sdk.consumer import failures, ownership
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, record, serving
 
 PUSHED = 40
@@ -160,7 +160,7 @@ async def test_the_queues_of_another_member_are_left_to_it(group: Group) -> None
 async def test_only_locked_queues_are_consumed_in_order_and_lost_ones_are_given_up(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "RENEW_INTERVAL_S", 0.01)
+    monkeypatch.setattr(ownership, "RENEW_INTERVAL_S", 0.01)
     got: list[bytes] = []
     group.locked = [queue(0)]
     group.broker.put("t", 0, b"0")

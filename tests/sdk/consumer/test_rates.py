@@ -9,8 +9,8 @@ import trio.testing
 from remoting.protocol.requests.clients import ConsumeStatus
 from sdk.consumer.failures import Counters, Failures, HandlerErrors
 from sdk.consumer.outcome import ConsumeResult
-from sdk.consumer.owned import Room
 from sdk.consumer.problems import Problems
+from sdk.consumer.process_queue import FlowControl
 from sdk.consumer.rates import SAMPLE_S, Rates
 from sdk.consumer.ready import Ready
 from sdk.consumer.window import Window
@@ -95,7 +95,7 @@ async def test_calls_elsewhere_are_counted_with_their_time(autojump_clock: trio.
 async def test_a_queue_goes_on_when_a_part_of_its_batch_is_consumed() -> None:
     """Tools take a queue for stuck by that time, and the last message of a large batch may take long."""
     clock = ManualClock()
-    room = Room(settings_of(None), clock, Rates())
+    room = FlowControl(settings_of(None), clock, Rates())
     owned = room.own(queue(0), "*", 0)
     batch = owned.window.add(cast(Any, [FakeMessage(number) for number in range(5)]), 5, 1)
     room.added(batch)

@@ -9,7 +9,7 @@ from mqcommon.errors import ConnectFailed
 from remoting.protocol.command import Command
 from sdk import suspects
 from sdk.consumer import reader, replicas
-from sdk.consumer.result import PullStatus
+from sdk.consumer.reader import PullStatus
 from tests.sdk.consumer.sets import broker_set, until
 from tests.sdk.fakes import FakeBroker, queue, serving
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.consumer.share import share_out
+from sdk.consumer.assigned import share_out
 
 
 @given(st.lists(st.integers(0, 50), max_size=10), st.integers(1, 200))

@@ -9,7 +9,7 @@ from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, SkylarkError
 from mqcommon.message.message import decode_messages
 from sdk.consumer.pull import PullConsumer
-from sdk.consumer.result import PullResult, PullStatus
+from sdk.consumer.reader import PullResult, PullStatus
 from sdk.consumer.stream import MessageStream
 from tests.sdk.consumer.test_pull import cluster
 from tests.sdk.fakes import queue, record

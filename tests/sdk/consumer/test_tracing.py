@@ -24,8 +24,7 @@ from sdk import (
     TransactionState,
     blocking,
 )  # fmt: skip
-from sdk.traces.records import decode_records
-from sdk.traces.timeline import Step, timeline
+from sdk.traces.records import Step, decode_records, timeline
 from tests.sdk.consumer.push_cluster import PushCluster, push_cluster, until
 
 

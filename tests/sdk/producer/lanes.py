@@ -20,9 +20,8 @@ from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
 from sdk.producer.brokers import Brokers
 from sdk.producer.lane import Lane
 from sdk.producer.pending import PendingSend
-from sdk.producer.pick import Turns
 from sdk.producer.result import SendResult
-from sdk.producer.routing import SendRoutes
+from sdk.producer.routing import SendRoutes, Turns
 from sdk.routes import RouteCache, TopicRoute, make_route
 from sdk.shared import ClientHandle
 

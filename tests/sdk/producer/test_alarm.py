@@ -1,7 +1,7 @@
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from sdk.producer.alarm import Alarm
+from sdk.producer.lane import Alarm
 
 
 async def test_it_rings_at_the_earliest_time_and_can_be_set_again(

@@ -14,7 +14,7 @@ from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from sdk.producer.backlog import Backlog
 from sdk.producer.pending import PendingSend, Watch, new_ticket
-from sdk.producer.ticket import Ticket
+from sdk.producer.producer import Ticket
 from sdk.runtime import SendsFailed
 from tests.sdk.producer.lanes import LOSING, OK, REFUSING, SILENT, Sender, a_lane
 

@@ -223,7 +223,7 @@ async def test_an_error_in_picking_is_raised_in_the_sends_that_wait(monkeypatch:
     async with two_brokers() as (names, _a, _b), Producer(names) as producer:
         await producer.send(Message("t", b"makes the lane"))
         with monkeypatch.context() as patch:
-            patch.setattr("sdk.producer.pick.Turns.next", once(lambda: None, lambda *args: True))
+            patch.setattr("sdk.producer.routing.Turns.next", once(lambda: None, lambda *args: True))
             became = await send_all(producer, 20)
         assert len(became) == 20 and all(isinstance(error, Boom) for error in became.values())
         assert not any((await send_all(producer, 20)).values())

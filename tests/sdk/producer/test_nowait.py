@@ -17,7 +17,7 @@ from mqcommon.message.queue import MessageQueue
 from sdk.producer import Producer
 from sdk.producer.backlog import MOST_KEPT
 from sdk.producer.packing import THREAD_BYTES
-from sdk.producer.ticket import Ticket
+from sdk.producer.producer import Ticket
 from sdk.runtime import SendsFailed
 from sdk.shared import Client
 from tests.sdk.fakes import FakeNamesrv, serving

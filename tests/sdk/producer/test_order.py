@@ -7,7 +7,7 @@ from trio.testing import wait_all_tasks_blocked
 from mqcommon.errors import InvalidArgument, SendFailed
 from mqcommon.message.message import Message
 from sdk.producer import Producer
-from sdk.producer.pick import queue_of_key
+from sdk.producer.routing import queue_of_key
 from tests.sdk.fakes import FakeNamesrv, serving
 from tests.sdk.producer.test_producer import StoringBroker, bodies, two_brokers
 

@@ -41,7 +41,7 @@ class Gates:
 def gates(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gates]:
     made = Gates()
     # More threads than processors, so that each body of a test is in one.
-    monkeypatch.setattr("sdk.off_loop.os.cpu_count", lambda: 8)
+    monkeypatch.setattr("sdk.runtime.os.cpu_count", lambda: 8)
     monkeypatch.setattr(packing, "compressed", made)
     yield made
     for number in range(20):

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from mqcommon.backoff import Backoff
 from mqcommon.message.queue import MessageQueue
-from sdk.producer.faults import Faults, isolation_ms
-from sdk.producer.pick import Turns, queue_of_key
+from sdk.producer.brokers import Faults, isolation_ms
+from sdk.producer.routing import Turns, queue_of_key
 
 
 def queues(broker: str, count: int) -> tuple[MessageQueue, ...]:

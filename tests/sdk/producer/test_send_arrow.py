@@ -33,7 +33,7 @@ async def test_rows_of_a_table_are_stored() -> None:
 async def test_a_table_of_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that were kept since the check, and those that are made again."""
     monkeypatch.setattr("mqcommon.arrow.given.PART_ROWS", 7)
-    monkeypatch.setattr("sdk.producer.arrow.KEPT_PARTS", 3)
+    monkeypatch.setattr("sdk.producer.batches.KEPT_PARTS", 3)
     sent = [b"%d" % n for n in range(100)]
     async with two_brokers() as (names, a, _), Producer(names) as producer:
         queue = next(each for each in await producer.queues("t") if each.broker_name == a.name)

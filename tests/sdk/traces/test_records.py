@@ -8,7 +8,7 @@ from mqcommon.message.message import Message, own_properties
 from mqcommon.message.queue import MessageQueue
 from sdk.producer.result import SendStatus, StoredBatch
 from sdk.producer.wire import Stored
-from sdk.traces.entries import Consumed, Consuming, Sent, Taken
+from sdk.traces.entries import Consumed, ConsumedMessage, Consuming, Sent
 from sdk.traces.records import TraceRecord, decode_records
 
 PUB = ("Pub", "1700000000000", "DefaultRegion", "g", "orders", "M1", "tea", "k1 k2", "127.0.0.1:10911", "5", "12", "0")
@@ -98,7 +98,7 @@ def test_what_a_producer_writes_is_what_was_sent(sent: list[Message]) -> None:
 
 
 def test_what_a_consumer_writes() -> None:
-    taken = [Taken("M1", "k1 k2", 0, "DefaultRegion"), Taken("M2", "", 3, "r2")]
+    taken = [ConsumedMessage("M1", "k1 k2", 0, "DefaultRegion"), ConsumedMessage("M2", "", 3, "r2")]
     before, after = Consuming(taken, "g", "R1", 1000).lines(), Consumed(taken, "g", "R1", 1010, 10, 4).lines()
     text = b"".join(before.records + after.records).decode()
     first, second, first_after, second_after = decode_records(text)

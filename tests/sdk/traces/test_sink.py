@@ -14,7 +14,7 @@ from mqcommon.errors import InvalidArgument
 from mqcommon.message.message import Message
 from sdk import ConsumeFrom, JsonLinesSink, Producer, PullConsumer, PushConsumer, TransactionProducer, aio, blocking
 from sdk.testing import Cluster
-from sdk.traces.entries import Consuming, Taken
+from sdk.traces.entries import ConsumedMessage, Consuming
 from sdk.traces.records import SUB_BEFORE
 from sdk.traces.sink import RETRY_FOR_S, Document, NotTaken, RecordsLost, SinkWriter, documents_of
 
@@ -22,7 +22,7 @@ IDS = ["M1", "M2", "M3"]
 
 
 def message(*ids: str) -> Message:
-    lines = Consuming([Taken(each, "k", 2, "r") for each in ids], "g", "R", 1_000).lines()
+    lines = Consuming([ConsumedMessage(each, "k", 2, "r") for each in ids], "g", "R", 1_000).lines()
     return Message("trace", b"".join(lines.records))
 
 

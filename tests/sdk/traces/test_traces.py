@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from mqcommon.errors import SendFailed
 from mqcommon.message.message import MAX_PROPERTIES_BYTES, Message
 from sdk.shared import ClientHandle
-from sdk.traces.entries import Consuming, Taken
+from sdk.traces.entries import ConsumedMessage, Consuming
 from sdk.traces.records import decode_records
 from sdk.traces.traces import AT_ONCE, BODY_BYTES, CLOSE_TIMEOUT_S, LINGER_S, MAX_WAITING_BYTES, Traces
 
@@ -60,7 +60,7 @@ async def traced(broker: Broker) -> AsyncIterator[Traces]:
 
 
 def entry(*ids: str, keys: str = "") -> Consuming:
-    return Consuming([Taken(each, keys, 0, "r") for each in ids], "g", "R", 1)
+    return Consuming([ConsumedMessage(each, keys, 0, "r") for each in ids], "g", "R", 1)
 
 
 async def test_what_comes_within_a_moment_is_one_message(autojump_clock: MockClock) -> None:

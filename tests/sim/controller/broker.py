@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from random import Random
 
-from broker.replication.autoswitch.decisions import Decision, Decisions, Stand
+from broker.replication.autoswitch.decisions import Decision, Decisions, Lease, Stand
 from broker.replication.autoswitch.frames import SlaveHello
-from broker.replication.autoswitch.lease import Lease
 from broker.replication.autoswitch.sync_set import SyncSet
 from tests.sim.controller.checks import Checks
 from tests.sim.controller.controllers import TIMEOUT_MS, Controller

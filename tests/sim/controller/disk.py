@@ -2,8 +2,8 @@
 
 from random import Random
 
+from broker.replication.autoswitch.enrolment import Identified
 from broker.replication.autoswitch.epochs import Epochs
-from broker.replication.autoswitch.identity_file import Identified
 
 RECORD_BYTES = 8
 

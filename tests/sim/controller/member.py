@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker.replication.autoswitch.decisions import Decisions, News, Stand
-from broker.replication.autoswitch.identity_file import Identified, Step, check_code, next_step
+from broker.replication.autoswitch.enrolment import Identified, Step, check_code, next_step
 from broker.replication.autoswitch.sync_set import DECIDED, SyncSet
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command

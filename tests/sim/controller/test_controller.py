@@ -11,8 +11,7 @@ from random import Random
 
 import pytest
 
-from broker.replication.autoswitch.decisions import Decision, Decisions, News
-from broker.replication.autoswitch.lease import Lease
+from broker.replication.autoswitch.decisions import Decision, Decisions, Lease, News
 from broker.replication.autoswitch.sync_set import SyncSet
 from mqcommon.errors import ProtocolError
 from namesrv.controller.electing import Candidate

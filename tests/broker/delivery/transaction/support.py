@@ -13,7 +13,7 @@ from broker.delivery.transaction.checks import Checks
 from broker.delivery.transaction.ledger import Ledger
 from broker.delivery.transaction.part import Transactions, half_messages
 from broker.meta.clients import Clients
-from broker.observe.delivered import TransactionCounts
+from broker.observe.stats import TransactionCounts
 from broker.store.store import PutResult
 from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from mqcommon.message.record import Record

@@ -10,16 +10,15 @@ from broker.options import BrokerOptions
 from broker.replication.autoswitch.frames import SlaveHello
 from broker.replication.autoswitch.link import MasterEnd, Newcomer
 from broker.replication.autoswitch.log_epochs import LogEpochs
-from broker.replication.autoswitch.roster import Roster
+from broker.replication.autoswitch.registered_replicas import Roster
 from broker.replication.autoswitch.session import Followers, SwitchDialogue, switch_sessions
-from broker.replication.find_master import Target
 from broker.replication.hello import Claim, LinkTerms
 from broker.replication.master import Master
-from broker.replication.pieces import bounds_of
-from broker.replication.progress import SlaveProgress
+from broker.replication.plain_dialogue import bounds_of
 from broker.replication.replica import Replica
-from broker.replication.sides import Peer
+from broker.replication.session_interfaces import MasterTarget, Peer
 from broker.replication.slave import Slave
+from broker.replication.stats import SlaveProgress
 from broker.store.store import StoreOptions
 from broker.tasks.flush import Flusher
 from broker.tasks.truncate import LogTruncation
@@ -85,22 +84,22 @@ class Member:
             self.put(b"%d in %d" % (number, epoch) + bytes(random.randrange(300) if random else 0))
 
     @asynccontextmanager
-    async def serving(self, network: "Wires") -> AsyncIterator[Target]:
+    async def serving(self, network: "Wires") -> AsyncIterator[MasterTarget]:
         listener = network.listen()
         async with trio.open_nursery() as nursery:
             address = await nursery.start(self.master.serve_on, [listener])
-            yield Target(address, hello=True)
+            yield MasterTarget(address, hello=True)
             nursery.cancel_scope.cancel()
         await listener.aclose()
 
     @asynccontextmanager
     async def following(
-        self, target: Target, connect: Connect, broker_id: int = 2, *, is_learner: bool = False,
+        self, target: MasterTarget, connect: Connect, broker_id: int = 2, *, is_learner: bool = False,
         from_last_file: bool = False, flush: Callable[[], Awaitable[None]] | None = None,
     ) -> AsyncIterator[Slave]:  # fmt: skip
         """``flush``: with SYNC_FLUSH."""
 
-        async def find() -> Target:
+        async def find() -> MasterTarget:
             return target
 
         def confirmed(offset: int) -> None:

@@ -4,9 +4,9 @@ import pytest
 import trio
 import trio.testing
 
-from broker.replication.autoswitch.find import SwitchFinder
-from broker.replication.find_master import Target
+from broker.replication.find_master import SwitchFinder
 from broker.replication.known_master import KnownMaster, MasterAddress
+from broker.replication.session_interfaces import MasterTarget
 from mqcommon.addresses import format_address, split_address
 from remoting.net.channel import Channel
 from remoting.net.client import open_client
@@ -29,7 +29,7 @@ def known_at(addr: str) -> KnownMaster:
 
 async def test_the_master_says_where_it_is() -> None:
     async with broker(enable_slave_acting_master=True) as master:
-        assert await finder(known_at(master.addr)).find() == Target(master.broker.ha_addr, hello=True)
+        assert await finder(known_at(master.addr)).find() == MasterTarget(master.broker.ha_addr, hello=True)
 
 
 async def test_one_that_does_not_say_has_it_where_rocketmq_puts_it(nursery: trio.Nursery) -> None:
@@ -39,7 +39,7 @@ async def test_one_that_does_not_say_has_it_where_rocketmq_puts_it(nursery: trio
     server = Server({EXCHANGE_BROKER_HA_INFO.code: refuse})
     addr = await nursery.start(server.serve, "127.0.0.1", 0)
     host, port = split_address(addr)
-    assert await finder(known_at(addr)).find() == Target(format_address(host, port + 1), hello=True)
+    assert await finder(known_at(addr)).find() == MasterTarget(format_address(host, port + 1), hello=True)
 
 
 async def test_one_that_is_away_is_tried_again_later() -> None:
@@ -51,7 +51,7 @@ async def test_an_unknown_master_is_waited_for() -> None:
     known = KnownMaster()
     wanted = finder(known)
     async with broker(enable_slave_acting_master=True) as master, trio.open_nursery() as nursery:
-        found: list[Target] = []
+        found: list[MasterTarget] = []
 
         async def find() -> None:
             found.append(await wanted.find())
@@ -64,4 +64,4 @@ async def test_an_unknown_master_is_waited_for() -> None:
         assert not found
         known.address = MasterAddress(master.addr, "")
         wanted.changed()
-    assert found == [Target(master.broker.ha_addr, hello=True)]
+    assert found == [MasterTarget(master.broker.ha_addr, hello=True)]

@@ -10,7 +10,7 @@ import trio
 
 from broker.replication.autoswitch.epochs import Epoch
 from broker.replication.autoswitch.frames import MasterReader, SlaveHello, SlaveReader, encode_slave_hello
-from broker.replication.find_master import Target
+from broker.replication.session_interfaces import MasterTarget
 from remoting.net.transport import Transport
 from tests.broker.replication.autoswitch.sets import Member, Wires
 from tests.broker.replication.autoswitch.test_frames import CONNECTIONS, bytes_of
@@ -46,7 +46,7 @@ class Recording:
 
 
 @asynccontextmanager
-async def java_master(network: Wires, recording: Recording, reports: list[int]) -> AsyncIterator[Target]:
+async def java_master(network: Wires, recording: Recording, reports: list[int]) -> AsyncIterator[MasterTarget]:
     """Says what was recorded: its hello to the slave's, the rest after the first report."""
 
     async def converse(stream: Transport) -> None:
@@ -64,7 +64,7 @@ async def java_master(network: Wires, recording: Recording, reports: list[int]) 
     listener = network.listen()
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(trio.serve_listeners, converse, [listener]))
-        yield Target(SERVER, hello=False)
+        yield MasterTarget(SERVER, hello=False)
         nursery.cancel_scope.cancel()
     await listener.aclose()
 

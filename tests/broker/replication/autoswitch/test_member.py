@@ -7,9 +7,8 @@ from typing import Any
 
 import trio
 
-from broker.controller_options import UNKNOWN_ID
 from broker.identity import Identity
-from broker.options import BrokerOptions
+from broker.options import UNKNOWN_ID, BrokerOptions
 from broker.replication.autoswitch.enrolment import Enrolment
 from broker.replication.autoswitch.log_epochs import LogEpochs
 from broker.replication.autoswitch.member import Membership

@@ -15,7 +15,7 @@ from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, wri
 from tests.broker.security.wire import Wire, connected
 from tests.support.waiting import until
 
-RELOAD = "broker.security.accounts.live.RELOAD_INTERVAL_S"
+RELOAD = "broker.security.accounts.guard.RELOAD_INTERVAL_S"
 KEPT = "the accounts that were read before stay in force"
 STAYS = account("stays-here", "topicPerms:", "- T=PUB")
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.security.access import needs_about, needs_of
 from broker.security.accounts.account_file import AccountFile, parse_file
 from broker.security.accounts.rules import Rules
-from broker.security.needs import needs_about, needs_of
 from mqcommon.errors import ConfigError
 from mqcommon.yaml_documents import parse_yaml
 from remoting.protocol.command import Command

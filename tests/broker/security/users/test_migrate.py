@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.security.users.migrate import migrate
+from broker.security.users.first_users import migrate
 from broker.security.users.policies import Policies
 from mqcommon.errors import ConfigError, UserError
 from remoting.protocol.requests.auth import UserInfo

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.security.users.policies import Policies
-from broker.security.users.resources import parse_resource
+from broker.security.users.checks import containing, merged, without
+from broker.security.users.policies import Policies, parse_resource
 from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo
 from tests.broker.security.users.rows import acl, entry
 
@@ -147,3 +147,27 @@ def test_what_is_no_resource(text: str) -> None:
 
 def test_kinds_may_come_in_any_case() -> None:
     assert str(parse_resource("topic:A*")) == "Topic:A*"
+
+
+def test_new_entries_replace_those_about_the_same_resource() -> None:
+    old = acl("u", entry("Topic:T", "Pub"), entry("Topic:U", "Pub"), default=(entry("Topic:T", "Sub"),))
+    new = acl("u", entry("Topic:T", "Sub"), entry("Topic:T", "Pub", "Deny"))
+    assert merged(old, new) == acl(
+        "u", entry("Topic:U", "Pub"), entry("Topic:T", "Sub"), entry("Topic:T", "Pub", "Deny"),
+        default=(entry("Topic:T", "Sub"),),
+    )  # fmt: skip
+    assert merged(None, new) == new
+
+
+def test_entries_about_a_resource_are_taken_away() -> None:
+    old = acl("u", entry("Topic:T", "Pub"), default=(entry("Topic:T", "Sub"),))
+    assert without(old, "Default", "Topic:T") == acl("u", entry("Topic:T", "Pub"))
+    assert without(old, "Custom", "Topic:U") == old
+    assert without(acl("u", entry("Topic:T", "Pub")), "Custom", "Topic:T") is None
+
+
+def test_entries_whose_resource_contains_a_text() -> None:
+    rows = acl("u", entry("Topic:orders", "Pub"), entry("Group:g", "Sub"))
+    assert containing(rows, "ord") == acl("u", entry("Topic:orders", "Pub"))
+    assert containing(rows, "x") is None
+    assert containing(rows, "") == rows

@@ -1,0 +1,84 @@
+"""What both kinds of access control share: accounts/ (ACL 1.0) and users/ (ACL 2.0). Pure.
+
+What each request needs, by the descriptions of requests (remoting/protocol/rights.py); the address of a client, as
+rules compare it; and the explanation of a decision for administrators.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final, NamedTuple
+
+from mqcommon.addresses import split_address
+from remoting.protocol.command import Command
+from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
+from remoting.protocol.requests.table import BY_CODE
+from remoting.protocol.rights import PUB, SUB, TOPIC, UPDATE_CLUSTER, Need, need_topic
+
+#: Requests of NameServers, which have no account here. The broker only asks the NameServers then.
+FROM_NAMESERVERS: Final = (NOTIFY_MIN_BROKER_ID_CHANGE.code,)
+
+
+def needs_of(request: Command) -> list[Need]:
+    """What ``request`` needs. Raises RequestRefused when its body cannot be read."""
+    described = BY_CODE.get(request.code)
+    return UPDATE_CLUSTER.of_ext(request.ext) if described is None else described.needs(request)
+
+
+def needs_about(code: int, topic: str, group: str) -> list[Need]:
+    """What a request ``code`` about the topic and the group needs; one of the two may be empty, and is left out."""
+    described = BY_CODE.get(code)
+    right = described.right if described else None
+    return (right or UPDATE_CLUSTER).about(topic, group)
+
+
+def needs_to_consume(topic: str) -> list[Need]:
+    """What consuming the topic needs of it. Messages are read, so a retry topic is that of its whole name."""
+    return [need_topic(topic, SUB)]
+
+
+def needs_to_send(topic: str) -> list[Need]:
+    """What a send to the topic needs."""
+    return [Need(TOPIC, topic, PUB)]
+
+
+YES: Final = "yes"
+NO: Final = "no"
+
+
+class Step(NamedTuple):
+    """One question, its answer, and the rule that gave it."""
+
+    step: str
+    outcome: str
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a request is served or refused: all questions up to the one that decided."""
+
+    is_allowed: bool
+    #: The refusal as the client gets it, or why the request is served.
+    text: str
+    steps: list[Step]
+
+
+Address = IPv4Address | IPv6Address
+
+
+@lru_cache(maxsize=4_096)
+def host_of(remote: str) -> str:
+    """The host of ``host:port``."""
+    return split_address(remote)[0]
+
+
+@lru_cache(maxsize=1_024)
+def address_of(host: str) -> Address | None:
+    """The address ``host``; an IPv4 address that came in an IPv6 one is itself. None if it is no address."""
+    try:
+        address = ip_address(host.partition("%")[0].strip("[]"))
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address

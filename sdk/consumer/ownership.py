@@ -1,0 +1,323 @@
+"""`QueueOwnership`: the queues that are this member's now; taking and giving up queues, and committing their offsets.
+
+An orderly queue is locked before its offset is read, and unlocked after its offset is committed, so that the next
+member goes on where this one stopped. Its handler finishes first; the other queues need not wait for that.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from math import inf
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from mqcommon.errors import SkylarkError
+from mqcommon.message.queue import MessageQueue
+from sdk import broker_api
+from sdk.consumer.expression import Sql
+from sdk.consumer.offsets import OffsetStore
+from sdk.consumer.problems import Problems
+from sdk.consumer.process_queue import FlowControl, ProcessQueue
+from sdk.consumer.ready import Ready
+from sdk.consumer.replicas import Replicas
+from sdk.consumer.settings import PushSettings
+from sdk.consumer.start_offset import first_offset
+from sdk.retry import is_transient
+from sdk.runtime import survived
+from sdk.shared import ClientHandle
+
+logger = logging.getLogger(__name__)
+
+# A broker forgets a lock 60 s after it was renewed. Locks are renewed every 20 s, and a member that could not renew a
+# lock for 30 s gives its queue up, long before another member can get the lock.
+RENEW_INTERVAL_S = 20.0
+CERTAIN_S = 30.0
+# How long a consumer that closes waits for the answer to an unlock.
+CLOSING_S = 0.1
+# How many queues of one broker are taken or given up side by side.
+AT_ONCE = 16
+# How long a queue's former owner is given to commit its last offset, before that is read. What it has not committed by
+# then comes again.
+TAKE_OVER_S = 0.2
+
+
+class QueueOwnership:
+    """``owned`` are this member's queues. ``serve`` are run as tasks for each, until it is given up."""
+
+    def __init__(
+        self,
+        client: ClientHandle,
+        settings: PushSettings,
+        replicas: Replicas,
+        offsets: OffsetStore,
+        room: FlowControl,
+        ready: Ready,
+        serve: Sequence[Callable[[ProcessQueue], Awaitable[None]]],
+        rebalance_soon: Callable[[], None],
+        problems: Problems,
+    ) -> None:
+        self._problems = problems
+        # Queues that could not be taken, and were told as problems.
+        self._untaken: dict[MessageQueue, None] = {}
+        self._client = client
+        self._settings = settings
+        self._replicas = replicas
+        self._offsets = offsets
+        self._room = room
+        self._ready = ready
+        self._serve = serve
+        self._rebalance_soon = rebalance_soon
+        self._locks = Locks(client, replicas, settings.group, self._lost) if settings.orderly else None
+        # By the name of the broker, so that one that does not answer delays no queue of the others.
+        self._limiters: dict[str, trio.CapacityLimiter] = {}
+        # Queues that were given up while their broker was in no route: their kept offsets are dropped when they are
+        # back and another member's.
+        self._absent: dict[MessageQueue, None] = {}
+        # Queues that are being given up: their handlers still run, or their offsets are being committed.
+        self._leaving: dict[MessageQueue, ProcessQueue] = {}
+        self._nursery: trio.Nursery | None = None
+        self.owned: dict[MessageQueue, ProcessQueue] = {}
+        # Topics and queues that are paused, also while they are another member's.
+        self.paused: dict[str | MessageQueue, None] = {}
+
+    @enable_ki_protection
+    async def run(self, task_status: trio.TaskStatus[None]) -> None:
+        """Own the tasks of queues, and renew their locks."""
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            if self._locks is not None:
+                await self._locks.renew_often(lambda: self._kept().values())
+            await trio.sleep_forever()
+
+    async def change(self, wanted: Mapping[MessageQueue, str | Sql], is_shared: bool) -> bool:
+        """Own exactly the queues ``wanted``. Returns whether that is so now; a queue may be unreadable or locked.
+
+        ``is_shared``: another member may have had them until now. It hears of the change when this one does.
+        """
+        self._forget_absent(wanted)
+        for mq in [mq for mq in self._untaken if mq not in wanted]:
+            del self._untaken[mq]
+            self._problems.note(_taking(mq), None)
+        given_up = [mq for mq in self.owned if mq not in wanted]
+        taken = [mq for mq in wanted if mq not in self.owned]
+        for mq, queue in self.owned.items():
+            queue.expression = wanted.get(mq, queue.expression)
+        assert self._nursery is not None
+        async with trio.open_nursery() as nursery:
+            for mq in given_up:
+                # The handler of an orderly queue may need long to finish.
+                (self._nursery if self._settings.orderly else nursery).start_soon(self._give_up, self.owned.pop(mq))
+        if taken and is_shared and self._locks is None:
+            await trio.sleep(TAKE_OVER_S)
+        silent: dict[str, None] = {}
+        async with trio.open_nursery() as nursery:
+            for mq in taken:
+                nursery.start_soon(self._take, mq, wanted[mq], silent)
+        if given_up or taken:
+            logger.info("group %s: owning %d queues", self._settings.group, len(self.owned))
+        await self.commit(repeat=True)
+        return all(mq in self.owned for mq in wanted)
+
+    async def commit(self, *, repeat: bool = False) -> None:
+        """Commit the offsets that have changed; ``repeat``: all of them.
+
+        They are repeated after each change of the group: a commit of the former owner may arrive after the first one of
+        this member, and would stay while this queue gets no message.
+        """
+        offsets: dict[MessageQueue, int] = {}
+        for mq, queue in self.owned.items():
+            offset = queue.window.offset
+            if repeat or offset != queue.committed:
+                offsets[mq] = queue.committed = offset
+        await self._offsets.save(offsets)
+
+    def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on with these queues at these offsets, if they are this member's."""
+        assert self._nursery is not None
+        for mq, offset in offsets.items():
+            queue = self.owned.pop(mq, None)
+            if queue is not None:
+                self._nursery.start_soon(self._give_up, queue, offset)
+
+    async def commit_left(self) -> None:
+        """Commit the offsets of queues that were not given up, as their handlers did not finish in time."""
+        await self._offsets.save({mq: queue.window.offset for mq, queue in self._kept().items()})
+
+    def _kept(self) -> dict[MessageQueue, ProcessQueue]:
+        """The queues that no other member has yet."""
+        return {mq: queue for mq, queue in (self.owned | self._leaving).items() if not queue.is_lost}
+
+    async def give_up_all(self) -> None:
+        """The consumer closes: commit the offsets of all queues and give them up, when their handlers have finished."""
+        if self._locks is not None:
+            self._locks.begin_close()
+        queues = list(self.owned.values())
+        self.owned.clear()
+        async with trio.open_nursery() as nursery:
+            for queue in queues:
+                nursery.start_soon(self._give_up, queue)
+
+    def set_paused(self, what: Iterable[str | MessageQueue], *, paused: bool) -> None:
+        """Pause topics and queues, or let them be pulled again."""
+        for each in what:
+            if paused:
+                self.paused[each] = None
+            else:
+                self.paused.pop(each, None)
+        for queue in self.owned.values():
+            queue.is_paused = self.is_paused(queue.mq)
+            queue.wake.set()
+
+    def is_paused(self, mq: MessageQueue) -> bool:
+        """Whether the queue, or its topic, is paused."""
+        return mq.topic in self.paused or mq in self.paused
+
+    @enable_ki_protection
+    async def _take(self, mq: MessageQueue, expression: str | Sql, silent: dict[str, None]) -> None:
+        """``silent`` are the brokers that did not answer: their other queues are left to the next change."""
+        if mq in self._leaving:
+            return
+        locked_until = 0.0
+        async with self._limiter(mq):
+            if mq.broker_name in silent:
+                return
+            try:
+                if self._locks is not None:
+                    locked_until, locked = await self._locks.lock([mq])
+                    if mq not in locked:
+                        return
+                offset = await first_offset(mq, self._settings, self._offsets, self._replicas)
+            except SkylarkError as error:
+                logger.warning("%s cannot be read now: %s", mq, error)
+                self._untaken[mq] = None
+                self._problems.note(_taking(mq), error)
+                if is_transient(error):
+                    silent[mq.broker_name] = None
+                return
+        if mq in self._untaken:
+            del self._untaken[mq]
+            self._problems.note(_taking(mq), None)
+        queue = self.owned[mq] = self._room.own(mq, expression, offset)
+        queue.locked_until = locked_until
+        queue.is_paused = self.is_paused(mq)
+        assert self._nursery is not None
+        for serve in self._serve:
+            self._nursery.start_soon(serve, queue)
+
+    @enable_ki_protection
+    async def _give_up(self, queue: ProcessQueue, reset_to: int | None = None) -> None:
+        """Stop with the queue; then commit its offset, or ``reset_to``, unless the queue is lost."""
+        mq = queue.mq
+        self._leaving[mq] = queue
+        queue.is_given_up = True
+        queue.scope.cancel()
+        queue.work.set()
+        self._ready.drop(queue.window)
+        async with queue.working:
+            offset = queue.window.offset if reset_to is None else reset_to
+            self._room.drop(queue)
+        if not queue.is_lost:
+            async with self._limiter(mq):
+                with survived("committing offsets"):
+                    await self._offsets.save({mq: offset}, is_reset=reset_to is not None)
+        if reset_to is None:
+            if queue.is_lost or self._is_in_route(mq):
+                self._offsets.forget(mq)
+            else:
+                self._absent[mq] = None
+        if self._locks is not None and not queue.is_lost:
+            await self._locks.unlock(mq)
+        del self._leaving[mq]
+        if self._locks is not None or reset_to is not None:
+            self._rebalance_soon()
+
+    def _lost(self, queue: ProcessQueue) -> None:
+        """The lock of the queue is another's, or too old."""
+        if self.owned.get(queue.mq) is queue:
+            logger.warning("the lock of %s is lost", queue.mq)
+            assert self._nursery is not None
+            queue.is_lost = True
+            self._nursery.start_soon(self._give_up, self.owned.pop(queue.mq))
+
+    def _limiter(self, mq: MessageQueue) -> trio.CapacityLimiter:
+        return self._limiters.setdefault(mq.broker_name, trio.CapacityLimiter(AT_ONCE))
+
+    def _is_in_route(self, mq: MessageQueue) -> bool:
+        route = self._client.instance.routes.get(mq.topic)
+        return route is not None and mq in route.readable
+
+    def _forget_absent(self, wanted: Mapping[MessageQueue, str | Sql]) -> None:
+        for mq in list(self._absent):
+            if mq in wanted:
+                del self._absent[mq]
+            elif self._is_in_route(mq):
+                del self._absent[mq]
+                self._offsets.forget(mq)
+
+
+def _taking(mq: MessageQueue) -> str:
+    """The name of the problem that a queue cannot be taken."""
+    return f"taking {mq}"
+
+
+class Locks:
+    """The locks of one member of ``group``. ``lost`` is called with each queue whose lock is another's, or too old."""
+
+    def __init__(
+        self, client: ClientHandle, replicas: Replicas, group: str, lost: Callable[[ProcessQueue], None]
+    ) -> None:
+        self._client = client
+        self._replicas = replicas
+        self._group = group
+        self._lost = lost
+        self._unlock_s = inf
+
+    async def lock(self, mqs: Collection[MessageQueue]) -> tuple[float, list[MessageQueue]]:
+        """Lock queues of one broker: until when it is certain, and which of them. Raises SkylarkError."""
+        asked_at = trio.current_time()
+        client_id = self._client.instance.client_id
+        locked = await self._replicas.ask_master(
+            next(iter(mqs)), lambda at: broker_api.lock_queues(at, self._group, client_id, list(mqs))
+        )
+        return asked_at + CERTAIN_S, locked
+
+    def begin_close(self) -> None:
+        """From now on an unlock waits for CLOSING_S only."""
+        self._unlock_s = CLOSING_S
+
+    async def unlock(self, mq: MessageQueue) -> None:
+        """Let another member lock the queue; when that fails, it must wait for the end of the lock."""
+        client_id = self._client.instance.client_id
+        try:
+            with trio.move_on_after(self._unlock_s):
+                await self._replicas.ask_master(
+                    mq, lambda at: broker_api.unlock_queues(at, self._group, client_id, [mq])
+                )
+        except SkylarkError as error:
+            logger.info("the lock of %s is left to its end: %s", mq, error)
+
+    async def renew_often(self, queues: Callable[[], Iterable[ProcessQueue]]) -> None:
+        """Renew the locks of ``queues()`` every 20 s."""
+        while True:
+            await trio.sleep(RENEW_INTERVAL_S)
+            with survived("renewing locks"):
+                by_broker: dict[str, list[ProcessQueue]] = {}
+                for queue in queues():
+                    by_broker.setdefault(queue.mq.broker_name, []).append(queue)
+                async with trio.open_nursery() as nursery:
+                    for some in by_broker.values():
+                        nursery.start_soon(self._renew, some)
+
+    @enable_ki_protection
+    async def _renew(self, queues: list[ProcessQueue]) -> None:
+        try:
+            until, locked = await self.lock([queue.mq for queue in queues])
+        except SkylarkError as error:
+            logger.warning("the locks of %d queues are not renewed: %s", len(queues), error)
+            until, locked = trio.current_time(), [queue.mq for queue in queues]
+        now = trio.current_time()
+        for queue in queues:
+            if queue.mq not in locked or now >= queue.locked_until:
+                self._lost(queue)
+            else:
+                queue.locked_until = max(queue.locked_until, until)

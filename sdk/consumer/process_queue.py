@@ -1,0 +1,136 @@
+"""`ProcessQueue`: a queue that this member consumes, and its messages. `FlowControl`: limits of all of them."""
+
+from collections import deque
+from math import inf
+
+import trio
+
+from mqcommon.clock import Clock
+from mqcommon.message.queue import MessageQueue
+from mqcommon.signal import Signal
+from sdk.consumer.expression import Sql
+from sdk.consumer.rates import Rates
+from sdk.consumer.settings import PushSettings
+from sdk.consumer.window import Batch, Window
+
+# A queue is pulled at most this many times ``max_queue_messages`` past its oldest message that is not consumed. Without
+# a limit one stuck message would let a crash deliver everything after it again.
+MAX_SPAN = 10
+
+
+class ProcessQueue:
+    """A queue, its messages in memory, and the task that pulls; ``now_ms`` is when this member got it.
+
+    ``scope`` ends that task, ``wake`` lets it look again whether it may pull. ``committed`` is the offset that was
+    committed last. ``pulled_ms`` is when a pull ended, ``consumed_ms`` when it was last seen that messages were
+    consumed; ``finished`` is the window's at that look. The rest is for orderly consumption: ``locked_until`` is the
+    time until which the broker's lock is certain, ``is_lost`` says that it is another member's now, ``batches`` have
+    messages that were not handled, ``work`` tells that there are some or that the queue was given up, ``working`` is
+    held while the handler runs.
+    """
+
+    __slots__ = (
+        *("committed", "consumed_ms", "expression", "finished", "is_paused", "mq", "pulled_ms", "scope", "wake"),
+        *("batches", "is_given_up", "is_lost", "locked_until", "window", "work", "working"),
+    )
+
+    def __init__(self, mq: MessageQueue, expression: str | Sql, window: Window, now_ms: int) -> None:
+        self.mq = mq
+        self.expression = expression
+        self.window = window
+        self.scope = trio.CancelScope()
+        self.wake = Signal()
+        self.is_paused = False
+        self.committed: int | None = None
+        self.locked_until = -inf
+        self.batches: deque[Batch] = deque()
+        self.work = Signal()
+        self.working = trio.Lock()
+        self.is_given_up = False
+        self.is_lost = False
+        self.pulled_ms = now_ms
+        self.consumed_ms = now_ms
+        self.finished = 0
+
+
+class FlowControl:
+    """Counts the messages in memory of all queues, and says which queue may be pulled."""
+
+    def __init__(self, settings: PushSettings, clock: Clock, rates: Rates) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._rates = rates
+        self._queues: dict[MessageQueue, ProcessQueue] = {}
+        self.messages = 0
+        self.size_bytes = 0
+
+    def own(self, mq: MessageQueue, expression: str | Sql, offset: int) -> ProcessQueue:
+        """Begin with the queue at ``offset``."""
+        window = Window(mq, offset, self._emptied, self._rates.of(mq.topic, trio.current_time()))
+        queue = self._queues[mq] = ProcessQueue(mq, expression, window, self._clock.now_ms())
+        return queue
+
+    def drop(self, queue: ProcessQueue) -> None:
+        """Forget the queue and its messages."""
+        window = queue.window
+        window.is_closed = True
+        self.messages -= window.messages
+        self.size_bytes -= window.size_bytes
+        if self._queues.get(queue.mq) is queue:
+            del self._queues[queue.mq]
+        self._wake_all()
+
+    def queue_of(self, window: Window) -> ProcessQueue:
+        """The queue of a window that is not closed."""
+        return self._queues[window.mq]
+
+    def note_progress(self) -> None:
+        """Note which queues have gone on since the last look: the last message of a large batch may take long."""
+        for queue in self._queues.values():
+            finished = queue.window.finished
+            if finished != queue.finished:
+                queue.finished = finished
+                queue.consumed_ms = self._clock.now_ms()
+
+    def added(self, batch: Batch) -> None:
+        """A pull has found ``batch``."""
+        self.messages += len(batch.done)
+        self.size_bytes += batch.size_bytes
+
+    async def wait(self, queue: ProcessQueue) -> int:
+        """Return when the queue may be pulled: how many messages at most."""
+        while (count := self._count(queue)) <= 0:
+            await queue.wake.wait()
+        return count
+
+    def _count(self, queue: ProcessQueue) -> int:
+        settings, window = self._settings, queue.window
+        if (
+            queue.is_paused
+            or self._is_full()
+            or window.size_bytes >= settings.max_queue_bytes
+            or (window.messages and window.next_offset - window.offset >= MAX_SPAN * settings.max_queue_messages)
+        ):
+            return 0
+        return min(settings.max_queue_messages - window.messages, settings.pull_count)
+
+    def _is_full(self) -> bool:
+        settings = self._settings
+        return self.messages >= settings.max_cached_messages or self.size_bytes >= settings.max_cached_bytes
+
+    def _emptied(self, batch: Batch) -> None:
+        if batch.window.is_closed:
+            return
+        queue = self._queues[batch.window.mq]
+        queue.consumed_ms = self._clock.now_ms()
+        was_full = self._is_full()
+        self.messages -= len(batch.done)
+        self.size_bytes -= batch.size_bytes
+        if was_full:
+            self._wake_all()
+        else:
+            queue.wake.set()
+
+    def _wake_all(self) -> None:
+        for queue in self._queues.values():
+            queue.wake.set()

@@ -1,0 +1,125 @@
+"""The pulls of a push consumer: a task for each queue, which pulls while flow control allows it, for handlers."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from mqcommon.clock import Clock
+from mqcommon.message.message import MessageExt
+from mqcommon.message.properties import RETRY_TOPIC
+from mqcommon.message.queue import MessageQueue
+from sdk.consumer.failures import Counters
+from sdk.consumer.problems import Problems
+from sdk.consumer.process_queue import FlowControl, ProcessQueue
+from sdk.consumer.read_retry import Note, pull_with_retry
+from sdk.consumer.reader import PullResult, Reader
+from sdk.consumer.settings import PushSettings
+from sdk.consumer.window import Batch
+from sdk.runtime import survived
+from sdk.shared import ClientHandle
+
+# The pause after an error that nobody expected, such as an answer that cannot be decoded.
+ERROR_PAUSE_S = 1.0
+
+
+class PullLoop:
+    """Pulls queues of one consumer; ``put`` gets each batch. ``reset`` lets it go on at other offsets."""
+
+    def __init__(
+        self,
+        settings: PushSettings,
+        client: ClientHandle,
+        reader: Reader,
+        room: FlowControl,
+        counters: Counters,
+        problems: Problems,
+        clock: Clock,
+        put: Callable[[Batch], None],
+        reset: Callable[[Mapping[MessageQueue, int]], None],
+    ) -> None:
+        self._settings = settings
+        self._instance = client.instance
+        self._names = client.names
+        self._reader = reader
+        self._room = room
+        self._counters = counters
+        self._problems = problems
+        self._clock = clock
+        self._put = put
+        self._reset = reset
+
+    @enable_ki_protection
+    async def pull(self, queue: ProcessQueue) -> None:
+        """Pull the queue until its scope is cancelled."""
+        what = f"pulling {queue.mq}"
+        note = self._problems.noting(what)
+        try:
+            with queue.scope:
+                while True:
+                    with survived(what, note):
+                        await self._pull_all(queue, note)
+                    await trio.sleep(ERROR_PAUSE_S)
+        finally:
+            note(None)
+
+    async def _pull_all(self, queue: ProcessQueue, note: Note) -> None:
+        window = queue.window
+        while True:
+            count = await self._room.wait(queue)
+            pull = partial(self._pull, queue, count)
+            backoff = self._instance.backoff
+            result = await pull_with_retry(pull, window.next_offset, backoff, str(queue.mq), _goes_on, note)
+            queue.pulled_ms = self._clock.now_ms()
+            if window.is_closed or queue.is_given_up:
+                return
+            if result.messages:
+                self._take(queue, result)
+            elif result.next_offset < window.next_offset:
+                # The group was set back. What is in memory would be committed as consumed and hide that.
+                self._reset({queue.mq: result.next_offset})
+                return
+            else:
+                window.next_offset = result.next_offset
+
+    async def _pull(self, queue: ProcessQueue, count: int, offset: int) -> PullResult:
+        began = trio.current_time()
+        result = await self._reader.pull(
+            queue.mq,
+            offset,
+            max_count=count,
+            max_bytes=self._settings.pull_bytes,
+            expression=queue.expression,
+            wait_ms=self._settings.wait_ms,
+        )
+        if result.messages:
+            totals = queue.window.totals
+            totals.pulls += 1
+            totals.pull_s += trio.current_time() - began
+            totals.pulled += len(result.messages)
+        return result
+
+    def _take(self, queue: ProcessQueue, result: PullResult) -> None:
+        messages = result.messages
+        if queue.mq.topic == self._settings.retry_topic:
+            for message in messages:
+                _show_real_topic(message)
+        if self._names.namespace:
+            for message in messages:
+                message.show_topic(self._names.plain(message.topic))
+        batch = queue.window.add(messages, result.next_offset, messages[0].held_bytes)
+        self._room.added(batch)
+        self._counters.pulled += len(messages)
+        self._put(batch)
+
+
+def _goes_on(_: Exception) -> bool:
+    return False
+
+
+def _show_real_topic(message: MessageExt) -> None:
+    """A message that came back has the topic that it was sent to first."""
+    topic = message.properties.get(RETRY_TOPIC)
+    if topic:
+        message.show_topic(topic)

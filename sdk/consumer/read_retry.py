@@ -1,0 +1,97 @@
+"""Reads that wait for servers that are down, for readers without an end such as streams and push consumers."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Protocol, TypeVar
+
+import trio
+
+from mqcommon.backoff import Backoff
+from mqcommon.errors import SkylarkError
+from sdk.consumer.reader import PullStatus
+from sdk.retry import is_transient
+
+logger = logging.getLogger(__name__)
+
+# The pause after an answer that came at once and did not advance the offset.
+IDLE_S = 0.1
+# The pause after a refusal: the topic was deleted, or reading is not permitted. An administrator may change that.
+REFUSED_S = 3.0
+# A reader that is refused again and again says so once in this many times, that is once a minute.
+REFUSALS_A_LINE = 20
+
+GivesUp = Callable[[SkylarkError], bool]
+# Told each error, and None when the reader goes on.
+Note = Callable[[Exception | None], None]
+T = TypeVar("T")
+
+
+class PullOutcome(Protocol):
+    """How a pull ended; it has the messages in one form or another."""
+
+    @property
+    def status(self) -> PullStatus: ...
+    @property
+    def next_offset(self) -> int: ...
+
+
+P = TypeVar("P", bound=PullOutcome)
+
+
+def gives_up_when_refused(error: SkylarkError) -> bool:
+    """For readers that wait for servers, but not for administrators."""
+    return not is_transient(error)
+
+
+def _unnoted(_: Exception | None) -> None:
+    """For readers whose errors are in the log only."""
+
+
+async def read_with_retry(
+    ask: Callable[[], Awaitable[T]], backoff: Backoff, what: str, where: str, gives_up: GivesUp, note: Note = _unnoted
+) -> T:
+    """The result of ``ask``. Errors are retried until a server answers, unless ``gives_up``.
+
+    ``what`` names the reader in the log, and ``where`` its place.
+    """
+    failures = refusals = 0
+    while True:
+        try:
+            result = await ask()
+        except SkylarkError as error:
+            if gives_up(error):
+                raise
+            failures += 1
+            note(error)
+            refusals += not is_transient(error)
+            if failures == 1 or (not is_transient(error) and refusals % REFUSALS_A_LINE == 1):
+                logger.warning("%s is waiting at %s: %s", what, where, error)
+            await trio.sleep(backoff.pause_s(failures) if is_transient(error) else REFUSED_S)
+        else:
+            break
+    if failures:
+        note(None)
+        logger.warning("%s continues at %s", what, where)
+    return result
+
+
+async def pull_with_retry(
+    pull: Callable[[int], Awaitable[P]],
+    offset: int,
+    backoff: Backoff,
+    what: str,
+    gives_up: GivesUp,
+    note: Note = _unnoted,
+) -> P:
+    """The result of a pull at ``offset``, as `read_with_retry` gets it.
+
+    An answer without progress takes at least IDLE_S, so that a loop of pulls never spins.
+    """
+    asked_at = trio.current_time()
+    result = await read_with_retry(partial(pull, offset), backoff, what, f"offset {offset}", gives_up, note)
+    if result.status is PullStatus.OFFSET_ILLEGAL:
+        logger.warning("offset %d is not in the queue, %s continues at %d", offset, what, result.next_offset)
+    if result.next_offset == offset and trio.current_time() < asked_at + IDLE_S:
+        await trio.sleep(IDLE_S)
+    return result

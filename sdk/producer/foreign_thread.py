@@ -1,0 +1,65 @@
+"""`Producer.send_nowait` for senders in other threads than that of the loop.
+
+A message is checked and counted in the sender's thread. The tickets cross to the loop in batches (`Inbox`): it
+is woken for the first one only. While the lock is held no span ends: each ticket is counted in the span that it has.
+"""
+
+from collections import deque
+from datetime import datetime, timedelta
+from typing import Generic, TypeVar
+
+import trio
+
+from mqcommon.message.message import Message
+from sdk.loop_thread import Inbox, OpenClient, closed
+from sdk.producer.lanes import QueueChoice
+from sdk.producer.pending import PendingSend, Watch
+from sdk.producer.producer import Producer
+
+T = TypeVar("T", bound=PendingSend)
+
+
+class TicketsElsewhere(Generic[T]):
+    """Sends with tickets of class ``kind`` to the producer in the loop of ``client``.
+
+    ``wait_with`` is what a sender is told to call when there is no room.
+    """
+
+    def __init__(self, client: OpenClient[Producer], kind: type[T], wait_with: str) -> None:
+        self.client = client
+        self._kind = kind
+        self._producer: Producer = client.client
+        self._backlog = self._producer.backlog
+        self._backlog.wait_with = wait_with
+        self._inbox: Inbox[T | tuple[T, Message, QueueChoice]] = Inbox(client.token.run_sync_soon, self._take)
+
+    def send(
+        self,
+        message: Message,
+        choice: QueueChoice,
+        timeout_ms: float | None,
+        deliver_at: datetime | None,
+        delay: timedelta | None,
+        watch: Watch | None,
+    ) -> T:
+        """As `Producer.send_nowait`; in any thread."""
+        if not self._producer.is_open:
+            raise closed()
+        with self._backlog.lock:
+            producer = self._producer
+            ticket, sent = producer.make_ticket(self._kind, message, choice, timeout_ms, deliver_at, delay, watch)
+            try:
+                self._inbox.put(ticket if producer.goes_straight(ticket, sent, choice) else (ticket, sent, choice))
+            except trio.RunFinishedError:
+                self._backlog.end([ticket])
+                raise closed() from None
+        return ticket
+
+    def _take(self, tickets: deque[T | tuple[T, Message, QueueChoice]]) -> None:
+        producer = self._producer
+        while tickets:
+            ticket = tickets.popleft()
+            if isinstance(ticket, tuple):
+                producer.place_ticket(*ticket)
+            else:
+                producer.put_ticket(ticket)
