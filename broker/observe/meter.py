@@ -15,7 +15,7 @@ DAY_MS = 24 * HOUR_MS
 Values = tuple[int, ...]
 
 
-class Window:
+class SampleWindow:
     """Samples over ``span_ms``, at least ``step_ms`` apart, the first one at or before the start of the span."""
 
     __slots__ = ("_samples", "_span_ms", "_step_ms")
@@ -67,9 +67,9 @@ class Meter:
         self._is_stored = True
         zero = (0, 0, 0)
         self._windows = (
-            Window(MINUTE_MS, 10 * SECOND_MS, now_ms, zero),
-            Window(HOUR_MS, 10 * MINUTE_MS, now_ms, zero),
-            Window(DAY_MS, HOUR_MS, now_ms, zero),
+            SampleWindow(MINUTE_MS, 10 * SECOND_MS, now_ms, zero),
+            SampleWindow(HOUR_MS, 10 * MINUTE_MS, now_ms, zero),
+            SampleWindow(DAY_MS, HOUR_MS, now_ms, zero),
         )
 
     def sample(self, now_ms: int) -> bool:
@@ -86,7 +86,7 @@ class Meter:
         minute, hour, day = (self._item(window, now_ms, of_size) for window in self._windows)
         return BrokerStatsData(minute, hour, day)
 
-    def _item(self, window: Window, now_ms: int, of_size: bool) -> BrokerStatsItem:
+    def _item(self, window: SampleWindow, now_ms: int, of_size: bool) -> BrokerStatsItem:
         seconds, (nums, size, calls) = window.since(now_ms)
         total = self.size - size if of_size else self.nums - nums
         times = self.calls - calls

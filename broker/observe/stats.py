@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import trio
 
-from broker.observe.meter import MINUTE_MS, SECOND_MS, Meter, Window
+from broker.observe.meter import MINUTE_MS, SECOND_MS, Meter, SampleWindow
 from broker.observe.put_times import PutTimes
 from mqcommon.clock import Clock
 from mqcommon.metrics.metric import Histogram
@@ -138,7 +138,7 @@ class BrokerStats:
         self.misses = 0
         self.transactions = TransactionCounts()
         self.pops = PopCounts()
-        self._rates = Window(TEN_MINUTES_MS, SECOND_MS, now_ms, self._totals())
+        self._rates = SampleWindow(TEN_MINUTES_MS, SECOND_MS, now_ms, self._totals())
         self._today = self._day_of(now_ms)
         self._mornings = ((0, 0), (0, 0))
 

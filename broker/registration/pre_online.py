@@ -6,7 +6,7 @@ own, so no offset goes back. (RocketMQ takes a slave's whole table if its versio
 A SYNC_MASTER also waits up to COPYING_S until the slave copies its log: otherwise the first sends would find no slave.
 It waits for a slave that is alive but does not answer until NameServers have forgotten that, at most LIMIT_S.
 Neighbours: registrar.py waits for `prepare`; replication/member_requests.py handles 906 in the slave;
-replication/hand_over.py sends later offsets.
+replication/offset_hand_over.py sends later offsets.
 """
 
 import logging
@@ -17,6 +17,8 @@ from broker.identity import Identity
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
 from broker.registration.heartbeats import TIMEOUT_MS
+from broker.registration.outer_api import OuterApi
+from broker.replication.master_api import MasterClient
 from broker.registration.outer_api import OuterApi
 from broker.replication.master_api import Master
 from broker.replication.members import Members
@@ -116,7 +118,7 @@ class PreOnline:
             await trio.sleep(RETRY_S)
 
     async def _take_over(self, client: RemotingClient, addr: str) -> None:
-        slave = Master(client, addr)  # it acts as the master, and answers like one
+        slave = MasterClient(client, addr)  # it acts as the master, and answers like one
         try:
             await slave.tell_master(self._identity.addr, self._identity.ha_addr)
         except BrokerError as error:

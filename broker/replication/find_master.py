@@ -11,7 +11,7 @@ import trio
 
 from broker.options import BrokerOptions
 from broker.replication.known_master import KnownMaster
-from broker.replication.master_api import Master
+from broker.replication.master_api import MasterClient
 from broker.replication.session_interfaces import MasterTarget
 from mqcommon.addresses import format_address, split_address
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
@@ -135,7 +135,7 @@ class SwitchFinder:
         host, port = split_address(addr)
         failure = ""
         async with self._open_client() as client:
-            master = Master(client, addr)
+            master = MasterClient(client, addr)
             try:
                 ha_addr = await master.ha_address()
             except BrokerError:

@@ -23,7 +23,7 @@ _REPORT = struct.Struct(">q")
 _HEADER = struct.Struct(">qi")
 
 
-class Piece(NamedTuple):
+class LogPiece(NamedTuple):
     """Bytes of the log at ``offset``. Empty: a heartbeat, whose offset is where the master will go on."""
 
     offset: int
@@ -61,12 +61,12 @@ class FrameReader:
         self._offset = 0
         self._left = 0
 
-    def receive(self, data: bytes | memoryview) -> list[Piece]:
+    def receive(self, data: bytes | memoryview) -> list[LogPiece]:
         """Pieces of the log and heartbeats, in order; a frame may come in several pieces. ProtocolError on garbage.
 
         Pieces are parts of ``data``, not copies.
         """
-        pieces: list[Piece] = []
+        pieces: list[LogPiece] = []
         view = memoryview(data)
         at, end = 0, len(data)
         while at < end:
@@ -79,17 +79,17 @@ class FrameReader:
                 self._begin(pieces)
                 continue
             size = min(self._left, end - at)
-            pieces.append(Piece(self._offset, view[at : at + size]))
+            pieces.append(LogPiece(self._offset, view[at : at + size]))
             self._offset += size
             self._left -= size
             at += size
         return pieces
 
-    def _begin(self, pieces: list[Piece]) -> None:
+    def _begin(self, pieces: list[LogPiece]) -> None:
         offset, size = _HEADER.unpack(self._header)
         self._header = b""
         if offset < 0 or not 0 <= size <= MAX_CHUNK_BYTES:
             raise ProtocolError(f"{size} bytes at offset {offset} are not a piece of a commit log")
         self._offset, self._left = offset, size
         if not size:
-            pieces.append(Piece(offset, memoryview(b"")))
+            pieces.append(LogPiece(offset, memoryview(b"")))

@@ -79,7 +79,7 @@ class LinkTerms:
             )
 
 
-class Tail(NamedTuple):
+class PieceCrc(NamedTuple):
     """The CRC32 of ``size`` bytes at ``offset``."""
 
     offset: int
@@ -109,7 +109,7 @@ class Challenge:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class LogClaim:
     """The slave's log: bytes ``start`` to ``end``. If empty, ``last_file`` says whether it wants only the last file."""
 
     proof: bytes
@@ -117,7 +117,7 @@ class Claim:
     end: int
     file_bytes: int
     last_file: bool
-    tails: tuple[Tail, ...]
+    tails: tuple[PieceCrc, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Welcome:
     refusal: str
 
 
-def encode(message: Hello | Challenge | Claim | Welcome) -> bytes:
+def encode(message: Hello | Challenge | LogClaim | Welcome) -> bytes:
     body = strict_cbor.dumps(asdict(message))
     return b"".join((MAGIC, _LENGTH.pack(len(body)), body))
 
@@ -152,15 +152,15 @@ def decode(cls: type[T], body: Any) -> T:
     return cls(**values)
 
 
-def _tails(raw: Any) -> tuple[Tail, ...]:
+def _tails(raw: Any) -> tuple[PieceCrc, ...]:
     if not isinstance(raw, list) or len(raw) > _MAX_TAILS:
-        raise ProtocolError("Claim: tails is not a list of a few CRCs")
+        raise ProtocolError("LogClaim: tails is not a list of a few CRCs")
     for row in raw:
         if not isinstance(row, list) or len(row) != 3 or any(type(n) is not int or n < 0 for n in row):
-            raise ProtocolError(f"Claim: {row!r} is not a CRC of a piece")
+            raise ProtocolError(f"LogClaim: {row!r} is not a CRC of a piece")
         if row[1] > TAIL_BYTES:
-            raise ProtocolError(f"Claim: a CRC of {row[1]} bytes")
-    return tuple(Tail(*row) for row in raw)
+            raise ProtocolError(f"LogClaim: a CRC of {row[1]} bytes")
+    return tuple(PieceCrc(*row) for row in raw)
 
 
 class HelloReader:
@@ -199,7 +199,7 @@ class MasterHandshake:
         self._output = b""
         self.hello: Hello | None = None
         # Set when the slave has proved that it knows the secret, until the claim is answered.
-        self.claim: Claim | None = None
+        self.claim: LogClaim | None = None
         # Why the slave is refused, "" if it is not. It is in the output: close the connection when that is sent.
         self.refusal = ""
 
@@ -222,7 +222,7 @@ class MasterHandshake:
             else:
                 self._output += encode(Challenge(VERSION, self._nonce, _proof(terms, b"master", hello, self._nonce)))
             return
-        claim = decode(Claim, body)
+        claim = decode(LogClaim, body)
         if not hmac.compare_digest(claim.proof, _proof(terms, b"slave", self.hello, self._nonce)):
             raise ProtocolError(
                 "it does not have the haSharedSecret or innerClientAuthenticationCredentials of this master"
@@ -251,7 +251,7 @@ class SlaveHandshake:
     ReplicationRefused when the master is not to be followed, or refuses this slave.
     """
 
-    def __init__(self, terms: LinkTerms, hello: Hello, claim: Claim) -> None:
+    def __init__(self, terms: LinkTerms, hello: Hello, claim: LogClaim) -> None:
         """``claim``: its proof is made here."""
         if terms.must_prove and not terms.secret:
             raise ReplicationRefused(f"this slave has access control and no secret to know its master by: {_REMEDY}")
@@ -318,7 +318,9 @@ def tail_places(start: int, end: int, file_bytes: int) -> list[tuple[int, int]]:
     return places
 
 
-def first_difference(tails: tuple[Tail, ...], start: int, end: int, crc_of: Callable[[int, int], int]) -> Tail | None:
+def first_difference(
+    tails: tuple[PieceCrc, ...], start: int, end: int, crc_of: Callable[[int, int], int]
+) -> PieceCrc | None:
     """A piece that differs in the log from ``start`` to ``end``; None when all are the same."""
     for tail in tails:
         if start <= tail.offset and tail.offset + tail.size <= end and crc_of(tail.offset, tail.size) != tail.crc:

@@ -10,23 +10,8 @@ from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
-from broker.replication.frames import (
-    CHUNK_BYTES,
-    FrameReader,
-    Piece,
-    ReportReader,
-    encode_header,
-    encode_report,
-)
-from broker.replication.hello import (
-    MAGIC,
-    Claim,
-    Hello,
-    LinkTerms,
-    MasterHandshake,
-    SlaveHandshake,
-    Tail,
-)
+from broker.replication.frames import CHUNK_BYTES, FrameReader, LogPiece, ReportReader, encode_header, encode_report
+from broker.replication.hello import MAGIC, Hello, LinkTerms, LogClaim, MasterHandshake, PieceCrc, SlaveHandshake
 from mqcommon.errors import ProtocolError
 
 RESYNC = "to copy the master's log from the start, stop this slave and run: broker resyncSlave STORE_DIR"
@@ -38,7 +23,7 @@ NO_HELLO = (
 )
 
 
-class Bounds(NamedTuple):
+class LogBounds(NamedTuple):
     """The master's log: bytes ``start`` to ``end``, in files of ``file_bytes``."""
 
     start: int
@@ -67,7 +52,7 @@ class MasterLink:
     """
 
     def __init__(
-        self, terms: LinkTerms, bounds: Callable[[], Bounds], nonce: bytes, now: float, *, serves_plain: bool = True
+        self, terms: LinkTerms, bounds: Callable[[], LogBounds], nonce: bytes, now: float, *, serves_plain: bool = True
     ) -> None:
         """``serves_plain``: whether this peer needs no hello."""
         self._terms = terms
@@ -92,7 +77,7 @@ class MasterLink:
         return self._handshake.hello
 
     @property
-    def claim(self) -> Claim | None:
+    def claim(self) -> LogClaim | None:
         """What `judge` is to be called for."""
         return self._handshake.claim
 
@@ -181,7 +166,7 @@ class MasterLink:
         """
         return not self.ready and self.claim is None
 
-    def judge(self, difference: Tail | None, now: float) -> None:
+    def judge(self, difference: PieceCrc | None, now: float) -> None:
         """Answer the claim; ``difference``: a piece in which the slave's log differs from the master's."""
         claim = self.claim
         assert claim is not None
@@ -219,7 +204,7 @@ class MasterLink:
         self.acked = max(self.acked, offset)
 
 
-def file_size_refusal(claim: Claim, bounds: Bounds) -> str:
+def file_size_refusal(claim: LogClaim, bounds: LogBounds) -> str:
     """Why a slave with files of another size is refused; "" when they have the same."""
     if claim.file_bytes == bounds.file_bytes:
         return ""
@@ -229,7 +214,7 @@ def file_size_refusal(claim: Claim, bounds: Bounds) -> str:
     )
 
 
-def _refusal(claim: Claim, bounds: Bounds, difference: Tail | None) -> str:
+def _refusal(claim: LogClaim, bounds: LogBounds, difference: PieceCrc | None) -> str:
     if sizes := file_size_refusal(claim, bounds):
         return sizes
     if claim.start == claim.end:
@@ -259,7 +244,7 @@ class SlaveLink:
 
     def __init__(
         self, terms: LinkTerms, now: float, *, start: int, end: int, begin: int = 0, hello: Hello | None = None,
-        claim: Claim | None = None,
+        claim: LogClaim | None = None,
     ) -> None:  # fmt: skip
         self._terms = terms
         self._heard = self._said = now
@@ -273,14 +258,14 @@ class SlaveLink:
         if self._handshake is None:
             self._report(end if self._end is not None else begin, now)
 
-    def receive(self, data: bytes | memoryview, now: float) -> list[Piece]:
+    def receive(self, data: bytes | memoryview, now: float) -> list[LogPiece]:
         """The pieces of the log in ``data``, without gaps. ReplicationRefused when the master refuses this slave."""
         self._heard = now
         if not self.ready:
             data = self._shake_hands(bytes(data), now)
             if not data:
                 return []
-        pieces: list[Piece] = []
+        pieces: list[LogPiece] = []
         for piece in self._frames.receive(data):
             if self._end is not None and piece.offset != self._end:
                 raise ProtocolError(f"the master goes on at {piece.offset}, but this log ends at {self._end}")

@@ -3,7 +3,7 @@
 A slave that has caught up gets new bytes as soon as they are appended (`wake`, after each turn of the event loop). A
 slave that catches up gets older bytes from files, in a thread, so that sends are not slowed down. Only one range at a
 time is being sent to a slave, so memory is bounded however slow the slave is. Reports of slaves go to the ack ledger.
-Neighbours: session_interfaces.py (the steps, of two protocols), part.py (runs this and wakes it).
+Neighbours: session_interfaces.py (the steps, of two protocols), replication.py (runs this and wakes it).
 """
 
 import logging
@@ -34,7 +34,7 @@ STRANGERS_LOG_S = 10.0
 PEER_CLOSED = "it closed the connection"
 
 
-class Master:
+class HaServer:
     """Serves slaves of one log; `wake` it when something was appended.
 
     ``examine`` finds what speaks against a slave that made a claim: it reads the log, or asks the Controllers. It may

@@ -70,7 +70,7 @@ class LevelOffsets(NamedTuple):
     log_end: int
 
 
-class Master:
+class MasterClient:
     """The master at ``addr``."""
 
     def __init__(self, client: RemotingClient, addr: str) -> None:

@@ -5,7 +5,7 @@ The member with the lowest id does what only one member of a set may do. That is
 and transactional messages, ordered consumption) look at ``is_lowest`` and are called when it changes.
 Invariants: a slave acts only while no NameServer that answers knows a lower id, so that no slave acts beside a master
 while NameServers disagree. While no NameServer answers, nothing changes: being cut off does not make a slave act.
-Neighbours: heartbeats.py reports, hand_over.py ends a slave's acting, pre_online.py brings a master online.
+Neighbours: heartbeats.py reports, offset_hand_over.py ends a slave's acting, pre_online.py brings a master online.
 """
 
 from collections.abc import Callable, Mapping

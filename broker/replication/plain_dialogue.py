@@ -10,8 +10,17 @@ from zlib import crc32
 import trio
 
 from broker.replication.autoswitch.link import Newcomer
-from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello, LinkTerms, Tail, first_difference, tail_places
-from broker.replication.link import Bounds, MasterLink, SlaveLink
+from broker.replication.hello import (
+    NONCE_BYTES,
+    VERSION,
+    Hello,
+    LinkTerms,
+    LogClaim,
+    PieceCrc,
+    first_difference,
+    tail_places,
+)
+from broker.replication.link import LogBounds, MasterLink, SlaveLink
 from broker.replication.replica import Replica
 from broker.replication.session import MasterSession, SlaveSession
 from broker.replication.session_interfaces import Dialogue, Examine, MasterTarget, NewMasterSide, Peer
@@ -34,8 +43,8 @@ def plain_sessions(log: CommitLog, acks: AckLedger, terms: LinkTerms) -> NewMast
 def compare_logs(log: CommitLog) -> Examine:
     """Finds a piece in which a slave's log differs from ``log``."""
 
-    async def examine(claim: Claim | Newcomer) -> Tail | None:
-        assert isinstance(claim, Claim)
+    async def examine(claim: LogClaim | Newcomer) -> PieceCrc | None:
+        assert isinstance(claim, LogClaim)
         return await trio.to_thread.run_sync(other_bytes_at, log, claim.tails)
 
     return examine
@@ -69,7 +78,7 @@ class PlainDialogue(Dialogue):
             return SlaveLink(self._terms, trio.current_time(), start=log.start, end=log.raw_end, begin=begin)
         start, end = log.start, log.raw_end
         tails = await trio.to_thread.run_sync(tails_of, log, start, end)
-        claim = Claim(b"", start, end, log.chain.segment_bytes, self._last_file, tails)
+        claim = LogClaim(b"", start, end, log.chain.segment_bytes, self._last_file, tails)
         hello = Hello(
             VERSION, self._who.cluster, self._who.broker, self._who.broker_id, self._who.addr, os.urandom(NONCE_BYTES)
         )
@@ -84,14 +93,15 @@ class PlainDialogue(Dialogue):
             self._replica.append(memoryview(b"\0"))
 
 
-def tails_of(log: CommitLog, start: int, end: int) -> tuple[Tail, ...]:
+def tails_of(log: CommitLog, start: int, end: int) -> tuple[PieceCrc, ...]:
     """The CRCs that a slave sends of its log from ``start`` to ``end``."""
     return tuple(
-        Tail(offset, size, _crc(log, offset, size)) for offset, size in tail_places(start, end, log.chain.segment_bytes)
+        PieceCrc(offset, size, _crc(log, offset, size))
+        for offset, size in tail_places(start, end, log.chain.segment_bytes)
     )
 
 
-def other_bytes_at(log: CommitLog, tails: tuple[Tail, ...]) -> Tail | None:
+def other_bytes_at(log: CommitLog, tails: tuple[PieceCrc, ...]) -> PieceCrc | None:
     """A piece in which the slave's log differs from the master's ``log``; None when all pieces are the same."""
     return first_difference(tails, log.start, log.end, lambda offset, size: _crc(log, offset, size))
 
@@ -108,6 +118,6 @@ def _crc(log: CommitLog, offset: int, size: int) -> int:
     return crc32(data)
 
 
-def bounds_of(log: CommitLog) -> Bounds:
+def bounds_of(log: CommitLog) -> LogBounds:
     """What can be sent of ``log`` now."""
-    return Bounds(log.start, log.end, log.chain.segment_bytes)
+    return LogBounds(log.start, log.end, log.chain.segment_bytes)

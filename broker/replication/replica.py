@@ -397,7 +397,7 @@ _RUN_HEAD = HEAD_V4.format("body_crc", "queue_id", "queue_offset", "physical_off
 _MAX_REACH = 512
 
 
-class _Known(NamedTuple):
+class _RunConstants(NamedTuple):
     topic: bytes
     tag_code: int
 
@@ -429,7 +429,7 @@ class ReplicaRuns:
             self._runs.refuse()
         return entries
 
-    def _learn(self, raw: bytes, body_bytes: int) -> Shape[_Known] | None:
+    def _learn(self, raw: bytes, body_bytes: int) -> Shape[_RunConstants] | None:
         tail_at = HEAD_V4.size + body_bytes
         tail = raw[tail_at:]
         head_bytes = TAIL_BYTES_V1 + tail[0]
@@ -450,10 +450,10 @@ class ReplicaRuns:
         record = struct.Struct(f"{_RUN_HEAD}{body_bytes}s{head_bytes}s{tag_at - head_bytes}s{len(tag)}s{rest}s")
         fixed = Fixed(6, tail_at, head), Fixed(8, tail_at + tag_at, tag)
         topic = head[TOPIC_LENGTH_V1.size : length_at]
-        return Shape(record, fixed, _Known(topic, self._tag_codes.of(properties)))
+        return Shape(record, fixed, _RunConstants(topic, self._tag_codes.of(properties)))
 
 
-def _entries(run: Run[_Known], size: int, physical: int) -> RunEntries | None:
+def _entries(run: Run[_RunConstants], size: int, physical: int) -> RunEntries | None:
     """None when the records must be read one by one."""
     crcs, ids, offsets, places, times, bodies, _, before, _, after = run.columns
     if (

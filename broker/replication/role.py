@@ -6,7 +6,7 @@
 Invariant: the log has at most one writer. In MASTER producers append to it, in SLAVE and ACTING the replica does, and
 in TAKING_OVER nobody does. So promotion has a state of its own: before the first message is appended, the replica must
 have stopped, and the queues must have all records of the log. Demotion needs none: observers run inside the change,
-so the writer refuses messages before the replica starts (part.py tells the order of steps).
+so the writer refuses messages before the replica starts (replication.py tells the order of steps).
 Observers see each change once, in order, and no change begins while they are called. So an observer registered first
 (wiring/core.py: the writer) has changed before those after it. Client connections stay open during all changes.
 """
@@ -18,7 +18,7 @@ from enum import Enum
 from mqcommon.names import MASTER_ID
 
 
-class Kind(Enum):
+class RoleKind(Enum):
     """See the module."""
 
     MASTER = "master"
@@ -31,23 +31,23 @@ class Kind(Enum):
 class Role:
     """``broker_id`` is 0 for the master; each of the others has its own id above 0."""
 
-    kind: Kind
+    kind: RoleKind
     broker_id: int
 
     @property
     def is_master(self) -> bool:
         """Whether it accepts messages."""
-        return self.kind is Kind.MASTER
+        return self.kind is RoleKind.MASTER
 
     @property
     def follows(self) -> bool:
         """Whether it copies a master."""
-        return self.kind in (Kind.SLAVE, Kind.ACTING)
+        return self.kind in (RoleKind.SLAVE, RoleKind.ACTING)
 
     @property
     def takes_commits(self) -> bool:
         """Whether consumers commit their offsets here: at the master, or at the slave that acts as the master."""
-        return self.kind in (Kind.MASTER, Kind.ACTING)
+        return self.kind in (RoleKind.MASTER, RoleKind.ACTING)
 
 
 Observer = Callable[[Role, Role], None]
@@ -58,7 +58,7 @@ class RoleMachine:
 
     def __init__(self, broker_id: int) -> None:
         """A master when ``broker_id`` is 0, else a slave."""
-        self.now = Role(Kind.MASTER if broker_id == MASTER_ID else Kind.SLAVE, broker_id)
+        self.now = Role(RoleKind.MASTER if broker_id == MASTER_ID else RoleKind.SLAVE, broker_id)
         self._observers: list[Observer] = []
         self._is_notifying = False
 
@@ -70,30 +70,30 @@ class RoleMachine:
         """Another broker is the master from now on; this one follows it, with an id of its own above 0."""
         if broker_id <= MASTER_ID:
             raise ValueError(f"{broker_id} is not a slave's id, these are above {MASTER_ID}")
-        self._change((Kind.MASTER,), Role(Kind.SLAVE, broker_id))
+        self._change((RoleKind.MASTER,), Role(RoleKind.SLAVE, broker_id))
 
     def numbered(self, broker_id: int) -> None:
         """The Controllers gave this slave its id."""
         if broker_id <= MASTER_ID:
             raise ValueError(f"{broker_id} is not an id that Controllers give, these are above {MASTER_ID}")
         if broker_id != self.now.broker_id:
-            self._change((Kind.SLAVE,), Role(Kind.SLAVE, broker_id))
+            self._change((RoleKind.SLAVE,), Role(RoleKind.SLAVE, broker_id))
 
     def promoted(self) -> None:
         """This broker shall become the master; call `took_over` when it is ready."""
-        self._change((Kind.SLAVE, Kind.ACTING), Role(Kind.TAKING_OVER, self.now.broker_id))
+        self._change((RoleKind.SLAVE, RoleKind.ACTING), Role(RoleKind.TAKING_OVER, self.now.broker_id))
 
     def took_over(self) -> None:
         """This broker has stopped copying, and its queues have all records of its log: it is the master now."""
-        self._change((Kind.TAKING_OVER,), Role(Kind.MASTER, MASTER_ID))
+        self._change((RoleKind.TAKING_OVER,), Role(RoleKind.MASTER, MASTER_ID))
 
     def acting(self, is_acting: bool) -> None:
         """Set whether this slave acts as the master, because no member of the set with a lower id is alive."""
         before = self.now
-        if before.follows and is_acting is not (before.kind is Kind.ACTING):
-            self._change((before.kind,), Role(Kind.ACTING if is_acting else Kind.SLAVE, before.broker_id))
+        if before.follows and is_acting is not (before.kind is RoleKind.ACTING):
+            self._change((before.kind,), Role(RoleKind.ACTING if is_acting else RoleKind.SLAVE, before.broker_id))
 
-    def _change(self, before: tuple[Kind, ...], after: Role) -> None:
+    def _change(self, before: tuple[RoleKind, ...], after: Role) -> None:
         if self.now.kind not in before or self._is_notifying:
             raise RuntimeError(f"a broker that is {self.now.kind.value} cannot become {after.kind.value} now")
         old, self.now = self.now, after

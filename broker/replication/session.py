@@ -8,8 +8,8 @@ writing/waits.py (sends that wait); autoswitch/session.py (sets with a Controlle
 
 from collections.abc import Sequence
 
-from broker.replication.frames import CHUNK_BYTES, Piece
-from broker.replication.hello import Claim
+from broker.replication.frames import CHUNK_BYTES, LogPiece
+from broker.replication.hello import LogClaim
 from broker.replication.link import MasterLink, Range, SlaveLink
 from broker.replication.session_interfaces import MasterSide, Objection, Peer, SlaveSide
 from broker.writing.waits import AckLedger, ConnectedSlave
@@ -60,7 +60,7 @@ class MasterSession(MasterSide):
         if link.acked >= 0:
             self._acks.acked(self._peer.addr, link.acked)
 
-    def next_step(self, now: float, most: int = CHUNK_BYTES) -> bytes | Claim | Range | None:
+    def next_step(self, now: float, most: int = CHUNK_BYTES) -> bytes | LogClaim | Range | None:
         """What to send or do next; a range has up to ``most`` bytes."""
         link = self.link
         if output := link.take_output():
@@ -121,7 +121,7 @@ class SlaveSession(SlaveSide):
         """Whether the master sends the log."""
         return self.link.ready
 
-    async def receive(self, data: memoryview, now: float) -> Sequence[Piece]:
+    async def receive(self, data: memoryview, now: float) -> Sequence[LogPiece]:
         """The pieces to append."""
         return self.link.receive(data, now)
 

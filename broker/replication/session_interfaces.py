@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from broker.replication.autoswitch.link import Newcomer
-from broker.replication.hello import Claim, Tail
+from broker.replication.hello import LogClaim, PieceCrc
 from broker.replication.link import Range
 from broker.writing.waits import ConnectedSlave
 
@@ -23,7 +23,7 @@ class Bytes(Protocol):
 
 
 #: What speaks against a slave: without a Controller a piece of its log that differs, with one the reason in words.
-Objection = Tail | str | None
+Objection = PieceCrc | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class MasterSide(Protocol):
     def next_offset(self) -> int: ...
     def lags(self, end: int) -> bool: ...
     def receive(self, data: bytes, now: float) -> None: ...
-    def next_step(self, now: float, most: int) -> bytes | Claim | Newcomer | Range | None: ...
+    def next_step(self, now: float, most: int) -> bytes | LogClaim | Newcomer | Range | None: ...
     def next_range(self, now: float) -> Range | None: ...
     def judge(self, objection: Objection, now: float) -> None: ...
     def sent(self, size: int) -> None: ...
@@ -84,7 +84,7 @@ class SlaveSide(Protocol):
 NewMasterSide = Callable[[Peer], MasterSide]
 
 #: Finds what speaks against a slave; None or "" when nothing does. May raise ProtocolError: the slave may try again.
-Examine = Callable[[Claim | Newcomer], Awaitable[Objection]]
+Examine = Callable[[LogClaim | Newcomer], Awaitable[Objection]]
 
 
 class MasterTarget(NamedTuple):

@@ -52,7 +52,7 @@ NEAR_BYTES = 4 * 1024 * 1024
 MAX_BEHIND_BYTES = 1024 * 1024 * 1024
 
 
-class Slave:
+class HaClient:
     """Copies the master's log: `run` it. ``find`` returns where the master is, and waits until that is known.
 
     ``arrived`` is called when queues got messages, ``master_lost`` when a connection ended. ``flush`` makes the log

@@ -21,7 +21,7 @@ import trio
 
 from broker.meta.metadata import Metadata
 from broker.replication.known_master import KnownMaster
-from broker.replication.master_api import LevelOffsets, Master, Offsets
+from broker.replication.master_api import LevelOffsets, MasterClient, Offsets
 from broker.tasks.persist import Persister
 from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, ReplicationRefused, RequestTimeout, StoreError
@@ -103,7 +103,7 @@ class SlaveSync:
         self._moved.set()
 
     async def _follow(self, client: RemotingClient, addr: str) -> None:
-        master = Master(client, addr)
+        master = MasterClient(client, addr)
         copied: MetadataVersions | None = None
         self._failures, is_first, self._level_offsets, self._has_request_modes = 0, True, None, True
         while True:
@@ -128,7 +128,7 @@ class SlaveSync:
             self.rounds += 1
             await trio.sleep(pause_s)
 
-    async def _check_log(self, master: Master) -> None:
+    async def _check_log(self, master: MasterClient) -> None:
         ours = self._log_end()
         end = await master.log_end()
         if end is not None and end < ours:
@@ -136,7 +136,7 @@ class SlaveSync:
                 f"its log ends at {end}, but this slave's at {ours}: it is not the log that this slave copied"
             )
 
-    async def _copy(self, master: Master, copied: MetadataVersions | None) -> tuple[MetadataVersions, float]:
+    async def _copy(self, master: MasterClient, copied: MetadataVersions | None) -> tuple[MetadataVersions, float]:
         """Copy the tables that have changed; returns the master's versions, and the pause before the next copy."""
         versions = MetadataVersions()
         if master.is_skylark:
@@ -164,18 +164,18 @@ class SlaveSync:
             return versions, max(PAUSE_S, PAUSE_FACTOR * took)
         return versions, max(INTERVAL_MS / 1000, PAUSE_FACTOR * (trio.current_time() - started))
 
-    async def _copy_topics(self, master: Master) -> None:
+    async def _copy_topics(self, master: MasterClient) -> None:
         log_end = self._log_end()
         table = await master.topics()
         await run_slices(self._metadata.topics.mirror(table.topic_config_table, table.data_version))
         self._metadata.topics_to.put(log_end)
 
-    async def _copy_groups(self, master: Master) -> None:
+    async def _copy_groups(self, master: MasterClient) -> None:
         table = await master.groups()
         groups = self._metadata.groups
         await run_slices(groups.mirror(table.subscription_group_table, table.forbidden_table, table.data_version))
 
-    async def _copy_offsets_at_times(self, master: Master, known: MetadataVersions | None) -> DataVersion | None:
+    async def _copy_offsets_at_times(self, master: MasterClient, known: MetadataVersions | None) -> DataVersion | None:
         """Like `_copy_consumer_offsets`, but too soon after a long copy it does nothing and returns ``known``."""
         started = trio.current_time()
         if known is not None and started < self._offsets_from:
@@ -185,7 +185,7 @@ class SlaveSync:
         self._offsets_from = now + OFFSETS_FACTOR * (now - started)
         return version
 
-    async def _copy_consumer_offsets(self, master: Master, known: DataVersion | None) -> DataVersion | None:
+    async def _copy_consumer_offsets(self, master: MasterClient, known: DataVersion | None) -> DataVersion | None:
         """Copy the changes since ``known``, or all; returns the version of the copy, None from a Java master."""
         if trio.current_time() > self._whole_at + WHOLE_S:  # a client may have committed here
             known = None
@@ -205,7 +205,7 @@ class SlaveSync:
         offsets.take_version(first.table.data_version)
         return first.version
 
-    async def _copy_delay_offsets(self, master: Master) -> None:
+    async def _copy_delay_offsets(self, master: MasterClient) -> None:
         try:
             self._level_offsets = await master.delay_offsets()
         except BrokerError as error:
@@ -219,7 +219,7 @@ class SlaveSync:
             self._metadata.delay_offsets.put(copied.table)
             self._level_offsets = None
 
-    async def _copy_request_modes(self, master: Master) -> None:
+    async def _copy_request_modes(self, master: MasterClient) -> None:
         try:
             table = await master.request_modes()
         except BrokerError as error:
@@ -229,7 +229,7 @@ class SlaveSync:
             return
         await run_slices(self._metadata.request_modes.mirror(table.message_request_mode_map))
 
-    async def _copy_users(self, master: Master) -> None:
+    async def _copy_users(self, master: MasterClient) -> None:
         """Users and policies; without the right to them everything else is copied all the same."""
         try:
             tables = await master.auth_tables()
@@ -260,7 +260,7 @@ def _auth(versions: MetadataVersions) -> tuple[DataVersion, DataVersion]:
     return versions.users, versions.acls
 
 
-async def _offsets_after(master: Master, page: Offsets) -> Offsets | None:
+async def _offsets_after(master: MasterClient, page: Offsets) -> Offsets | None:
     """The page after ``page``, None when that was the last."""
     return None if page.next_page is None else await master.consumer_offsets(None, page.next_page)
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.observe.meter import SECOND_MS, Window
+from broker.observe.meter import SECOND_MS, SampleWindow
 from broker.part import Part
 from broker.replication.role import RoleMachine
 from broker.store.store import MessageStore
@@ -84,7 +84,7 @@ class ReplicationStats:
         self._log_end = log_end
         self._clock = clock
         self._end_times = EndTimes()
-        self._sent: dict[str, Window] = {}
+        self._sent: dict[str, SampleWindow] = {}
         # When slaves were connected last, by their addresses for clients; the one that was seen last is the last.
         self._seen_ms: dict[str, int] = {}
         #: How far slaves were behind (ms), at each sample.
@@ -100,7 +100,7 @@ class ReplicationStats:
         for addr, sent_bytes in slaves.items():
             window = self._sent.get(addr)
             if window is None:
-                window = self._sent[addr] = Window(RATE_SPAN_MS, SECOND_MS, now_ms, (sent_bytes,))
+                window = self._sent[addr] = SampleWindow(RATE_SPAN_MS, SECOND_MS, now_ms, (sent_bytes,))
             window.sample(now_ms, (sent_bytes,))
         for slave in self.slaves():
             self.behind_ms.add(slave.behind_ms)
@@ -193,7 +193,7 @@ class HaHandlers(Part):
         self._replication = replication
         self._progress = progress
         self._clock = clock
-        self._received = Window(RATE_SPAN_MS, SECOND_MS, clock.now_ms(), (0,))
+        self._received = SampleWindow(RATE_SPAN_MS, SECOND_MS, clock.now_ms(), (0,))
 
     def handlers(self) -> dict[int, Handler]:
         return {

@@ -46,7 +46,7 @@ YES: Final = "yes"
 NO: Final = "no"
 
 
-class Step(NamedTuple):
+class ExplanationStep(NamedTuple):
     """One question, its answer, and the rule that gave it."""
 
     step: str
@@ -61,7 +61,7 @@ class Explanation:
     is_allowed: bool
     #: The refusal as the client gets it, or why the request is served.
     text: str
-    steps: list[Step]
+    steps: list[ExplanationStep]
 
 
 Address = IPv4Address | IPv6Address

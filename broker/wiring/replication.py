@@ -20,19 +20,19 @@ from broker.replication.autoswitch.log_epochs import EpochHandlers, LogEpochs
 from broker.replication.autoswitch.member import Membership
 from broker.replication.autoswitch.session import SwitchDialogue, switch_sessions
 from broker.replication.find_master import MasterFinder, SwitchFinder
-from broker.replication.hand_over import HandOver
-from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello, LinkTerms
+from broker.replication.hello import NONCE_BYTES, VERSION, Hello, LinkTerms, LogClaim
 from broker.replication.known_master import KnownMaster
-from broker.replication.master import Master
+from broker.replication.master import HaServer
 from broker.replication.member_requests import MemberHandlers
 from broker.replication.members import Members
-from broker.replication.part import Replication
+from broker.replication.offset_hand_over import OffsetHandOver
 from broker.replication.plain_dialogue import PlainDialogue, bounds_of, compare_logs, plain_sessions
 from broker.replication.refusals import SlaveRefusals
 from broker.replication.replica import Replica
-from broker.replication.role import Kind, Role
+from broker.replication.replication import Replication
+from broker.replication.role import Role, RoleKind
 from broker.replication.session_interfaces import Dialogue, Examine, MasterTarget, NewMasterSide, Peer
-from broker.replication.slave import Slave
+from broker.replication.slave import HaClient
 from broker.replication.slave_sync import SlaveSync
 from broker.replication.stats import HaHandlers, ReplicationStats, SlaveProgress
 from broker.replication.watch_metadata import MetadataWatch
@@ -81,7 +81,7 @@ def wire_replication(
     watch = MetadataWatch(metadata)
     acting = _acting(core, known, members)
     link = _controlled_link(core, known) if core.elected is not None else _plain_link(core, known, acting.prepare)
-    slaves: list[Slave] = []
+    slaves: list[HaClient] = []
 
     async def copying() -> None:
         # Before that, its log may end before that of this broker, which has a tail to cut off.
@@ -93,18 +93,17 @@ def wire_replication(
     sync = SlaveSync(known, metadata, core.persister, lambda: store.log.raw_end, online, core.open_client)
     guard, sync_flush = core.flusher.one_at_a_time, options.flush_disk_type == "SYNC_FLUSH"
 
-    def new_slave() -> Slave:
+    def new_slave() -> HaClient:
         replica = Replica(store)
-        slaves[:] = [Slave(
+        slaves[:] = [HaClient(
             replica, link.new_dialogue(replica), link.find, core.turn_end, lambda: known.ask_again(),
             core.flusher.flush if sync_flush else None, progress, clock, guard, connect=core.tls.connect,
         )]  # fmt: skip
         return slaves[0]
 
     log = Replication(
-        role, Master(store.log, link.new_session, link.examine, lambda: _ha_rate(options)), new_slave, sync, listeners,
-        listen,
-        link.before_leading,
+        role, HaServer(store.log, link.new_session, link.examine, lambda: _ha_rate(options)), new_slave, sync,
+        listeners, listen, link.before_leading,
     )  # fmt: skip
 
     def role_changed(before: Role, now: Role) -> None:
@@ -178,7 +177,7 @@ def _controlled_link(core: Core, known: KnownMaster) -> _Link:
 @dataclass(frozen=True)
 class _Acting:
     parts: tuple[Part, ...] = ()
-    hand_over: HandOver | None = None
+    hand_over: OffsetHandOver | None = None
     heartbeats: Heartbeats | None = None
     prepare: Callable[[RemotingClient], Awaitable[None]] | None = None
 
@@ -191,7 +190,7 @@ def _acting(core: Core, known: KnownMaster, members: Members) -> _Acting:
             members.came_online()
         return _Acting()
     heartbeats = Heartbeats(options, members, lambda: role.now.follows)
-    hand_over = HandOver(members, core.metadata.consumer_offsets, core.open_client)
+    hand_over = OffsetHandOver(members, core.metadata.consumer_offsets, core.open_client)
     requests = MemberHandlers(role, identity, core.store, known, heartbeats.ask_soon)
     prepare = None
     if role.now.is_master:
@@ -204,9 +203,9 @@ def _acting(core: Core, known: KnownMaster, members: Members) -> _Acting:
             role.acting(members.is_acting)
 
     def role_changed(before: Role, now: Role) -> None:
-        if now.kind is Kind.ACTING:
+        if now.kind is RoleKind.ACTING:
             logger.warning("this slave acts as the master: no member with a lower id is alive")
-        elif before.kind is Kind.ACTING:
+        elif before.kind is RoleKind.ACTING:
             logger.info("this slave stopped acting as the master: a member with a lower id is alive")
 
     members.on_change += [members_changed, hand_over.changed]
@@ -295,9 +294,9 @@ def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster, ter
             os.urandom(NONCE_BYTES), peer.addr, peer.since,
         )  # fmt: skip
 
-    async def examine(newcomer: Claim | Newcomer) -> str:
+    async def examine(newcomer: LogClaim | Newcomer) -> str:
         assert isinstance(newcomer, Newcomer)
-        return await membership.roster.objection(newcomer)
+        return await membership.registered_replicas.objection(newcomer)
 
     cutter = LogTruncation(fs, root, core.store, core.flusher)
 

@@ -44,7 +44,7 @@ from broker.meta.client_handlers import ClientHandlers
 from broker.meta.offset_handlers import OffsetHandlers
 from broker.meta.offset_resets import OffsetResets
 from broker.metrics.counters import Sources
-from broker.metrics.part import HealthPages, Metrics
+from broker.metrics.export import HealthPages, Metrics
 from broker.observe.consume_stats import ConsumeStatsHandlers
 from broker.observe.sampler import StatsSampler
 from broker.observe.stats_handlers import StatsHandlers
@@ -57,7 +57,7 @@ from broker.security.accounts.files import AccountFiles
 from broker.security.accounts.guard import AccountGuard, LiveRules
 from broker.security.audit import Audit
 from broker.security.users.first_users import make_first_users, migrate
-from broker.security.users.guard import Guard, Logins, UserExplainer
+from broker.security.users.guard import Logins, UserExplainer, UserGuard
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
 from broker.tasks.populate_pages import PopulatePages
@@ -92,7 +92,7 @@ class Access:
     ``guard`` must be before all other parts, so that nothing is done for a client that may not ask for it.
     """
 
-    guard: Guard | AccountGuard
+    guard: UserGuard | AccountGuard
     audit: Audit
     #: The requests of administrators about accounts, users and policies.
     handlers: tuple[Part, ...]
@@ -316,7 +316,7 @@ def _wire_access(core: Core) -> Access:
     users = UserExplainer(metadata.users, logins, options) if options.authentication_enabled else None
     explainer = (lambda *asked: live.rules.explain(*asked)) if live is not None else users
     return Access(
-        guard=Guard(logins, options, audit) if live is None else AccountGuard(live, audit),
+        guard=UserGuard(logins, options, audit) if live is None else AccountGuard(live, audit),
         audit=audit,
         handlers=(
             UserHandlers(metadata.users, metadata.acls, logins, options, core.persister.wait),

@@ -9,8 +9,8 @@ The methods are those of the trio classes. Each object has one background thread
 crossing.py  work that crosses between the loops; portal.py: a client in its thread, called from asyncio
 facade.py    the base class of the asyncio classes; stream.py: batches of messages
 handlers.py  handlers of PushConsumer; messages.py: iterating over one; tickets.py: sends without waiting
-admin.py, client.py, consumer.py, producer.py, push.py, simple.py, transactional.py: generated from the trio classes
-by scripts/facades.py
+admin.py, client.py, consumer.py, producer.py, push.py, simple.py, transactional.py: the classes, with an entry for each
+method of the trio class
 """
 
 from typing import TYPE_CHECKING, Any

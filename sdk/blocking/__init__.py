@@ -8,8 +8,8 @@ with an event loop, or shares that of a `Client`.
 
 loop.py      event loop threads and the clients in them; facade.py: the base class of the blocking classes
 handlers.py  handlers of PushConsumer; messages.py: iterating over one; tickets.py: sends without waiting
-admin.py, client.py, consumer.py, producer.py, push.py, simple.py, transactional.py: generated from the async classes
-by scripts/facades.py
+admin.py, client.py, consumer.py, producer.py, push.py, simple.py, transactional.py: the classes, with an entry for each
+method of the async class
 """
 
 from typing import TYPE_CHECKING, Any

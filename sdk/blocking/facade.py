@@ -1,9 +1,15 @@
-"""The base class of the blocking classes, their loops, and iterators over streams."""
+"""The base class of the blocking classes, how they get the methods of the trio classes, their loops, and iterators.
 
-from collections.abc import Callable, Iterator
+A method is written once, in the trio class: `call_of` and `call_sync_of` make of it one with the same parameters and
+docstring, for type checkers, ``inspect`` and ``help``, that runs it in the client's thread. What has other types here
+(constructors, streams, handlers, tickets) is written by hand. tests/sdk/test_facades.py compares both.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
+from functools import wraps
 from types import TracebackType
-from typing import Generic, Self, TypeVar, cast
+from typing import Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 from mqcommon.message.message import MessageExt
 from sdk.blocking.handlers import ThreadHandlers
@@ -15,13 +21,16 @@ from sdk.shared import Client
 
 B = TypeVar("B")
 C = TypeVar("C")
+C_co = TypeVar("C_co", covariant=True)
 N = TypeVar("N")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class Facade(Generic[C]):
-    """A client of type ``C`` whose methods block. They may be called from any thread."""
+class Facade(Generic[C_co]):
+    """A client of type ``C_co`` whose methods block. They may be called from any thread."""
 
-    def __init__(self, loop: ClientLoop[C], *handlers: ThreadHandlers | None) -> None:
+    def __init__(self, loop: ClientLoop[C_co], *handlers: ThreadHandlers | None) -> None:
         self._loop = loop
         self._handlers = [handler for handler in handlers if handler is not None]
 
@@ -53,6 +62,26 @@ class Facade(Generic[C]):
             self.close()
         except SendsFailed as lost:
             raise_or_log(lost, error)
+
+
+def call_of(method: Callable[Concatenate[C, P], Awaitable[T]]) -> Callable[Concatenate[Facade[C], P], T]:
+    """An async method of the trio class, for its facade: the calling thread waits for it."""
+
+    @wraps(method)
+    def call(self: Facade[C], /, *args: P.args, **named: P.kwargs) -> T:
+        return self._loop.call(lambda client: method(client, *args, **named))
+
+    return call
+
+
+def call_sync_of(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[Facade[C], P], T]:
+    """A method of the trio class that does not wait, for its facade."""
+
+    @wraps(method)
+    def call(self: Facade[C], /, *args: P.args, **named: P.kwargs) -> T:
+        return self._loop.call_sync(lambda client: method(client, *args, **named))
+
+    return call
 
 
 def loop_of(

@@ -119,6 +119,7 @@ class Lane:
         try:
             while True:
                 await self._wake.wait()
+                # Sends that come from now on wake this task again.
                 self._awake = False
                 self._take_in()
                 used: dict[str, None] = {}
@@ -130,10 +131,12 @@ class Lane:
                     except Exception as error:
                         self.pending.popleft().fail(error)
                         continue
+                    # All brokers are busy or rest: the end of a request or the alarm wakes this task.
                     if target is None:
                         break
                     self._start(*target)
                     used[target[0]] = None
+                # One write to each connection, whatever number of requests was queued for it.
                 for addr in used:
                     self._owner.remoting.flush(addr)
                 if self.pending:
@@ -261,24 +264,11 @@ class Lane:
         rows = rows_of(sends, owner.new_keys)
         command = send_request(owner.wire_group, queue, rows, owner.now_ms(), owner.sys_flag | sends[0].sys_flag)
 
-        def answered(result: Command | RemotingError) -> None:
-            self._release(addr)
-            try:
-                if isinstance(result, RemotingError):
-                    keep_rows(sends, rows)
-                    self._failed(addr, sends, result)
-                    return
-                took_ms = (trio.current_time() - started) * 1000
-                owner.brokers.faults.answered(addr, took_ms, started * 1000)
-                self._answered(addr, queue, sends, rows, result, took_ms)
-            except Exception as error:
-                # The messages may be stored, so they are not sent again.
-                for send in sends:
-                    send.fail(error)
-
+        request = _Request(self, addr, queue, sends, rows, started)
         try:
             remoting.prepare(addr, command)
-            remoting.submit(addr, command, self._try_ms(sends), answered)
+            # The next step of these sends is `_Request.ended`, when the answer or a failure is there.
+            remoting.submit(addr, command, self._try_ms(sends), request.ended)
         except ConnectionLost as error:
             # The connection was closed before the request was queued.
             keep_rows(sends, rows)
@@ -287,17 +277,11 @@ class Lane:
             keep_rows(sends, rows)
             raise
 
-    def _answered(
-        self,
-        addr: str,
-        queue: MessageQueue,
-        sends: list[PendingSend],
-        rows: Sequence[Row],
-        answer: Command,
-        took_ms: float,
-    ) -> None:
+    def _answered(self, request: "_Request", answer: Command, took_ms: float) -> None:
+        addr, queue, sends, rows = request.addr, request.queue, request.sends, request.rows
         status = STATUS_OF.get(answer.code)
         if status is None:
+            # Nothing is stored. A retry must have the same unique keys: the broker may have stored an earlier try.
             keep_rows(sends, rows)
             if answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
                 found = self._owner.remoting.broker_name_at(addr)
@@ -307,6 +291,7 @@ class Lane:
             return
         self._owner.brokers.stored(addr)
         self._targets.last_error = None
+        # The broker chooses the queue of a batch, and knows topics by their names with the namespace.
         where = stored(answer, len(rows))
         if where.queue_id != queue.queue_id or queue.topic != self._plain_topic:
             queue = queue._replace(topic=self._plain_topic, queue_id=where.queue_id)
@@ -314,6 +299,7 @@ class Lane:
         batch = StoredBatch(where, status, queue, rows, 1 if failed is None else failed.count + 1)
         if self._owner.traces is not None:
             self._owner.traces.stored(batch, addr, answer, took_ms, self._owner.now_ms(), sends[0].plain_bytes)
+        # FLUSH_DISK_TIMEOUT and the like: the messages are stored, so they must not be sent again.
         if status is not SendStatus.SEND_OK and not self._owner.accept_weaker:
             for send in sends:
                 send.fail(SendFailed(f"stored, but with less safety than the broker requires ({status.name}): {batch}"))
@@ -385,6 +371,45 @@ class Lane:
         # before it leaves now, and the rest while that is on its way.
         if self.pending or not self._one_by_one:
             self._wake.set()
+
+
+class _Request:
+    """A request in flight: the sends that it carries, as ``rows``, to a queue of the broker at ``addr``."""
+
+    __slots__ = ("_lane", "addr", "queue", "rows", "sends", "started")
+
+    def __init__(
+        self,
+        lane: Lane,
+        addr: str,
+        queue: MessageQueue,
+        sends: list[PendingSend],
+        rows: Sequence[Row],
+        started: float,
+    ) -> None:
+        self._lane = lane
+        self.addr = addr
+        self.queue = queue
+        self.sends = sends
+        self.rows = rows
+        self.started = started
+
+    def ended(self, result: Command | RemotingError) -> None:
+        """Called with the answer or the failure: the senders get their results, or the sends are tried again."""
+        lane = self._lane
+        lane._release(self.addr)
+        try:
+            if isinstance(result, RemotingError):
+                keep_rows(self.sends, self.rows)
+                lane._failed(self.addr, self.sends, result)
+                return
+            took_ms = (trio.current_time() - self.started) * 1000
+            lane._owner.brokers.faults.answered(self.addr, took_ms, self.started * 1000)
+            lane._answered(self, result, took_ms)
+        except Exception as error:
+            # The messages may be stored, so they are not sent again.
+            for send in self.sends:
+                send.fail(error)
 
 
 class Alarm:

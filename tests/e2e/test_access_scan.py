@@ -18,8 +18,8 @@ import trio
 from broker.registration import registrar as registrar_module
 from broker.replication import slave as slave_module
 from broker.replication.autoswitch.frames import SlaveHello, encode_ack, encode_slave_hello
-from broker.replication.hello import VERSION, Claim, Hello, encode
-from broker.replication.master import Master
+from broker.replication.hello import VERSION, Hello, LogClaim, encode
+from broker.replication.master import HaServer
 from mqcommon.addresses import split_address
 from mqcommon.errors import RemotingError
 from remoting.metrics.pages import PageServer
@@ -81,7 +81,7 @@ class Ports:
 def ports(monkeypatch: pytest.MonkeyPatch) -> Ports:
     found = Ports()
     opened, requests = sockets.SocketListener.__init__, Server.serve_on
-    logs, pages = Master.serve_on, PageServer.serve
+    logs, pages = HaServer.serve_on, PageServer.serve
 
     def listens(self: sockets.SocketListener, *args: Any) -> None:
         opened(self, *args)
@@ -91,7 +91,7 @@ def ports(monkeypatch: pytest.MonkeyPatch) -> Ports:
         found.codes.update((each.address, self.codes) for each in listeners)
         return requests(self, listeners, **more)
 
-    def serves_slaves(self: Master, listeners: list[Listener], **more: Any) -> Any:
+    def serves_slaves(self: HaServer, listeners: list[Listener], **more: Any) -> Any:
         found.logs.update(each.address for each in listeners)
         return logs(self, listeners, **more)
 
@@ -101,7 +101,7 @@ def ports(monkeypatch: pytest.MonkeyPatch) -> Ports:
 
     monkeypatch.setattr(sockets.SocketListener, "__init__", listens)
     monkeypatch.setattr(Server, "serve_on", serves_requests)
-    monkeypatch.setattr(Master, "serve_on", serves_slaves)
+    monkeypatch.setattr(HaServer, "serve_on", serves_slaves)
     monkeypatch.setattr(PageServer, "serve", serves_pages)
     # Brokers look for their master, and slaves try it again, at once.
     monkeypatch.setattr(registrar_module, "MASTERLESS_S", 0.02)
@@ -231,7 +231,7 @@ async def no_secret(addr: str, master: Running) -> None:
     options = master.broker.options
     acks = b"".join(encode_ack(offset) for offset in (0, 1 << 10, 1 << 20))
     ours = Hello(VERSION, options.broker_cluster_name, options.broker_name, 1, "127.0.0.1:1", bytes(16))
-    claims = [Claim(proof, 0, 0, 1 << 14, False, ()) for proof in (b"", bytes(32))]
+    claims = [LogClaim(proof, 0, 0, 1 << 14, False, ()) for proof in (b"", bytes(32))]
     hellos = [[(0).to_bytes(8, "big")], *([encode(ours), encode(claim)] for claim in claims)]
     hellos += [[encode_slave_hello(SlaveHello(False, False, broker_id)) + acks] for broker_id in (0, 1, 2, 99)]
 

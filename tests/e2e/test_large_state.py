@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from broker.replication.master_api import Master as BrokerTables
+from broker.replication.master_api import MasterClient as BrokerTables
 from mqcommon.errors import BrokerError, RemotingError
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.body import KVTable

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 import trio
 
-from broker.replication.master_api import Master as BrokerTables
+from broker.replication.master_api import MasterClient as BrokerTables
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import open_client
 from remoting.protocol.requests.replication import PageRequestHeader

@@ -14,7 +14,7 @@ from broker.delivery.timer.history import Checkpoint
 from broker.meta.json_files import parse as parse_table
 from broker.meta.topics import parse_attribute_changes
 from broker.replication.frames import FrameReader, ReportReader
-from broker.replication.hello import Challenge, Claim, Hello, HelloReader, Welcome
+from broker.replication.hello import Challenge, Hello, HelloReader, LogClaim, Welcome
 from broker.replication.hello import decode as decode_hello
 from broker.replication.hello import encode as encode_hello
 from broker.security.accounts.account_file import parse_file
@@ -134,7 +134,7 @@ def _registrations() -> list[bytes]:
 def _read_hellos(data: bytes) -> None:
     def hello() -> None:
         body = HelloReader().receive(data)
-        for kind in (Hello, Challenge, Claim, Welcome):
+        for kind in (Hello, Challenge, LogClaim, Welcome):
             _attempt(partial(decode_hello, kind, body), ProtocolError)
 
     _attempt(hello, ProtocolError)
@@ -143,7 +143,7 @@ def _read_hellos(data: bytes) -> None:
 
 
 def _hellos() -> list[bytes]:
-    made: list[Hello | Challenge | Claim | Welcome] = [
+    made: list[Hello | Challenge | LogClaim | Welcome] = [
         Hello(1, "c", "b", 1, "127.0.0.1:1", b"n" * 16), Challenge(1, b"n" * 16, b"p" * 32), Welcome(7, "")
     ]  # fmt: skip
     path = Path(golden.__file__).parent / "ha" / "rocketmq-4.9.8.jsonl"

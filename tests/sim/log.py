@@ -3,7 +3,7 @@
 from random import Random
 from zlib import crc32
 
-from broker.replication.link import Bounds
+from broker.replication.link import LogBounds
 
 FILE_BYTES = 2048
 _SIZE = 4
@@ -27,8 +27,8 @@ class Log:
     def end(self) -> int:
         return self.start + len(self.data)
 
-    def bounds(self) -> Bounds:
-        return Bounds(self.start, self.end, FILE_BYTES)
+    def bounds(self) -> LogBounds:
+        return LogBounds(self.start, self.end, FILE_BYTES)
 
     def read(self, offset: int, size: int) -> bytes:
         return bytes(self.data[offset - self.start : offset - self.start + size])

@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 
 from broker.options import BrokerOptions
-from broker.replication.hello import Claim, LinkTerms, first_difference
+from broker.replication.hello import LinkTerms, LogClaim, first_difference
 from broker.replication.link import MasterLink
 from broker.replication.session import MasterSession
 from broker.replication.session_interfaces import Peer
@@ -89,14 +89,14 @@ class Served:
                 return
             if isinstance(step, bytes):
                 end.send(step)
-            elif isinstance(step, Claim):
+            elif isinstance(step, LogClaim):
                 self._judging = True
                 self.master.later(0.01 * self.master.random.random(), partial(self._judge, step))
             else:
                 end.send(step.header + log.read(step.offset, step.size))
                 self.session.sent(step.size)
 
-    def _judge(self, claim: Claim) -> None:
+    def _judge(self, claim: LogClaim) -> None:
         """A thread has compared: its answer comes also when the connection was closed meanwhile."""
         log = self.master.log
         self._judging = False

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
-from broker.replication.hello import VERSION, Claim, Hello, LinkTerms, Tail, tail_places
+from broker.replication.hello import VERSION, Hello, LinkTerms, LogClaim, PieceCrc, tail_places
 from broker.replication.link import SlaveLink
 from broker.replication.session import SlaveSession
 from mqcommon.errors import ProtocolError, ReplicationRefused
@@ -94,8 +94,8 @@ class SimSlave(Process):
         log, now = self.log, self.scheduler.now
         if self.plain:
             return SlaveLink(self._terms, now, start=log.start, end=log.end)
-        tails = tuple(Tail(at, size, log.crc(at, size)) for at, size in tail_places(log.start, log.end, FILE_BYTES))
-        claim = Claim(b"", log.start, log.end, FILE_BYTES, self._last_file, tails)
+        tails = tuple(PieceCrc(at, size, log.crc(at, size)) for at, size in tail_places(log.start, log.end, FILE_BYTES))
+        claim = LogClaim(b"", log.start, log.end, FILE_BYTES, self._last_file, tails)
         addr = f"10.0.0.{self._number}:10911"
         who = Hello(VERSION, self._terms.cluster, self._terms.broker, self._number, addr, self.random.randbytes(16))
         return SlaveLink(self._terms, now, start=log.start, end=log.end, hello=who, claim=claim)

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.replication.master_api import Master as BrokerTables
+from broker.replication.master_api import MasterClient as BrokerTables
 from mqcommon.errors import BrokerError, RemotingError
 from remoting.net.client import open_client
 from remoting.protocol.requests.brokers import HARuntimeInfo

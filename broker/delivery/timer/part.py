@@ -18,7 +18,7 @@ from broker.delivery.timer.history import CHECKPOINT_QUEUE, Checkpoint, History
 from broker.delivery.timer.pending import Pending
 from broker.delivery.timer.restore import copies_since, from_disk, last_checkpoint
 from broker.delivery.timer.timed import DELETE, SLOT, from_timer, recall_names
-from broker.observe.meter import MINUTE_MS, SECOND_MS, Window
+from broker.observe.meter import MINUTE_MS, SECOND_MS, SampleWindow
 from broker.part import Part
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE
@@ -104,7 +104,7 @@ class TimedDelivery(Part):
         self._state: _State | None = None
         self._stopping = self._failing = False
         self._delivered = self._enqueued = 0
-        self._window = Window(MINUTE_MS, SECOND_MS, clock.now_ms(), (0, 0))
+        self._window = SampleWindow(MINUTE_MS, SECOND_MS, clock.now_ms(), (0, 0))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Deliver until cancelled."""

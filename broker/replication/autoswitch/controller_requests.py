@@ -35,7 +35,7 @@ NO_LEASE = "no lease"
 NOBODY = (ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE)
 
 
-class Told(NamedTuple):
+class ReplicaInfo(NamedTuple):
     """What the Controllers say: who is the master, and the SyncStateSet with its epoch.
 
     ``replicas``: how many brokers of the set are registered; None when they did not say it.
@@ -65,7 +65,7 @@ class Beat(NamedTuple):
         return self.epoch is None or (self.master_id, self.epoch) == (broker_id, epoch)
 
 
-class Talk:
+class ControllerRequests:
     """Errors are those of `Controllers.ask`."""
 
     def __init__(self, client: RemotingClient, options: BrokerOptions, identity: Identity) -> None:
@@ -80,7 +80,7 @@ class Talk:
         header = RegisterBrokerToControllerRequestHeader(who.cluster_name, who.broker_name, broker_id, who.addr)
         await self.controllers.ask(CONTROLLER_REGISTER_BROKER, header)
 
-    async def look(self) -> Told:
+    async def look(self) -> ReplicaInfo:
         """1004: who is the master."""
         header = GetReplicaInfoRequestHeader(self._identity.broker_name)
         answer = await self.controllers.ask(CONTROLLER_GET_REPLICA_INFO, header)
@@ -94,7 +94,7 @@ class Talk:
         rows = [] if known is None else [*known.in_sync_replicas, *known.not_in_sync_replicas]
         return {row.broker_id: row.broker_address for row in rows}
 
-    async def elect(self, broker_id: int) -> Told | None:
+    async def elect(self, broker_id: int) -> ReplicaInfo | None:
         """1002: ask for an election; the master afterwards, None when nobody can be elected now."""
         who = self._identity
         header = ElectMasterRequestHeader(who.broker_name, who.cluster_name, broker_id)
@@ -138,6 +138,6 @@ class Talk:
         return Beat(master.master_broker_id, master.master_epoch, remark if remark.startswith(NO_LEASE) else "")
 
 
-def _told(master: MasterHeader, known: SyncStateSet) -> Told:
+def _told(master: MasterHeader, known: SyncStateSet) -> ReplicaInfo:
     news = News(master.master_broker_id, master.master_address or "", master.master_epoch or 0)
-    return Told(news, tuple(known.sync_state_set), known.sync_state_set_epoch, master.registered_replicas)
+    return ReplicaInfo(news, tuple(known.sync_state_set), known.sync_state_set_epoch, master.registered_replicas)

@@ -36,7 +36,7 @@ class News(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RoleDecision:
     """``stand`` from now on, to or in which epoch; ``begins``: the log gets a new epoch before the first message."""
 
     stand: Stand
@@ -55,7 +55,7 @@ class Decisions:
         ``log_epoch``: the last epoch of its log. The Controller that elected its master had reached that.
         """
         self.broker_id = broker_id
-        self.now = Decision(Stand.IDLE, log_epoch)
+        self.now = RoleDecision(Stand.IDLE, log_epoch)
         # The last epoch that this broker has led in, or may not lead in.
         self._begun = log_epoch
         # The last epoch that is older than this process; None until the Controller has said it.
@@ -70,11 +70,11 @@ class Decisions:
         """Whether the Controller should be asked to elect a master (request 1002)."""
         return self.now.stand is Stand.IDLE
 
-    def told(self, news: News) -> Decision | None:
+    def told(self, news: News) -> RoleDecision | None:
         """The Controller answered or pushed ``news``."""
         if self._older_epoch is None:
             self._older_epoch = self._begun = max(news.epoch, self.now.epoch)
-            self.now = Decision(Stand.IDLE, self._older_epoch)
+            self.now = RoleDecision(Stand.IDLE, self._older_epoch)
         if news.epoch < self.now.epoch or (news.master_id == self.broker_id and news.epoch <= self._older_epoch):
             return None
         self.must_be_silent = False
@@ -92,18 +92,18 @@ class Decisions:
         begins = stand is Stand.LEADING and news.epoch > self._begun
         if begins:
             self._begun = news.epoch
-        decision = Decision(stand, news.epoch, news.master_id, news.master_addr, begins)
+        decision = RoleDecision(stand, news.epoch, news.master_id, news.master_addr, begins)
         if not is_new and (stand, news.master_addr) == (self.now.stand, self.now.master_addr):
             return None
         self.now = decision
         return decision
 
-    def lease_ended(self) -> Decision | None:
+    def lease_ended(self) -> RoleDecision | None:
         """The Controller may elect another master from now on."""
         return self._idle() if self.now.stand is Stand.LEADING else None
 
-    def _idle(self) -> Decision:
-        self.now = Decision(Stand.IDLE, self.now.epoch)
+    def _idle(self) -> RoleDecision:
+        self.now = RoleDecision(Stand.IDLE, self.now.epoch)
         return self.now
 
 
@@ -111,7 +111,7 @@ class Decisions:
 MARGIN = 0.2
 
 
-class Lease:
+class MasterLease:
     """Until when an elected master may acknowledge messages without news from the Controller.
 
     The Controller elects another master when it has heard nothing from this one for ``timeout_s``, the time that this

@@ -45,7 +45,7 @@ class Identified(NamedTuple):
     check_code: str = ""
 
 
-class Step(Enum):
+class EnrolmentStep(Enum):
     """What a broker without a registered id does next; see the module."""
 
     ASK_NEXT_ID = "ask for the next id"
@@ -83,11 +83,11 @@ def decode(data: bytes, path: str, cluster: str, broker: str) -> Identified:
     return found
 
 
-def next_step(kept: Identified | None, temporary: Identified | None) -> Step:
+def next_step(kept: Identified | None, temporary: Identified | None) -> EnrolmentStep:
     """What a broker with these two files does next."""
     if kept is not None:
-        return Step.REGISTER
-    return Step.ASK_NEXT_ID if temporary is None else Step.APPLY
+        return EnrolmentStep.REGISTER
+    return EnrolmentStep.ASK_NEXT_ID if temporary is None else EnrolmentStep.APPLY
 
 
 TEMPORARY = "-temp"
@@ -112,7 +112,7 @@ class Enrolment:
         step = next_step(kept, temporary)
         if kept is not None:
             return kept.broker_id
-        if step is Step.ASK_NEXT_ID or temporary is None:
+        if step is EnrolmentStep.ASK_NEXT_ID or temporary is None:
             temporary = await self._ask_next(controllers)
         who = self._identity
         header = ApplyBrokerIdRequestHeader(

@@ -44,7 +44,7 @@ class MasterHello(NamedTuple):
     epochs: tuple[Epoch, ...]
 
 
-class Piece(NamedTuple):
+class EpochPiece(NamedTuple):
     """Bytes of the log at ``offset``, written in ``epoch``, which began at ``epoch_start``. Empty: a heartbeat."""
 
     offset: int
@@ -104,14 +104,14 @@ class MasterReader:
     def __init__(self) -> None:
         self._rest = b""
         # The frame whose data is being read, with the bytes of it that have not arrived.
-        self._frame: Piece | None = None
+        self._frame: EpochPiece | None = None
         self._left = 0
         # None before the whole hello has arrived.
         self.hello: MasterHello | None = None
 
-    def receive(self, data: bytes | memoryview) -> list[Piece]:
+    def receive(self, data: bytes | memoryview) -> list[EpochPiece]:
         """Pieces and heartbeats, in order; a frame may come in several pieces. These are parts of ``data``."""
-        pieces: list[Piece] = []
+        pieces: list[EpochPiece] = []
         view = memoryview(data)
         while view:
             if self.hello is None:
@@ -140,7 +140,7 @@ class MasterReader:
             self._rest = b""
         return view
 
-    def _read_header(self, view: memoryview, pieces: list[Piece]) -> memoryview:
+    def _read_header(self, view: memoryview, pieces: list[EpochPiece]) -> memoryview:
         view = self._fill(view, _HEADER.size)
         if len(self._rest) < _HEADER.size:
             return view
@@ -152,7 +152,7 @@ class MasterReader:
                 f"state {state}: {size} bytes at offset {offset} in epoch {epoch} from {epoch_start} are not a piece"
                 " of a commit log"
             )
-        frame = Piece(offset, epoch, epoch_start, confirm_offset, memoryview(b""))
+        frame = EpochPiece(offset, epoch, epoch_start, confirm_offset, memoryview(b""))
         if size:
             self._frame, self._left = frame, size
         else:

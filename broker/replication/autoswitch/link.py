@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from broker.replication.autoswitch.epochs import Epochs, common_end
 from broker.replication.autoswitch.frames import (
+    EpochPiece,
     MasterHello,
     MasterReader,
-    Piece,
     SlaveHello,
     SlaveReader,
     encode_ack,
@@ -28,8 +28,8 @@ from broker.replication.autoswitch.frames import (
     encode_slave_hello,
 )
 from broker.replication.frames import CHUNK_BYTES
-from broker.replication.hello import MAGIC, Claim, Hello, LinkTerms, MasterHandshake, SlaveHandshake
-from broker.replication.link import NO_HELLO, RESYNC, Bounds, Range, file_size_refusal
+from broker.replication.hello import MAGIC, Hello, LinkTerms, LogClaim, MasterHandshake, SlaveHandshake
+from broker.replication.link import NO_HELLO, RESYNC, LogBounds, Range, file_size_refusal
 from mqcommon.addresses import split_address
 from mqcommon.errors import ProtocolError, ReplicationRefused
 
@@ -65,7 +65,7 @@ class MasterEnd:
     """
 
     def __init__(
-        self, terms: LinkTerms, bounds: Callable[[], Bounds], epochs: Epochs, epoch: int,
+        self, terms: LinkTerms, bounds: Callable[[], LogBounds], epochs: Epochs, epoch: int,
         confirm_offset: Callable[[], int], nonce: bytes, peer: str, now: float,
     ) -> None:  # fmt: skip
         """``peer``: the other end of the connection, host:port."""
@@ -74,7 +74,7 @@ class MasterEnd:
         self._handshake = MasterHandshake(terms, nonce)
         # Whether the peer began with a hello; None before its first byte.
         self._says_hello: bool | None = None
-        self._claim: Claim | None = None
+        self._claim: LogClaim | None = None
         # What a plain peer sent before it was judged.
         self._early = b""
         self._is_accepted = False
@@ -242,7 +242,7 @@ class SlaveEnd:
 
     def __init__(
         self, terms: LinkTerms, hello: SlaveHello, epochs: Epochs, *, start: int, end: int, now: float,
-        proof: tuple[Hello, Claim] | None = None,
+        proof: tuple[Hello, LogClaim] | None = None,
     ) -> None:  # fmt: skip
         """The slave's log has the bytes from ``start`` to ``end``. ``proof``: begin with a handshake."""
         self._terms = terms
@@ -263,7 +263,7 @@ class SlaveEnd:
         # All before this is in each log that an election can choose.
         self.confirm_offset = 0
 
-    def receive(self, data: bytes | memoryview, now: float) -> list[Piece]:
+    def receive(self, data: bytes | memoryview, now: float) -> list[EpochPiece]:
         """The pieces to append, without gaps. ReplicationRefused when the two logs have nothing in common."""
         self._heard = now
         handshake = self._handshake
@@ -337,7 +337,7 @@ class SlaveEnd:
             )
         return found
 
-    def _check(self, piece: Piece) -> None:
+    def _check(self, piece: EpochPiece) -> None:
         hello = self._reader.hello
         if not self.follows and (piece.data or piece.offset >= 0):
             raise ProtocolError("the master sent the log before it was told where to begin")

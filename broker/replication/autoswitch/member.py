@@ -2,7 +2,7 @@
 
 It gets an id (enrolment.py), registers its address (1003), and asks every few seconds who is the master (1004), at once
 after a notice (1008). While there is none it asks for an election (1002). Heartbeats (904) go to all Controllers; the
-leader's answers are the lease under which a master acknowledges messages (lease.py).
+leader's answers are the lease under which a master acknowledges messages (`MasterLease`).
 decisions.py says what follows from an answer. `_carry_out` changes the role, one change after another, since a
 promotion takes time. The notice is not trusted, since anybody can send one: the leader is asked.
 """
@@ -17,14 +17,16 @@ import trio
 from broker.identity import Identity
 from broker.options import BrokerOptions
 from broker.part import Part
-from broker.replication.autoswitch.controller_requests import Talk, Told
-from broker.replication.autoswitch.decisions import Decision, Decisions, Lease, Stand
+from broker.replication.autoswitch.controller_requests import ControllerRequests, ReplicaInfo
+from broker.replication.autoswitch.decisions import Decisions, MasterLease, RoleDecision, Stand
 from broker.replication.autoswitch.enrolment import Enrolment
 from broker.replication.autoswitch.leading import Leading
 from broker.replication.autoswitch.log_epochs import LogEpochs
-from broker.replication.autoswitch.registered_replicas import Roster
+from broker.replication.autoswitch.registered_replicas import RegisteredReplicas
 from broker.replication.autoswitch.session import Followers
 from broker.replication.known_master import KnownMaster, MasterAddress
+from broker.replication.role import Role, RoleKind, RoleMachine
+from broker.writing.waits import AckLedger
 from broker.replication.role import Kind, Role, RoleMachine
 from broker.writing.elected import Elected
 from broker.writing.waits import AckLedger
@@ -60,7 +62,7 @@ UNLISTED = ""
 class Membership(Part):
     """See the module. ``known`` gets the master's address, ``leading`` the SyncStateSet.
 
-    ``followers`` are the connected slaves, and ``roster`` says which brokers may be among them.
+    ``followers`` are the connected slaves, and ``registered_replicas`` says which brokers may be among them.
     """
 
     def __init__(
@@ -94,13 +96,13 @@ class Membership(Part):
         self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
         patience_s = options.ha_max_time_slave_not_catchup / 1000
         self.leading = Leading(elected, counted_end, patience_s, self._ask_for_set, self.look_soon, self._forget_others)
-        self.roster = Roster(self._ask_replicas, options.plain_hosts)
+        self.registered_replicas = RegisteredReplicas(self._ask_replicas, options.plain_hosts)
         self.followers = Followers(acks, self.leading)
-        self._lease = Lease(options.controller_heart_beat_timeout_mills / 1000)
-        self._talk: Talk | None = None
+        self._lease = MasterLease(options.controller_heart_beat_timeout_mills / 1000)
+        self._requests: ControllerRequests | None = None
         # None until this broker has an id.
         self._decisions: Decisions | None = None
-        self._last: Told | None = None
+        self._last: ReplicaInfo | None = None
         self._look = Signal()
         self._beats = {addr: Signal() for addr in (*options.controller_addrs, UNLISTED)}
         self._decided = Signal()
@@ -133,15 +135,15 @@ class Membership(Part):
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Talk with the Controllers until cancelled."""
         async with self._open_client() as client:
-            talk = self._talk = Talk(client, self._options, self._identity)
+            requests = self._requests = ControllerRequests(client, self._options, self._identity)
             task_status.started()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._converse, talk)
+                nursery.start_soon(self._converse, requests)
                 nursery.start_soon(self._carry_out)
                 nursery.start_soon(self._watch_lease)
                 nursery.start_soon(self.leading.run)
                 for addr in self._beats:
-                    nursery.start_soon(self._keep_alive, talk, addr)
+                    nursery.start_soon(self._keep_alive, requests, addr)
 
     def look_soon(self) -> None:
         """Ask who is the master."""
@@ -164,31 +166,31 @@ class Membership(Part):
                 return
 
     @property
-    def _leading_decision(self) -> Decision | None:
+    def _leading_decision(self) -> RoleDecision | None:
         """The present decision, if it is to lead."""
         decision = self._decisions.now if self._decisions else None
         return decision if decision is not None and decision.stand is Stand.LEADING else None
 
     # --- the conversation
 
-    async def _converse(self, talk: Talk) -> None:
+    async def _converse(self, requests: ControllerRequests) -> None:
         while True:
             try:
-                broker_id = await self._enrolment.enrol(talk.controllers)
+                broker_id = await self._enrolment.enrol(requests.controllers)
                 if self._decisions is None:
                     self._enrolled(broker_id)
-                await talk.register(broker_id)
+                await requests.register(broker_id)
                 if self._failures or self._last is None:
-                    logger.info("registered with Controller %s as broker %d", talk.controllers.leader, broker_id)
+                    logger.info("registered with Controller %s as broker %d", requests.controllers.leader, broker_id)
                 self._failures = 0
-                await self._stay(talk)
+                await self._stay(requests)
             except (RemotingError, BrokerError, ProtocolError, ConfigError, OSError) as error:
                 self._failed(error)
                 if isinstance(error, BrokerError) and error.code == UNKNOWN_BROKER:
-                    await self._was_forgotten(talk)
+                    await self._was_forgotten(requests)
             await trio.sleep(self._backoff.pause_s(self._failures))
 
-    async def _was_forgotten(self, talk: Talk) -> None:
+    async def _was_forgotten(self, requests: ControllerRequests) -> None:
         """The Controllers do not know this broker's id: take a new one, if they still know the rest of its set.
 
         A set that they do not know, or know with an older epoch, is one that they have lost. Then a broker with a short
@@ -198,7 +200,7 @@ class Membership(Part):
         if decisions is None or not self._role.now.follows:
             return
         try:
-            told = await talk.look()
+            told = await requests.look()
         except BrokerError as error:
             if error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
                 self._failed(ConfigError(
@@ -219,7 +221,7 @@ class Membership(Part):
         await self._enrolment.forget()
         self._decisions = self._last = None
 
-    async def _stay(self, talk: Talk) -> None:
+    async def _stay(self, requests: ControllerRequests) -> None:
         """Ask again and again who is the master."""
         decisions, options = self._decisions, self._options
         assert decisions is not None
@@ -227,29 +229,29 @@ class Membership(Part):
             if self._is_unknown:
                 self._is_unknown = False
                 # Refused if the Controllers know no such id.
-                await talk.register(decisions.broker_id)
-            told = await talk.look()
+                await requests.register(decisions.broker_id)
+            told = await requests.look()
             self._take(told)
             await self._count_replicas(told)
             pause_s = options.sync_broker_metadata_period / 1000
             if decisions.asks_for_election:
                 pause_s = ELECT_S
                 # The Controllers choose by the logs, of which heartbeats tell.
-                heard = not decisions.must_be_silent and await self._beat(talk, talk.controllers.leader)
+                heard = not decisions.must_be_silent and await self._beat(requests, requests.controllers.leader)
                 if heard and not options.async_learner:
-                    self._take(await talk.elect(decisions.broker_id))
+                    self._take(await requests.elect(decisions.broker_id))
             if not decisions.asks_for_election:
                 pause_s = options.sync_broker_metadata_period / 1000
             with trio.move_on_after(pause_s):
                 await self._look.wait()
 
-    async def _count_replicas(self, told: Told) -> None:
+    async def _count_replicas(self, told: ReplicaInfo) -> None:
         """Tell `Elected` how many brokers the set has; RocketMQ's Controllers have to be asked for that."""
         if told.replicas is not None:
             self.leading.registered(told.replicas)
         elif self._leading_decision is not None:
-            await self.roster.refresh()
-            self.leading.registered(len(self.roster.replicas))
+            await self.registered_replicas.refresh()
+            self.leading.registered(len(self.registered_replicas.replicas))
 
     def _enrolled(self, broker_id: int) -> None:
         self._decisions = Decisions(broker_id, self._epochs.last)
@@ -258,7 +260,7 @@ class Membership(Part):
         self._role.numbered(broker_id)
         self.enrolled.set()
 
-    def _take(self, told: Told | None) -> None:
+    def _take(self, told: ReplicaInfo | None) -> None:
         decisions = self._decisions
         if told is None or decisions is None:
             return
@@ -302,45 +304,45 @@ class Membership(Part):
             logger.warning("the Controllers are not followed, still trying: %s", error)
 
     async def _ask_replicas(self) -> dict[int, str]:
-        assert self._talk is not None
-        return await self._talk.replicas()
+        assert self._requests is not None
+        return await self._requests.replicas()
 
     async def _forget_others(self) -> None:
         """Close the connections of slaves that the Controllers do not know."""
         try:
-            await self.roster.refresh()
+            await self.registered_replicas.refresh()
         except (RemotingError, BrokerError, ProtocolError) as error:
             self._failed(error)
         else:
-            self.followers.forget_others(self.roster.replicas)
+            self.followers.forget_others(self.registered_replicas.replicas)
 
     async def _ask_for_set(self, wanted: SyncStateSet) -> SyncStateSet:
-        talk, decisions = self._talk, self._decisions
-        assert talk is not None and decisions is not None
-        return await talk.alter(decisions.broker_id, decisions.now.epoch, wanted)
+        requests, decisions = self._requests, self._decisions
+        assert requests is not None and decisions is not None
+        return await requests.alter(decisions.broker_id, decisions.now.epoch, wanted)
 
     # --- heartbeats and the lease
 
-    async def _keep_alive(self, talk: Talk, addr: str) -> None:
+    async def _keep_alive(self, requests: ControllerRequests, addr: str) -> None:
         interval_s = self._options.broker_heartbeat_interval / 1000
         await self.enrolled.wait()
         while True:
-            await self._beat(talk, addr if addr != UNLISTED else self._unlisted_leader(talk))
+            await self._beat(requests, addr if addr != UNLISTED else self._unlisted_leader(requests))
             is_fresh = self._leading_decision is None or self._lease.holds(trio.current_time() + interval_s)
             with trio.move_on_after(interval_s if is_fresh else min(interval_s, URGENT_BEAT_S)):
                 await self._beats[addr].wait()
 
-    def _unlisted_leader(self, talk: Talk) -> str:
-        leader = talk.controllers.leader
+    def _unlisted_leader(self, requests: ControllerRequests) -> str:
+        leader = requests.controllers.leader
         return "" if leader in self._beats else leader
 
-    async def _beat(self, talk: Talk, addr: str) -> bool:
+    async def _beat(self, requests: ControllerRequests, addr: str) -> bool:
         """Send a heartbeat to a Controller; whether it answered as the leader."""
         decisions = self._decisions
         if not addr or decisions is None or decisions.must_be_silent:
             return False
         sent_at, before = trio.current_time(), decisions.now
-        beat = await talk.beat(addr, decisions.broker_id, self._epochs.last, self._counted_end(), self._elected)
+        beat = await requests.beat(addr, decisions.broker_id, self._epochs.last, self._counted_end(), self._elected)
         if beat is None:
             return False
         if beat.is_unknown:
@@ -389,7 +391,7 @@ class Membership(Part):
     def _step(self, decisions: Decisions) -> bool:
         """One step; whether the role is as decided. After False the role changes."""
         role, decision = self._role, decisions.now
-        if role.now.kind is Kind.TAKING_OVER:
+        if role.now.kind is RoleKind.TAKING_OVER:
             return False
         if decision.stand is Stand.LEADING:
             if role.now.is_master and self._epochs.last >= decision.epoch:
@@ -405,7 +407,7 @@ class Membership(Part):
         self._follow(decision)
         return True
 
-    def _follow(self, decision: Decision) -> None:
+    def _follow(self, decision: RoleDecision) -> None:
         if decision.stand is Stand.FOLLOWING:
             logger.info("broker %s at %s is the master of epoch %d",
                         decision.master_id, decision.master_addr, decision.epoch)  # fmt: skip

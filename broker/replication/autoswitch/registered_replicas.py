@@ -26,7 +26,7 @@ def copied_identity(broker_id: int, known: str, other: str) -> str:
     )
 
 
-class Roster:
+class RegisteredReplicas:
     """``ask`` sends 1006 and returns the addresses for clients by broker id."""
 
     def __init__(self, ask: Callable[[], Awaitable[Mapping[int, str]]], plain_hosts: frozenset[str]) -> None:

@@ -12,12 +12,12 @@ from typing import Protocol
 
 import trio
 
-from broker.replication.autoswitch.frames import Piece, SlaveHello
+from broker.replication.autoswitch.frames import EpochPiece, SlaveHello
 from broker.replication.autoswitch.link import MasterEnd, Newcomer, SlaveEnd
 from broker.replication.autoswitch.log_epochs import LogEpochs
 from broker.replication.autoswitch.registered_replicas import copied_identity
 from broker.replication.frames import CHUNK_BYTES
-from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello, LinkTerms, Tail
+from broker.replication.hello import NONCE_BYTES, VERSION, Hello, LinkTerms, LogClaim, PieceCrc
 from broker.replication.link import Range
 from broker.replication.replica import Replica
 from broker.replication.session_interfaces import (
@@ -33,7 +33,7 @@ from broker.writing.waits import AckLedger, ConnectedSlave
 from mqcommon.errors import ProtocolError
 
 
-class Copies(Protocol):
+class ReportListener(Protocol):
     """Is told how far slaves are."""
 
     def acked(self, broker_id: int, end: int, is_learner: bool) -> None: ...
@@ -47,7 +47,7 @@ class Followers:
     connection from another place is refused while the first one lives: it is a broker with a copied identity file.
     """
 
-    def __init__(self, acks: AckLedger, copies: Copies) -> None:
+    def __init__(self, acks: AckLedger, copies: ReportListener) -> None:
         self.acks = acks
         self._copies = copies
         self._by_id: dict[int, tuple[str, SwitchMasterSession]] = {}
@@ -162,7 +162,7 @@ class SwitchMasterSession(MasterSide):
     def judge(self, objection: Objection, now: float) -> None:
         """Accept the newcomer, or refuse it with the reason ``objection``. ProtocolError when it may try again soon."""
         newcomer = self._end.newcomer
-        assert newcomer is not None and not isinstance(objection, Tail)
+        assert newcomer is not None and not isinstance(objection, PieceCrc)
         if not objection and (rival := self._followers.rival(newcomer)):
             raise ProtocolError(rival)
         if not objection:
@@ -219,7 +219,7 @@ class SwitchSlaveSession(SlaveSide):
         """Whether the master sends the log."""
         return self._end.follows
 
-    async def receive(self, data: memoryview, now: float) -> Sequence[Piece]:
+    async def receive(self, data: memoryview, now: float) -> Sequence[EpochPiece]:
         """The pieces to append."""
         before = self._epochs.last
         pieces = self._end.receive(data, now)
@@ -292,7 +292,7 @@ class SwitchDialogue(Dialogue):
         if target.hello:
             nonce = os.urandom(NONCE_BYTES)
             hello = Hello(VERSION, terms.cluster, terms.broker, said.broker_id, self._addr, nonce)
-            claim = Claim(b"", log.start, log.raw_end, log.chain.segment_bytes, said.from_last_file, ())
+            claim = LogClaim(b"", log.start, log.raw_end, log.chain.segment_bytes, said.from_last_file, ())
             proof = hello, claim
         else:
             terms.check_plain_master(target.ha_addr)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from broker.security.accounts.account_file import AccountFile, parse_file
 from broker.security.accounts.edits import AccountDocument
-from broker.security.accounts.rules import Rules
+from broker.security.accounts.rules import AccountRules
 from mqcommon.disk.atomic import write_atomic
 from mqcommon.disk.files import OsFiles
 from mqcommon.disk.secret_file import read_secret_file
@@ -40,7 +40,7 @@ class AccountFiles:
         self._folder = os.path.join(os.path.dirname(self.path), FOLDER)
         self._white_skips_all = white_skips_all
         self._read: dict[str, _Read] = {}
-        self.rules = Rules(())
+        self.rules = AccountRules(())
 
     def refresh(self) -> list[str]:
         """Read what has changed, and make ``rules`` of it. Returns what is wrong; there the old accounts stay."""
@@ -51,7 +51,7 @@ class AccountFiles:
         if read != self._read or not self.rules.files:
             try:
                 files = [each.file for each in read.values()]
-                self.rules = Rules(files, white_skips_all=self._white_skips_all)
+                self.rules = AccountRules(files, white_skips_all=self._white_skips_all)
             except ConfigError as error:
                 # Whatever file is meant: read all of them again the next time.
                 return [*problems, str(error)]
@@ -79,7 +79,7 @@ class AccountFiles:
             read, _ = self._read_all()
         except OSError as error:
             raise UserError(str(error)) from None
-        Rules([*(each.file for path, each in read.items() if path != changed.path), changed])
+        AccountRules([*(each.file for path, each in read.items() if path != changed.path), changed])
 
     def _read_all(self) -> tuple[dict[str, _Read], list[str]]:
         """All files by their paths, and what is wrong: there is what was read before, if anything was."""

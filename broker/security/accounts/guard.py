@@ -15,7 +15,7 @@ from broker.part import Hook, Part
 from broker.security.access import FROM_NAMESERVERS, host_of, needs_of, needs_to_consume, needs_to_send
 from broker.security.accounts.edits import AccountDocument
 from broker.security.accounts.files import AccountFiles
-from broker.security.accounts.rules import Rules
+from broker.security.accounts.rules import AccountRules
 from broker.security.audit import Audit
 from mqcommon.clock import Clock
 from mqcommon.errors import ConfigError, RequestRefused, UserError
@@ -40,7 +40,7 @@ class LiveRules:
         self._problems: list[str] = []
         if problems := files.refresh():
             raise ConfigError(problems[0])
-        self.rules: Rules = files.rules
+        self.rules: AccountRules = files.rules
         self._log()
 
     @property

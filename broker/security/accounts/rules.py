@@ -13,7 +13,7 @@ Refusals have RocketMQ's texts. `refusal` is asked for each request; `explain` s
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker.security.access import NO, YES, Explanation, Step
+from broker.security.access import NO, YES, Explanation, ExplanationStep
 from broker.security.accounts.account_file import Account, AccountFile
 from broker.security.accounts.addresses import Addresses
 from broker.security.accounts.permissions import ADMIN, PUB, needed_bits, needed_text, permission_text, permits
@@ -41,7 +41,7 @@ class Refusal(NamedTuple):
         return f"{_EXCEPTION}: {self.text}"
 
 
-class Rules:
+class AccountRules:
     """The accounts of ``files``. ConfigError when two files have the same account."""
 
     def __init__(self, files: Sequence[AccountFile], *, white_skips_all: bool = True) -> None:
@@ -93,27 +93,31 @@ class Rules:
 
     def explain(self, access_key: str, host: str, needs: Sequence[Need], code: int) -> Explanation:
         """What `refusal` says to a request ``code`` that is signed as it should be, and which rules decide."""
-        steps: list[Step] = []
+        steps: list[ExplanationStep] = []
         white = self._white.naming(host)
-        steps.append(Step("globalWhiteRemoteAddresses", YES if white else NO, white or ", ".join(self._white.texts)))
+        steps.append(
+            ExplanationStep("globalWhiteRemoteAddresses", YES if white else NO, white or ", ".join(self._white.texts))
+        )
         if white and self._white_skips_all:
             return Explanation(True, f"{host} is in globalWhiteRemoteAddresses", steps)
         account = self.accounts.get(access_key)
         if account is None:
-            steps.append(Step("account", NO, access_key))
+            steps.append(ExplanationStep("account", NO, access_key))
             return Explanation(False, _no_account(access_key).remark, steps)
-        steps.append(Step("account", YES, f"{account.access_key}, in {account.source}"))
+        steps.append(ExplanationStep("account", YES, f"{account.access_key}, in {account.source}"))
         white = account.white.naming(host)
-        steps.append(Step("whiteRemoteAddress", YES if white else NO, white or ", ".join(account.white.texts)))
+        steps.append(
+            ExplanationStep("whiteRemoteAddress", YES if white else NO, white or ", ".join(account.white.texts))
+        )
         if white and self._white_skips_all:
             return Explanation(True, f"{host} is in whiteRemoteAddress of {account.access_key}", steps)
-        steps.append(Step("admin", YES if account.admin else NO, f"admin: {str(account.admin).lower()}"))
+        steps.append(ExplanationStep("admin", YES if account.admin else NO, f"admin: {str(account.admin).lower()}"))
         if account.admin:
             return Explanation(True, f"{account.access_key} is an administrator", steps)
         for need in needs:
             needed = needed_bits(need)
             allows, step = _allows(account, need, needed), f"{needed_text(needed)} on {_name(need)}"
-            steps.append(Step(step, YES if allows else NO, _rule(account, need, needed)))
+            steps.append(ExplanationStep(step, YES if allows else NO, _rule(account, need, needed)))
             if not allows:
                 return Explanation(False, _refusal(account, need, needed, code).remark, steps)
         return Explanation(True, "all that the request needs is permitted", steps)

@@ -20,7 +20,7 @@ from broker.security.access import (
     NO,
     YES,
     Explanation,
-    Step,
+    ExplanationStep,
     host_of,
     needs_of,
     needs_to_consume,
@@ -28,7 +28,7 @@ from broker.security.access import (
 )
 from broker.security.audit import Audit
 from broker.security.users.checks import DISABLE, MAX_NAME, SUPER, refuse, subject_of
-from broker.security.users.policies import Decision, Policies
+from broker.security.users.policies import Policies, PolicyDecision
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.protocol.command import Command, ext_text
@@ -36,8 +36,8 @@ from remoting.protocol.requests.auth import AclInfo, UserInfo
 from remoting.protocol.rights import CLUSTER, Need
 from remoting.protocol.signature import ACCESS_KEY_FIELD, is_signed_with
 
-_NO_POLICY = Decision(False)
-_SUPER = Decision(True, "a super user may do everything")
+_NO_POLICY = PolicyDecision(False)
+_SUPER = PolicyDecision(True, "a super user may do everything")
 
 
 class Logins:
@@ -74,7 +74,7 @@ class Logins:
             return False
         return is_signed_with(request, user.password, channel.signatures)
 
-    def decide(self, user: UserInfo, kind: str, name: str, actions: tuple[str, ...], host: str) -> Decision:
+    def decide(self, user: UserInfo, kind: str, name: str, actions: tuple[str, ...], host: str) -> PolicyDecision:
         """Whether ``user`` may do one of ``actions`` on the resource, from ``host``."""
         if user.user_type == SUPER:
             return _SUPER
@@ -88,7 +88,7 @@ class Logins:
         return made[1].decide(kind, name, actions, host)
 
 
-class Guard(Part):
+class UserGuard(Part):
     """The hook that asks `Logins`."""
 
     def __init__(self, logins: Logins, options: BrokerOptions, audit: Audit) -> None:
@@ -161,27 +161,31 @@ class UserExplainer:
         self._options = options
 
     def __call__(self, name: str, host: str, needs: Sequence[Need], code: int) -> Explanation:
-        steps: list[Step] = []
+        steps: list[ExplanationStep] = []
         authorizes = self._options.authorization_enabled and code not in self._options.open_codes
         if not authorizes and code in self._options.unsigned_codes:
-            return Explanation(True, "authenticationWhitelist", [Step("authenticationWhitelist", YES, str(code))])
+            return Explanation(
+                True, "authenticationWhitelist", [ExplanationStep("authenticationWhitelist", YES, str(code))]
+            )
         user = self._users.get(name)
         if user is None:
-            return Explanation(False, f"User:{name} is not found.", [Step("user", NO, name)])
-        steps.append(Step("user", YES, f"{name}, {user.user_type}, {user.user_status}"))
+            return Explanation(False, f"User:{name} is not found.", [ExplanationStep("user", NO, name)])
+        steps.append(ExplanationStep("user", YES, f"{name}, {user.user_type}, {user.user_status}"))
         if user.user_status == DISABLE:
-            return Explanation(False, f"User:{name} is disabled.", [*steps, Step("status", NO, DISABLE)])
+            return Explanation(False, f"User:{name} is disabled.", [*steps, ExplanationStep("status", NO, DISABLE)])
         if not authorizes:
             rule = "authorizationWhitelist" if self._options.authorization_enabled else "authorizationEnabled=false"
-            return Explanation(True, "any user may send it", [*steps, Step("any user", YES, rule)])
+            return Explanation(True, "any user may send it", [*steps, ExplanationStep("any user", YES, rule)])
         if user.user_type == SUPER:
-            return Explanation(True, "a super user may do everything", [*steps, Step("super user", YES, SUPER)])
+            return Explanation(
+                True, "a super user may do everything", [*steps, ExplanationStep("super user", YES, SUPER)]
+            )
         for kind, named, actions in needs:
             resource = self._options.broker_cluster_name if kind == CLUSTER else named
             decision = self._logins.decide(user, kind, resource, actions, host)
             outcome = YES if decision.is_allowed else NO
             rule = f"{decision.policy_type} {decision.entry}" if decision.entry else "no policy matches"
-            steps.append(Step(f"{' or '.join(actions)} on {kind}:{resource}", outcome, rule))
+            steps.append(ExplanationStep(f"{' or '.join(actions)} on {kind}:{resource}", outcome, rule))
             if not decision.is_allowed:
                 text = f"User:{name} has no permission to access {kind}:{resource} from {host}"
                 return Explanation(False, text, steps)

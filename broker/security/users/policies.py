@@ -88,7 +88,7 @@ Network = IPv4Network | IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PolicyEntry:
     """A policy entry, ready to be matched."""
 
     text: str
@@ -106,7 +106,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class PolicyDecision:
     """Whether an action is allowed, and by which entry; ``entry`` is empty when none matches, which refuses."""
 
     is_allowed: bool
@@ -114,21 +114,21 @@ class Decision:
     policy_type: str = ""
 
 
-_NONE: Final = Decision(False)
+_NONE: Final = PolicyDecision(False)
 
 
-class _Entries:
+class _ResourceEntries:
     """Entries about one kind of resource."""
 
     def __init__(self) -> None:
-        self._named: dict[str, list[Entry]] = {}
-        self._prefixed: dict[str, list[Entry]] = {}
+        self._named: dict[str, list[PolicyEntry]] = {}
+        self._prefixed: dict[str, list[PolicyEntry]] = {}
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: PolicyEntry) -> None:
         entries = self._prefixed if entry.is_prefix else self._named
         entries.setdefault(entry.name, []).append(entry)
 
-    def tiers(self, name: str) -> Iterator[list[Entry]]:
+    def tiers(self, name: str) -> Iterator[list[PolicyEntry]]:
         """Entries about ``name``, the most specific first; those of one tier are equally specific."""
         if (named := self._named.get(name)) is not None:
             yield named
@@ -141,20 +141,20 @@ class Policies:
     """The policies of one subject. Made once for each version of its row."""
 
     def __init__(self, acl: AclInfo) -> None:
-        self._types: list[tuple[str, dict[str, _Entries]]] = []
+        self._types: list[tuple[str, dict[str, _ResourceEntries]]] = []
         # What was decided before, as clients ask for the same again and again.
-        self._decided = BoundedCache[tuple[str, str, tuple[str, ...], str], Decision](MAX_DECIDED_BYTES)
+        self._decided = BoundedCache[tuple[str, str, tuple[str, ...], str], PolicyDecision](MAX_DECIDED_BYTES)
         for policy_type in (CUSTOM, DEFAULT):
-            kinds: dict[str, _Entries] = {}
+            kinds: dict[str, _ResourceEntries] = {}
             for policy in acl.policies:
                 if (policy.policy_type or CUSTOM) == policy_type:
                     for info in policy.entries:
                         entry, kind = _entry(info)
-                        kinds.setdefault(kind, _Entries()).add(entry)
+                        kinds.setdefault(kind, _ResourceEntries()).add(entry)
             if kinds:
                 self._types.append((policy_type, kinds))
 
-    def decide(self, kind: str, name: str, actions: tuple[str, ...], host: str) -> Decision:
+    def decide(self, kind: str, name: str, actions: tuple[str, ...], host: str) -> PolicyDecision:
         """Whether a client at ``host`` may do one of ``actions`` on the resource."""
         asked = (kind, name, actions, host)
         decision = self._decided.get(asked)
@@ -163,7 +163,7 @@ class Policies:
             self._decided.put(asked, decision, 300 + 4 * len(name))
         return decision
 
-    def _best(self, kind: str, name: str, actions: tuple[str, ...], host: str) -> Decision:
+    def _best(self, kind: str, name: str, actions: tuple[str, ...], host: str) -> PolicyDecision:
         address = address_of(host)
         last = _NONE
         for action in actions:
@@ -173,17 +173,17 @@ class Policies:
             last = decision if decision.entry else last
         return last
 
-    def _decide(self, kind: str, name: str, action: str, address: Address | None) -> Decision:
+    def _decide(self, kind: str, name: str, action: str, address: Address | None) -> PolicyDecision:
         for policy_type, kinds in self._types:
             for tier in _tiers(kinds, kind, name):
                 matching = [entry for entry in tier if entry.matches(action, address)]
                 if matching:
                     deciding = next((entry for entry in matching if not entry.is_allow), matching[0])
-                    return Decision(deciding.is_allow, deciding.text, policy_type)
+                    return PolicyDecision(deciding.is_allow, deciding.text, policy_type)
         return _NONE
 
 
-def _tiers(kinds: dict[str, _Entries], kind: str, name: str) -> Iterator[list[Entry]]:
+def _tiers(kinds: dict[str, _ResourceEntries], kind: str, name: str) -> Iterator[list[PolicyEntry]]:
     if (own := kinds.get(kind)) is not None:
         yield from own.tiers(name)
     if (namespaces := kinds.get(NAMESPACE)) is not None and (namespace := namespace_of(kind, name)) is not None:
@@ -192,11 +192,11 @@ def _tiers(kinds: dict[str, _Entries], kind: str, name: str) -> Iterator[list[En
         yield from all_kinds.tiers("")
 
 
-def _entry(info: PolicyEntryInfo) -> tuple[Entry, str]:
+def _entry(info: PolicyEntryInfo) -> tuple[PolicyEntry, str]:
     resource = parse_resource(info.resource)
     networks = tuple(parse_source(text) for text in info.source_ips or ())
     is_allow, actions = info.decision == ALLOW, frozenset(info.actions)
-    return Entry(entry_text(info), resource.is_prefix, resource.name, actions, networks, is_allow), resource.kind
+    return PolicyEntry(entry_text(info), resource.is_prefix, resource.name, actions, networks, is_allow), resource.kind
 
 
 def entry_text(info: PolicyEntryInfo) -> str:

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.observe.meter import Meter, Window
+from broker.observe.meter import Meter, SampleWindow
 from broker.observe.stats import BOUNDS, GET_FROM_DISK, SEND_BACK, SLICE, BrokerStats, SizedStats
 from remoting.protocol.requests.brokers import BrokerStatsItem
 from tests.support.clock import ManualClock
@@ -126,7 +126,7 @@ def test_totals_of_the_days() -> None:
 def test_a_window_sees_what_a_list_of_all_values_sees(steps: list[tuple[int, int]]) -> None:
     """Within one step of the sampling, and never more than was counted."""
     now, value = START_MS, 0
-    window = Window(60_000, 1, now, (0,))
+    window = SampleWindow(60_000, 1, now, (0,))
     history = [(now, 0)]
     for wait_ms, more in steps:
         now, value = now + wait_ms, value + more

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from zlib import crc32
 
-from broker.replication.hello import Claim, Hello, LinkTerms, Tail, first_difference, tail_places
-from broker.replication.link import Bounds, MasterLink, SlaveLink
+from broker.replication.hello import Hello, LinkTerms, LogClaim, PieceCrc, first_difference, tail_places
+from broker.replication.link import LogBounds, MasterLink, SlaveLink
 
 FILE_BYTES = 4096
 TERMS = LinkTerms(cluster="DefaultCluster", broker="broker-a")
@@ -21,8 +21,8 @@ class Log:
     def end(self) -> int:
         return self.start + len(self.data)
 
-    def bounds(self) -> Bounds:
-        return Bounds(self.start, self.end, FILE_BYTES)
+    def bounds(self) -> LogBounds:
+        return LogBounds(self.start, self.end, FILE_BYTES)
 
     def read(self, offset: int, size: int) -> bytes:
         return bytes(self.data[offset - self.start : offset - self.start + size])
@@ -46,9 +46,9 @@ def slave_link(
 ) -> SlaveLink:
     if not hello:
         return SlaveLink(terms, now, start=log.start, end=log.end)
-    tails = tuple(Tail(at, size, log.crc(at, size)) for at, size in tail_places(log.start, log.end, FILE_BYTES))
+    tails = tuple(PieceCrc(at, size, log.crc(at, size)) for at, size in tail_places(log.start, log.end, FILE_BYTES))
     who = Hello(1, terms.cluster, terms.broker, 1, "127.0.0.1:10911", b"slave's nonce...")
-    claim = Claim(b"", log.start, log.end, file_bytes, last_file, tails)
+    claim = LogClaim(b"", log.start, log.end, file_bytes, last_file, tails)
     return SlaveLink(terms, now, start=log.start, end=log.end, hello=who, claim=claim)
 
 

@@ -10,7 +10,7 @@ import trio
 
 from broker.registration import pre_online as pre_online_module
 from broker.registration import registrar as registrar_module
-from broker.replication import hand_over as hand_over_module
+from broker.replication import offset_hand_over as hand_over_module
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from remoting.net.client import RemotingClient, open_client

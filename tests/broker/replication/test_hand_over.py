@@ -8,9 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from broker.replication import hand_over as hand_over_module
-from broker.replication.hand_over import HandOver
+from broker.replication import offset_hand_over as hand_over_module
 from broker.replication.members import Members
+from broker.replication.offset_hand_over import OffsetHandOver
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.server import Server
@@ -31,7 +31,7 @@ class Pair:
     addr: str
     slave: MetadataDir
     members: Members
-    hand_over: HandOver
+    hand_over: OffsetHandOver
     refused: list[str] = field(default_factory=list)
     #: Called once when the master is asked to commit.
     meanwhile: list[Callable[[], None]] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Pair:
 async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
     monkeypatch.setattr(hand_over_module, "RETRY_S", 0.01)
     master, slave, members = Desk(), MetadataDir(), Members(1)
-    hand_over = HandOver(members, slave.offsets)
+    hand_over = OffsetHandOver(members, slave.offsets)
     members.on_change.append(hand_over.changed)
     made = Pair(master, "", slave, members, hand_over)
 

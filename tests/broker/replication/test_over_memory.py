@@ -11,7 +11,7 @@ import trio.testing
 
 from broker.replication.frames import encode_report
 from broker.replication.hello import MAGIC, MAX_HELLO_BYTES, LinkTerms
-from broker.replication.master import PEER_CLOSED, Master
+from broker.replication.master import PEER_CLOSED, HaServer
 from broker.replication.plain_dialogue import compare_logs, plain_sessions
 from broker.replication.session_interfaces import MasterTarget
 from broker.store.store import MessageStore
@@ -32,7 +32,7 @@ class Set:
         self.store = store
         self.acks = AckLedger(1 << 20)
         sessions = plain_sessions(store.log, self.acks, LinkTerms("c", "b"))
-        self.master = Master(store.log, sessions, compare_logs(store.log), lambda: rate)
+        self.master = HaServer(store.log, sessions, compare_logs(store.log), lambda: rate)
         self.network = MemoryNetwork(capacity=capacity)
         self.listener = self.network.listen("127.0.0.1:10912")
         self.target = MasterTarget(self.listener.address, hello=True)

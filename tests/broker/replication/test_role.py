@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.role import Kind, Role, RoleMachine
+from broker.replication.role import Role, RoleKind, RoleMachine
 
 EVENTS = st.sampled_from(["promoted", "took_over", "demoted", "acts", "yields"])
 # Where each event leads, by the present kind; what is not there is refused, or changes nothing.
 LEADS = {
-    ("demoted", Kind.MASTER): Kind.SLAVE,
-    ("promoted", Kind.SLAVE): Kind.TAKING_OVER,
-    ("promoted", Kind.ACTING): Kind.TAKING_OVER,
-    ("took_over", Kind.TAKING_OVER): Kind.MASTER,
-    ("acts", Kind.SLAVE): Kind.ACTING,
-    ("yields", Kind.ACTING): Kind.SLAVE,
+    ("demoted", RoleKind.MASTER): RoleKind.SLAVE,
+    ("promoted", RoleKind.SLAVE): RoleKind.TAKING_OVER,
+    ("promoted", RoleKind.ACTING): RoleKind.TAKING_OVER,
+    ("took_over", RoleKind.TAKING_OVER): RoleKind.MASTER,
+    ("acts", RoleKind.SLAVE): RoleKind.ACTING,
+    ("yields", RoleKind.ACTING): RoleKind.SLAVE,
 }
 
 
@@ -45,7 +45,7 @@ def test_changes(broker_id: int, events: list[str]) -> None:
         now = machine.now
         assert (now.broker_id == 0) is now.is_master, "id 0 is the master's, and nobody else's"
         assert not (now.is_master and now.follows)
-        assert now.takes_commits is (now.kind in (Kind.MASTER, Kind.ACTING))
+        assert now.takes_commits is (now.kind in (RoleKind.MASTER, RoleKind.ACTING))
 
 
 def test_a_demoted_master_needs_an_id_of_its_own() -> None:
@@ -59,11 +59,11 @@ def test_no_change_begins_while_another_is_told() -> None:
     machine = RoleMachine(1)
 
     def observer(before: Role, now: Role) -> None:
-        if now.kind is Kind.TAKING_OVER:
+        if now.kind is RoleKind.TAKING_OVER:
             machine.took_over()
 
     machine.observe(observer)
     with pytest.raises(RuntimeError):
         machine.promoted()
     machine.took_over()
-    assert machine.now == Role(Kind.MASTER, 0)
+    assert machine.now == Role(RoleKind.MASTER, 0)

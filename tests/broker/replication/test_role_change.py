@@ -9,9 +9,9 @@ import pytest
 import trio
 
 from broker.registration import registrar as registrar_module
-from broker.replication import part as part_module
+from broker.replication import replication as part_module
 from broker.replication import slave as slave_module
-from broker.replication.role import Kind
+from broker.replication.role import RoleKind
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
@@ -78,7 +78,7 @@ async def switch(old: Running, new: Running, broker_id: int = 2) -> None:
     old.broker.role.demoted(broker_id)
     await until(lambda: new.log_end == old.log_end, "the slave has all")
     new.broker.role.promoted()
-    await until(lambda: new.broker.role.now.kind is Kind.MASTER, "it took over")
+    await until(lambda: new.broker.role.now.kind is RoleKind.MASTER, "it took over")
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])

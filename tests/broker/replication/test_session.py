@@ -3,8 +3,8 @@
 import pytest
 
 from broker.replication.frames import ReportReader, encode_report
-from broker.replication.hello import VERSION, Claim, Hello, LinkTerms
-from broker.replication.link import Bounds, MasterLink, Range, SlaveLink
+from broker.replication.hello import VERSION, Hello, LinkTerms, LogClaim
+from broker.replication.link import LogBounds, MasterLink, Range, SlaveLink
 from broker.replication.session import MasterSession, SlaveSession
 from broker.replication.session_interfaces import Peer
 from broker.writing.waits import AckLedger
@@ -23,7 +23,7 @@ class Ends:
         self.refusal = refusal
         self.acks = AckLedger(1 << 20)
         self.admitted: list[bool] = []
-        link = MasterLink(TERMS, lambda: Bounds(0, self.end, FILE_BYTES), bytes(16), 0.0)
+        link = MasterLink(TERMS, lambda: LogBounds(0, self.end, FILE_BYTES), bytes(16), 0.0)
         self.master = MasterSession(link, self.acks, Peer(ADDR, 0.0, self.admit, lambda reason: None))
 
     def admit(self, said_hello: bool) -> None:
@@ -37,7 +37,7 @@ class Ends:
         for _ in range(4):
             self.master.receive(slave.take_output(), 0.0)
             while (step := self.master.next_step(0.0)) is not None and not isinstance(step, Range):
-                if isinstance(step, Claim):
+                if isinstance(step, LogClaim):
                     assert not self.acks.slaves(), "it counts before its claim is judged"
                     self.master.judge(None, 0.0)
                 else:
@@ -45,7 +45,7 @@ class Ends:
 
 
 def slave_with_hello(end: int) -> SlaveLink:
-    claim = Claim(b"", 0, end, FILE_BYTES, False, ())
+    claim = LogClaim(b"", 0, end, FILE_BYTES, False, ())
     return SlaveLink(TERMS, 0.0, start=0, end=end, hello=Hello(VERSION, "c", "b", 1, "s:1", bytes(16)), claim=claim)
 
 

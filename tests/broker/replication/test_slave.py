@@ -16,7 +16,7 @@ from broker.replication.hello import VERSION, Hello, LinkTerms
 from broker.replication.plain_dialogue import PlainDialogue
 from broker.replication.replica import Replica
 from broker.replication.session_interfaces import MasterTarget
-from broker.replication.slave import FIRST_PAUSE_S, LOG_S, MAX_PAUSE_S, Slave
+from broker.replication.slave import FIRST_PAUSE_S, LOG_S, MAX_PAUSE_S, HaClient
 from broker.replication.stats import SlaveProgress
 from broker.store.store import MessageStore
 from remoting.net import sockets
@@ -60,7 +60,7 @@ async def following(
     sync_flush: bool = False,
     last_file: bool = False,
     random: Random | None = None,
-) -> AsyncIterator[Slave]:
+) -> AsyncIterator[HaClient]:
     """A slave that follows ``target``, or what that finds, until the end of the block."""
 
     async def find() -> MasterTarget:
@@ -70,7 +70,7 @@ async def following(
         await trio.to_thread.run_sync(store.flush)
 
     replica, guard = Replica(store), trio.Lock()
-    slave = Slave(
+    slave = HaClient(
         replica,
         PlainDialogue(
             replica, LinkTerms(), Hello(VERSION, "c", "b", 1, "127.0.0.1:1", b""), guard,
@@ -269,7 +269,7 @@ async def test_a_master_that_does_not_answer_is_logged_each_minute(
     store = open_store(MemoryFiles(), ManualClock(), SMALL_FILES)
     replica, guard = Replica(store), trio.Lock()
     hello = Hello(VERSION, "c", "b", 1, "", b"")
-    slave = Slave(
+    slave = HaClient(
         replica, PlainDialogue(replica, LinkTerms(), hello, guard, sync_flush=False, last_file=False), find,
         lambda: None, lambda: None, None, SlaveProgress(), ManualClock(), guard,
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
-from broker.replication.autoswitch.decisions import Decision, Decisions, Lease, Stand
+from broker.replication.autoswitch.decisions import Decisions, MasterLease, RoleDecision, Stand
 from broker.replication.autoswitch.frames import SlaveHello
 from broker.replication.autoswitch.sync_set import SyncSet
 from tests.sim.controller.checks import Checks
@@ -50,7 +50,7 @@ class Broker(Process):
     def start(self) -> None:
         self.begin()
         self.disk.recover()
-        self.lease = Lease(TIMEOUT_MS / 1000)
+        self.lease = MasterLease(TIMEOUT_MS / 1000)
         self.decisions: Decisions
         self.has_decisions = False
         self.sync: SyncSet | None = None
@@ -131,7 +131,7 @@ class Broker(Process):
         """How far its log is what it answers for."""
         return self.disk.flushed if self.sync_flush else self.disk.end
 
-    def decided(self, decision: Decision) -> None:
+    def decided(self, decision: RoleDecision) -> None:
         self._waiting.clear()
         if decision.stand is Stand.LEADING:
             self._lead(decision)
@@ -141,7 +141,7 @@ class Broker(Process):
             self.sync = None
             self._connect()
 
-    def _lead(self, decision: Decision) -> None:
+    def _lead(self, decision: RoleDecision) -> None:
         self._led_since = self.now
         if decision.begins:
             self._remember_confirmed()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from broker.replication.autoswitch.frames import Piece
+from broker.replication.autoswitch.frames import EpochPiece
 from tests.sim.controller.disk import RECORD_BYTES, Disk
 
 
@@ -55,7 +55,7 @@ class Checks:
         assert start + len(stretch.data) == at, f"{copy.name} writes at {at} of epoch {epoch} a second time"
         stretch.data.extend(data)
 
-    def copied(self, copy: Copy, piece: Piece) -> None:
+    def copied(self, copy: Copy, piece: EpochPiece) -> None:
         """A slave appended."""
         stretch = self._written[piece.epoch]
         assert stretch.start == piece.epoch_start

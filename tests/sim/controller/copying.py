@@ -5,7 +5,7 @@ from typing import Protocol
 from broker.replication.autoswitch.frames import SlaveHello
 from broker.replication.autoswitch.link import MasterEnd, SlaveEnd
 from broker.replication.hello import LinkTerms
-from broker.replication.link import Bounds
+from broker.replication.link import LogBounds
 from mqcommon.errors import ProtocolError
 from tests.sim.controller.checks import Checks
 from tests.sim.controller.disk import Disk
@@ -66,8 +66,8 @@ class Serving:
         end.on_data, end.on_close = self._received, self.close
         owner.wait(TICK_S, self._tick)
 
-    def _bounds(self) -> Bounds:
-        return Bounds(0, self._owner.disk.end, FILE_BYTES)
+    def _bounds(self) -> LogBounds:
+        return LogBounds(0, self._owner.disk.end, FILE_BYTES)
 
     def _received(self, data: bytes) -> None:
         try:

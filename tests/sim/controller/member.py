@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker.replication.autoswitch.decisions import Decisions, News, Stand
-from broker.replication.autoswitch.enrolment import Identified, Step, check_code, next_step
+from broker.replication.autoswitch.enrolment import EnrolmentStep, Identified, check_code, next_step
 from broker.replication.autoswitch.sync_set import DECIDED, SyncSet
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
@@ -71,14 +71,14 @@ class Member:
     def begin(self) -> None:
         disk = self._broker.disk
         match next_step(disk.kept, disk.temporary):
-            case Step.ASK_NEXT_ID:
+            case EnrolmentStep.ASK_NEXT_ID:
                 self._call(CONTROLLER_GET_NEXT_BROKER_ID, GetNextBrokerIdRequestHeader(CLUSTER, NAME), self._next_id)
-            case Step.APPLY:
+            case EnrolmentStep.APPLY:
                 found = disk.temporary
                 assert found is not None
                 claim = ApplyBrokerIdRequestHeader(CLUSTER, NAME, found.broker_id, found.check_code)
                 self._call(CONTROLLER_APPLY_BROKER_ID, claim, self._applied)
-            case Step.REGISTER:
+            case EnrolmentStep.REGISTER:
                 who = RegisterBrokerToControllerRequestHeader(CLUSTER, NAME, self._me, self._broker.addr)
                 self._call(CONTROLLER_REGISTER_BROKER, who, self._registered)
 

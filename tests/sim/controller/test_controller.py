@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from broker.replication.autoswitch.decisions import Decision, Decisions, Lease, News
+from broker.replication.autoswitch.decisions import Decisions, MasterLease, News, RoleDecision
 from broker.replication.autoswitch.sync_set import SyncSet
 from mqcommon.errors import ProtocolError
 from namesrv.controller.electing import Candidate
@@ -73,14 +73,14 @@ def test_a_confirm_offset_without_the_asked_set_would_be_noticed(monkeypatch: py
 
 
 def test_a_lease_that_does_not_end_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lease, "holds", lambda lease, _: lease.until > 0)
+    monkeypatch.setattr(MasterLease, "holds", lambda lease, _: lease.until > 0)
     assert is_noticed("at once")
 
 
 def test_a_restarted_master_that_goes_on_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Decisions.told
 
-    def go_on(decisions: Decisions, news: News) -> Decision | None:
+    def go_on(decisions: Decisions, news: News) -> RoleDecision | None:
         decisions._older_epoch, decisions.must_be_silent = -1, False
         return told(decisions, news)
 

@@ -7,7 +7,7 @@ import pytest
 
 from broker.registration import registrar as registrar_module
 from broker.replication import slave as slave_module
-from broker.replication.role import Kind
+from broker.replication.role import RoleKind
 from mqcommon.message.message import decode_messages
 from mqcommon.names import SCHEDULE_TOPIC
 from remoting.protocol.codes import ResponseCode
@@ -42,7 +42,7 @@ async def saved(member: Running) -> dict[int, int]:
 
 async def become_master(member: Running) -> None:
     member.broker.role.promoted()
-    await until(lambda: member.broker.role.now.kind is Kind.MASTER, "it took over")
+    await until(lambda: member.broker.role.now.kind is RoleKind.MASTER, "it took over")
 
 
 async def test_a_promoted_slave_goes_on_where_the_master_was() -> None:

@@ -7,7 +7,7 @@ import trio
 
 from broker.registration import registrar as registrar_module
 from broker.replication import slave as slave_module
-from broker.replication.role import Kind
+from broker.replication.role import RoleKind
 from mqcommon.errors import BrokerError
 from remoting.net.call import call
 from remoting.protocol.codes import ResponseCode
@@ -75,7 +75,7 @@ async def test_a_promoted_slave_knows_what_is_popped_and_what_is_acknowledged() 
         assert caught.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
         await until(lambda: two.log_end == one.log_end, "the slave has all")
         two.broker.role.promoted()
-        await until(lambda: two.broker.role.now.kind is Kind.MASTER, "it took over")
+        await until(lambda: two.broker.role.now.kind is RoleKind.MASTER, "it took over")
         await until(partial(send, two, "W"), "the other one follows")
         await successor.ack(popped[1])
         assert bodies(await successor.pop()) == [b"d"]

@@ -10,14 +10,14 @@ from broker.options import BrokerOptions
 from broker.replication.autoswitch.frames import SlaveHello
 from broker.replication.autoswitch.link import MasterEnd, Newcomer
 from broker.replication.autoswitch.log_epochs import LogEpochs
-from broker.replication.autoswitch.registered_replicas import Roster
+from broker.replication.autoswitch.registered_replicas import RegisteredReplicas
 from broker.replication.autoswitch.session import Followers, SwitchDialogue, switch_sessions
-from broker.replication.hello import Claim, LinkTerms
-from broker.replication.master import Master
+from broker.replication.hello import LinkTerms, LogClaim
+from broker.replication.master import HaServer
 from broker.replication.plain_dialogue import bounds_of
 from broker.replication.replica import Replica
 from broker.replication.session_interfaces import MasterTarget, Peer
-from broker.replication.slave import Slave
+from broker.replication.slave import HaClient
 from broker.replication.stats import SlaveProgress
 from broker.store.store import StoreOptions
 from broker.tasks.flush import Flusher
@@ -70,8 +70,8 @@ class Member:
         #: Where the log was cut.
         self.cuts: list[int] = []
         self.followers = Followers(self.acks, self.copies)
-        self.roster = Roster(self._ask, frozenset())
-        self.master = Master(self.store.log, switch_sessions(self._end, self.followers), self._examine, lambda: rate)
+        self.registered_replicas = RegisteredReplicas(self._ask, frozenset())
+        self.master = HaServer(self.store.log, switch_sessions(self._end, self.followers), self._examine, lambda: rate)
 
     def put(self, body: bytes) -> None:
         put(self.store, "A", 0, body)
@@ -96,7 +96,7 @@ class Member:
     async def following(
         self, target: MasterTarget, connect: Connect, broker_id: int = 2, *, is_learner: bool = False,
         from_last_file: bool = False, flush: Callable[[], Awaitable[None]] | None = None,
-    ) -> AsyncIterator[Slave]:  # fmt: skip
+    ) -> AsyncIterator[HaClient]:  # fmt: skip
         """``flush``: with SYNC_FLUSH."""
 
         async def find() -> MasterTarget:
@@ -120,7 +120,7 @@ class Member:
             replica, self.terms, self.epochs, lambda: SlaveHello(from_last_file, is_learner, broker_id), self.addr,
             cut, confirmed, sync_flush=flush is not None,
         )  # fmt: skip
-        slave = Slave(
+        slave = HaClient(
             replica, dialogue, find, lambda: None, lambda: None, flush, SlaveProgress(), ManualClock(),
             flusher.one_at_a_time, random=Random(1), connect=connect,
         )  # fmt: skip
@@ -137,9 +137,9 @@ class Member:
             peer.since,
         )  # fmt: skip
 
-    async def _examine(self, newcomer: Claim | Newcomer) -> str:
+    async def _examine(self, newcomer: LogClaim | Newcomer) -> str:
         assert isinstance(newcomer, Newcomer)
-        return "" if self.registered is None else await self.roster.objection(newcomer)
+        return "" if self.registered is None else await self.registered_replicas.objection(newcomer)
 
     async def _ask(self) -> dict[int, str]:
         assert self.registered is not None

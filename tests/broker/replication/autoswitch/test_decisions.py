@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.autoswitch.decisions import Decisions, Lease, News, Stand
+from broker.replication.autoswitch.decisions import Decisions, MasterLease, News, Stand
 
 # The masters of the epochs 1 to 6.
 masters = st.lists(st.integers(1, 3), min_size=6, max_size=6)
@@ -111,7 +111,7 @@ times = st.floats(0, 100)
 @given(st.lists(st.tuples(times, times), max_size=10), times)
 def test_it_ends_before_the_controller_may_elect_another(beats: list[tuple[float, float]], now: float) -> None:
     """Each beat: when it was sent, and how long it took to the Controller and back."""
-    lease, patience_s, heard_at = Lease(3.0), 3.0, -1e9
+    lease, patience_s, heard_at = MasterLease(3.0), 3.0, -1e9
     assert not lease.holds(now)
     for sent_at, took in sorted(beats, key=sum):
         if sent_at + took <= now:
@@ -121,7 +121,7 @@ def test_it_ends_before_the_controller_may_elect_another(beats: list[tuple[float
 
 
 def test_a_stopped_process_finds_it_over_and_a_late_answer_does_not_bring_it_back() -> None:
-    lease = Lease(10.0)
+    lease = MasterLease(10.0)
     lease.answered(100.0)
     assert lease.holds(107.9)
     assert not lease.holds(108.0)

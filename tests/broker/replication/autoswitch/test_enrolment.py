@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.autoswitch.enrolment import Identified, Step, check_code, decode, encode, next_step
+from broker.replication.autoswitch.enrolment import EnrolmentStep, Identified, check_code, decode, encode, next_step
 from mqcommon.errors import ConfigError
 
 names = st.text("abcXYZ%|_-.0189", min_size=1, max_size=12)
@@ -66,11 +66,11 @@ def test_no_two_brokers_get_the_same_id_wherever_they_crash(history: list[tuple[
     for number, crashes in history + [(number, False) for number in range(3) for _ in range(8)]:
         files = brokers[number]
         step = next_step(files.kept, files.temporary)
-        if step is Step.ASK_NEXT_ID:
+        if step is EnrolmentStep.ASK_NEXT_ID:
             broker_id = controller.next_id()
             if not crashes:
                 files.temporary = Identified("c", "b", broker_id, files.code)
-        elif step is Step.APPLY and files.temporary is not None:
+        elif step is EnrolmentStep.APPLY and files.temporary is not None:
             is_mine = controller.apply(files.temporary.broker_id, files.temporary.check_code)
             if not crashes:
                 files.kept = files.temporary._replace(check_code="") if is_mine else None

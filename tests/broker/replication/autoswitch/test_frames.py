@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from broker.replication.autoswitch.epochs import Epoch, Epochs
 from broker.replication.autoswitch.frames import (
+    EpochPiece,
     MasterHello,
     MasterReader,
-    Piece,
     SlaveHello,
     SlaveReader,
     encode_ack,
@@ -56,11 +56,11 @@ def test_what_a_java_master_sent_is_read_and_written_again(connection: str) -> N
             assert epochs.at(piece.offset) == (piece.epoch, piece.epoch_start)
 
 
-def joined(parts: list[bytes]) -> tuple[MasterHello | None, dict[int, tuple[int, ...]], list[Piece]]:
+def joined(parts: list[bytes]) -> tuple[MasterHello | None, dict[int, tuple[int, ...]], list[EpochPiece]]:
     """The hello, (offset -> epoch, its start, confirm offset, the byte), heartbeats."""
     reader = MasterReader()
     found: dict[int, tuple[int, ...]] = {}
-    beats: list[Piece] = []
+    beats: list[EpochPiece] = []
     for part in parts:
         for piece in reader.receive(part):
             head = (piece.epoch, piece.epoch_start, piece.confirm_offset)

@@ -18,8 +18,8 @@ from broker.replication.autoswitch.frames import (
 )
 from broker.replication.autoswitch.link import MAX_EARLY_BYTES, MasterEnd, Newcomer, SlaveEnd
 from broker.replication.frames import PLAIN_CHUNK_BYTES
-from broker.replication.hello import VERSION, Claim, Hello, LinkTerms, encode
-from broker.replication.link import Bounds
+from broker.replication.hello import VERSION, Hello, LinkTerms, LogClaim, encode
+from broker.replication.link import LogBounds
 from mqcommon.errors import ProtocolError, ReplicationRefused
 from tests.broker.replication.autoswitch.test_frames import CONNECTIONS, bytes_of
 
@@ -69,7 +69,14 @@ def test_our_master_sends_what_the_recorded_one_sent(connection: str) -> None:
     end = hello.end
     confirmed = 0
     master = MasterEnd(
-        TERMS, lambda: Bounds(0, end, FILE_BYTES), Epochs(hello.epochs), hello.epoch, lambda: confirmed, b"", PEER, 0.0
+        TERMS,
+        lambda: LogBounds(0, end, FILE_BYTES),
+        Epochs(hello.epochs),
+        hello.epoch,
+        lambda: confirmed,
+        b"",
+        PEER,
+        0.0,
     )
     acks = bytes_of(connection, "c2s")
     master.receive(acks[:28], 0.0)
@@ -103,21 +110,28 @@ class Side:
             self.data += bytes([epoch]) * size
 
 
-def proof_of(terms: LinkTerms, broker_id: int = 2, end: int = 0, file_bytes: int = 16) -> tuple[Hello, Claim]:
+def proof_of(terms: LinkTerms, broker_id: int = 2, end: int = 0, file_bytes: int = 16) -> tuple[Hello, LogClaim]:
     hello = Hello(VERSION, terms.cluster, terms.broker, broker_id, "10.0.0.2:10911", b"slave's nonce")
-    return hello, Claim(b"", 0, end, file_bytes, False, ())
+    return hello, LogClaim(b"", 0, end, file_bytes, False, ())
 
 
 def master_end(terms: LinkTerms = TERMS, *, end: int = 100, confirmed: int = 0, file_bytes: int = 16) -> MasterEnd:
     """A master of epoch 1."""
     epochs = Epochs([Epoch(1, 0)])
-    return MasterEnd(terms, lambda: Bounds(0, end, file_bytes), epochs, 1, lambda: confirmed, b"nonce", PEER, 0.0)
+    return MasterEnd(terms, lambda: LogBounds(0, end, file_bytes), epochs, 1, lambda: confirmed, b"nonce", PEER, 0.0)
 
 
 def connect(master_side: Side, slave_side: Side, epoch: int, cuts: int, terms: LinkTerms = TERMS) -> SlaveEnd:
     """Let the slave copy all, with reads of up to ``cuts`` bytes. With a secret it says hello."""
     master = MasterEnd(
-        terms, lambda: Bounds(0, len(master_side.data), 16), master_side.epochs, epoch, lambda: 3, b"nonce", PEER, 0.0
+        terms,
+        lambda: LogBounds(0, len(master_side.data), 16),
+        master_side.epochs,
+        epoch,
+        lambda: 3,
+        b"nonce",
+        PEER,
+        0.0,
     )
     end = len(slave_side.data)
     proof = proof_of(terms, end=end) if terms.secret else None

@@ -13,6 +13,8 @@ from broker.replication.autoswitch.enrolment import Enrolment
 from broker.replication.autoswitch.log_epochs import LogEpochs
 from broker.replication.autoswitch.member import Membership
 from broker.replication.known_master import KnownMaster
+from broker.replication.role import Role, RoleKind, RoleMachine
+from broker.writing.waits import AckLedger
 from broker.replication.role import Kind, Role, RoleMachine
 from broker.writing.elected import Elected
 from broker.writing.waits import AckLedger
@@ -75,7 +77,7 @@ class Member:
                     self.role.took_over()
 
                 def role_changed(before: Role, now: Role) -> None:
-                    if now.kind is Kind.TAKING_OVER:
+                    if now.kind is RoleKind.TAKING_OVER:
                         nursery.start_soon(take_over)
 
                 self.role.observe(role_changed)

@@ -234,8 +234,8 @@ async def test_only_brokers_of_the_set_at_their_registered_addresses_are_served(
             await until(lambda: level(slave, its_master), "it is registered now")
             # The Controllers forget it.
             del its_master.registered[2]
-            await its_master.roster.refresh()
-            its_master.followers.forget_others(its_master.roster.replicas)
+            await its_master.registered_replicas.refresh()
+            its_master.followers.forget_others(its_master.registered_replicas.replicas)
             await until(lambda: its_master.copies.left == [2], "it does not count any more")
 
 

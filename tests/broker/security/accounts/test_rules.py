@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.security.access import needs_about, needs_of
 from broker.security.accounts.account_file import AccountFile, parse_file
-from broker.security.accounts.rules import Rules
+from broker.security.accounts.rules import AccountRules
 from mqcommon.errors import ConfigError
 from mqcommon.yaml_documents import parse_yaml
 from remoting.protocol.command import Command
@@ -33,7 +33,7 @@ def needs_nothing(request: Command) -> Sequence[Need]:
 
 
 def test_white_lists_are_asked_before_everything_else() -> None:
-    rules = Rules(
+    rules = AccountRules(
         [file_of("globalWhiteRemoteAddresses:\n- 10.0.0.1\n"), file_of("globalWhiteRemoteAddresses:\n- 10.0.0.2\n")]
     )
     for host in ("10.0.0.1", "10.0.0.2"):
@@ -43,7 +43,7 @@ def test_white_lists_are_asked_before_everything_else() -> None:
 
 
 def test_bodies_of_who_did_not_sign_are_not_read() -> None:
-    rules = Rules([file_of("accounts:\n" + account("account-1"))])
+    rules = AccountRules([file_of("accounts:\n" + account("account-1"))])
     for ext in ({}, {"AccessKey": "account-1", "Signature": "x"}, {"AccessKey": "account-2"}):
         assert rules.refusal(Command(34, dict(ext), b"[" * 1000), "10.0.0.1", needs_nothing) is not None
 
@@ -51,7 +51,7 @@ def test_bodies_of_who_did_not_sign_are_not_read() -> None:
 def test_two_files_with_one_account_are_an_error_that_names_both() -> None:
     text = "accounts:\n" + account("account-1")
     with pytest.raises(ConfigError, match="account account-1 is in a and in b; remove one of the two"):
-        Rules([file_of(text, "a"), file_of(text, "b")])
+        AccountRules([file_of(text, "a"), file_of(text, "b")])
 
 
 @given(st.data())
@@ -67,7 +67,7 @@ def test_explanations_are_what_checks_do(data: st.DataObject) -> None:
     lines += ["admin: true"] * pick(st.sampled_from([0, 0, 0, 1]))
     lines += [f"whiteRemoteAddress: {white}"] * pick(st.sampled_from([0, 0, 1]))
     text = f"globalWhiteRemoteAddresses:\n- {white}\n" * pick(st.sampled_from([0, 0, 1])) + "accounts:\n"
-    rules = Rules([file_of(text + account("account-1", *lines))], white_skips_all=pick(st.booleans()))
+    rules = AccountRules([file_of(text + account("account-1", *lines))], white_skips_all=pick(st.booleans()))
     name = pick(st.sampled_from(["account-1", "account-1", "account-2", ""]))
     topic, group = pick(st.sampled_from(["T", "U", "RMQ_SYS_TRACE_TOPIC"])), pick(st.sampled_from(["g", "h"]))
     code = pick(st.sampled_from([10, 310, 11, 17, 25, 30, 351, 36, ACK_MESSAGE.code]))

@@ -15,7 +15,7 @@ import trio
 
 from broker.meta.consumer_offsets import KEYS, ConsumerOffsets
 from broker.part import Part
-from broker.replication.master_api import Master
+from broker.replication.master_api import MasterClient
 from broker.replication.members import Members
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from remoting.net.client import OpenClient, RemotingClient, open_client
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 RETRY_S = 1.0
 
 
-class HandOver(Part):
+class OffsetHandOver(Part):
     """Hands over the offsets of one slave. Call `changed` when the members change."""
 
     def __init__(self, members: Members, offsets: ConsumerOffsets, open_client: OpenClient = open_client) -> None:
@@ -69,7 +69,7 @@ class HandOver(Part):
         return self._done_terms < self._members.terms
 
     async def _hand_over(self, client: RemotingClient, addr: str) -> int:
-        master = Master(client, addr)
+        master = MasterClient(client, addr)
         theirs: dict[str, dict[int, int]] = {}
         page: PageRequestHeader | None = FIRST_PAGE
         while page is not None:

@@ -4,7 +4,7 @@ The order of steps at a role change keeps the log's single writer (see role.py) 
 - Demotion: the writer refuses messages at once, as the first observer of the role. Then slaves are given up to
   `DRAIN_TIMEOUT_S` to copy the rest of the log, since one of them may be the next master. Only then are they
   disconnected, and this broker starts to copy.
-- Promotion: copying stops, then `Slave.finish` cuts a partial record at the end of the log and completes the queues.
+- Promotion: copying stops, then `HaClient.finish` cuts a partial record at the end of the log and completes the queues.
   Messages appended before that would follow a torn record, or get queue offsets that are already in use. Then the HA
   port opens, because NameServers give its address to slaves as soon as this broker is the master. `took_over` is last.
 Neighbours: role.py, master.py, slave.py, slave_sync.py; wiring/replication.py makes this.
@@ -17,9 +17,9 @@ import trio
 
 from broker.part import Part
 from broker.replication.autoswitch.link import CONFIRM_S
-from broker.replication.master import Master
-from broker.replication.role import Kind, Role, RoleMachine
-from broker.replication.slave import Slave
+from broker.replication.master import HaServer
+from broker.replication.role import Role, RoleKind, RoleMachine
+from broker.replication.slave import HaClient
 from broker.replication.slave_sync import SlaveSync
 from mqcommon.errors import UserError
 from mqcommon.signal import Signal
@@ -40,8 +40,8 @@ class Replication(Part):
     def __init__(
         self,
         role: RoleMachine,
-        master: Master,
-        new_slave: Callable[[], Slave],
+        master: HaServer,
+        new_slave: Callable[[], HaClient],
         slave_sync: SlaveSync,
         listeners: list[Listener],
         listen: Callable[[], Awaitable[list[Listener]]],
@@ -74,7 +74,7 @@ class Replication(Part):
                 await self._lead(self._changed)
             elif self._role.now.follows:
                 await self._follow(self._changed)
-            if self._role.now.kind is Kind.TAKING_OVER:
+            if self._role.now.kind is RoleKind.TAKING_OVER:
                 await self._open_port()
                 await self._before_leading()
                 self._role.took_over()

@@ -17,7 +17,7 @@ from broker.metrics.lag import LagReader
 from broker.metrics.table import GROUP_CREATE_TIME, TOPIC_CREATE_TIME
 from broker.options import BrokerOptions
 from broker.part import Part
-from broker.replication.role import Kind, RoleMachine
+from broker.replication.role import RoleKind, RoleMachine
 from broker.store.store import MessageStore
 from mqcommon.metrics.metric import Column, Metric, column
 from remoting.metrics.export import Exporter
@@ -107,6 +107,6 @@ class HealthPages(Part):
             return f"the store takes no messages: {reason}"
         if self._options.namesrv_addrs and not self._registered():
             return "not registered with a NameServer yet"
-        if self._role.now.kind is Kind.TAKING_OVER:
+        if self._role.now.kind is RoleKind.TAKING_OVER:
             return "this broker is becoming the master"
         return ""
