@@ -19,8 +19,6 @@ from broker.options import BrokerOptions
 from broker.registration.heartbeats import TIMEOUT_MS
 from broker.registration.outer_api import OuterApi
 from broker.replication.master_api import MasterClient
-from broker.registration.outer_api import OuterApi
-from broker.replication.master_api import Master
 from broker.replication.members import Members
 from broker.tasks.persist import Persister
 from broker.writing.durability import Durability

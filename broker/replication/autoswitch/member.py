@@ -26,8 +26,6 @@ from broker.replication.autoswitch.registered_replicas import RegisteredReplicas
 from broker.replication.autoswitch.session import Followers
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.role import Role, RoleKind, RoleMachine
-from broker.writing.waits import AckLedger
-from broker.replication.role import Kind, Role, RoleMachine
 from broker.writing.elected import Elected
 from broker.writing.waits import AckLedger
 from mqcommon.backoff import Backoff

@@ -14,8 +14,6 @@ from broker.replication.autoswitch.log_epochs import LogEpochs
 from broker.replication.autoswitch.member import Membership
 from broker.replication.known_master import KnownMaster
 from broker.replication.role import Role, RoleKind, RoleMachine
-from broker.writing.waits import AckLedger
-from broker.replication.role import Kind, Role, RoleMachine
 from broker.writing.elected import Elected
 from broker.writing.waits import AckLedger
 from mqcommon.clock import SystemClock
