@@ -24,7 +24,7 @@ from zlib import crc32
 from bench.harness import Row, row, show
 from bench.startup import start_and_ask
 from broker.store.abort import ABORT
-from broker.store.checkpoint import Checkpoint
+from broker.store.checkpoint import StoreCheckpoint
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock
 from mqcommon.disk.files import OsFiles
@@ -77,7 +77,7 @@ def make_large(directory: str, segments: int, queues: int) -> None:
             # Nothing but the filler at the end of a file, so that a start that looks at all of a small log is content.
             file.write(SIZE_MAGIC.pack(GIB, BLANK_MAGIC))
             file.truncate(GIB)
-    checkpoint = Checkpoint(OsFiles(), f"{directory}/checkpoint")
+    checkpoint = StoreCheckpoint(OsFiles(), f"{directory}/checkpoint")
     now_ms = int(time.time() * 1000)
     checkpoint.write((segments - 1) * GIB, now_ms, (now_ms, now_ms, now_ms), clean=True)
     checkpoint.close()

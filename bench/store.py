@@ -21,7 +21,7 @@ import trio
 
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
 from bench.traffic import make_topic, requests
-from broker.store.index.layout import SLOT_BYTES, SLOTS_AT, entries_at, index_file_bytes
+from broker.store.index.index_file import SLOT_BYTES, SLOTS_AT, entries_at, index_file_bytes
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock

@@ -11,10 +11,9 @@ from itertools import islice
 
 import trio
 
-from broker.meta.attributes import changed, changes_of, parse_changes
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.table_pages import Cursor, answer_whole_or_page
-from broker.meta.topics import Topics
+from broker.meta.topics import Topics, attribute_changes, changed_attributes, parse_attribute_changes
 from broker.observe.stats import BrokerStats
 from broker.part import Part
 from broker.stored_changes import Durable, refused_when_not_stored
@@ -93,7 +92,7 @@ class TopicHandlers(Part):
         if not sent:
             raise _bad("topicConfigList names no topic")
         return await self._put(
-            channel, request, lambda: [self._checked(config, changes_of(config.attributes)) for config in sent]
+            channel, request, lambda: [self._checked(config, attribute_changes(config.attributes)) for config in sent]
         )
 
     async def _put(self, channel: Channel, request: Command, configs: Callable[[], list[TopicConfig]]) -> Command:
@@ -198,7 +197,7 @@ class TopicHandlers(Part):
             raise _bad(f"perm is 0 to {MAX_PERM}, not {sent.perm}")
         known = self._topics.get(name)
         try:
-            attributes = changed(known.attributes if known else None, changes)
+            attributes = changed_attributes(known.attributes if known else None, changes)
         except ValueError as error:
             raise _bad(str(error)) from None
         return replace(sent, attributes=attributes)
@@ -208,7 +207,7 @@ def _sent(header: CreateTopicRequestHeader) -> tuple[TopicConfig, dict[str, str 
     """The topic, and the changes of its attributes."""
     try:
         filter_type = TOPIC_FILTER_TYPE.read(header.topic_filter_type)
-        changes = parse_changes(header.attributes)
+        changes = parse_attribute_changes(header.attributes)
     except ValueError as error:
         raise _bad(str(error)) from None
     config = TopicConfig(

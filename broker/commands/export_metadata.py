@@ -1,23 +1,40 @@
 """``broker exportMetadata``: writes the metadata of a stopped broker as RocketMQ's files, for a Java broker.
 
-Neighbours: meta/json_export.py (the files' content), export_pops.py, offline.py, cli.py.
+Neighbours: meta/json_conversion.py (the files' content), delivery/pop/java.py (the form of check points), offline.py.
 """
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import click
 
 from broker.broker import store_options
-from broker.commands.export_pops import hand_over, has_messages
 from broker.commands.offline import absolute, errors_on_one_line, has_metadata, stopped_metadata
-from broker.meta.json_export import Offsets, json_files
+from broker.commands.verify_store import with_sizes_found
+from broker.delivery.pop.inflight import Inflight
+from broker.delivery.pop.java import as_timed, broker_of, messages_of
+from broker.delivery.pop.log import QUEUE_ID, SLICE, SLICE_BYTES
+from broker.delivery.pop.records import Key, PopCheckpoint, decode
+from broker.meta.json_conversion import POPS_KEY, Offsets, to_json_files
 from broker.meta.json_files import write_files
+from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
+from broker.store.index.index_file import index_file_bytes
+from broker.store.inventory import read_inventory
+from broker.store.reader import GetStatus
+from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.disk.files import FileSystem, OsFiles
-from mqcommon.errors import UserError
+from mqcommon.errors import ProtocolError, StoreLocked, UserError
+from mqcommon.message.columns import record_starts
+from mqcommon.message.ids import encode_host
+from mqcommon.message.properties import find_property
+from mqcommon.message.record import Record, decode_record
+from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from mqcommon.options.conf_file import load_conf
+
+HOST = encode_host("127.0.0.1", 0)
 
 
 @click.command("exportMetadata")
@@ -53,7 +70,7 @@ def export(
         in_root = replace(store_options(options), directory=root)
         instead = hand_over(fs, clock, in_root, options.timer_precision_ms, say)
     with stopped_metadata(fs, clock, root) as metadata:
-        files = json_files(
+        files = to_json_files(
             metadata.topics, metadata.groups, metadata.consumer_offsets, metadata.delay_offsets,
             metadata.request_modes, instead,
         )  # fmt: skip
@@ -64,3 +81,143 @@ def export(
         if target == f"{root}/config":
             metadata.json_files.note()
     return [f"{target}/{name}" for name in files]
+
+
+def has_messages(fs: FileSystem, root: str) -> bool:
+    """Whether the store has a log, and so perhaps pops. After a kill, nothing but the log need tell of them."""
+    return bool(fs.listdir(f"{root}/commitlog"))
+
+
+def hand_over(
+    fs: FileSystem, clock: Clock, options: StoreOptions, precision_ms: int, say: Callable[[str], None]
+) -> Offsets:
+    """Store the check points; returns the offsets for a Java broker that differ from this broker's."""
+    found = with_sizes_found(fs, options)
+    store = MessageStore(fs, replace(found, index_enabled=_has_index_of(fs, found)), clock, HOST)
+    try:
+        store.open(say)
+    except StoreLocked:
+        raise UserError(f"{options.directory} is open in a broker: stop it first") from None
+    try:
+        metadata = Metadata(fs, f"{options.directory}/config", clock, BrokerOptions())
+        metadata.recover(must_exist=read_inventory(fs, options.directory)[1])
+        offsets: dict[str, dict[int, int]] = {}
+        topics = sorted({queue.topic for queue in store.queues if queue.topic.startswith(REVIVE_TOPIC_PREFIX)})
+        for topic in topics:
+            _Handover(store, metadata, clock, topic, precision_ms, offsets).run(say)
+        metadata.consumer_offsets.append_changed(metadata.consumer_offsets.take_changed())
+        metadata.journal.close()
+    finally:
+        store.close()
+    return offsets
+
+
+class _Handover:
+    """That of the pops of one cluster: a broker that changed its cluster's name has two revive logs."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        metadata: Metadata,
+        clock: Clock,
+        topic: str,
+        precision_ms: int,
+        offsets: dict[str, dict[int, int]],
+    ) -> None:
+        self._store = store
+        self._own = metadata.consumer_offsets
+        self._clock = clock
+        self._topic = topic
+        self._precision_ms = precision_ms
+        #: What a Java broker is to have instead.
+        self._offsets = offsets
+        self._inflight = Inflight()
+        self._brokers: dict[Key, str] = {}
+        self._last_physical = -1
+
+    def run(self, say: Callable[[str], None]) -> None:
+        topic, store = self._topic, self._store
+        start = max(self._own.query(REVIVE_GROUP, topic, QUEUE_ID), 0)
+        for record in _records(store, topic, QUEUE_ID, start):
+            self._take(record)
+        wheel_end = store.max_offset(TIMER_TOPIC, 0)
+        first = self._first_after()
+        for (group, name, queue_id), position in self._inflight.positions.items():
+            # The committed offset is further when the group skipped messages after its last check point.
+            self._java(f"{name}@{group}")[queue_id] = max(position, self._own.query(group, name, queue_id))
+        given = self._give(first)
+        revive = f"{topic}@{REVIVE_GROUP}"
+        taken_to = self._own.query(REVIVE_GROUP, TIMER_TOPIC, 0)
+        # A Java broker's offset is that of the last record that it has done with.
+        if end := store.max_offset(topic, QUEUE_ID):
+            self._java(revive)[QUEUE_ID] = end - 1
+        if taken_to < 0:
+            for queue in store.queues:
+                if queue.topic == topic and queue.queue_id != QUEUE_ID and queue.next_offset:
+                    self._java(revive)[queue.queue_id] = queue.next_offset - 1
+                    if given:
+                        self._own.commit(REVIVE_GROUP, topic, queue.queue_id, queue.next_offset)
+        if given and (taken_to < 0 or taken_to >= first):
+            # What was stored here is for a Java broker, not for this one.
+            self._java(POPS_KEY)[0] = first
+            self._own.commit(REVIVE_GROUP, TIMER_TOPIC, 0, max(store.max_offset(TIMER_TOPIC, 0), wheel_end))
+        if given:
+            say(f"{messages_of(given)} popped messages in flight are handed over by {len(given)} check points")
+
+    def _java(self, key: str) -> dict[int, int]:
+        return self._offsets.setdefault(key, {})
+
+    def _take(self, stored: Record) -> None:
+        self._last_physical = stored.physical_offset
+        try:
+            record = decode(find_property(stored.properties, b"TAGS") or b"", stored.body)
+            if isinstance(record, PopCheckpoint):
+                self._brokers[record.key] = broker_of(stored.body)
+        except ProtocolError:
+            return  # the broker says so when it starts
+        self._inflight.apply(record, stored.queue_offset)
+
+    def _first_after(self) -> int:
+        """The first of the messages that wait which is after the revive log: an earlier export stored it."""
+        queue = self._store.queues.find(TIMER_TOPIC, 0)
+        if queue is None:
+            return 0
+        waiting = range(queue.min_offset, queue.next_offset)
+        return queue.min_offset + bisect_right(waiting, self._last_physical, key=lambda at: queue.entry(at)[0])
+
+    def _give(self, first: int) -> list[PopCheckpoint]:
+        before = {record.body for record in _records(self._store, TIMER_TOPIC, 0, first)}
+        given: list[PopCheckpoint] = []
+        for lease in self._inflight.oldest():
+            old = lease.checkpoint
+            group, name, queue_id = old.key.queue
+            if old.is_ordered:
+                self._java(f"{name}@{group}")[queue_id] = lease.left[0]
+                continue
+            acked = ((1 << len(old.offsets)) - 1) & ~lease.unacked
+            checkpoint = PopCheckpoint(old.key, old.invisible_ms, old.offsets, None, acked)
+            given.append(checkpoint)
+            body, properties = as_timed(checkpoint, self._brokers[old.key], self._topic, self._precision_ms)
+            if body not in before:
+                self._store.put(
+                    TIMER_TOPIC, 0, body, properties, born_timestamp=self._clock.now_ms(), born_host=HOST
+                )  # fmt: skip
+        return given
+
+
+def _records(store: MessageStore, topic: str, queue_id: int, start: int) -> Iterator[Record]:
+    offset, end = start, store.max_offset(topic, queue_id)
+    while offset < end:
+        found = store.get(topic, queue_id, offset, SLICE, SLICE_BYTES)
+        if found.status is GetStatus.FOUND:
+            for at in record_starts(found.records):
+                yield decode_record(found.records, at)
+        elif found.next_offset <= offset:
+            return
+        offset = found.next_offset
+
+
+def _has_index_of(fs: FileSystem, options: StoreOptions) -> bool:
+    """Whether the index has this size: one of another size would be removed, for the lack of a conf file."""
+    root, size = f"{options.directory}/index", index_file_bytes(options.index_slots, options.index_capacity)
+    return all(fs.size(f"{root}/{name}") == size for name in fs.listdir(root) if name.isdigit())

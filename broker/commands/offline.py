@@ -1,6 +1,6 @@
 """Shared parts of the commands on a stopped broker.
 
-Neighbours: export_metadata.py, export_pops.py, import_metadata.py, print_cut.py, rebuild_metadata.py, resync_slave.py.
+Neighbours: export_metadata.py, import_metadata.py, print_cut.py, rebuild_metadata.py, resync_slave.py.
 """
 
 import os

@@ -1,6 +1,6 @@
 """``broker printCut``: prints the messages that were cut from a slave's log, from a file that keeps them.
 
-Neighbours: store/cut/saved.py (writes the files), cli.py.
+Neighbours: store/truncation/saved.py (writes the files), cli.py.
 """
 
 import json
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import click
 
 from broker.commands.offline import absolute, errors_on_one_line
-from broker.store.cut.saved import start_of
-from broker.store.log.sound import sound_record
+from broker.store.log.valid_record import valid_record
+from broker.store.truncation.saved import start_of
 from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import ProtocolError, UserError
 from mqcommon.message.compression import decompressed
@@ -43,7 +43,7 @@ def rows(fs: FileSystem, path: str) -> Iterator[dict[str, object]]:
     while at + BLANK_BYTES <= len(data):
         size, magic = SIZE_MAGIC.unpack_from(data, at)
         if magic != BLANK_MAGIC and at + size <= len(data):
-            record, reason = sound_record(data[at : at + size], start + at)
+            record, reason = valid_record(data[at : at + size], start + at)
             if record is None:
                 raise UserError(f"{path}: no sound message at byte {at}: {reason}")
             yield _row(record)

@@ -11,8 +11,8 @@ import click
 from broker.broker import store_options
 from broker.commands.offline import absolute, errors_on_one_line
 from broker.commands.verify_store import with_sizes_found
-from broker.meta.attributes import BATCH_QUEUES
 from broker.meta.metadata import Metadata
+from broker.meta.topics import BATCH_QUEUES
 from broker.options import BrokerOptions
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.store import MessageStore, StoreOptions

@@ -11,10 +11,10 @@ import click
 
 from broker.commands.offline import absolute, errors_on_one_line
 from broker.store.abort import ABORT
-from broker.store.cut.intent import FILE_NAME as INTENT
 from broker.store.inventory import FILE_NAME as INVENTORY
 from broker.store.queue.ends import FILE_NAME as QUEUE_ENDS
 from broker.store.queue.ends import SINCE_NAME
+from broker.store.truncation.intent import FILE_NAME as INTENT
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import StoreLocked, UserError

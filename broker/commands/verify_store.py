@@ -12,7 +12,7 @@ from dataclasses import replace
 import click
 
 from broker.broker import store_options
-from broker.meta.journal_check import check_journal
+from broker.meta.journal import check_journal
 from broker.options import BrokerOptions
 from broker.store.check.repair import Repair
 from broker.store.check.verify import Verification, VerifyReport

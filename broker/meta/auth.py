@@ -10,8 +10,7 @@ Neighbours: table.py; security/users checks rows before they come here.
 from collections.abc import Iterable, Iterator
 
 from broker.meta.journal import Journal
-from broker.meta.journalled import Change
-from broker.meta.table import JournalledTable, Row, TableFormat
+from broker.meta.table import Change, JournalledTable, Row, TableFormat
 from mqcommon.clock import Clock
 from remoting.protocol.body import DataVersion
 from remoting.protocol.requests.auth import AclInfo, UserInfo

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from typing import Any
 
 from broker.meta.journal import Journal
-from broker.meta.journalled import Applier, Change, JournalledVersion
+from broker.meta.table import Applier, Change, JournalledVersion
 from remoting.protocol.body import DataVersion
 
 PUT, GONE, VERSION = "offsets", "offsets-gone", "offsets-version"

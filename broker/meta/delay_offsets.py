@@ -7,7 +7,7 @@ Neighbours: delivery/delay/delayed_delivery.py (raises them), journalled.py, jso
 from collections.abc import Callable
 
 from broker.meta.journal import Journal
-from broker.meta.journalled import JournalledValue
+from broker.meta.table import JournalledValue
 from remoting.protocol.requests.offsets import DelayOffsetTable
 
 KIND = "delay-offsets"

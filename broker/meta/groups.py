@@ -12,8 +12,7 @@ from itertools import chain
 from operator import attrgetter
 
 from broker.meta.journal import Journal
-from broker.meta.journalled import Applier, Change, JournalledValue
-from broker.meta.table import JournalledTable, TableFormat
+from broker.meta.table import Applier, Change, JournalledTable, JournalledValue, TableFormat
 from broker.options import BrokerOptions
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, RequestRefused

@@ -9,18 +9,24 @@ files that it replaces are removed. So only changes after the last acknowledged 
 reports them. Damage before that raises StoreCorrupt. After a failed fsync nothing more is accepted: it is unknown what
 the kernel kept.
 Threads: ``sync``, ``Compaction.write`` and ``close`` block and run in a worker thread, the rest on the loop.
-Neighbours: journal_format.py (bytes), compaction.py, metadata.py (the tables), tasks/persist.py (the threads).
+Neighbours: journal_format.py (bytes), metadata.py (the tables), tasks/persist.py (the threads).
 """
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from broker.meta.compaction import Compaction, snapshot_records
-from broker.meta.journal_format import HEADER_BYTES, Record, Scan, encode_header, encode_record, scan
-from broker.meta.journal_paths import JournalPaths
+from broker.meta.journal_format import (
+    HEADER_BYTES,
+    JournalPaths,
+    JournalRecord,
+    Scan,
+    encode_header,
+    encode_record,
+    scan,
+)
 from mqcommon.disk.files import AppendFile, FileSystem
 from mqcommon.errors import OutOfDescriptors, ProtocolError, StoreCorrupt, StoreError
 
@@ -30,9 +36,11 @@ MARK = "mark"
 COMPACT_MIN_BYTES = 1024 * 1024
 COMPACT_FACTOR = 4
 
+END = "end"
+
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TornTail:
     """A torn tail that was cut: the bytes after ``offset``, which were never acknowledged."""
 
     file: str
@@ -44,15 +52,69 @@ class Cut:
         return f"{self.file}: {self.lost_bytes} unacknowledged bytes cut at offset {self.offset}: {self.reason}"
 
 
+class JournalDamage(NamedTuple):
+    """``rotten``: the bytes were on disk, so the next start stops there. Otherwise a torn tail, which it cuts."""
+
+    file: str
+    offset: int
+    reason: str
+    rotten: bool
+
+
 @dataclass(slots=True)
 class JournalReport:
     """What recovery found and did; ``fresh``: there was no record of any change."""
 
     fresh: bool = False
     records: int = 0
-    cuts: list[Cut] = field(default_factory=list)
+    cuts: list[TornTail] = field(default_factory=list)
     #: Half-written snapshots, and files that an interrupted compaction had not removed yet.
     removed: list[str] = field(default_factory=list)
+
+
+class Compaction:
+    """One attempt; ``snapshot_bytes`` stays 0 when it fails."""
+
+    def __init__(self, fs: FileSystem, paths: JournalPaths, number: int) -> None:
+        self._fs = fs
+        self._paths = paths
+        self._number = number
+        self.snapshot_bytes = 0
+
+    def write(self, state: Iterable[tuple[str, Any]]) -> None:
+        """Write ``state``, then remove the files that it replaces. Blocks: call it in a thread."""
+        fs, half, path = self._fs, self._paths.half_snapshot(self._number), self._paths.snapshot(self._number)
+        try:
+            size = self._write_half(half, state)
+            # A snapshot without its journal counts as damage: the journal's name must be on disk first.
+            fs.fsync_dir(self._paths.directory)
+            fs.rename(half, path)
+            fs.fsync_dir(self._paths.directory)
+        except (OSError, StoreError) as error:
+            with contextlib.suppress(OSError):
+                if fs.exists(half):
+                    fs.remove(half)
+            raise StoreError(f"{path} cannot be written: {error}") from error
+        self.snapshot_bytes = size
+        for old in self._paths.older(self._paths.listing(fs), self._number):
+            with contextlib.suppress(OSError):  # recovery removes a file that stays
+                fs.remove(old)
+
+    def _write_half(self, half: str, state: Iterable[tuple[str, Any]]) -> int:
+        if self._fs.exists(half):
+            self._fs.remove(half)
+        file = self._fs.open_append(half)
+        try:
+            file.write(encode_header(self._number, 0))
+            count = 0
+            for kind, payload in state:
+                file.write(encode_record(kind, payload, 0))
+                count += 1
+            file.write(encode_record(END, count, 0))
+            file.sync()
+            return file.size()
+        finally:
+            file.close()
 
 
 class Journal:
@@ -142,10 +204,10 @@ class Journal:
         # A later journal that was synced proves that this one was whole on disk.
         if found.rotten or any(after.durable_bytes > 0 for _, after in later):
             raise StoreCorrupt(path, found.good_bytes, reason)
-        report.cuts.append(Cut(path, found.good_bytes, self._fs.size(path) - found.good_bytes, reason))
+        report.cuts.append(TornTail(path, found.good_bytes, self._fs.size(path) - found.good_bytes, reason))
         for later_number, _ in reversed(later):
             later_path = self._paths.journal(later_number)
-            report.cuts.append(Cut(later_path, 0, self._fs.size(later_path), "it follows a cut journal"))
+            report.cuts.append(TornTail(later_path, 0, self._fs.size(later_path), "it follows a cut journal"))
             self._fs.remove(later_path)
 
     def _sync_earlier(self, number: int) -> None:
@@ -298,7 +360,7 @@ def _lost_tail(number: int, found: Scan, later: list[tuple[int, Scan]]) -> str:
     return f"it had {following.previous_bytes} bytes when the next journal was begun"
 
 
-def _apply(records: list[Record], path: str, on_record: OnRecord) -> int:
+def _apply(records: list[JournalRecord], path: str, on_record: OnRecord) -> int:
     changes = [record for record in records if record.kind != MARK]
     for offset, kind, payload in changes:
         try:
@@ -311,3 +373,34 @@ def _apply(records: list[Record], path: str, on_record: OnRecord) -> int:
 
 def _nothing() -> None:
     pass
+
+
+def snapshot_records(fs: FileSystem, path: str, number: int) -> tuple[list[JournalRecord], int]:
+    """The records of a snapshot and its size; StoreCorrupt if it is not whole."""
+    data = fs.read(path)
+    found = scan(data, number)
+    if found.damage or not data:
+        raise StoreCorrupt(path, found.good_bytes, found.damage or "the file is empty")
+    if not found.records or found.records[-1][1:] != (END, len(found.records) - 1):
+        raise StoreCorrupt(path, found.good_bytes, "its end is missing")
+    return found.records[:-1], len(data)
+
+
+def check_journal(fs: FileSystem, directory: str) -> Iterator[JournalDamage]:
+    """All damage in the newest snapshot and the journals after it."""
+    paths = JournalPaths(directory)
+    listing = paths.listing(fs)
+    base = max(listing.snapshots, default=0)
+    if base:
+        path = paths.snapshot(base)
+        found = scan(fs.read(path), base)
+        if found.damage:
+            yield JournalDamage(path, found.good_bytes, found.damage, rotten=True)
+    numbers = [number for number in listing.journals if number >= base]
+    for number in numbers:
+        path = paths.journal(number)
+        found = scan(fs.read(path), number)
+        if found.damage:
+            rotten = found.rotten or number != numbers[-1]
+            note = "" if rotten else "; a torn tail, which the next start cuts"
+            yield JournalDamage(path, found.good_bytes, found.damage + note, rotten)

@@ -11,12 +11,15 @@ known durable length were never acknowledged and may be cut; damage before it is
 journal.py decides.
 """
 
+import re
 import struct
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from zlib import crc32
 
 import cbor2
+
+from mqcommon.disk.files import FileSystem
 
 MAGIC = b"SKYMETA1"
 MARK = b"\xda\x7a\x5e\xed"
@@ -29,8 +32,10 @@ _DURABLE = struct.Struct(">Q")
 HEADER_BYTES = _HEADER.size
 RECORD_HEAD_BYTES = _RECORD.size
 
+_NAME = re.compile(r"metadata\.(journal|snapshot)\.(\d{1,18})(\.tmp)?")
 
-class Record(NamedTuple):
+
+class JournalRecord(NamedTuple):
     """One change; ``offset`` is where it starts in its file."""
 
     offset: int
@@ -42,7 +47,7 @@ class Record(NamedTuple):
 class Scan:
     """What a file holds: its readable records, and why reading stopped."""
 
-    records: list[Record]
+    records: list[JournalRecord]
     #: Bytes of the header and of all records before the first damage.
     good_bytes: int
     #: Length of the journal before this one when this one was begun; None if the header is not readable.
@@ -77,7 +82,7 @@ def scan(data: bytes, number: int) -> Scan:
     if magic != MAGIC or written_number != number:
         # Only rot or another program causes this, so the whole file counts as known to be on disk.
         return Scan([], 0, None, len(data), f"no header of Skylark's journal {number}")
-    records: list[Record] = []
+    records: list[JournalRecord] = []
     durable, offset, damage = 0, HEADER_BYTES, ""
     while offset < len(data):
         found = _read_record(data, offset)
@@ -91,7 +96,7 @@ def scan(data: bytes, number: int) -> Scan:
     return Scan(records, offset, previous_bytes, durable, damage)
 
 
-def _read_record(data: bytes, offset: int) -> tuple[Record, int, int] | str:
+def _read_record(data: bytes, offset: int) -> tuple[JournalRecord, int, int] | str:
     """The record at ``offset``, its durable length and where the next one starts; or what is wrong."""
     start = offset + RECORD_HEAD_BYTES
     if start > len(data):
@@ -113,7 +118,7 @@ def _read_record(data: bytes, offset: int) -> tuple[Record, int, int] | str:
         return "the content is not what Skylark writes"
     if not isinstance(kind, str):
         return "the content is not what Skylark writes"
-    return Record(offset, kind, payload), durable, end
+    return JournalRecord(offset, kind, payload), durable, end
 
 
 def _find_durable(data: bytes, offset: int) -> int:
@@ -127,3 +132,46 @@ def _find_durable(data: bytes, offset: int) -> int:
             _, known, offset = found
             durable = max(durable, known)
     return durable
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Numbers of the files present, in order; ``half_written``: paths of unfinished snapshots."""
+
+    journals: list[int]
+    snapshots: list[int]
+    half_written: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class JournalPaths:
+    directory: str
+
+    def journal(self, number: int) -> str:
+        return f"{self.directory}/metadata.journal.{number}"
+
+    def snapshot(self, number: int) -> str:
+        return f"{self.directory}/metadata.snapshot.{number}"
+
+    def half_snapshot(self, number: int) -> str:
+        return f"{self.snapshot(number)}.tmp"
+
+    def listing(self, fs: FileSystem) -> Listing:
+        found = Listing([], [], [])
+        for name in fs.listdir(self.directory):
+            match = _NAME.fullmatch(name)
+            if match is None:
+                continue
+            kind, number, half = match.groups()
+            if half:
+                found.half_written.append(f"{self.directory}/{name}")
+            else:
+                (found.journals if kind == "journal" else found.snapshots).append(int(number))
+        found.journals.sort()
+        found.snapshots.sort()
+        return found
+
+    def older(self, listing: Listing, base: int) -> list[str]:
+        """Paths of the files that snapshot ``base`` replaces."""
+        journals = [self.journal(n) for n in listing.journals if n < base]
+        return journals + [self.snapshot(n) for n in listing.snapshots if n < base]

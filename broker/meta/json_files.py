@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from zlib import crc32
 
 from broker.meta.journal import Journal
-from broker.meta.journalled import JournalledValue
+from broker.meta.table import JournalledValue
 from mqcommon.disk.atomic import read_or_backup, write_atomic
 from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ProtocolError, StoreCorrupt

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from broker.meta import json_files, json_import
+from broker.meta import json_conversion, json_files
 from broker.meta.auth import Acls, Users
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
 from broker.meta.journal import Journal, JournalReport
-from broker.meta.journalled import Change, JournalledValue, Tables
 from broker.meta.json_files import JsonFiles, JsonTables, read_tables
 from broker.meta.request_modes import RequestModes
+from broker.meta.table import Change, JournalledValue, Tables
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from mqcommon.clock import Clock
@@ -81,7 +81,9 @@ class Metadata:
 
     def take_over(self, tables: JsonTables) -> None:
         """Put the contents of RocketMQ's files into the tables, without the journal."""
-        for kind, payload in chain(json_import.records(tables), [(json_files.SEEN, self.json_files.look())]):
+        for kind, payload in chain(
+            json_conversion.journal_records(tables), [(json_files.SEEN, self.json_files.look())]
+        ):
             self._tables.apply(kind, payload)
 
     def state(self) -> Iterator[Change]:
@@ -89,15 +91,15 @@ class Metadata:
         return self._tables.state()
 
     def _import(self, report: MetadataReport) -> None:
-        json_import.refuse_rocksdb(self._fs, self._directory)
+        json_conversion.refuse_rocksdb(self._fs, self._directory)
         tables = read_tables(self._fs, self._directory)
         if tables is None:
             return
         self.take_over(tables)
         # The snapshot is atomic: after a crash without it the next start imports again.
         self.journal.replace(self.state())
-        report.imported = f"{json_import.summary(tables)} from RocketMQ's files in {self._directory}"
-        report.warnings += json_import.warnings(self._fs, self._directory, tables)
+        report.imported = f"{json_conversion.summary(tables)} from RocketMQ's files in {self._directory}"
+        report.warnings += json_conversion.warnings(self._fs, self._directory, tables)
 
     def _changed_text(self, changed: list[str]) -> str:
         directory = self._directory

@@ -9,8 +9,7 @@ Neighbours: table.py, delivery/queue_assignment.py (400, 401), replication/slave
 from collections.abc import Iterable, Iterator, Mapping
 
 from broker.meta.journal import Journal
-from broker.meta.journalled import Change
-from broker.meta.table import JournalledTable, TableFormat
+from broker.meta.table import Change, JournalledTable, TableFormat
 from mqcommon.clock import Clock
 from remoting.protocol.requests.groups import MessageRequestMode
 

@@ -3,16 +3,18 @@
 Rows, journal and versions are those of table.py; the version continues a Java broker's. System topics depend on the
 options, so they are made at each start and not journalled. System topics that were imported from a Java broker's file
 are journalled and stay as they were.
+`RecentChanges` tells a NameServer's registration which topics to send. The attributes of a topic follow at the end:
+what RocketMQ's ``+key=value,-key`` does to them.
 Neighbours: table.py, registrar.py (sends the table to NameServers), writing/send_handlers.py (creates by sending).
 """
 
 import logging
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from operator import attrgetter
 
-from broker.meta.attributes import BATCH_QUEUES
-from broker.meta.changes import RecentChanges
 from broker.meta.journal import Journal
 from broker.meta.table import JournalledTable, TableFormat
 from broker.options import BrokerOptions
@@ -35,6 +37,14 @@ from remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
 
+#: The queue type of a topic whose batches are stored as one record each.
+BATCH_QUEUES = "BatchCQ"
+# These say how a topic's messages are stored, which is fixed when the topic is made.
+UNCHANGEABLE = frozenset({"queue.type", "cleanup.policy"})
+
+# The number of changes that are kept by name. A reader that missed more must read the whole table.
+RECENT_CHANGES = 65_536
+
 # RocketMQ's brokers end some refusals with this.
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 FORMAT = TableFormat(
@@ -52,6 +62,34 @@ def no_such_topic(name: str) -> RequestRefused:
     else:
         text = f"topic[{name}] not exist, apply first please!{FAQ}"
     return RequestRefused(ResponseCode.TOPIC_NOT_EXIST, text)
+
+
+class RecentChanges:
+    """A count of changes, and the names of the last ones."""
+
+    def __init__(self, limit: int = RECENT_CHANGES) -> None:
+        self._names: deque[str] = deque(maxlen=limit)
+        self._since = 0
+        #: How many changes there were; the argument for a later `since`.
+        self.count = 0
+
+    def note(self, name: str) -> None:
+        """``name`` was made, changed or removed."""
+        self._names.append(name)
+        self.count += 1
+
+    def note_all(self) -> None:
+        """Any row may have changed."""
+        self._names.clear()
+        self.count += 1
+        self._since = self.count
+
+    def since(self, count: int) -> list[str] | None:
+        """Names that changed since there were ``count`` changes, each once; None if the whole table must be read."""
+        missed = self.count - count
+        if count < self._since or not 0 <= missed <= len(self._names):
+            return None
+        return list(dict.fromkeys(islice(self._names, len(self._names) - missed, None)))
 
 
 class Topics(JournalledTable[TopicConfig]):
@@ -156,3 +194,63 @@ class Topics(JournalledTable[TopicConfig]):
             return None
         count = max(1, min(queue_nums, default.write_queue_nums))
         return TopicConfig(name, count, count, default.perm & ~PERM_INHERIT, default.topic_filter_type)
+
+
+# The attribute values that this broker supports (None: any value).
+TOPIC_ATTRIBUTES: Mapping[str, frozenset[str] | None] = {
+    "queue.type": frozenset({"SimpleCQ", BATCH_QUEUES}),
+    "cleanup.policy": frozenset({"DELETE"}),
+    "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
+    "max.message.size": None,
+}
+
+
+def parse_attribute_changes(text: str | None) -> dict[str, str | None]:
+    """``"+a=1,-b"`` -> ``{"a": "1", "b": None}``; ValueError with RocketMQ's text."""
+    changes: dict[str, str | None] = {}
+    for part in filter(None, (part.strip() for part in (text or "").split(","))):
+        name, equals, value = part.partition("=")
+        key = name.strip()[1:]
+        if equals and not name.startswith("+"):
+            raise ValueError(f"add/alter attribute format is wrong: {part}")
+        if not equals and not name.startswith("-"):
+            raise ValueError(f"delete attribute format is wrong: {part}")
+        if key in changes:
+            raise ValueError(f"key duplication: {key}")
+        changes[key] = value.strip() if equals else None
+    return changes
+
+
+def attribute_changes(attributes: Mapping[str, str]) -> dict[str, str | None]:
+    """``{"+a": "1", "-b": ""}`` -> ``{"a": "1", "b": None}``. A plain name sets the attribute.
+
+    Older tools send back all attributes that they have read.
+    """
+    gone = {name[1:]: None for name in attributes if name.startswith("-")}
+    return gone | {name.removeprefix("+"): value for name, value in attributes.items() if not name.startswith("-")}
+
+
+def changed_attributes(current: Mapping[str, str] | None, changes: Mapping[str, str | None]) -> dict[str, str]:
+    """A topic's attributes with ``changes``; ``current`` is None for a topic that is being made.
+
+    ValueError, with RocketMQ's text, for a key or a value that this broker does not support, and for a change of an
+    unchangeable attribute. Setting an attribute to its present value is not a change.
+    """
+    result = dict(current or {})
+    for key, value in changes.items():
+        if key not in TOPIC_ATTRIBUTES:
+            raise ValueError(f"unsupported key: {key}")
+        if value is None and current is None:
+            raise ValueError(f"only add attribute is supported while creating topic. key: {key}")
+        if value is None and key not in result:
+            raise ValueError(f"attempt to delete a nonexistent key: {key}")
+        if key in UNCHANGEABLE and current is not None and value != result.get(key):
+            raise ValueError(f"attempt to update an unchangeable attribute. key: {key}")
+        if value is None:
+            del result[key]
+            continue
+        choices = TOPIC_ATTRIBUTES[key]
+        if choices is not None and value not in choices:
+            raise ValueError(f"value is not supported: {key}={value}; give one of {', '.join(sorted(choices))}")
+        result[key] = value
+    return result

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import trio
 
 from broker.options import BrokerOptions
-from broker.registration.outer import Namesrv
+from broker.registration.outer_api import OuterApi
 from broker.replication.members import Members
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from mqcommon.signal import Signal
@@ -41,13 +41,13 @@ class Heartbeats:
         for asked in self._asked.values():
             asked.set()
 
-    async def keep(self, namesrv: Namesrv, is_registered: Callable[[], bool], forgotten: Callable[[], None]) -> None:
+    async def keep(self, namesrv: OuterApi, is_registered: Callable[[], bool], forgotten: Callable[[], None]) -> None:
         """Run until cancelled; active while the broker is registered. ``forgotten`` is called when it is not known."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._beat, namesrv, is_registered, forgotten)
             nursery.start_soon(self._ask, namesrv, is_registered)
 
-    async def _beat(self, namesrv: Namesrv, is_registered: Callable[[], bool], forgotten: Callable[[], None]) -> None:
+    async def _beat(self, namesrv: OuterApi, is_registered: Callable[[], bool], forgotten: Callable[[], None]) -> None:
         while True:
             await trio.sleep(self._options.broker_heartbeat_interval / 1000)
             if not is_registered():
@@ -66,7 +66,7 @@ class Heartbeats:
             except Exception:
                 logger.exception("heartbeat to NameServer %s failed", namesrv.addr)
 
-    async def _ask(self, namesrv: Namesrv, is_registered: Callable[[], bool]) -> None:
+    async def _ask(self, namesrv: OuterApi, is_registered: Callable[[], bool]) -> None:
         asked = self._asked[namesrv.addr] = Signal()
         while True:
             with trio.move_on_after(self._options.sync_broker_member_group_period / 1000):

@@ -17,12 +17,12 @@ from broker.identity import Identity
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
 from broker.registration.heartbeats import TIMEOUT_MS
-from broker.registration.outer import Namesrv
+from broker.registration.outer_api import OuterApi
 from broker.replication.master_api import MasterClient
 from broker.replication.members import Members
 from broker.tasks.persist import Persister
-from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
+from broker.writing.waits import AckLedger
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, StoreError
 from mqcommon.names import MASTER_ID
 from mqcommon.polling import poll_until
@@ -101,7 +101,7 @@ class PreOnline:
             answered = False
             for addr in self._options.namesrv_addrs:
                 try:
-                    found |= await Namesrv(client, addr, self._identity, self._options, TIMEOUT_MS).members(TIMEOUT_MS)
+                    found |= await OuterApi(client, addr, self._identity, self._options, TIMEOUT_MS).members(TIMEOUT_MS)
                     answered = True
                 except BrokerError as error:
                     # a NameServer of version 4 does not know acting masters

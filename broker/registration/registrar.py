@@ -6,7 +6,7 @@ logged when it goes and one when it is back. A broker without NameServers serves
 A slave registers in full each time, since only that is answered with its master's address; often while none is known.
 With acting masters, a master registers after it has fetched the offsets that slaves committed for it, and all brokers
 send light heartbeats, too. Limit: ten registrations a second with each NameServer, fewer when one takes long.
-Neighbours: outer.py (the requests), meta/topics.py (changes), replication/known_master.py (the master's address).
+Neighbours: outer_api.py (the requests), meta/topics.py (changes), replication/known_master.py (the master's address).
 """
 
 import logging
@@ -20,7 +20,7 @@ from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.part import Part
 from broker.registration.heartbeats import Heartbeats
-from broker.registration.outer import Namesrv
+from broker.registration.outer_api import OuterApi
 from broker.registration.registration import Registration
 from broker.replication.known_master import KnownMaster
 from mqcommon.backoff import Backoff
@@ -51,7 +51,7 @@ REFUSALS_A_LINE = 20
 _Failures = (RemotingError, BrokerError, ProtocolError)
 
 
-class _State:
+class _NameServer:
     """The state of one NameServer."""
 
     def __init__(self, addr: str) -> None:
@@ -103,7 +103,7 @@ class Registrar(Part):
         self._prepare = prepare
         self._open_client = open_client
         self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
-        self._states = {addr: _State(addr) for addr in options.namesrv_addrs}
+        self._states = {addr: _NameServer(addr) for addr in options.namesrv_addrs}
         self._loops = trio.CancelScope()
         self._stopping = False
         self._running = False
@@ -165,8 +165,8 @@ class Registrar(Part):
         if self._running:
             await self._finished.wait()
 
-    async def _keep_registered(self, client: RemotingClient, state: _State) -> None:
-        namesrv = Namesrv(client, state.addr, self._identity, self._options)
+    async def _keep_registered(self, client: RemotingClient, state: _NameServer) -> None:
+        namesrv = OuterApi(client, state.addr, self._identity, self._options)
         registration = state.registration = Registration(namesrv, self._topics, self._options)
         while True:
             state.wake.clear()
@@ -189,12 +189,12 @@ class Registrar(Part):
             with trio.move_on_after(period_s):
                 await state.wake.wait()
 
-    async def _keep_alive(self, client: RemotingClient, state: _State, heartbeats: Heartbeats) -> None:
+    async def _keep_alive(self, client: RemotingClient, state: _NameServer, heartbeats: Heartbeats) -> None:
         def forgotten() -> None:
             state.forget()
             state.wake.set()
 
-        namesrv = Namesrv(client, state.addr, self._identity, self._options)
+        namesrv = OuterApi(client, state.addr, self._identity, self._options)
         await heartbeats.keep(namesrv, lambda: state.is_registered, forgotten)
 
     def _period_s(self, took_s: float) -> float:
@@ -203,7 +203,7 @@ class Registrar(Part):
             return period_s
         return min(max(MASTERLESS_S, MASTERLESS_FACTOR * took_s), period_s)
 
-    async def _register(self, namesrv: Namesrv, registration: Registration) -> None:
+    async def _register(self, namesrv: OuterApi, registration: Registration) -> None:
         version = self._topics.data_version
         known = registration.version == version and not self._options.force_register and not self._is_slave
         if known and not await namesrv.needs_registration(version):
@@ -240,7 +240,7 @@ class Registrar(Part):
             logger.warning("connection to NameServer %s lost, trying to reconnect", addr)
         state.wake.set()
 
-    def _failed(self, state: _State, error: Exception) -> None:
+    def _failed(self, state: _NameServer, error: Exception) -> None:
         state.forget()
         if self._is_slave:
             self._master.reported(state.addr, None)
@@ -253,7 +253,7 @@ class Registrar(Part):
             logger.warning("not registered at NameServer %s, still trying: %s", state.addr, error)
         state.up = False
 
-    def _log_refused(self, state: _State, error: Exception) -> None:
+    def _log_refused(self, state: _NameServer, error: Exception) -> None:
         if state.refusals % REFUSALS_A_LINE == 0:
             who = self._options.inner_credentials
             logger.error(
@@ -263,7 +263,7 @@ class Registrar(Part):
             )  # fmt: skip
         state.refusals += 1
 
-    def _succeeded(self, client: RemotingClient, state: _State) -> None:
+    def _succeeded(self, client: RemotingClient, state: _NameServer) -> None:
         if not state.up:
             wire = "CBOR" if client.speaks_cbor(state.addr) else "JSON"
             logger.info("registered at NameServer %s as %s, in %s", state.addr, self._identity.addr, wire)
@@ -278,10 +278,10 @@ class Registrar(Part):
                     if state.up:
                         nursery.start_soon(self._unregister_from, client, state)
 
-    async def _unregister_from(self, client: RemotingClient, state: _State) -> None:
+    async def _unregister_from(self, client: RemotingClient, state: _NameServer) -> None:
         try:
             timeout_ms = self._unregister_timeout_ms
-            await Namesrv(client, state.addr, self._identity, self._options, timeout_ms).unregister()
+            await OuterApi(client, state.addr, self._identity, self._options, timeout_ms).unregister()
         except _Failures as error:
             logger.warning("not unregistered from NameServer %s: %s", state.addr, error)
         else:

@@ -5,7 +5,7 @@ changes. A RocketMQ NameServer gets all topics in one frame each time, compresse
 that do not fit even then are left out, with an error in the log. Large sets are encoded in a thread.
 Invariant: changes are only sent on the connection on which the version before was sent. A NameServer forgets a broker
 with its connection, so on a new one the changes would have no base.
-Neighbours: registrar.py decides when; outer.py has the request; namesrv/registration.py is the other side.
+Neighbours: registrar.py decides when; outer_api.py has the request; namesrv/registration.py is the other side.
 """
 
 import logging
@@ -17,7 +17,7 @@ import trio
 
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
-from broker.registration.outer import Namesrv, Part, Registered
+from broker.registration.outer_api import OuterApi, RegisterAnswer, RegistrationPart
 from broker.replication.known_master import MasterAddress
 from mqcommon.errors import FrameTooLarge, ProtocolError
 from mqcommon.names import AUTO_CREATE_TOPIC, PERM_READ_WRITE
@@ -40,7 +40,7 @@ TOPIC_BYTES = 170
 class Registration:
     """The registration of one broker with one NameServer."""
 
-    def __init__(self, namesrv: Namesrv, topics: Topics, options: BrokerOptions) -> None:
+    def __init__(self, namesrv: OuterApi, topics: Topics, options: BrokerOptions) -> None:
         self._namesrv = namesrv
         self._topics = topics
         self._options = options
@@ -68,7 +68,7 @@ class Registration:
             self.version, self._changes_sent = version, changes
         return registered.master
 
-    async def _send(self, version: DataVersion) -> Registered:
+    async def _send(self, version: DataVersion) -> RegisterAnswer:
         namesrv = self._namesrv
         base, self.version = self.version, None
         if base is not None and namesrv.takes_parts and not self._options.force_register:
@@ -89,7 +89,7 @@ class Registration:
             return await self._send_parts(names, version, None)
         return await self._send_in_one(names, version)
 
-    async def _send_parts(self, names: Sequence[str], version: DataVersion, base: DataVersion | None) -> Registered:
+    async def _send_parts(self, names: Sequence[str], version: DataVersion, base: DataVersion | None) -> RegisterAnswer:
         """``names`` are all topics, or those that changed since ``base``.
 
         TBW102 is the last one: a client that finds it, and not the topic that it asked for, takes that topic for new.
@@ -100,7 +100,7 @@ class Registration:
             body = self._body(chunk, version)
             body.removed_topics = [name for name in chunk if self._topics.get(name) is None]
             try:
-                registered = await self._namesrv.register(body, Part(number, len(chunk) == len(left), base))
+                registered = await self._namesrv.register(body, RegistrationPart(number, len(chunk) == len(left), base))
             except FrameTooLarge as error:
                 if not chunk:
                     raise
@@ -113,7 +113,7 @@ class Registration:
             del left[-size:]
             number += 1
 
-    async def _send_in_one(self, names: Sequence[str], version: DataVersion) -> Registered:
+    async def _send_in_one(self, names: Sequence[str], version: DataVersion) -> RegisterAnswer:
         configs = list(self._body(names, version).topic_config_serialize_wrapper.topic_config_table.values())
         limit = self._options.frame_max_length
         made = await trio.to_thread.run_sync(encode_in_one, configs, version, limit - HEADER_BYTES)

@@ -34,7 +34,7 @@ MAX_TOPICS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CachedQueues:
     #: None: no NameServer has said anything about the topic.
     queues: list[MessageQueue] | None
     fresh_until: float
@@ -48,7 +48,7 @@ class TopicQueues:
         self._topics = topics
         self._addrs = options.namesrv_addrs
         # The topic that was asked for first is forgotten first.
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _CachedQueues] = {}
         self._asking: dict[str, trio.Event] = {}
 
     async def readable(self, client: RemotingClient, topic: str) -> list[MessageQueue] | None:
@@ -60,7 +60,7 @@ class TopicQueues:
             known = await self._asked(client, topic)
         return None if known is None else known.queues
 
-    async def _asked(self, client: RemotingClient, topic: str) -> _Known | None:
+    async def _asked(self, client: RemotingClient, topic: str) -> _CachedQueues | None:
         """Ask, or wait for the answer to whoever asks already."""
         answered = self._asking.get(topic)
         if answered is not None:
@@ -75,9 +75,9 @@ class TopicQueues:
         now = trio.current_time()
         before = self._known.pop(topic, None)
         if found is None:
-            known = _Known(before.queues if before is not None else None, now + RETRY_S)
+            known = _CachedQueues(before.queues if before is not None else None, now + RETRY_S)
         else:
-            known = _Known(found, now + FRESH_S)
+            known = _CachedQueues(found, now + FRESH_S)
         while len(self._known) >= MAX_TOPICS:
             del self._known[next(iter(self._known))]
         self._known[topic] = known

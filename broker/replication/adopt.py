@@ -26,7 +26,7 @@ def adopt_topics(store: MessageStore, topics: Topics, since: int) -> None:
         name = queue.topic
         if topics.get(name) is not None or queue.is_empty or is_light(name):
             continue
-        if queue.start_search().find_end(since) <= queue.min_offset:
+        if queue.bounds_search().find_end(since) <= queue.min_offset:
             found[name] = max(found.get(name, 1 if is_retry_topic(name) else QUEUES), queue.queue_id + 1)
     for name, queues in found.items():
         topics.put(TopicConfig(name, queues, queues))

@@ -25,7 +25,7 @@ from broker.replication.replica import Replica
 from broker.replication.session import MasterSession, SlaveSession
 from broker.replication.session_interfaces import Dialogue, Examine, MasterTarget, NewMasterSide, Peer
 from broker.store.log.commitlog import CommitLog
-from broker.writing.acks import AckLedger
+from broker.writing.waits import AckLedger
 from mqcommon.errors import ProtocolError
 
 

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from broker.replication.whole_records import WholeRecords
 from broker.store.log.residency import Span, check_resident
-from broker.store.log.sound import is_storable
+from broker.store.log.valid_record import is_storable
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import ENTRY
 from broker.store.queue.rebuild import is_queued

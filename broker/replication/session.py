@@ -3,7 +3,7 @@
 `MasterSession` is driven by the connection's two tasks, `SlaveSession` by those that copy and flush; tests/sim drives
 both. Times are in seconds. After a ProtocolError the connection must be closed.
 Neighbours: session_interfaces.py (what master.py and slave.py need of a session), link.py (the protocol),
-writing/acks.py (waits for copies); autoswitch/session.py (sets with a Controller).
+writing/waits.py (sends that wait); autoswitch/session.py (sets with a Controller).
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from broker.replication.frames import CHUNK_BYTES, LogPiece
 from broker.replication.hello import LogClaim
 from broker.replication.link import MasterLink, Range, SlaveLink
 from broker.replication.session_interfaces import MasterSide, Objection, Peer, SlaveSide
-from broker.writing.acks import AckLedger, Slave
+from broker.writing.waits import AckLedger, ConnectedSlave
 from mqcommon.errors import ProtocolError
 
 
@@ -27,7 +27,7 @@ class MasterSession(MasterSide):
     def __init__(self, link: MasterLink, acks: AckLedger, peer: Peer) -> None:
         self.link = link
         # Set while the slave follows.
-        self.slave: Slave | None = None
+        self.slave: ConnectedSlave | None = None
         self._acks = acks
         self._peer = peer
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from broker.replication.autoswitch.link import Newcomer
 from broker.replication.hello import LogClaim, PieceCrc
 from broker.replication.link import Range
-from broker.writing.acks import Slave
+from broker.writing.waits import ConnectedSlave
 
 
 class Bytes(Protocol):
@@ -43,7 +43,7 @@ class Peer:
 class MasterSide(Protocol):
     """A master's session with one slave; see `MasterSession`, whose methods these are."""
 
-    slave: Slave | None
+    slave: ConnectedSlave | None
 
     @property
     def who(self) -> str: ...

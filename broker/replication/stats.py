@@ -17,8 +17,8 @@ from broker.observe.meter import SECOND_MS, SampleWindow
 from broker.part import Part
 from broker.replication.role import RoleMachine
 from broker.store.store import MessageStore
-from broker.writing.acks import AckLedger, Slave
 from broker.writing.durability import Durability
+from broker.writing.waits import AckLedger, ConnectedSlave
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
 from mqcommon.metrics.metric import Histogram
@@ -136,7 +136,7 @@ class ReplicationStats:
         away = {name: now_ms - seen_ms for name, seen_ms in self._seen_ms.items() if name not in connected}
         return {name: away_ms for name, away_ms in away.items() if 0 <= away_ms < AWAY_MS}
 
-    def _state(self, slave: Slave, end: int, now_ms: int) -> SlaveState:
+    def _state(self, slave: ConnectedSlave, end: int, now_ms: int) -> SlaveState:
         rate = 0
         if window := self._sent.get(slave.addr):
             seconds, (before,) = window.since(now_ms)

@@ -8,8 +8,8 @@ record has zeros where the next one begins, and recovery cuts the log there.
 So records are held until they are whole. Those of more than MOST_HELD_BYTES are written in pieces that end where a page
 of the file does, and therefore a sector: each of their sectors is on disk whole or not at all, as when the master wrote
 the record at once. Less than a page is held of them.
-Neighbours: slave.py (writes), replica.py (where a record in the log lacks its end), store/log/sound.py (what recovery
-can tell).
+Neighbours: slave.py (writes), replica.py (where a record in the log lacks its end), store/log/valid_record.py
+(what recovery can tell).
 """
 
 import math

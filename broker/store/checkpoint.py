@@ -21,7 +21,7 @@ from zlib import crc32
 
 from broker.store.index.index import Index, IndexState
 from broker.store.log.commitlog import CommitLog
-from broker.store.log.stored_time import HEAD_BYTES, stored_ms
+from broker.store.log.log_files import HEAD_BYTES, stored_ms
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.ends import EndsTable
 from mqcommon.disk.files import FileSystem, ReadableFiles
@@ -85,7 +85,7 @@ class CheckpointMark:
     noted: list[NotedEnd] = field(default_factory=list)
 
 
-class Checkpoint:
+class StoreCheckpoint:
     """The file ``path``, which is created if missing."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:

@@ -3,8 +3,8 @@
 RocketMQ stores a hash of each message's tag in the entry of its queue, so that a broker filters by tag without reading
 messages. Hashes collide: consumers compare the tags themselves. A filter by properties (SQL92) is a function of the
 message's stored properties.
-Neighbours: reader.py (applies it), matching.py (reads the properties), delivery/filters.py (makes it from
-subscriptions), delivery/held_pulls.py (which message wakes which held pull).
+Neighbours: reader.py (applies it), delivery/filters.py (makes it from subscriptions), delivery/held_pulls.py (which
+message wakes which held pull).
 """
 
 from collections.abc import Callable

@@ -17,8 +17,8 @@ from broker.store.index.index import Index
 from broker.store.index.index_file import IndexFile
 from broker.store.index.log_keys import index_keys
 from broker.store.log.commitlog import CommitLog
+from broker.store.log.log_files import HEAD_BYTES, stored_ms
 from broker.store.log.residency import NotResident, Span
-from broker.store.log.stored_time import HEAD_BYTES, stored_ms
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE
 from mqcommon.errors import DiskFull, ProtocolError

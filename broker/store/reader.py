@@ -4,21 +4,25 @@ Messages that are adjacent in the commit log are copied in one piece. Blank entr
 skipped. A batch queue is read batch by batch; who cannot take batches apart gets records of their messages.
 """
 
-from collections.abc import Callable, Mapping
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import accumulate
 from mmap import mmap
+from struct import Struct
+from typing import Protocol
 
 from broker.store.expanded import expanded
 from broker.store.filter import ALL, Filter, Matches
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.residency import NotResident, Span, bytes_got
-from broker.store.matching import MAX_PROPERTIES_BYTES, Entry, matching
 from broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
-from broker.store.queue.inner import MIXED_TAGS
-from broker.store.queue.mending import (
+from broker.store.queue.entry_repair import (
     EntriesDamaged,
     are_own,
     are_sound,
@@ -28,9 +32,13 @@ from broker.store.queue.mending import (
     names_message,
     whole_batches,
 )
-from broker.store.runs import Range, long_runs
+from broker.store.queue.inner import MIXED_TAGS
 from broker.store.visible import VisiblePart, visible_end
 from mqcommon.errors import StoreError
+from mqcommon.message.columns import alike
+from mqcommon.message.flags import HOSTS_V6
+from mqcommon.message.layout import HEAD_V4, HEADS
+from mqcommon.message.record import topic_field
 
 # The most entries that one read looks at to find matches.
 MAX_SCAN = 16_000
@@ -51,6 +59,32 @@ THREAD_BYTES = 128 * 1024
 
 # A queue, or as much of it as consumers see.
 Part = ConsumeQueue | VisiblePart
+
+# Entries are five numbers of 32 bits: two for the physical offset, the size, and two for the tags code.
+_WORDS = 5
+_TYPE = "I" if array("I").itemsize == 4 else "L"
+# So many entries are read at a time, until they are enough.
+_AT_ONCE = 1_024
+_MOST_AT_ONCE = 16_000
+# Where an entry has its size; the last byte differs most often.
+_SIZE_PLACES = (11, 10, 9, 8)
+_size = Struct(">8xi").unpack_from
+_physical = Struct(">q").unpack_from
+# With runs that are shorter on average a loop over the entries is faster.
+_LONG = 8
+_FIRST_RUNS = 8
+# Physical offsets: of the first byte, and one past the last.
+Range = tuple[int, int]
+
+
+# The properties of messages that one read looks at; it ends after the message that goes beyond.
+MAX_PROPERTIES_BYTES = 512 * 1024
+_LENGTHS_V4 = HEAD_V4.reader("sys_flag", "body_length").unpack_from
+_LENGTHS = {bits: (head.reader("body_length").unpack_from, head.size) for bits, head in HEADS.items()}
+_HEAD_BYTES_V4 = HEAD_V4.size
+_LENGTH_BYTES = 2
+#: An entry of a queue: physical offset, size, tag code.
+Entry = tuple[int, int, int]
 
 
 class GetStatus(Enum):
@@ -192,7 +226,7 @@ def _is_removed(log: CommitLog, queue: ConsumeQueue) -> bool:
 
 def _removed(log: CommitLog, queue: Part) -> GetResult:
     """The message's file was removed, and the cleaner has not got to this queue yet."""
-    low = queue.min_offset = queue.start_search().run(log.start)
+    low = queue.min_offset = queue.bounds_search().run(log.start)
     return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, queue.next_offset)
 
 
@@ -466,3 +500,114 @@ def _in_one_file(first: int, last: int, segment_bytes: int) -> bool:
 def _next_file(queue: Part, offset: int) -> int:
     per_file = queue.chain.segment_bytes // 20
     return (offset // per_file + 1) * per_file
+
+
+class RawEntries(Protocol):
+    """A queue."""
+
+    def raw_entries(self, offset: int, count: int) -> bytes:
+        """Up to ``count`` entries from ``offset`` on, as they are in the file; fewer at its end."""
+
+
+def long_runs(
+    queue: RawEntries, offset: int, max_count: int, max_bytes: int, max_ranges: int, segment_bytes: int
+) -> tuple[list[Range], int, int, bytes] | None:
+    """(ranges of the log, number of messages in them, their bytes, the entries): from ``offset`` on, up to the limits.
+
+    None when a loop over the entries has to find them: runs are short, entries are blank, or a run goes on in the next
+    file of the log. Invariant: the entries of a queue are in the order of the log. So the bytes of other queues before
+    a message only grow from one entry to the next, and while they stay the same, messages are adjacent.
+    """
+    raw, ends = _entries(queue, offset, max_count, max_bytes)
+    if len(ends) == 1:
+        return [], 0, 0, b""
+    # At least one message, however large it is.
+    count = min(max(bisect_right(ends, max_bytes) - 1, 1), max_count)
+    # No answer is as large as the size in a blank entry, so none of those before is blank.
+    if any(ends[number + 1] - ends[number] == BLANK_SIZE for number in (0, count) if number + 1 < len(ends)):
+        return None
+    ranges: list[Range] = []
+    first = 0
+    while first < count and len(ranges) < max_ranges:
+        (begin,) = _physical(raw, first * ENTRY_BYTES)
+        last = _last_of_run(raw, ends, first, count, begin - ends[first])
+        end = begin + ends[last + 1] - ends[first]
+        if begin // segment_bytes != (end - 1) // segment_bytes:
+            return None
+        ranges.append((begin, end))
+        first = last + 1
+        if len(ranges) >= _FIRST_RUNS and first < _LONG * len(ranges):
+            return None
+    return ranges, first, ends[first], raw
+
+
+def _entries(queue: RawEntries, offset: int, max_count: int, max_bytes: int) -> tuple[bytes, Sequence[int]]:
+    """(entries from ``offset`` on, their ends if they were adjacent): one more than fit, if there are so many."""
+    size = _size(first)[0] if (first := queue.raw_entries(offset, 1)) else 0
+    if 0 < size < BLANK_SIZE:
+        raw = queue.raw_entries(offset, min(max_bytes // size + 2, max_count + 1, _MOST_AT_ONCE))
+        count = len(raw) // ENTRY_BYTES
+        if alike(raw, ENTRY_BYTES, count, _SIZE_PLACES) == count:
+            return raw, range(0, (count + 1) * size, size)
+    raw, ends, read = b"", [0], _AT_ONCE
+    while read == _AT_ONCE and ends[-1] <= max_bytes and len(ends) <= max_count:
+        more = queue.raw_entries(offset + len(ends) - 1, _AT_ONCE)
+        words = array(_TYPE, more)
+        if sys.byteorder == "little":
+            words.byteswap()
+        raw += more
+        read = len(words) // _WORDS
+        ends[-1:] = accumulate(words[2::_WORDS], initial=ends[-1])
+    return raw, ends
+
+
+def _last_of_run(raw: bytes, ends: Sequence[int], first: int, count: int, others: int) -> int:
+    """The last of the entries from ``first`` to ``count`` before which there are as many bytes of ``others``."""
+    low, step = first, 1
+    while low + step < count and _others(raw, ends, low + step) == others:
+        low, step = low + step, step * 2
+    high = min(low + step, count)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _others(raw, ends, middle) == others:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _others(raw: bytes, ends: Sequence[int], number: int) -> int:
+    physical: int = _physical(raw, number * ENTRY_BYTES)[0]
+    return physical - ends[number]
+
+
+def matching(
+    data: bytes | mmap, base: int, entries: Iterable[Entry], topic: str, matches: Matches, most: int
+) -> list[Entry | None]:
+    """For each entry that was looked at: the entry if its message matches, else None.
+
+    ``data`` holds the bytes of the log from ``base`` on, with all messages of ``entries``. The search ends when
+    ``most`` bytes of properties were seen.
+    """
+    found: list[Entry | None] = []
+    add = found.append
+    seen, v6, unpack, head_bytes = 0, HOSTS_V6, _LENGTHS_V4, _HEAD_BYTES_V4
+    # Behind the body: the topic, the length of the properties, and these up to the end of the record.
+    between = len(topic_field(topic)[1]) + _LENGTH_BYTES
+    for entry in entries:
+        physical, size, _ = entry
+        if size == BLANK_SIZE:
+            add(None)
+            continue
+        at = physical - base
+        sys_flag, body_bytes = unpack(data, at)
+        if sys_flag & v6:
+            unpack_length, start = _LENGTHS[sys_flag & v6]
+            start += at + unpack_length(data, at)[0] + between
+        else:
+            start = at + head_bytes + body_bytes + between
+        add(entry if matches(b"\x02%b\x02" % data[start : at + size]) else None)
+        seen += at + size - start
+        if seen > most:
+            break
+    return found

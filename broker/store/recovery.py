@@ -21,10 +21,9 @@ from functools import partial
 from broker.store.checkpoint import CheckpointState
 from broker.store.index.index import Index
 from broker.store.log.commitlog import CommitLog
-from broker.store.log.log_files import LogFile
+from broker.store.log.log_files import HEAD_BYTES, LogFile, stored_ms
 from broker.store.log.scan import IsTorn, scan_log
-from broker.store.log.sound import sound_record, torn_reason
-from broker.store.log.stored_time import HEAD_BYTES, stored_ms
+from broker.store.log.valid_record import torn_reason, valid_record
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.ends import QueueEnds
 from broker.store.queue.queues import Queues
@@ -341,7 +340,7 @@ class Recovery:
 
     def _check_last(self, physical: int) -> None:
         """StoreCorrupt if the last record is damaged. It is the only record that a start after a clean stop reads."""
-        record, reason = sound_record(self._log.record_at(physical) or b"", physical)
+        record, reason = valid_record(self._log.record_at(physical) or b"", physical)
         if record is None:
             where = self._log.chain.at(physical)
             assert where is not None
@@ -376,7 +375,7 @@ class Recovery:
 
     def _note_last_time(self, furthest: int, known_end: int) -> None:
         """Store times go on from the log's last record; if no queue has it, from checkpoint and scan."""
-        record, _ = sound_record(self._log.record_at(furthest) or b"", furthest, check_crc=False)
+        record, _ = valid_record(self._log.record_at(furthest) or b"", furthest, check_crc=False)
         if record is not None:
             last_of_log = known_end == self._log.end
             self.last_timestamp = max(0 if last_of_log else self.last_timestamp, record.store_timestamp)

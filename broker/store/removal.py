@@ -11,10 +11,10 @@ Neighbours: retention.py (which files), tasks/clean.py (when, and the threads), 
 from collections.abc import Iterator, Sequence
 
 from broker.store.index.index_file import IndexFile
+from broker.store.log.log_files import HEAD_BYTES, stored_ms
 from broker.store.log.segment import Segment, SegmentChain
-from broker.store.log.stored_time import HEAD_BYTES, stored_ms
-from broker.store.queue.start_search import StartSearch
-from broker.store.retention import Decision, Disk, RetentionRules, decide
+from broker.store.queue.bounds_search import BoundsSearch
+from broker.store.retention import CleanDecision, Disk, RetentionRules, decide
 from broker.store.store import MessageStore
 from mqcommon.disk.files import FileSystem
 
@@ -28,7 +28,7 @@ class Removal:
         self._store = store
         self._index_files: list[IndexFile] = []
 
-    def decide(self, rules: RetentionRules, now_ms: int, hour: int, *, asked: bool) -> Decision:
+    def decide(self, rules: RetentionRules, now_ms: int, hour: int, *, asked: bool) -> CleanDecision:
         """Decide what to do now. Blocks: asks for the disk usage, and reads the heads of files."""
         segments = list(self._store.log.chain.segments)
         usage = self._fs.disk_usage(self._directory)
@@ -62,7 +62,7 @@ class Removal:
             self._store.inventory.note_log_start(chain.start)
             chain.remove_retired()
 
-    def find_starts(self, searches: Sequence[StartSearch], log_start: int) -> list[int]:
+    def find_starts(self, searches: Sequence[BoundsSearch], log_start: int) -> list[int]:
         """Where each queue starts now. Blocks: reads files, which the caller must keep from being removed meanwhile."""
         return [search.run(log_start) for search in searches]
 

@@ -44,7 +44,7 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class Decision:
+class CleanDecision:
     """Remove ``expired`` files, and then ``forced`` more; ``refuse``: take no messages.
 
     ``too_full``: files go at any hour. ``used`` is the share of the disk in use, for log lines.
@@ -79,7 +79,7 @@ def decide(
     hour: int,
     *,
     asked: bool = False,
-) -> Decision:
+) -> CleanDecision:
     """What to do now.
 
     ``youngest_ms``: when the youngest message of each file was stored, oldest file first; None if unknown. It is read
@@ -88,7 +88,7 @@ def decide(
     refuse = disk.is_fuller_than(rules.refuse_ratio)
     too_full = disk.is_fuller_than(min(rules.clean_ratio, rules.force_ratio, rules.refuse_ratio))
     if not (asked or too_full or hour in rules.hours):
-        return Decision(used=disk.used / disk.capacity)
+        return CleanDecision(used=disk.used / disk.capacity)
     files = min(files, rules.batch_max)
     expired = 0
     for youngest in youngest_ms:
@@ -98,4 +98,4 @@ def decide(
     forced = 0
     if rules.force and disk.is_fuller_than(rules.force_ratio):
         forced = max(min(-(-disk.excess(rules.force_ratio) // segment_bytes), files) - expired, 0)
-    return Decision(expired, forced, refuse, too_full, disk.used / disk.capacity)
+    return CleanDecision(expired, forced, refuse, too_full, disk.used / disk.capacity)

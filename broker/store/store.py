@@ -6,37 +6,59 @@ An append goes into the commit log and its consume queue at once; the index foll
 death of this process; `flush` makes it survive power loss. The callers choose which of the two they acknowledge.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from broker.store.abort import read_abort, remove_abort, write_abort
-from broker.store.checkpoint import Checkpoint
-from broker.store.cut.resume import resume_cut
-from broker.store.durable import DurableStore
+from broker.store.checkpoint import CheckpointMark, NotedEnd, StoreCheckpoint, make_durable, rocketmq_times
+from broker.store.filter import ALL, Filter
 from broker.store.index.index import Index
 from broker.store.inventory import FILE_NAME as INVENTORY
 from broker.store.inventory import Inventory
-from broker.store.log.commitlog import CommitLog
-from broker.store.log.file_size import refuse_other_size
+from broker.store.log.commitlog import CommitLog, refuse_other_size
 from broker.store.log.segment import NAME_DIGITS
-from broker.store.put_result import BatchPutResult, PutResult
+from broker.store.query import KeyQuery, QueryResult, first_store_time, offset_by_time, store_time
 from broker.store.queue.batch_records import make_batch_records
-from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.consumequeue import ConsumeQueue, QueueWrite
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
-from broker.store.queue.ends import read_queue_ends, remove_since, write_queue_ends
+from broker.store.queue.ends import EndsTable, QueueEnds, read_queue_ends, remove_since, write_queue_ends
 from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from broker.store.queue.queues import Queues
 from broker.store.queue.tags import TagCodes
-from broker.store.reads import Reads
+from broker.store.reader import GetResult, read_queue
 from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
+from broker.store.truncation.intent import resume_truncation
+from broker.store.visible import visible_end
 from mqcommon.clock import Clock
 from mqcommon.disk.files import FileSystem
-from mqcommon.errors import DiskFull, RequestRefused, StoreCorrupt, StoreLocked
+from mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused, StoreCorrupt, StoreError, StoreLocked
 from mqcommon.message.flags import WRAPPED
 from mqcommon.message.layout import MAX_PROPERTIES
-from mqcommon.message.record import BatchHead, encode_record
+from mqcommon.message.record import BatchHead, decode_record, encode_record, record_physical_offset
+
+
+class PutResult(NamedTuple):
+    """Where a message is. The put is durable when the log is flushed or replicated up to ``end``."""
+
+    physical_offset: int
+    queue_offset: int
+    end: int
+    store_timestamp: int
+    #: With this a producer can recall a timed message.
+    recall_handle: str = ""
+
+
+class BatchPutResult(NamedTuple):
+    """Where the messages of a batch are; queue offsets count up from ``queue_offset``."""
+
+    physical_offsets: list[int]
+    queue_offset: int
+    end: int
+    store_timestamp: int
+
 
 # How many messages a stop adds to a lagging index: some 500 ms.
 CLOSE_CATCH_UP = 200_000
@@ -46,6 +68,12 @@ MAX_ENTRIES_WAITING = 5_000_000
 # Names for `MessageStore.refuse`: queue entries cannot be written; too many of them wait.
 QUEUES = "queues"
 WAITING = "waiting entries"
+# Queues that a checkpoint writes in one step: copying their tails takes the event loop some milliseconds.
+QUEUES_AT_ONCE = 1_000
+# From this many files on, the whole file system is synced instead: one by one they take six times as long.
+SYNC_TOGETHER = 100
+
+QueueStep = tuple[ConsumeQueue, QueueWrite]
 _ILLEGAL = 13
 
 
@@ -63,32 +91,48 @@ class StoreOptions:
     batchqueue_segment_bytes: int = 300_000 * BATCH_ENTRY_BYTES
 
 
-class MessageStore(DurableStore, Reads):
+class MessageStore:
     """A store. `open` recovers it if needed; after `close` the next `open` has nothing to recover."""
 
     def __init__(self, fs: FileSystem, options: StoreOptions, clock: Clock, store_host: bytes) -> None:
         directory = options.directory
-        super().__init__(
-            fs,
-            directory,
-            CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes),
-            Queues(
-                fs, f"{directory}/consumequeue", options.consumequeue_segment_bytes, store_host,
-                f"{directory}/batchconsumequeue", options.batchqueue_segment_bytes, options.delay_levels,
-            ),
-            Index(fs, f"{directory}/index", options.index_slots, options.index_capacity, enabled=options.index_enabled),
-        )  # fmt: skip
+        self._fs = fs
+        self._directory = directory
         self._options = options
         self._clock = clock
         self._host = store_host
+        self.log = CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes)
+        self.queues = Queues(
+            fs, f"{directory}/consumequeue", options.consumequeue_segment_bytes, store_host,
+            f"{directory}/batchconsumequeue", options.batchqueue_segment_bytes, options.delay_levels,
+        )  # fmt: skip
+        self.index = Index(
+            fs, f"{directory}/index", options.index_slots, options.index_capacity, enabled=options.index_enabled
+        )
         #: The tags codes of queue entries.
         self.tag_codes = TagCodes(options.delay_levels)
         # Queues for which held pulls may wait and that got messages since the owner of the pulls last looked.
         self.arrived: set[ConsumeQueue] = set()
-        self.confirmed = None
+        #: Up to where the log is confirmed; None without Controller mode.
+        self.confirmed: Callable[[], int] | None = None
+        #: Messages that were put, their bytes, and messages that came from a master as bytes of its log.
+        self.puts = 0
         self.put_bytes = 0
+        self.copies = 0
         # Name of the part that refuses messages -> reason.
         self._refusals: dict[str, str] = {}
+        # --- how far the store is on disk. The first two are set when the store is opened.
+        self._checkpoint: StoreCheckpoint
+        #: What must be there at the next start.
+        self.inventory: Inventory
+        self._ends = EndsTable()
+        # When the last message was stored, and the last one that is on disk (ms).
+        self._last_timestamp = 0
+        self._flushed_timestamp = 0
+        # A sync failed: what is on disk is unknown, so nothing may be called durable any more.
+        self._sync_failed = False
+        self._ends_noted_to = 0
+        self._entries_written = 0
 
     def open(self, progress: Progress = lambda line: None) -> RecoveryReport:
         """Lock the directory and recover. Raises StoreLocked, StoreCorrupt or DiskFull.
@@ -112,7 +156,7 @@ class MessageStore(DurableStore, Reads):
 
     def _recover(self, progress: Progress) -> RecoveryReport:
         fs, directory = self._fs, self._options.directory
-        self._checkpoint = Checkpoint(fs, f"{directory}/checkpoint")
+        self._checkpoint = StoreCheckpoint(fs, f"{directory}/checkpoint")
         ours = self._checkpoint.state.log_offset is not None
         refuse_other_size(fs, self.log.chain.directory, self._options.commitlog_segment_bytes, ours=ours)
         last_stop = read_abort(fs, directory)
@@ -121,7 +165,7 @@ class MessageStore(DurableStore, Reads):
         if last_stop is not LastStop.KILLED:
             remove_since(fs, directory)
         self.index.load()
-        resume_cut(fs, directory, self._checkpoint, self.log, self.queues, self.index)
+        resume_truncation(fs, directory, self._checkpoint, self.log, self.queues, self.index)
         self.log.chain.load(self._checkpoint.state.log_offset or 0)
         self.inventory = Inventory(fs, directory)
         if not self._checkpoint.state.used_by_rocketmq:
@@ -351,6 +395,295 @@ class MessageStore(DurableStore, Reads):
         The checkpoint also removes the queues' files, unless `Queues.remove_files` did it before.
         """
         self.arrived.difference_update(self.queues.remove(topic))
+
+    # --- reading
+
+    @property
+    def safe_end(self) -> int:
+        """How far the log is on disk, and in Controller mode confirmed. An offset that others take before they have the
+        log, or that is read at the next start, may be saved only if it stands on nothing after that.
+        """
+        return self.log.flushed if self.confirmed is None else min(self.log.flushed, self.confirmed())
+
+    def get(
+        self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, wanted: Filter = ALL
+    ) -> GetResult:
+        """Messages of a queue; see `read_queue`."""
+        return read_queue(self.log, self.queues.find(topic, queue_id), offset, max_count, max_bytes, wanted)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The offset that the next message will get."""
+        queue = self.queues.find(topic, queue_id)
+        return 0 if queue is None else queue.next_offset
+
+    def visible_end(self, topic: str, queue_id: int) -> int:
+        """As `max_offset`, without messages that consumers do not see yet."""
+        queue = self.queues.find(topic, queue_id)
+        if queue is None or self.confirmed is None:
+            return 0 if queue is None else queue.next_offset
+        return visible_end(self.log, queue, self.confirmed())
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The offset of the oldest message that is still stored."""
+        queue = self.queues.find(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "LOWER") -> int:
+        """The first visible offset stored at or after a time, or (UPPER) the last one stored at or before it."""
+        queue = self.queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        end = self.visible_end(topic, queue_id)
+        return offset_by_time(self.log, queue, end, timestamp_ms, upper=boundary == "UPPER")
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """When a message was stored (ms); -1 if there is none."""
+        queue = self.queues.find(topic, queue_id)
+        return -1 if queue is None else store_time(self.log, queue, offset)
+
+    def first_store_time(self, topic: str, queue_id: int) -> int:
+        """When the oldest message of a queue was stored (ms); -1 when there is none."""
+        queue = self.queues.find(topic, queue_id)
+        return -1 if queue is None else first_store_time(self.log, queue)
+
+    def earliest_store_time(self) -> int:
+        """When the oldest message of the log was stored (ms); -1 when there is none."""
+        raw = self.log.record_at(self.log.start)
+        return -1 if raw is None else decode_record(raw, check_crc=False).store_timestamp
+
+    def record_at(self, physical_offset: int) -> bytes | None:
+        """The stored message that starts at ``physical_offset``; None when none does."""
+        raw = self.log.record_at(physical_offset)
+        # The bytes of a message's body may look like a record.
+        return raw if raw is not None and record_physical_offset(raw) == physical_offset else None
+
+    def visible_record_at(self, physical_offset: int) -> bytes | None:
+        """As `record_at`, without messages that consumers do not see yet."""
+        raw = self.record_at(physical_offset)
+        if raw is None or self.confirmed is None or physical_offset + len(raw) <= self.confirmed():
+            return raw
+        return None
+
+    def start_query(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, max_bytes: int = 1 << 24,
+        *, unique: bool = False,
+    ) -> KeyQuery:  # fmt: skip
+        """Search by key (``unique``: by unique key only), newest first, up to ``max_num`` and ``max_bytes``."""
+        return KeyQuery(
+            self.log, self.index, self.build_index, topic, key, max_num, begin_ms, end_ms, max_bytes,
+            unique=unique, confirmed=self.confirmed,
+        )  # fmt: skip
+
+    def query(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, *, unique: bool = False
+    ) -> QueryResult:
+        """`start_query` with all its steps at once: not for the event loop."""
+        search = self.start_query(topic, key, max_num, begin_ms, end_ms, unique=unique)
+        while search.step():
+            pass
+        return search.result
+
+    def build_index(self, limit: int) -> int:
+        """Let the index catch up by at most ``limit`` messages; returns how many."""
+        done = 0
+        if self.index.is_being_cut:
+            return 0
+        # A step may find only the filler at the end of a file, and no message.
+        while done < limit and self.index.position < self.log.end:
+            done += self.index.build(self.log, limit - done)
+        return done
+
+    # --- durability
+
+    def flush(self) -> int:
+        """Make the log durable up to its present end, and return that offset. Runs in any thread, one at a time.
+
+        Raises StoreError on failure: what is on disk is then unknown, and the store can only be closed. Raises
+        OutOfDescriptors if the call can be repeated.
+        """
+        timestamp = self._last_timestamp
+        with self._must_succeed():
+            reached = self.log.flush()
+        self._flushed_timestamp = timestamp
+        return reached
+
+    @property
+    def durable_end(self) -> int:
+        """All of the log before this is on disk, and so are the queue and index entries of its messages."""
+        return self._checkpoint.state.log_offset or 0
+
+    @property
+    def entries_waiting(self) -> int:
+        """Upper bound of the queue entries that are in memory only: those added since the last checkpoint."""
+        return self.puts + self.copies - self._entries_written
+
+    @property
+    def ends_noted_to(self) -> int:
+        """Where `durable_end` was when the ends of the queues were last noted on disk."""
+        return self._ends_noted_to
+
+    def begin_checkpoint(self, *, with_ends: bool = False, as_flushed: bool = False) -> CheckpointMark:
+        """Begin a checkpoint: fix the offset that it will claim.
+
+        The caller then repeats `take_queues`, `write_queues` and `queues_written` until there is nothing to take, and
+        calls `finish_checkpoint`.
+
+        ``with_ends``: also write the ends of all queues, so that a start notices lost ones.
+        ``as_flushed``: cover only what is on disk of the log already, instead of flushing it.
+        """
+        end, timestamp = self.log.end, self._last_timestamp
+        if as_flushed:
+            end, timestamp = self.log.flushed, self._flushed_timestamp
+        head = (self.log.start, self.index.ends()) if with_ends else None
+        gone, emptied = self.queues.take_removed()
+        left, entries, index_state = self.queues.dirty_count, self.puts + self.copies, self.index.state()
+        return CheckpointMark(end, timestamp, left, entries, gone, emptied, head, index_state, noted_to=self.log.end)
+
+    def take_queues(self, mark: CheckpointMark, limit: int = QUEUES_AT_ONCE) -> list[QueueStep]:
+        """Copies of the tails of some queues, to be written; empty when ``mark`` needs no more."""
+        queues = self.queues.take_dirty(min(limit, mark.left))
+        mark.left = mark.left - len(queues) if queues else 0
+        if not queues:
+            self._entries_written = mark.entries
+        mark.noted_to = self.log.end
+        mark.noted += [NotedEnd(queue, queue.min_offset, queue.next_offset) for queue in queues]
+        return [(queue, queue.unwritten()) for queue in queues]
+
+    def write_queues(self, steps: Sequence[QueueStep]) -> None:
+        """Write the copies, and make them durable. Runs in any thread, one at a time, after `Queues.remove_files`.
+
+        Raises DiskFull or OSError if they cannot be written, StoreError as in `flush`. Call `give_up_checkpoint` then.
+        """
+        together = len(steps) >= SYNC_TOGETHER
+        for _, write in steps:
+            files = write.run(self._fs)
+            try:
+                with self._must_succeed():
+                    for file in [] if together else files:
+                        file.sync()
+            finally:
+                for file in files:
+                    file.close()
+        if together:
+            with self._must_succeed():
+                self._fs.sync_all(self._directory)
+
+    def queues_written(self, steps: Sequence[QueueStep]) -> None:
+        """Drop from memory what `write_queues` has put into the files."""
+        for queue, write in steps:
+            queue.written(write)
+
+    def ends_now(self) -> QueueEnds:
+        """The ends of all queues and index files."""
+        return QueueEnds(self.log.start, self.queues.ends(), self.index.ends())
+
+    def note_ends(self, ends: QueueEnds) -> None:
+        """Write ``ends`` to disk without a checkpoint. Needed on a full disk: no old file may go before this is done.
+
+        The log must be flushed as far as ``ends`` go: a start takes from it the entries that the queues' files lack.
+        Runs in any thread, one at a time.
+        """
+        self._ends.replace(ends.queues)
+        with self._must_succeed():
+            write_queue_ends(self._fs, self._directory, ends)
+        self._ends_noted_to = self.durable_end
+
+    @property
+    def last_timestamp(self) -> int:
+        """No message was stored later."""
+        return self._last_timestamp
+
+    def mark_now(self) -> CheckpointMark:
+        """A mark for `lower_checkpoint`."""
+        index_state, end = self.index.state(), self.log.end
+        return CheckpointMark(end, self._last_timestamp, 0, 0, [], [], None, index_state, noted_to=end)
+
+    def end_was_cut(self, timestamp: int) -> None:
+        """The log now ends earlier; the last of its messages was stored at or before ``timestamp``."""
+        self._last_timestamp = min(self._last_timestamp, timestamp)
+        self._flushed_timestamp = min(self._flushed_timestamp, timestamp)
+
+    def lower_checkpoint(self, mark: CheckpointMark, ends: QueueEnds) -> None:
+        """Write a checkpoint for a log that was cut: the one on disk claims what is gone. For any thread.
+
+        Everything that ``mark`` and ``ends`` claim is on disk already, as the one before covered all entries of queues.
+        """
+        with self._must_succeed():
+            self._checkpoint.write(mark.log_offset, mark.timestamp, rocketmq_times(self.log, mark, clean=False))
+        self.note_ends(ends)
+
+    @contextmanager
+    def no_way_back(self) -> Iterator[None]:
+        """An error within leaves the store half changed: it can only be closed, and the next start ends the change."""
+        try:
+            yield
+        except (OSError, StoreError) as error:
+            self._sync_failed = True
+            raise StoreError(f"the log is cut only in part, the broker stops; its start ends that: {error}") from error
+
+    def give_up_checkpoint(self, mark: CheckpointMark) -> None:
+        """Abandon a checkpoint that failed: the next one covers everything in ``mark``."""
+        for noted in mark.noted:
+            if self.queues.find(noted.queue.topic, noted.queue.queue_id) is noted.queue:
+                self.queues.touch(noted.queue)
+        self.queues.put_back_removed(mark.gone, mark.emptied)
+
+    def finish_checkpoint(self, mark: CheckpointMark, *, clean: bool = False) -> None:
+        """Make log and index durable up to ``mark`` and write the checkpoint. Runs in any thread, one at a time.
+
+        Raises as `flush`. Call `give_up_checkpoint` after either error.
+        """
+        assert not mark.left, "entries of queues are in memory only"
+        ends: dict[str, dict[int, tuple[int, int]]] = {}
+        for topic in mark.gone:
+            self._ends.drop(topic)
+        for queue, low, next_offset in mark.noted:
+            if next_offset:
+                ends.setdefault(queue.topic, {})[queue.queue_id] = low, next_offset
+        for topic, by_id in ends.items():
+            self._ends.note(topic, by_id)
+        with self._must_succeed():
+            make_durable(self._fs, self._directory, self.log, self.index, self._ends, mark)
+            if mark.ends_head is None:
+                self._ends.add(self._fs, self._directory, mark.gone, ends)
+            times = rocketmq_times(self.log, mark, clean=clean)
+            self._checkpoint.write(mark.log_offset, mark.timestamp, times, clean=clean)
+            if mark.log_offset > self.log.start:
+                self.inventory.note_log_start(self.log.start)
+        if mark.ends_head is not None:
+            self._ends_noted_to = mark.log_offset
+
+    def checkpoint(self, *, with_ends: bool = False, as_flushed: bool = False, clean: bool = False) -> None:
+        """All steps of a checkpoint at once. Blocks; only while nothing else uses the store.
+
+        Raises DiskFull or OSError if no checkpoint could be written.
+        """
+        mark = self.begin_checkpoint(with_ends=with_ends, as_flushed=as_flushed)
+        try:
+            self.queues.remove_files()
+            while steps := self.take_queues(mark):
+                self.write_queues(steps)
+                self.queues_written(steps)
+            self.finish_checkpoint(mark, clean=clean)
+        except BaseException:
+            self.give_up_checkpoint(mark)
+            raise
+
+    def _write_all_queues(self) -> None:
+        while queues := self.queues.take_dirty(QUEUES_AT_ONCE):
+            steps = [(queue, queue.unwritten()) for queue in queues]
+            self.write_queues(steps)
+            self.queues_written(steps)
+
+    @contextmanager
+    def _must_succeed(self) -> Iterator[None]:
+        try:
+            yield
+        except OutOfDescriptors:
+            raise  # a file could not be opened: no sync was tried, so a later one still covers all that was written
+        except OSError as error:
+            self._sync_failed = True
+            raise StoreError(f"the store cannot be made durable, the broker stops: {error}") from error
 
     # --- inside
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.segment import SegmentChain
+from broker.store.queue.bounds_search import BoundsSearch
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE
-from broker.store.queue.start_search import StartSearch
 
 
 class VisiblePart:
@@ -39,9 +39,9 @@ class VisiblePart:
     def min_offset(self, offset: int) -> None:
         self._queue.min_offset = offset
 
-    def start_search(self) -> StartSearch:
+    def bounds_search(self) -> BoundsSearch:
         """As that of the queue."""
-        return self._queue.start_search()
+        return self._queue.bounds_search()
 
     def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
         """As those of the queue, up to where this part ends."""

@@ -17,7 +17,7 @@ from broker.options import BrokerOptions
 from broker.part import Part
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.removal import Removal
-from broker.store.retention import Decision
+from broker.store.retention import CleanDecision
 from broker.store.store import MessageStore
 from broker.tasks.flush import Flusher
 from mqcommon.clock import Clock
@@ -90,7 +90,7 @@ class Cleaner(Part):
     async def _follow(self, queues: list[ConsumeQueue]) -> None:
         async with self._flusher.one_at_a_time:
             present = [queue for queue in queues if self._store.queues.find(queue.topic, queue.queue_id) is queue]
-            searches = [queue.start_search() for queue in present]
+            searches = [queue.bounds_search() for queue in present]
             starts = await trio.to_thread.run_sync(self._removal.find_starts, searches, self._store.log.start)
             for queue, start in zip(present, starts, strict=True):
                 queue.start_at(start)
@@ -100,7 +100,7 @@ class Cleaner(Part):
             if shorter:
                 await trio.to_thread.run_sync(self._removal.remove_queue_files, shorter)
 
-    async def _look(self, *, asked: bool) -> Decision:
+    async def _look(self, *, asked: bool) -> CleanDecision:
         now_ms = self._clock.now_ms()
         # deleteWhen is in the machine's local time, as RocketMQ's is.
         hour = datetime.fromtimestamp(now_ms / 1000).hour
@@ -109,11 +109,11 @@ class Cleaner(Part):
             decision = await trio.to_thread.run_sync(decide)
         except OSError as error:
             logger.error("the disk usage cannot be read: %s", error)
-            return Decision()
+            return CleanDecision()
         self._refuse(decision)
         return decision
 
-    def _refuse(self, decision: Decision) -> None:
+    def _refuse(self, decision: CleanDecision) -> None:
         before = self._refusal
         most = self._options.retention_rules.refuse_ratio
         self._refusal = f"{decision.used:.1%} in use, at most {most}%: make room" if decision.refuse else ""
@@ -128,7 +128,7 @@ class Cleaner(Part):
             logger.warning("%.1f%% of the disk is in use, and no file may be removed yet", decision.used * 100)
             self._logged_full = True
 
-    async def _clean(self, decision: Decision) -> int:
+    async def _clean(self, decision: CleanDecision) -> int:
         """Do what ``decision`` says; returns how many files of the log were removed."""
         if trio.current_time() < self._next_try:
             return 0
@@ -146,7 +146,7 @@ class Cleaner(Part):
             logger.error("a file could not be deleted, next try in %d ms: %s", pause_ms, error)
             return None
 
-    async def _remove_log_files(self, decision: Decision) -> int:
+    async def _remove_log_files(self, decision: CleanDecision) -> int:
         remove = self._removal.remove_log_files
         await trio.to_thread.run_sync(remove)  # files whose removal failed before
         if not decision.files:

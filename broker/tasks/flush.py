@@ -16,7 +16,7 @@ from broker.part import Part
 from broker.store.checkpoint import CheckpointMark
 from broker.store.log.residency import NotResident, resident_only, warm
 from broker.store.store import MAX_ENTRIES_WAITING, QUEUES, WAITING, MessageStore
-from broker.writing.group_commit import GroupCommit
+from broker.writing.waits import GroupCommit
 from mqcommon.errors import DiskFull, OutOfDescriptors, StoreError
 from mqcommon.metrics.metric import Histogram
 from mqcommon.signal import Signal

@@ -20,12 +20,11 @@ from broker.replication.role import Role, RoleMachine
 from broker.store.store import MessageStore
 from broker.tasks.flush import MAX_INDEX_BEHIND_BYTES, MAX_SLAVE_INDEX_BEHIND_BYTES, Flusher
 from broker.tasks.persist import Persister
-from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
 from broker.writing.elected import Elected
-from broker.writing.group_commit import GroupCommit
 from broker.writing.light import LightQueues
 from broker.writing.stored_properties import StoredProperties
+from broker.writing.waits import AckLedger, GroupCommit
 from broker.writing.writer import Writer
 from mqcommon.addresses import split_address
 from mqcommon.clock import Clock

@@ -36,7 +36,7 @@ from broker.replication.slave import HaClient
 from broker.replication.slave_sync import SlaveSync
 from broker.replication.stats import HaHandlers, ReplicationStats, SlaveProgress
 from broker.replication.watch_metadata import MetadataWatch
-from broker.tasks.cut import LogCutter
+from broker.tasks.truncate import LogTruncation
 from broker.wiring.core import Core
 from mqcommon.errors import ConfigError
 from mqcommon.polling import poll_until
@@ -298,7 +298,7 @@ def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster, ter
         assert isinstance(newcomer, Newcomer)
         return await membership.registered_replicas.objection(newcomer)
 
-    cutter = LogCutter(fs, root, core.store, core.flusher)
+    cutter = LogTruncation(fs, root, core.store, core.flusher)
 
     async def cut(offset: int) -> None:
         await cutter.cut(offset)

@@ -59,7 +59,7 @@ from broker.security.users.first_users import make_first_users, migrate
 from broker.security.users.guard import Logins, UserExplainer, UserGuard
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
-from broker.tasks.pages import PagesAhead
+from broker.tasks.populate_pages import PopulatePages
 from broker.unsupported_requests import RefusedHandlers
 from broker.wiring.core import Core
 from broker.wiring.pop import wire_pop
@@ -152,7 +152,7 @@ def wire(
         ),
     )
     parts = (
-        replicated.log, core.flusher, core.persister, cleaner, PagesAhead(store.log), delayed, timed,
+        replicated.log, core.flusher, core.persister, cleaner, PopulatePages(store.log), delayed, timed,
         OpenConnections(server), *answering, ClientPort(server, listeners), registrar,
         health, *([metrics] if metrics is not None else []),
     )  # fmt: skip

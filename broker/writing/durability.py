@@ -10,7 +10,7 @@ after the last three makes a duplicate:
 - SLAVE_NOT_AVAILABLE: too few slaves are in sync, so the answer does not wait for them.
 A broker that is demoted hears of no copies, so the answers that wait for slaves end with FLUSH_SLAVE_TIMEOUT: the new
 master may or may not have the message. An answer that still waits for the disk at that time ends the same way.
-Neighbours: elected.py (the rules of Controller mode), group_commit.py, acks.py, confirm_waits.py.
+Neighbours: elected.py (the rules of Controller mode), waits.py (the rows).
 """
 
 import logging
@@ -18,10 +18,8 @@ import math
 from collections.abc import Callable
 
 from broker.options import BrokerOptions
-from broker.writing.acks import AckLedger
-from broker.writing.confirm_waits import ConfirmWaits
 from broker.writing.elected import Elected
-from broker.writing.group_commit import GroupCommit
+from broker.writing.waits import AckLedger, ConfirmWaits, GroupCommit
 from mqcommon.errors import RequestRefused
 from mqcommon.message.properties import find_property
 from remoting.protocol.codes import ResponseCode

@@ -5,9 +5,8 @@ As in RocketMQ, messages of retry and system topics are not: a delayed message c
 
 from typing import Any
 
-from broker.store.put_result import PutResult
 from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.store import MessageStore
+from broker.store.store import MessageStore, PutResult
 from broker.writing.refusals import illegal
 from mqcommon.errors import RequestRefused
 from mqcommon.message.light import OFFSETS, QUEUES, offsets_property

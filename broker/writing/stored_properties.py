@@ -2,10 +2,10 @@
 
 Messages with a delay level or a time of delivery and halves of transactions are told from plain ones here; the writer's
 interceptors see them.
-Neighbours: writer.py (uses this), store/log/sound.py (why many NULs in a row are sealed).
+Neighbours: writer.py (uses this), store/log/valid_record.py (why many NULs in a row are sealed).
 """
 
-from broker.store.log.sound import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
+from broker.store.log.valid_record import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
 from broker.store.queue.delay_levels import level_in
 from broker.writing.refusals import illegal
 from mqcommon.clock import Clock

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from broker.observe.stats import BrokerStats
-from broker.store.put_result import BatchPutResult, PutResult
-from broker.store.store import MessageStore
+from broker.store.store import BatchPutResult, MessageStore, PutResult
 from broker.writing.durability import Durability
 from broker.writing.light import LightQueues
 from broker.writing.refusals import bad_fields, illegal, no_space, unsupported

@@ -14,9 +14,8 @@ import numpy as np
 
 from broker.store.abort import read_abort
 from broker.store.checkpoint import CheckpointState, read_checkpoint
-from broker.store.log.log_files import LogFile, LogFiles
-from broker.store.log.sound import torn_reason
-from broker.store.log.stored_time import HEAD_BYTES, stored_ms
+from broker.store.log.log_files import HEAD_BYTES, LogFile, LogFiles, stored_ms
+from broker.store.log.valid_record import torn_reason
 from broker.store.query import first_at_least
 from broker.store.queue.ends import read_queue_ends
 from broker.store.queue.entry import BLANK_SIZE, ENTRY_BYTES

@@ -1,11 +1,11 @@
 """What the log has after the last entries of its queues, as a broker's start would find it. Reads, changes nothing.
 
 A broker writes entries after their records, so that a killed one leaves messages that no queue file has. Its next start
-reads the log from its checkpoint on and adds them. `scan` does the same, with the same rules (sound.py, recovery.py),
-and keeps the entries in memory.
+reads the log from its checkpoint on and adds them. `scan` does the same, with the same rules (valid_record.py,
+recovery.py), and keeps the entries in memory.
 Many sound records are taken at once by `run_at`, as one by one they would take far too long. It is stricter than
-sound.py: where bytes need more than its checks (a light queue, an inner batch, a NUL among the properties, damage) it
-takes nothing, and the scan reads these records one by one.
+valid_record.py: where bytes need more than its checks (a light queue, an inner batch, a NUL among the properties,
+damage) it takes nothing, and the scan reads these records one by one.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker.store.log.log_files import LogFile, LogFiles
-from broker.store.log.sound import is_storable, sound_record
+from broker.store.log.valid_record import is_storable, valid_record
 from broker.store.queue.entry import ENTRY, ENTRY_BYTES
 from broker.store.queue.rebuild import is_queued
 from broker.store.recovery import LOOK_BEYOND_BYTES
@@ -224,7 +224,7 @@ class _Scan:
             size, magic = SIZE_MAGIC.unpack_from(view, at - base)
             if magic == BLANK_MAGIC and at + size == end:
                 break
-            record, reason = sound_record(view[at - base : min(at + size, end) - base], at)
+            record, reason = valid_record(view[at - base : min(at + size, end) - base], at)
             if record is not None:
                 reason = self._torn(file, at - base, record)
             if record is None or reason:

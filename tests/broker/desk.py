@@ -21,9 +21,8 @@ from broker.options import BrokerOptions
 from broker.replication.role import RoleMachine
 from broker.replication.slave_tables import SlaveTableHandlers, TimerState
 from broker.replication.stats import HaHandlers, ReplicationStats, SlaveProgress
-from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
-from broker.writing.group_commit import GroupCommit
+from broker.writing.waits import AckLedger, GroupCommit
 from mqcommon.errors import RequestRefused, StoreError
 from remoting.net.channel import Channel
 from remoting.net.steps import finish

@@ -11,8 +11,8 @@ from typing import Any
 from broker.delivery.pop.records import BATCH_ACK, CHECKPOINT
 from broker.delivery.pop.records import decode as decode_pop
 from broker.delivery.timer.history import TimerCheckpoint
-from broker.meta.attributes import parse_changes
 from broker.meta.json_files import parse as parse_table
+from broker.meta.topics import parse_attribute_changes
 from broker.replication.frames import FrameReader, ReportReader
 from broker.replication.hello import Challenge, Hello, HelloReader, LogClaim, Welcome
 from broker.replication.hello import decode as decode_hello
@@ -181,7 +181,7 @@ def _read_texts(data: bytes) -> None:
     _attempt(lambda: parse_offset_info(text), ValueError)
     _attempt(lambda: RecallHandle.decode(text), ValueError)
     _attempt(lambda: parse_offset_msg_id(text), ValueError)
-    _attempt(lambda: parse_changes(text), RequestRefused, ValueError)
+    _attempt(lambda: parse_attribute_changes(text), RequestRefused, ValueError)
     _attempt(lambda: parse_resource(text), ValueError)
     _attempt(lambda: parse_source(text), ValueError)
     decode_properties(text)

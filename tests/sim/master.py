@@ -10,9 +10,8 @@ from broker.replication.hello import LinkTerms, LogClaim, first_difference
 from broker.replication.link import MasterLink
 from broker.replication.session import MasterSession
 from broker.replication.session_interfaces import Peer
-from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
-from broker.writing.group_commit import GroupCommit
+from broker.writing.waits import AckLedger, GroupCommit
 from mqcommon.errors import ProtocolError, RequestRefused
 from tests.sim.log import Log, record_bytes
 from tests.sim.network import End

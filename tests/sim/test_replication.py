@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from broker.writing.acks import AckLedger, Done
+from broker.writing.waits import AckLedger, Done
 from tests.sim.broker_set import BrokerSet
 
 BLOCK = 25

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.store.index.layout import index_file_bytes
+from broker.store.index.index_file import index_file_bytes
 from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ProtocolError
 from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC

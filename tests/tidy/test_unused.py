@@ -19,7 +19,7 @@ SEEN_BY_TESTS = {
     "broker.broker.Broker.ha_addr",
     "broker.meta.consumer_offsets.ConsumerOffsets.dirty",
     "broker.replication.slave_sync.SlaveSync.rounds",
-    "broker.store.reads.Reads.query",
+    "broker.store.store.MessageStore.query",
     "remoting.net.server.Server.codes",
 }
 KEPT = CALLED_FROM_OUTSIDE | SEEN_BY_TESTS

@@ -17,9 +17,8 @@ from broker.delivery.pop.records import BATCH_ACK, CHECKPOINT, Ack, PopCheckpoin
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.observe.stats import PopCounts
 from broker.store.log.residency import NotResident, Span, resident_only, warm
-from broker.store.put_result import PutResult
 from broker.store.reader import GetResult, GetStatus
-from broker.store.store import MessageStore
+from broker.store.store import MessageStore, PutResult
 from broker.writing.writer import Writer
 from mqcommon.clock import Clock
 from mqcommon.errors import ProtocolError, RequestRefused

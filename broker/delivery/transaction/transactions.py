@@ -18,8 +18,7 @@ from broker.delivery.transaction.ledger import Ledger, resident
 from broker.observe.stats import TransactionCounts
 from broker.options import BrokerOptions
 from broker.part import Part, TopicCheck
-from broker.store.put_result import PutResult
-from broker.store.store import MessageStore
+from broker.store.store import MessageStore, PutResult
 from broker.writing.durability import Durability
 from broker.writing.writer import Incoming, Interceptor, Writer
 from mqcommon.clock import Clock

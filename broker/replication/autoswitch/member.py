@@ -26,8 +26,8 @@ from broker.replication.autoswitch.registered_replicas import RegisteredReplicas
 from broker.replication.autoswitch.session import Followers
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.role import Role, RoleKind, RoleMachine
-from broker.writing.acks import AckLedger
 from broker.writing.elected import Elected
+from broker.writing.waits import AckLedger
 from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ConfigError, ProtocolError, RemotingError, StoreError
 from mqcommon.signal import Signal

@@ -29,7 +29,7 @@ from broker.replication.session_interfaces import (
     Peer,
     SlaveSide,
 )
-from broker.writing.acks import AckLedger, Slave
+from broker.writing.waits import AckLedger, ConnectedSlave
 from mqcommon.errors import ProtocolError
 
 
@@ -97,7 +97,7 @@ class SwitchMasterSession(MasterSide):
     """The master's end; see `MasterSession`. A learner is no copy in the ledger."""
 
     def __init__(self, end: MasterEnd, followers: Followers, peer: Peer) -> None:
-        self.slave: Slave | None = None
+        self.slave: ConnectedSlave | None = None
         self.close = peer.close
         self._end = end
         self._followers = followers

@@ -12,8 +12,8 @@ Neighbours: verify.py (finds the damage), recovery.py (rebuilds queues).
 from collections.abc import Callable
 
 from broker.store.abort import ABORT
-from broker.store.check.verify import Damage, Part, VerifyReport
-from broker.store.checkpoint import Checkpoint, read_checkpoint
+from broker.store.check.verify import Damage, DamagedPart, VerifyReport
+from broker.store.checkpoint import StoreCheckpoint, read_checkpoint
 from broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
 from mqcommon.disk.files import FileSystem
 from mqcommon.message.flags import TRANSACTION_ROLLBACK
@@ -37,7 +37,7 @@ class Repair:
     def run(self) -> None:
         """Change the files. The caller must then open the store, which rebuilds the queues."""
         report, fs, directory = self._report, self._fs, self._directory
-        log_damages = [damage for damage in report.damages if damage.part is Part.LOG]
+        log_damages = [damage for damage in report.damages if damage.part is DamagedPart.LOG]
         if report.torn_tail is not None:
             log_damages.append(report.torn_tail)
         file_bytes = max((fs.size(path) for path in self._log_paths()), default=0)
@@ -46,7 +46,7 @@ class Repair:
         if log_damages:
             self._end_log()
         self._forget_queues(everything=bool(log_damages))
-        if log_damages or any(damage.part is Part.INDEX for damage in report.damages):
+        if log_damages or any(damage.part is DamagedPart.INDEX for damage in report.damages):
             self._remove_all(f"{directory}/index", "removed, the index is rebuilt")
 
     def _log_paths(self) -> list[str]:
@@ -88,7 +88,7 @@ class Repair:
         """Write a clean checkpoint, so that the next start takes the log as it is now."""
         path = f"{self._directory}/checkpoint"
         timestamp = read_checkpoint(self._fs, path).log_timestamp
-        checkpoint = Checkpoint(self._fs, path)
+        checkpoint = StoreCheckpoint(self._fs, path)
         # Times of 0: RocketMQ would rebuild its index.
         checkpoint.write(self._report.log_end, timestamp, (0, 0, 0), clean=True)
         checkpoint.close()
@@ -99,7 +99,7 @@ class Repair:
     def _forget_queues(self, *, everything: bool) -> None:
         """Remove the files of wrong queues, and note their ends, so that the next start rebuilds them."""
         roots = f"{self._directory}/consumequeue", f"{self._directory}/batchconsumequeue"
-        wrong = {damage.file for damage in self._report.damages if damage.part is Part.QUEUE}
+        wrong = {damage.file for damage in self._report.damages if damage.part is DamagedPart.QUEUE}
         ends = read_queue_ends(self._fs, self._directory) or QueueEnds(log_start=self._report.log_start)
         queues = {topic: dict(by_id) for topic, by_id in ends.queues.items()}
         for topic, by_id in self._report.queue_ends.items():

@@ -2,32 +2,43 @@
 
 The commit log is the truth: each record is checked with its CRC, and queues and index files are compared with the log.
 After damage in the log, reading goes on at the next sound record.
-Neighbours: log_files.py (the log, read only), verify_queues.py and verify_index.py (the comparisons), repair.py,
+Neighbours: log_files.py (the log, read only), verify_index.py (compares index files), repair.py,
 broker/commands/verify_store.py (the command).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
 from broker.store.abort import read_abort
 from broker.store.check.verify_index import IndexCheck
-from broker.store.check.verify_queues import QueueCheck
 from broker.store.checkpoint import read_checkpoint
 from broker.store.inventory import read_inventory
 from broker.store.log.log_files import LogFile, LogFiles
 from broker.store.log.scan import PROGRESS_RECORDS
 from broker.store.log.segment import NAME_DIGITS
-from broker.store.log.sound import sound_record
-from broker.store.queue.ends import read_queue_ends
+from broker.store.log.valid_record import valid_record
+from broker.store.queue.batch_queue import BatchAt
+from broker.store.queue.ends import QueueEnds, read_queue_ends
+from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, ENTRY, ENTRY_BYTES
+from broker.store.queue.inner import messages_in
+from broker.store.queue.rebuild import is_queued
+from broker.store.queue.tags import TagCodes
 from broker.store.recovery import why_torn
-from mqcommon.disk.files import FileSystem
+from mqcommon.disk.files import FileSystem, MappedFile
+from mqcommon.message.flags import INNER_BATCH
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
 from mqcommon.message.light import in_each_queue
 from mqcommon.message.record import Record
+from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
+
+# How many entries are read at once.
+_READ = 4096
+# The most queue files that are mapped at one time.
+MAX_MAPPED = 500
 
 
-class Part(Enum):
+class DamagedPart(Enum):
     """The part of the store that is damaged."""
 
     LOG = "commit log"
@@ -39,7 +50,7 @@ class Part(Enum):
 class Damage:
     """Bytes ``offset`` to ``end`` of ``file`` are not what they should be."""
 
-    part: Part
+    part: DamagedPart
     file: str
     offset: int
     end: int
@@ -95,8 +106,8 @@ class Verification:
             self._read_log()
         self._judge_end()
         ends = read_queue_ends(self._fs, self._directory)
-        self._add(Part.QUEUE, self._queues.finish(report.log_end, ends))
-        self._add(Part.INDEX, self._index.finish(log, report.log_start, report.log_end))
+        self._add(DamagedPart.QUEUE, self._queues.finish(report.log_end, ends))
+        self._add(DamagedPart.INDEX, self._index.finish(log, report.log_start, report.log_end))
         report.queues, report.index_files = self._queues.count, self._index.count
         report.unchecked += self._index.unchecked
         report.queue_ends = self._queues.ends()
@@ -123,7 +134,7 @@ class Verification:
             length, magic = SIZE_MAGIC.unpack_from(view, at - base)
             if magic == BLANK_MAGIC and at + length == end:
                 break
-            record, reason = sound_record(view[at - base : min(at + length, end) - base], at)
+            record, reason = valid_record(view[at - base : min(at + length, end) - base], at)
             if record is not None and at >= self._known_end:
                 reason = why_torn(self._state, self._last_stop, view, at - base, record)
             if record is None or reason:
@@ -139,7 +150,7 @@ class Verification:
         if following is None:
             self._report.log_end = at
             if reason:
-                self._report.torn_tail = Damage(Part.LOG, file.path, at - file.base, file.size, reason)
+                self._report.torn_tail = Damage(DamagedPart.LOG, file.path, at - file.base, file.size, reason)
             return None
         end = min(following, file.end)
         self._damage(
@@ -176,7 +187,236 @@ class Verification:
         )
 
     def _damage(self, path: str, offset: int, end: int, reason: str) -> None:
-        self._report.damages.append(Damage(Part.LOG, path, offset, end, reason))
+        self._report.damages.append(Damage(DamagedPart.LOG, path, offset, end, reason))
 
-    def _add(self, part: Part, found: Iterable[tuple[str, int, str]]) -> None:
+    def _add(self, part: DamagedPart, found: Iterable[tuple[str, int, str]]) -> None:
         self._report.damages += [Damage(part, path, offset, offset, reason) for path, offset, reason in found]
+
+
+class _Queue:
+    """The files of one queue, and the differences found so far."""
+
+    def __init__(self, fs: FileSystem, directory: str, on_map: Callable[["_Queue"], None]) -> None:
+        self._fs = fs
+        self._on_map = on_map
+        self.directory = directory
+        names = [n for n in fs.listdir(directory) if len(n) == NAME_DIGITS and n.isdigit()]
+        self.sizes = {int(name): fs.size(f"{directory}/{name}") for name in names}
+        self._file_bytes = max(self.sizes.values(), default=0)
+        self._maps: dict[int, MappedFile] = {}
+        self.next_offset = 0
+        self.wrong = 0
+        self.first_wrong = ("", 0, "")
+
+    def entry(self, offset: int) -> tuple[int, int, int]:
+        """(physical offset, size, tags code); zeros if the files have none."""
+        path, base = self.place(offset)
+        at = offset * ENTRY_BYTES - base
+        if at + ENTRY_BYTES > self.sizes.get(base, 0):
+            return 0, 0, 0
+        if base not in self._maps:
+            self._on_map(self)
+            self._maps[base] = self._fs.open_map(path, self.sizes[base], create=False)
+        return ENTRY.unpack_from(self._maps[base].view, at)
+
+    def place(self, offset: int) -> tuple[str, int]:
+        """(path, position of its first byte) of the file for message ``offset``."""
+        base = offset * ENTRY_BYTES // self._file_bytes * self._file_bytes if self._file_bytes else 0
+        return f"{self.directory}/{base:0{NAME_DIGITS}d}", base
+
+    def note_wrong(self, offset: int, reason: str) -> None:
+        path, base = self.place(offset)
+        if not self.wrong:
+            self.first_wrong = (path, offset * ENTRY_BYTES - base, reason)
+        self.wrong += 1
+
+    def size_problems(self) -> Iterator[tuple[str, int, str]]:
+        """Report files that are shorter than the others of the queue."""
+        for base, size in self.sizes.items():
+            if size < self._file_bytes:
+                path = f"{self.directory}/{base:0{NAME_DIGITS}d}"
+                yield path, size, f"the file ends after {size:,} of {self._file_bytes:,} bytes"
+
+    def close(self) -> None:
+        for map_ in self._maps.values():
+            map_.close()
+        self._maps.clear()
+
+
+class BatchFiles:
+    """The files in ``directory``, and the differences found so far."""
+
+    def __init__(self, fs: FileSystem, directory: str, log_start: int) -> None:
+        self._fs = fs
+        self._log_start = log_start
+        self.directory = directory
+        names = [name for name in fs.listdir(directory) if len(name) == NAME_DIGITS and name.isdigit()]
+        self.sizes = {int(name): fs.size(f"{directory}/{name}") for name in names}
+        self.next_offset = 0
+        self.wrong = 0
+        self.first_wrong = ("", 0, "")
+        self._entries = self._read()
+        self._next = next(self._entries, None)
+
+    def compare(self, record: Record, tags_code: int) -> None:
+        """Check that the next entry is that of ``record``."""
+        offset, physical, messages = record.queue_offset, record.physical_offset, messages_in(record)
+        if offset == 0:
+            # Earlier differences were of a topic that was deleted and made again.
+            self.wrong = 0
+        self.next_offset = offset + messages
+        while self._next is not None and self._next[1].physical < physical:
+            self._note_stray()
+        if self._next is None or self._next[1].physical > physical:
+            place = (self.directory, 0) if self._next is None else self._next[0]
+            self._note_wrong(place, f"messages {offset} to {self.next_offset - 1} have no entry")
+            return
+        place, found = self._next
+        self._next = next(self._entries, None)
+        wanted = BatchAt(physical, record.size, tags_code, record.store_timestamp, offset, messages)
+        if found[:6] != wanted[:6]:
+            self._note_wrong(place, f"the entry of messages {offset} to {wanted.end - 1} is {found}, not {wanted}")
+
+    def finish(self, log_end: int, *, is_known: bool) -> Iterator[tuple[str, int, str]]:
+        """(path, offset in it, what is wrong). ``is_known``: the queue was there when the ends were last noted."""
+        if not self.sizes and self.next_offset >= 0:
+            if is_known:
+                yield self.directory, 0, f"no file, but the log has messages up to {self.next_offset - 1}"
+            return
+        whole = max(self.sizes.values(), default=0)
+        for base, size in self.sizes.items():
+            if size < whole:
+                yield self._path(base), size, f"the file ends after {size:,} of {whole:,} bytes"
+        while self.next_offset >= 0 and self._next is not None and self._next[1].physical < log_end:
+            self._note_stray()
+        if self.wrong:
+            path, offset, reason = self.first_wrong
+            yield path, offset, reason + (f"; {self.wrong - 1:,} more are wrong" if self.wrong > 1 else "")
+
+    def _note_stray(self) -> None:
+        """The next entry points to no record of the queue: its message is gone with the log's start, or it is wrong."""
+        assert self._next is not None
+        place, entry = self._next
+        if entry.physical >= self._log_start:
+            self._note_wrong(place, f"messages {entry.base} to {entry.end - 1} are not in the log")
+        self._next = next(self._entries, None)
+
+    def _note_wrong(self, place: tuple[str, int], reason: str) -> None:
+        if not self.wrong:
+            self.first_wrong = (*place, reason)
+        self.wrong += 1
+
+    def _read(self) -> Iterator[tuple[tuple[str, int], BatchAt]]:
+        """((path, offset in it), entry) of all entries."""
+        for base, size in self.sizes.items():
+            path, at = self._path(base), 0
+            while at + BATCH_ENTRY_BYTES <= size:
+                many = min(_READ, (size - at) // BATCH_ENTRY_BYTES)
+                raw = self._fs.read_part(path, at, many * BATCH_ENTRY_BYTES)
+                for entry in map(BatchAt._make, BATCH_ENTRY.iter_unpack(raw)):
+                    if not entry.is_entry:
+                        break
+                    yield (path, at), entry
+                    at += BATCH_ENTRY_BYTES
+                else:
+                    continue
+                break
+
+    def _path(self, base: int) -> str:
+        return f"{self.directory}/{base:0{NAME_DIGITS}d}"
+
+
+class QueueCheck:
+    """`compare` each record in the order of the log, then `finish`. ``batch_directory``: that of batch queues."""
+
+    def __init__(self, fs: FileSystem, directory: str, batch_directory: str, log: LogFiles) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._batch_directory = batch_directory
+        self._log = log
+        self._tag_codes = TagCodes()
+        self._queues: dict[tuple[str, int], _Queue | BatchFiles] = {}
+        self._mapped: list[_Queue] = []
+
+    @property
+    def count(self) -> int:
+        return len(self._queues)
+
+    def ends(self) -> dict[str, dict[int, int]]:
+        """Topic -> queue -> next offset after its last message in the log."""
+        ends: dict[str, dict[int, int]] = {}
+        for (topic, queue_id), queue in self._queues.items():
+            ends.setdefault(topic, {})[queue_id] = queue.next_offset
+        return ends
+
+    def compare(self, record: Record) -> None:
+        """Check that the queue has ``record`` at its offset."""
+        if not is_queued(record.sys_flag):
+            return
+        queue = self._queues.get((record.topic, record.queue_id))
+        if queue is None:
+            queue = self._add(record.topic, record.queue_id, batch=record.sys_flag & INNER_BATCH != 0)
+        if isinstance(queue, BatchFiles):
+            queue.compare(record, self._tag_codes.of_record(record))
+            return
+        offset = record.queue_offset
+        if offset == 0:
+            # Earlier differences were of a topic that was deleted and made again.
+            queue.wrong = 0
+        queue.next_offset = offset + 1
+        found = queue.entry(offset)
+        # Here the tags code is a time, by the conf of the broker that wrote it; RocketMQ's timed messages have a hash.
+        code = found[2] if record.topic in (SCHEDULE_TOPIC, TIMER_TOPIC) else self._tag_codes.of_record(record)
+        wanted = record.physical_offset, record.size, code
+        # A topic that was deleted and made again: its queue has later messages in the places of the earlier ones.
+        later = found[0] > record.physical_offset and self._log.store_time_at(found[0]) >= 0
+        if found != wanted and not later:
+            queue.note_wrong(
+                offset, f"message {offset} is at {wanted}, but the entry says {found} (offset in the log, size, tag)"
+            )
+
+    def finish(self, log_end: int, ends: QueueEnds | None) -> Iterator[tuple[str, int, str]]:
+        """(path, offset in it, what is wrong) of each queue that differs from the log."""
+        for directory in (self._directory, self._batch_directory):
+            for topic in self._fs.listdir(directory):
+                for name in self._fs.listdir(f"{directory}/{topic}"):
+                    if name.isdigit() and (topic, int(name)) not in self._queues:
+                        self._add(topic, int(name)).next_offset = -1
+        for (topic, queue_id), queue in self._queues.items():
+            known = ends is None or queue_id in ends.queues.get(topic, {})
+            if isinstance(queue, BatchFiles):
+                yield from queue.finish(log_end, is_known=known)
+                continue
+            if not queue.sizes and queue.next_offset >= 0:
+                if known:
+                    yield queue.directory, 0, f"no file, but the log has messages up to {queue.next_offset - 1}"
+                continue
+            yield from queue.size_problems()
+            if queue.wrong:
+                path, offset, reason = queue.first_wrong
+                more = f"; {queue.wrong - 1:,} more are wrong" if queue.wrong > 1 else ""
+                yield path, offset, reason + more
+            elif queue.next_offset >= 0:
+                physical, size, _ = queue.entry(queue.next_offset)
+                if size not in (0, BLANK_SIZE) and physical < log_end:
+                    path, base = queue.place(queue.next_offset)
+                    at = queue.next_offset * ENTRY_BYTES - base
+                    yield path, at, f"message {queue.next_offset} is not in the log"
+            queue.close()
+
+    def _add(self, topic: str, queue_id: int, *, batch: bool = False) -> _Queue | BatchFiles:
+        """``batch``: whether it is a batch queue, if no files tell."""
+        log_start = self._log.files[0].base if self._log.files else 0
+        of_batches = BatchFiles(self._fs, f"{self._batch_directory}/{topic}/{queue_id}", log_start)
+        queue = _Queue(self._fs, f"{self._directory}/{topic}/{queue_id}", self._note_map)
+        is_batch = bool(of_batches.sizes) or (batch and not queue.sizes)
+        self._queues[topic, queue_id] = of_batches if is_batch else queue
+        return self._queues[topic, queue_id]
+
+    def _note_map(self, queue: _Queue) -> None:
+        if len(self._mapped) >= MAX_MAPPED:
+            # A file is mapped again when the next record of its queue comes.
+            for other in self._mapped:
+                other.close()
+            self._mapped.clear()
+        self._mapped.append(queue)

@@ -4,8 +4,15 @@ from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.store.index.index_file import IndexFile
-from broker.store.index.layout import ENTRY, ENTRY_BYTES, MAX_SECONDS, SLOT_BYTES, SLOTS_AT, index_file_bytes
+from broker.store.index.index_file import (
+    ENTRY,
+    ENTRY_BYTES,
+    MAX_SECONDS,
+    SLOT_BYTES,
+    SLOTS_AT,
+    IndexFile,
+    index_file_bytes,
+)
 from broker.store.index.log_keys import record_keys
 from broker.store.log.log_files import LogFiles
 from mqcommon.disk.files import FileSystem

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from broker.store.index.index_file import IndexFile
-from broker.store.index.layout import index_file_bytes
+from broker.store.index.index_file import IndexFile, index_file_bytes
 from broker.store.index.log_keys import Entries, LogKeys
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.residency import check_resident

@@ -1,20 +1,38 @@
 """One index file, a hash table; its layout is in layout.py."""
 
+import struct
 import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 
-from broker.store.index.layout import ENTRY, ENTRY_BYTES, HEADER, MAX_SECONDS, SLOT_BYTES, SLOTS_AT, entries_at
 from broker.store.log.residency import NotResident, check_resident
 from mqcommon.disk.files import MappedFile
+
+HEADER = struct.Struct(">qqqqii")
+ENTRY = struct.Struct(">iqii")
+SLOTS_AT = HEADER.size
+# A slot is one int. index_file.py reads and writes all slots as one array.
+SLOT_BYTES = 4
+ENTRY_BYTES = ENTRY.size
+MAX_SECONDS = 0x7FFFFFFF
 
 _unpack_entry = ENTRY.unpack_from
 # A file has its full size at once, as RocketMQ's has (420 MB). Its blocks are allocated in steps, as entries need them.
 ALLOCATED_BYTES = 4 * 1024 * 1024
 _SLOTS_AT_ONCE = 65_536
 _ENTRIES_AT_ONCE = 1024
+
+
+def entries_at(slots: int) -> int:
+    """Where entry 0 is in a file with ``slots`` slots."""
+    return SLOTS_AT + slots * SLOT_BYTES
+
+
+def index_file_bytes(slots: int, capacity: int) -> int:
+    """The size of a file with this many slots and entries."""
+    return entries_at(slots) + capacity * ENTRY_BYTES
 
 
 class IndexFile:

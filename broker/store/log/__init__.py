@@ -3,9 +3,7 @@
 segment.py      files of equal size as one long array of bytes; consume queues use it, too
 commitlog.py    appends and reads
 residency.py    reads that refuse to wait for the disk
-sound.py        what a sound record is
+valid_record.py what a sound record is, and what a torn copy of one looks like
 scan.py         reads record by record, to the end of the sound ones
-stored_time.py  when the first message of a file was stored
 log_files.py    read-only access to the files of a log that may be damaged
-file_size.py    compares the size of the files with the configured one
 """

@@ -7,9 +7,9 @@ On a slave, the master's bytes are written into `room` and may end within a reco
 import mmap
 
 from broker.store.log.residency import Span, check_resident
-from broker.store.log.segment import Segment, SegmentChain
+from broker.store.log.segment import NAME_DIGITS, Segment, SegmentChain
 from mqcommon.disk.files import FileSystem
-from mqcommon.errors import StoreError
+from mqcommon.errors import ConfigError, StoreError
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SIZE_MAGIC, UNFINISHED_MAGIC
 
 # The last bytes written are almost certainly in the page cache: the kernel evicts the oldest pages first, and some of
@@ -19,6 +19,8 @@ RECENT_BYTES = 32 * 1024 * 1024
 # sometimes many ms, when the kernel reads ahead or its journal is busy.
 AHEAD_BYTES = 4 * 1024 * 1024
 POPULATE_BYTES = 1024 * 1024
+
+KEY = "mappedFileSizeCommitLog"
 
 
 class CommitLog:
@@ -254,3 +256,23 @@ class CommitLog:
             self._view, self._base, self._limit = None, self.end, self.end
         else:
             self._view, self._base, self._limit = segment.file.view, segment.base, segment.end
+
+
+def refuse_other_size(fs: FileSystem, directory: str, configured: int, *, ours: bool) -> None:
+    """ConfigError if the files in ``directory`` were made with another size.
+
+    ``ours``: Skylark has used the store. A single short file is then one that a crash kept from being allocated.
+    """
+    names = [name for name in fs.listdir(directory) if len(name) == NAME_DIGITS and name.isdigit()]
+    if not names:
+        return
+    path = f"{directory}/{names[0]}"
+    found = fs.size(path)
+    if found in (0, configured) or (found < configured and ours and len(names) == 1):
+        return
+    if int(names[0]) % found or (len(names) > 1 and int(names[1]) - int(names[0]) != found):
+        return  # not a possible file size: a damaged file, which the load of the files reports
+    raise ConfigError(
+        f"{path} has {found} bytes, but {KEY} is {configured}: set {KEY}={found} in the conf file; "
+        "the size cannot change for a store that has messages"
+    )

@@ -1,15 +1,19 @@
 """Read-only access to the commit log's files, however damaged they are."""
 
 from broker.store.log.segment import NAME_DIGITS
-from broker.store.log.sound import past_torn, sound_record
+from broker.store.log.valid_record import past_torn, valid_record
 from mqcommon.disk.files import ReadableFiles, ReadableMap
 from mqcommon.message.flags import HOSTS_V6
-from mqcommon.message.layout import HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, STORE_TIME
+from mqcommon.message.layout import HEAD_V4, HEADS, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, STORE_TIME
 from mqcommon.message.record import Record
 
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 _MAGIC_AT = HEAD_V4.starts["magic"]
 _HEAD = HEAD_V4.reader("magic", "physical_offset", "sys_flag")
+
+# The bytes of a file that `stored_ms` needs.
+HEAD_BYTES = max(head.ends["store_timestamp"] for head in HEADS.values())
+_MAGIC_FLAG = HEAD_V4.reader("magic", "sys_flag")
 
 
 class LogFile:
@@ -37,7 +41,7 @@ class LogFile:
         while found:
             at = found[0] - _MAGIC_AT
             size, magic = SIZE_MAGIC.unpack_from(view, at)
-            if MIN_RECORD <= size <= self.size - at and sound_record(view[at : at + size], base + at)[0]:
+            if MIN_RECORD <= size <= self.size - at and valid_record(view[at : at + size], base + at)[0]:
                 return base + at
             again = view.find(magic.to_bytes(4, "big"), found[0] + 1, stop)
             found = sorted([*found[1:], again] if again >= 0 else found[1:])
@@ -95,8 +99,16 @@ class LogFiles:
             return None
         at = physical - file.base
         size, _ = SIZE_MAGIC.unpack_from(file.view, at)
-        return sound_record(file.view[at : min(at + size, file.size)], physical)[0]
+        return valid_record(file.view[at : min(at + size, file.size)], physical)[0]
 
     def close(self) -> None:
         for file in self.files:
             file.map.close()
+
+
+def stored_ms(head: bytes) -> int | None:
+    """When the first record of a file was stored (ms), given the file's head; None if no record begins there."""
+    if len(head) < HEAD_BYTES:
+        return None
+    magic, sys_flag = _MAGIC_FLAG.unpack_from(head)
+    return int(STORE_TIME[sys_flag & HOSTS_V6].unpack_from(head)[0]) if magic in (MAGIC_V1, MAGIC_V2) else None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.store.log.commitlog import CommitLog
-from broker.store.log.sound import sound_record
+from broker.store.log.valid_record import valid_record
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
 from mqcommon.message.record import Record
 
@@ -50,7 +50,7 @@ def scan_log(
             if size == 0 and magic == 0:
                 found.end = at
                 return found
-            record, reason = sound_record(view[at - base : min(at + size, end) - base], at, check_crc=check_crc)
+            record, reason = valid_record(view[at - base : min(at + size, end) - base], at, check_crc=check_crc)
             if record is not None:
                 reason = torn(view, at - base, record)
             if record is None or reason:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from broker.store.log.residency import check_resident
-from broker.store.queue.batch_search import BatchStartSearch
+from broker.store.queue.bounds_search import BatchBoundsSearch
 from broker.store.queue.consumequeue import NEIGHBOUR_BYTES, ConsumeQueue, IsSound
 from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, NOT_COMPACTED
 from broker.store.queue.inner import messages_in
@@ -211,10 +211,10 @@ class BatchConsumeQueue(ConsumeQueue):
 
     # --- the start and the end of the queue
 
-    def start_search(self) -> BatchStartSearch:
+    def bounds_search(self) -> BatchBoundsSearch:
         rest = self.at(self._stored).base if self._tail else self.next_offset
         low = min(self._first, self._stored)
-        return BatchStartSearch(self._fs, self.chain, low, self._stored, self.min_offset, rest)
+        return BatchBoundsSearch(self._fs, self.chain, low, self._stored, self.min_offset, rest)
 
     def start_at(self, offset: int) -> None:
         self.min_offset = max(self.min_offset, offset)

@@ -3,8 +3,8 @@
  physicalOffset 8 | size 4 | tagsCode 8        20 bytes per message; its position is the queue offset
 
 New entries stay in memory, in the tail. A checkpoint copies the tail (`unwritten`), has a thread write the copy
-(write.py), and drops it from memory (`written`). So no append waits for a file. A crash loses only the tail: all of it
-comes after the last checkpoint, and recovery makes it again from the log.
+(`QueueWrite`), and drops it from memory (`written`). So no append waits for a file. A crash loses only the tail: all
+of it comes after the last checkpoint, and recovery makes it again from the log.
 Invariants: entries before `_stored` are in files, later ones in the tail. Physical offsets rise along a queue. No entry
 has size 0: zeros mark the end of a file's entries, and bisection finds it. So whatever makes a queue shorter must zero
 the bytes after its new end: an old entry left there would be part of the queue after the next start.
@@ -14,14 +14,14 @@ checkpoint, of the cleaner or of a deletion, and on the loop in `move_to` and `s
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from broker.store.log.residency import check_resident
 from broker.store.log.segment import NAME_DIGITS, OnMap, SegmentChain
+from broker.store.queue.bounds_search import BoundsSearch, entries_back, first_in_log, two_entries
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
-from broker.store.queue.start_search import StartSearch, entries_back, first_in_log, two_entries
-from broker.store.queue.write import QueueWrite
-from mqcommon.disk.files import FileSystem
+from mqcommon.disk.files import FileSystem, MappedFile
 from mqcommon.message.layout import MIN_RECORD
 from mqcommon.message.record import Record
 from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
@@ -32,7 +32,56 @@ _BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
 _pack = ENTRY.pack
 _NOTHING = (0, 0)
 
+_FIRST_BYTES = 4096
+_STEP_BYTES = 20 * 4096
+
 IsSound = Callable[[int, int, int], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWrite:
+    """``data`` goes to position ``at`` of the queue in ``directory``, whose files have ``segment_bytes``."""
+
+    directory: str
+    segment_bytes: int
+    at: int
+    data: bytes
+
+    def run(self, fs: FileSystem) -> list[MappedFile]:
+        """Write it; the caller syncs and closes the files. Blocks. After DiskFull or OSError it may be half written."""
+        files: list[MappedFile] = []
+        try:
+            at, end = self.at, self.at + len(self.data)
+            while at < end:
+                base = at // self.segment_bytes * self.segment_bytes
+                stop = min(end, base + self.segment_bytes)
+                file = self._open(fs, f"{self.directory}/{base:0{NAME_DIGITS}d}")
+                files.append(file)
+                file.allocate(_allocated_to(stop - base, self.segment_bytes))
+                file.pwrite(at - base, memoryview(self.data)[at - self.at : stop - self.at])
+                at = stop
+        except BaseException:
+            for file in files:
+                file.close()
+            raise
+        return files
+
+    def _open(self, fs: FileSystem, path: str) -> MappedFile:
+        try:
+            return fs.open_map(path, self.segment_bytes, create=True, allocated=0)
+        except FileNotFoundError:
+            fs.mkdirs(self.directory)
+            return fs.open_map(path, self.segment_bytes, create=True, allocated=0)
+
+
+def _allocated_to(end: int, segment_bytes: int) -> int:
+    """How many bytes of a file have blocks when those before ``end`` are written."""
+    allocated = _FIRST_BYTES
+    while allocated < min(end, _STEP_BYTES):
+        allocated *= 2
+    if allocated > _STEP_BYTES:
+        allocated = -(-end // _STEP_BYTES) * _STEP_BYTES
+    return min(allocated, segment_bytes)
 
 
 class ConsumeQueue:
@@ -285,9 +334,9 @@ class ConsumeQueue:
             data += self._tail[: (count - here) * ENTRY_BYTES]
         return data
 
-    def start_search(self) -> StartSearch:
+    def bounds_search(self) -> BoundsSearch:
         """A search of the files, for a thread, for the first message that the log still has; it has all of the tail."""
-        return StartSearch(self._fs, self.chain, min(self.min_offset, self._stored), self._stored)
+        return BoundsSearch(self._fs, self.chain, min(self.min_offset, self._stored), self._stored)
 
     def start_at(self, offset: int) -> None:
         """Let the queue start at ``offset``, as earlier messages are gone from the log; retires files wholly before it.

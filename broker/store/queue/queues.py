@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from broker.store.log.segment import Segment
-from broker.store.log.sound import is_storable
+from broker.store.log.valid_record import is_storable
 from broker.store.queue.batch_queue import BatchConsumeQueue
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.delay_levels import DelayLevels

@@ -7,11 +7,11 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from broker.cli import main
-from broker.store.cut.saved import DIRECTORY
+from broker.store.truncation.saved import DIRECTORY
 from mqcommon.disk.files import OsFiles
 from mqcommon.message.compression import COMPRESSIONS, compressed
-from tests.broker.store.cut.support import cut_at
 from tests.broker.store.support import SMALL, bodies, open_store, put
+from tests.broker.store.truncation.support import cut_at
 
 ZLIB = COMPRESSIONS["zlib"]
 

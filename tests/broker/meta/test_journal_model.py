@@ -13,8 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from broker.meta.compaction import Compaction
-from broker.meta.journal import Journal
+from broker.meta.journal import Compaction, Journal
 from mqcommon.errors import DiskFull, StoreError
 from tests.support.memory_files import MemoryFiles
 

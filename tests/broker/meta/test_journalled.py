@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.meta.compaction import END
-from broker.meta.journal import MARK, Journal
-from broker.meta.journalled import JournalledValue, JournalledVersion, Tables
+from broker.meta.journal import END, MARK, Journal
+from broker.meta.table import JournalledValue, JournalledVersion, Tables
 from mqcommon.errors import DiskFull, StoreCorrupt
 from remoting.protocol.body import DataVersion
 from tests.broker.meta.support import DIRECTORY

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from broker.meta.json_export import json_files
+from broker.meta.json_conversion import to_json_files
 from broker.meta.json_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, parse
 from broker.meta.metadata import Metadata
 from mqcommon.errors import DiskFull, StoreCorrupt, UserError
@@ -49,7 +49,7 @@ def with_files(**files: str) -> MemoryFiles:
 
 
 def exported(metadata: Metadata) -> dict[str, bytes]:
-    return json_files(
+    return to_json_files(
         metadata.topics, metadata.groups, metadata.consumer_offsets, metadata.delay_offsets, metadata.request_modes
     )
 

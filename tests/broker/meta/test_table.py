@@ -11,8 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from broker.meta import table as table_module
 from broker.meta.journal import Journal
-from broker.meta.journalled import Tables
-from broker.meta.table import JournalledTable, TableFormat
+from broker.meta.table import JournalledTable, TableFormat, Tables
 from mqcommon.errors import DiskFull
 from remoting.net.steps import finish
 from remoting.protocol.body import DataVersion

@@ -1,7 +1,10 @@
 """The topic table: what a send creates, what survives, what NameServers are told of."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from broker.meta.topics import RecentChanges
 from mqcommon.errors import DiskFull
 from mqcommon.names import PERM_INHERIT, PERM_READ, PERM_READ_WRITE
 from remoting.protocol.requests.topics import TopicConfig
@@ -145,3 +148,19 @@ def test_a_change_that_cannot_be_written_does_not_happen() -> None:
     assert meta.topics.get("T") is None
     assert meta.topics.get("U") is None
     assert meta.topics.data_version == version
+
+
+@given(st.lists(st.sampled_from("abcd-"), max_size=30), st.integers(1, 10), st.integers(-2, 32))
+def test_it_tells_all_changes_or_none(notes: str, limit: int, asked: int) -> None:
+    changes = RecentChanges(limit)
+    for note in notes:
+        if note == "-":
+            changes.note_all()
+        else:
+            changes.note(note)
+    found = changes.since(asked)
+    missed = notes[max(asked, 0) :]
+    if 0 <= asked <= len(notes) and len(missed) <= limit and "-" not in missed:
+        assert found == list(dict.fromkeys(missed))
+    else:
+        assert found is None

@@ -12,7 +12,7 @@ import trio.testing
 
 from broker.identity import identity_of, resolved
 from broker.registration.heartbeats import Heartbeats
-from broker.registration.outer import Namesrv
+from broker.registration.outer_api import OuterApi
 from broker.registration.registrar import Registrar
 from broker.replication.known_master import KnownMaster
 from broker.replication.members import Members
@@ -55,7 +55,7 @@ async def slave(**changes: Any) -> AsyncIterator[Slave]:
 
         async def keep() -> None:
             await made.heartbeats.keep(
-                Namesrv(client, namesrv.addr, identity, slave_options, 1_000),
+                OuterApi(client, namesrv.addr, identity, slave_options, 1_000),
                 lambda: made.registered,
                 lambda: made.forgotten.append(namesrv.addr),
             )

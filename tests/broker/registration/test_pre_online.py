@@ -14,9 +14,8 @@ from broker.registration import pre_online as pre_online_module
 from broker.registration.pre_online import PreOnline
 from broker.replication.members import Members
 from broker.tasks.persist import Persister
-from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
-from broker.writing.group_commit import GroupCommit
+from broker.writing.waits import AckLedger, GroupCommit
 from remoting.net.client import open_client
 from remoting.protocol.body import DataVersion
 from remoting.protocol.requests.offsets import (

@@ -15,7 +15,7 @@ from broker.replication.master import PEER_CLOSED, HaServer
 from broker.replication.plain_dialogue import compare_logs, plain_sessions
 from broker.replication.session_interfaces import MasterTarget
 from broker.store.store import MessageStore
-from broker.writing.acks import AckLedger
+from broker.writing.waits import AckLedger
 from remoting.net.transport import Transport
 from tests.broker.replication.test_replica import assert_same, log_bytes, master, restart
 from tests.broker.replication.test_slave import following

@@ -7,7 +7,7 @@ from broker.replication.hello import VERSION, Hello, LinkTerms, LogClaim
 from broker.replication.link import LogBounds, MasterLink, Range, SlaveLink
 from broker.replication.session import MasterSession, SlaveSession
 from broker.replication.session_interfaces import Peer
-from broker.writing.acks import AckLedger
+from broker.writing.waits import AckLedger
 from mqcommon.errors import ProtocolError, ReplicationRefused
 
 FILE_BYTES = 1000

@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 
 from broker.options import BrokerOptions
 from broker.replication.stats import AWAY_MS, EndTimes, ReplicationStats
-from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
-from broker.writing.group_commit import GroupCommit
+from broker.writing.waits import AckLedger, GroupCommit
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, JSON
 from remoting.protocol.dialect import decode_body

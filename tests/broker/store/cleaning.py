@@ -23,7 +23,7 @@ def clean(fs: FileSystem, store: MessageStore, files: int) -> int:
 def follow(removal: Removal, store: MessageStore) -> None:
     """Queues and index forget what is gone from the log."""
     queues = list(store.queues)
-    starts = removal.find_starts([queue.start_search() for queue in queues], store.log.start)
+    starts = removal.find_starts([queue.bounds_search() for queue in queues], store.log.start)
     for queue, start in zip(queues, starts, strict=True):
         queue.start_at(start)
         store.queues.touch(queue)

@@ -204,7 +204,7 @@ class Schedule:
             self.model.clean(self.store.log.start)
             removal.remove_log_files()
         queues = list(self.store.queues)
-        starts = removal.find_starts([queue.start_search() for queue in queues], self.store.log.start)
+        starts = removal.find_starts([queue.bounds_search() for queue in queues], self.store.log.start)
         for queue, start in zip(queues, starts, strict=True):
             queue.start_at(start)
             self.store.queues.touch(queue)

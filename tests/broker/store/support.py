@@ -1,7 +1,6 @@
 """A small store for tests: files of a few KiB, so that rolls come often."""
 
-from broker.store.put_result import BatchPutResult
-from broker.store.store import MessageStore, StoreOptions
+from broker.store.store import BatchPutResult, MessageStore, StoreOptions
 from mqcommon.disk.files import FileSystem
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.columns import record_starts

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from broker.commands.verify_store import verify
 from broker.observe.stats import BrokerStats
 from broker.replication.replica import Replica
-from broker.store.log.sound import SECTOR_BYTES
+from broker.store.log.valid_record import SECTOR_BYTES
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import encode_batch

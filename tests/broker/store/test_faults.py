@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from broker.commands.verify_store import verify
-from broker.store.log.file_size import refuse_other_size
+from broker.store.log.commitlog import refuse_other_size
 from broker.store.removal import Removal
 from mqcommon.errors import ConfigError, StoreError
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put
@@ -192,7 +192,7 @@ def test_a_cleaned_queue_that_is_begun_anew_is_rebuilt() -> None:
     for _ in range(2):
         removal.retire_log_file(store.log.flushed)
     removal.remove_log_files()
-    first_kept = store.queues.get("t", 0).start_search().run(store.log.start)
+    first_kept = store.queues.get("t", 0).bounds_search().run(store.log.start)
     assert first_kept > 16
     store.delete_topic("t")
     put(store, "t", 0, b"new")

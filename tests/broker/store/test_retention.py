@@ -7,14 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.options import BrokerOptions
-from broker.store.retention import (
-    HOUR_MS,
-    Decision,
-    Disk,
-    RetentionRules,
-    decide,
-    delete_hours,
-)
+from broker.store.retention import HOUR_MS, CleanDecision, Disk, RetentionRules, decide, delete_hours
 from mqcommon.errors import ConfigError
 
 GIB = 1 << 30
@@ -43,18 +36,18 @@ def old(count: int, hours: int = 100) -> list[int | None]:
     return [NOW - hours * HOUR_MS] * count
 
 
-def now(files: list[int | None], disk: Disk = EMPTY, rules: RetentionRules = RULES, **how: int) -> Decision:
+def now(files: list[int | None], disk: Disk = EMPTY, rules: RetentionRules = RULES, **how: int) -> CleanDecision:
     return decide(files, len(files), GIB, disk, rules, NOW, how.get("hour", 12), asked=bool(how.get("asked")))
 
 
 def test_old_files_go_in_the_hour_of_delete_when() -> None:
-    assert now(old(3), hour=4) == Decision(expired=3)
-    assert now(old(3), hour=5) == Decision()
+    assert now(old(3), hour=4) == CleanDecision(expired=3)
+    assert now(old(3), hour=5) == CleanDecision()
     assert now(old(3), hour=5, rules=replace(RULES, hours=delete_hours("04;05"))).expired == 3
 
 
 def test_old_files_go_when_asked() -> None:
-    assert now(old(3), asked=True) == Decision(expired=3)
+    assert now(old(3), asked=True) == CleanDecision(expired=3)
     assert now(old(3, hours=71), asked=True).files == 0
 
 
@@ -103,7 +96,7 @@ def test_decisions(youngest: list[int | None], disk: Disk, rules: RetentionRules
     for time in youngest[: found.expired]:
         assert time is not None and NOW - time >= rules.reserved_ms
     if not (asked or found.too_full or hour in rules.hours):
-        assert found == Decision()
+        assert found == CleanDecision()
     if found.forced:
         assert rules.force
         one_less = Disk(disk.used - (found.files - 1) * GIB, disk.capacity)

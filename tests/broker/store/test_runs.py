@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from broker.store.filter import ALL, Filter
 from broker.store.queue.entry import BLANK_SIZE, ENTRY
-from broker.store.reader import GetResult, GetStatus, read_queue
-from broker.store.runs import Range, long_runs
+from broker.store.reader import GetResult, GetStatus, Range, long_runs, read_queue
 from broker.store.store import MessageStore
 from tests.broker.store.support import open_store, put
 from tests.support.memory_files import MemoryFiles

@@ -10,11 +10,11 @@ import trio
 
 from broker.options import BrokerOptions
 from broker.store.removal import Removal
-from broker.store.retention import HOUR_MS, Decision
+from broker.store.retention import HOUR_MS, CleanDecision
 from broker.store.store import MessageStore
 from broker.tasks.clean import Cleaner
 from broker.tasks.flush import Flusher
-from broker.writing.group_commit import GroupCommit
+from broker.writing.waits import GroupCommit
 from mqcommon.errors import DiskFull
 from tests.broker.store.support import bodies, open_store, put
 from tests.support.clock import ManualClock
@@ -32,7 +32,7 @@ class CountingRemoval(Removal):
 
     looks = 0
 
-    def decide(self, *args: Any, **kwargs: Any) -> Decision:
+    def decide(self, *args: Any, **kwargs: Any) -> CleanDecision:
         self.looks += 1
         return super().decide(*args, **kwargs)
 

@@ -15,7 +15,7 @@ from broker.options import BrokerOptions
 from broker.store.store import StoreOptions
 from broker.tasks import flush
 from broker.tasks.flush import PAGE_BYTES, Flusher
-from broker.writing.group_commit import GroupCommit
+from broker.writing.waits import GroupCommit
 from mqcommon.errors import OutOfDescriptors, StoreError
 from mqcommon.message.message import decode_messages
 from remoting.protocol.codes import ResponseCode

@@ -5,7 +5,7 @@ import trio
 import trio.testing
 
 from broker.store.checkpoint import CheckpointMark
-from broker.store.durable import QueueStep
+from broker.store.store import QueueStep
 from broker.tasks import flush
 from mqcommon.errors import DiskFull
 from tests.broker.store.support import bodies, new_store, put

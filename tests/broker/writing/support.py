@@ -7,11 +7,10 @@ from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.store.store import MessageStore
-from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
-from broker.writing.group_commit import GroupCommit
 from broker.writing.send_handlers import DeadLetterTopic, SendHandlers
 from broker.writing.stored_properties import StoredProperties
+from broker.writing.waits import AckLedger, GroupCommit
 from broker.writing.writer import Interceptor, Writer
 from mqcommon.clock import Clock
 from mqcommon.message.ids import UniqueKeys

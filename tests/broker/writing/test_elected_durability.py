@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.options import BrokerOptions
-from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
 from broker.writing.elected import Elected
-from broker.writing.group_commit import GroupCommit
+from broker.writing.waits import AckLedger, GroupCommit
 from mqcommon.errors import RequestRefused
 from remoting.protocol.codes import ResponseCode
 

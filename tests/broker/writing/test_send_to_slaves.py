@@ -7,8 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from broker.writing.acks import AckLedger
-from broker.writing.group_commit import GroupCommit
+from broker.writing.waits import AckLedger, GroupCommit
 from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import encode_batch
 from remoting.protocol.codes import ResponseCode

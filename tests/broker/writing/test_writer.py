@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.observe.stats import BrokerStats
-from broker.store.put_result import PutResult
+from broker.store.store import PutResult
 from broker.writing.writer import BatchFields, Incoming, Interceptor
 from mqcommon.errors import RequestRefused
 from mqcommon.message.flags import BORN_HOST_V6

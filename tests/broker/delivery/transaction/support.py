@@ -14,7 +14,7 @@ from broker.delivery.transaction.ledger import Ledger
 from broker.delivery.transaction.transactions import Transactions, half_messages
 from broker.meta.clients import Clients
 from broker.observe.stats import TransactionCounts
-from broker.store.put_result import PutResult
+from broker.store.store import PutResult
 from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from mqcommon.message.record import Record
 from mqcommon.names import TRANS_HALF_TOPIC

@@ -12,7 +12,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.put_result import PutResult
+from broker.store.store import PutResult
 from mqcommon.errors import RequestRefused
 from mqcommon.message.record import decode_record
 from mqcommon.names import TRANS_HALF_TOPIC, TRANS_OP_TOPIC

@@ -20,10 +20,9 @@ from broker.replication.session_interfaces import MasterTarget, Peer
 from broker.replication.slave import HaClient
 from broker.replication.stats import SlaveProgress
 from broker.store.store import StoreOptions
-from broker.tasks.cut import LogCutter
 from broker.tasks.flush import Flusher
-from broker.writing.acks import AckLedger
-from broker.writing.group_commit import GroupCommit
+from broker.tasks.truncate import LogTruncation
+from broker.writing.waits import AckLedger, GroupCommit
 from remoting.net.transport import Connect, Transport
 from tests.broker.store.support import SMALL, open_store, put
 from tests.support.clock import ManualClock
@@ -111,7 +110,7 @@ class Member:
 
         replica = Replica(self.store)
         flusher = Flusher(self.store, GroupCommit(), BrokerOptions(), settle)
-        cutter = LogCutter(self.fs, "/store", self.store, flusher)
+        cutter = LogTruncation(self.fs, "/store", self.store, flusher)
 
         async def cut(offset: int) -> None:
             self.cuts.append(offset)

@@ -14,8 +14,8 @@ from broker.replication.autoswitch.log_epochs import LogEpochs
 from broker.replication.autoswitch.member import Membership
 from broker.replication.known_master import KnownMaster
 from broker.replication.role import Role, RoleKind, RoleMachine
-from broker.writing.acks import AckLedger
 from broker.writing.elected import Elected
+from broker.writing.waits import AckLedger
 from mqcommon.clock import SystemClock
 from remoting.net.client import open_client
 from remoting.net.server import Server

@@ -5,8 +5,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.index.index_file import IndexFile
-from broker.store.index.layout import SLOTS_AT, index_file_bytes
+from broker.store.index.index_file import SLOTS_AT, IndexFile, index_file_bytes
 from mqcommon.disk.files import MappedFile
 from tests.support.memory_files import MemoryFiles
 

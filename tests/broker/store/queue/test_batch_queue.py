@@ -153,7 +153,7 @@ def test_it_is_a_list_of_batches(seed: int) -> None:
             continue
         place = random.choice(known).physical if known else 0
         store.checkpoint()
-        search = queue.start_search()
+        search = queue.bounds_search()
         assert search.run(place) == next((batch.base for batch in known if batch.physical >= place), 0)
         assert search.find_end(place) == max((batch.end for batch in known if batch.physical < place), default=0)
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.consumequeue import ConsumeQueue, QueueWrite
 from broker.store.queue.entry import ENTRY, ENTRY_BYTES
-from broker.store.queue.write import QueueWrite
 from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import DiskFull
 from tests.broker.store.support import SMALL, bodies, open_store, put, put_batch

@@ -1,0 +1,142 @@
+"""Requests of a broker to NameServers: 103, 104, 322; with acting masters also 901 and 904.
+
+The connection decides the encoding: JSON with RocketMQ's NameServers, CBOR with Skylark's. A RemotingError means no
+answer, a BrokerError an answer with an error code. Neighbour: registrar.py decides when.
+"""
+
+from typing import NamedTuple
+
+from broker.identity import Identity
+from broker.options import BrokerOptions
+from broker.replication.known_master import MasterAddress
+from mqcommon.errors import ConnectionLost
+from remoting.net.call import Remote, call
+from remoting.net.client import RemotingClient
+from remoting.protocol.body import DataVersion, KVTable
+from remoting.protocol.request import Answer
+from remoting.protocol.requests.registrations import (
+    BROKER_HEARTBEAT,
+    GET_BROKER_MEMBER_GROUP,
+    QUERY_DATA_VERSION,
+    REGISTER_BROKER,
+    UNREGISTER_BROKER,
+    BrokerHeartbeatRequestHeader,
+    GetBrokerMemberGroupRequestHeader,
+    RegisterBrokerBody,
+)
+from remoting.protocol.requests.routes import (
+    BrokerRequestHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+)
+
+
+class RegistrationPart(NamedTuple):
+    """One part of a registration. With ``base`` it has only the changes since that version."""
+
+    number: int
+    is_last: bool
+    base: DataVersion | None
+
+
+class RegisterAnswer(NamedTuple):
+    """A NameServer's answer to a registration."""
+
+    #: For a slave: the master of its set, if the NameServer knows it.
+    master: MasterAddress | None
+    #: The NameServer lacks what the part builds on: the whole set must be sent.
+    whole_needed: bool
+
+
+class OuterApi:
+    """Sends requests of the broker ``identity`` to one NameServer."""
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        addr: str,
+        identity: Identity,
+        options: BrokerOptions,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """``timeout_ms`` of a request; default: as the options say."""
+        self._client = client
+        self.addr = addr
+        self._identity = identity
+        self._options = options
+        self._timeout_ms = options.register_broker_timeout_mills if timeout_ms is None else timeout_ms
+        #: The address of another broker with the same name and id, by the last answer to 103.
+        self.contested_by = ""
+        #: Whether it takes registrations in parts, by its last answer on this connection.
+        self.takes_parts = False
+
+    async def register(self, body: RegisterBrokerBody, part: RegistrationPart | None = None) -> RegisterAnswer:
+        """103: all topics of the broker, or a part of a registration. See `RegisterAnswer`."""
+        header = self._registration()
+        if part is not None:
+            # A NameServer that does not know parts would take this one for the whole set.
+            if not self.takes_parts:
+                raise ConnectionLost(self.addr, "between two parts of a registration")
+            header.part, header.is_last_part = part.number, part.is_last
+            if part.base is not None:
+                header.base_state_version = part.base.state_version
+                header.base_timestamp, header.base_counter = part.base.timestamp, part.base.counter
+        # The first part displaces a rival, so only its answer names it.
+        known_rival = self.contested_by if part is not None and part.number else ""
+        registered = self._registered(await call(self._at(), REGISTER_BROKER, header, body))
+        self.contested_by = self.contested_by or known_rival
+        return registered
+
+    async def register_encoded(self, body: bytes, *, is_compressed: bool) -> RegisterAnswer:
+        """103: all topics, in JSON or compressed, to a RocketMQ NameServer."""
+        header = self._registration()
+        header.compressed = is_compressed
+        return self._registered(await call(self._at(), REGISTER_BROKER, header, body))
+
+    def _registration(self) -> RegisterBrokerRequestHeader:
+        # A NameServer takes the topics of a slave without a master only if ``enable_acting_master`` is given.
+        who, options = self._identity, self._options
+        acting = options.enable_slave_acting_master
+        return RegisterBrokerRequestHeader(
+            who.broker_name, who.addr, who.cluster_name, who.ha_addr, who.broker_id,
+            heartbeat_timeout_millis=options.broker_not_active_timeout_millis if acting else None,
+            enable_acting_master=acting, compressed=False,
+        )  # fmt: skip
+
+    def _registered(self, answer: Answer[RegisterBrokerResponseHeader, KVTable]) -> RegisterAnswer:
+        response = answer.header()
+        self.takes_parts = bool(response.takes_parts)
+        self.contested_by = response.contested_by or ""
+        master = None
+        if response.master_addr and response.ha_server_addr:
+            master = MasterAddress(response.master_addr, response.ha_server_addr)
+        return RegisterAnswer(master, bool(response.whole_needed))
+
+    async def heartbeat(self, timeout_ms: float) -> None:
+        """904: this broker is alive. A BrokerError means that it is not registered there."""
+        who = self._identity
+        header = BrokerHeartbeatRequestHeader(who.cluster_name, who.addr, who.broker_name, who.broker_id)
+        await call(self._at(timeout_ms), BROKER_HEARTBEAT, header)
+
+    async def members(self, timeout_ms: float) -> dict[int, str]:
+        """901: the living members of this broker's set, by id."""
+        header = GetBrokerMemberGroupRequestHeader(self._identity.cluster_name, self._identity.broker_name)
+        answer = await call(self._at(timeout_ms), GET_BROKER_MEMBER_GROUP, header)
+        return answer.body().broker_member_group.broker_addrs if answer.command.body else {}
+
+    async def needs_registration(self, version: DataVersion) -> bool:
+        """322: whether it has another version of the broker's topics, or none. It counts as a heartbeat."""
+        response = (await call(self._at(), QUERY_DATA_VERSION, self._broker_header(), version)).header()
+        self.takes_parts = bool(response.takes_parts)
+        return response.changed
+
+    async def unregister(self) -> None:
+        """104."""
+        await call(self._at(), UNREGISTER_BROKER, self._broker_header())
+
+    def _broker_header(self) -> BrokerRequestHeader:
+        who = self._identity
+        return BrokerRequestHeader(who.broker_name, who.addr, who.cluster_name, who.broker_id)
+
+    def _at(self, timeout_ms: float | None = None) -> Remote:
+        return Remote(self._client, self.addr, timeout_ms or self._timeout_ms)

@@ -1,0 +1,196 @@
+"""The file ``unfinishedCut``: a truncation has begun, and must be ended before the store is used again.
+
+crc 4 | CBOR [version, start, end, timestamp, [[topic, queueId, low, next offset, next offset before the cut,
+              first place cut, end of the places]]]
+
+Invariant: until this file is on disk, nothing of the store is changed; once it is, everything that follows can be done
+again from it, any number of times, with the same result. Nothing is appended to the log before the file is gone. So a
+crash at any time leaves the old log or the cut one.
+RocketMQ does not know the file: after a crash in a truncation, start Skylark once before a Java broker uses the store.
+
+`truncate_log` and `truncate_queues` do the work on disk. No file gets shorter, not even for a moment: the event loop
+may have it mapped, or open it meanwhile. Its end is overwritten with zeros instead, which are what a file has after its
+last entry. `resume_truncation` does everything again at a start, since it is not known how far a crashed one went.
+Neighbours: truncation.py (writes the file, and does the steps in a running store), store.py (resumes).
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+from zlib import crc32
+
+import cbor2
+
+from broker.store.checkpoint import CheckpointMark, StoreCheckpoint, rocketmq_times
+from broker.store.index.index import Index
+from broker.store.log.commitlog import CommitLog
+from broker.store.log.segment import NAME_DIGITS
+from broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
+from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
+from broker.store.queue.queues import Queues
+from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.files import FileSystem, MappedFile
+from mqcommon.errors import StoreCorrupt
+
+FILE_NAME = "unfinishedCut"
+_VERSION = 1
+_CRC = struct.Struct(">I")
+
+_ZEROS = memoryview(bytes(1024 * 1024))
+# From this many files on, the whole file system is synced instead.
+_SYNC_TOGETHER = 100
+
+
+class QueueTruncation(NamedTuple):
+    """The queue goes from ``low`` to ``next_offset``; it ended at ``before``.
+
+    Of a batch queue the entries at the places ``first_place`` to ``end_place`` are cut; -1 stands for a plain queue.
+    """
+
+    topic: str
+    queue_id: int
+    low: int
+    next_offset: int
+    before: int
+    first_place: int = -1
+    end_place: int = -1
+
+
+class TruncationIntent(NamedTuple):
+    """The log loses the bytes ``start`` to ``end``; ``timestamp``: no message before ``start`` was stored later."""
+
+    start: int
+    end: int
+    timestamp: int
+    queues: list[QueueTruncation]
+
+
+def write_intent(fs: FileSystem, directory: str, intent: TruncationIntent) -> None:
+    """Begin the cut. Durable; DiskFull changes nothing."""
+    data = cbor2.dumps([_VERSION, *intent])
+    write_atomic(fs, f"{directory}/{FILE_NAME}", _CRC.pack(crc32(data)) + data)
+
+
+def read_intent(fs: FileSystem, directory: str) -> TruncationIntent | None:
+    """The cut that has begun; None when there is none."""
+    path = f"{directory}/{FILE_NAME}"
+    if not fs.exists(path):
+        return None
+    raw = fs.read(path)
+    data = raw[_CRC.size :]
+    if len(raw) < _CRC.size or _CRC.unpack_from(raw)[0] != crc32(data):
+        raise StoreCorrupt(path, 0, "its CRC is wrong, so it is not known where the log must be cut")
+    version, start, end, timestamp, queues = cbor2.loads(data)
+    if version != _VERSION:
+        raise StoreCorrupt(path, 0, f"it was written by a newer version ({version}): start that one")
+    return TruncationIntent(start, end, timestamp, [QueueTruncation(*queue) for queue in queues])
+
+
+def remove_intent(fs: FileSystem, directory: str) -> None:
+    """The cut is done. Durable: if a power loss brought the file back, the next start would cut new messages."""
+    fs.remove(f"{directory}/{FILE_NAME}")
+    fs.fsync_dir(directory)
+
+
+def truncate_log(fs: FileSystem, directory: str, start: int, end: int) -> None:
+    """Remove bytes ``start`` to ``end`` of the log in ``directory``, durably."""
+    names = _file_names(fs, directory)
+    # The newest first, and each removal durable before the next, so that there is never a gap.
+    while len(names) > 1 and int(names[-1]) >= start:
+        fs.remove(f"{directory}/{names.pop()}")
+        fs.fsync_dir(directory)
+    if names and (file := _zeroed(fs, directory, names[-1], start, end)) is not None:
+        _sync([file])
+
+
+def truncate_queues(fs: FileSystem, queues: Queues, cuts: Sequence[QueueTruncation]) -> None:
+    """Remove the entries from the queues' files, durably. Of ``queues`` only the directories are used."""
+    files: list[MappedFile] = []
+    for cut in cuts:
+        directory, start, end = queues.directory, cut.next_offset * ENTRY_BYTES, cut.before * ENTRY_BYTES
+        if cut.first_place >= 0:
+            directory = queues.batch_directory
+            start, end = cut.first_place * BATCH_ENTRY_BYTES, cut.end_place * BATCH_ENTRY_BYTES
+        of_queue = f"{directory}/{cut.topic}/{cut.queue_id}"
+        names = _file_names(fs, of_queue)
+        removed = [name for name in names[1:] if int(name) >= start]
+        for name in reversed(removed):
+            fs.remove(f"{of_queue}/{name}")
+        if removed:
+            fs.fsync_dir(of_queue)
+        kept = names[: len(names) - len(removed)]
+        if kept and (file := _zeroed(fs, of_queue, kept[-1], start, end)) is not None:
+            files.append(file)
+        if len(files) >= _SYNC_TOGETHER:
+            fs.sync_all(directory)
+            while files:
+                files.pop().close()
+    _sync(files)
+
+
+def _file_names(fs: FileSystem, directory: str) -> list[str]:
+    return [name for name in fs.listdir(directory) if len(name) == NAME_DIGITS and name.isdigit()]
+
+
+def _zeroed(fs: FileSystem, directory: str, name: str, start: int, end: int) -> MappedFile | None:
+    """Write zeros over the bytes ``start`` to ``end`` that are in this file; None when none are."""
+    base, path = int(name), f"{directory}/{name}"
+    size = fs.size(path)
+    at, stop = max(start - base, 0), min(end - base, size)
+    if at >= stop:
+        return None
+    file = fs.open_map(path, size, create=False)
+    try:
+        while at < stop:
+            zeros = _ZEROS[: stop - at]
+            file.pwrite(at, zeros)
+            at += len(zeros)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _sync(files: list[MappedFile]) -> None:
+    try:
+        for file in files:
+            file.sync()
+    finally:
+        for file in files:
+            file.close()
+
+
+def resume_truncation(
+    fs: FileSystem, directory: str, checkpoint: StoreCheckpoint, log: CommitLog, queues: Queues, index: Index
+) -> None:
+    """End the cut that has begun, if there is one. ``index`` is loaded, log and queues are not. Blocks."""
+    intent = read_intent(fs, directory)
+    if intent is None:
+        return
+    # A kill may have come before the name was on disk; a power loss could then still undo the intent, but not the cut.
+    fs.fsync_dir(directory)
+    truncate_log(fs, log.chain.directory, intent.start, intent.end)
+    truncate_queues(fs, queues, intent.queues)
+    for file in index.retire_after(intent.start):
+        fs.remove(file.file.path)
+        file.close()
+    index.cut(intent.start)
+    state = checkpoint.state
+    if state.log_offset is not None:
+        offset, timestamp = min(state.log_offset, intent.start), min(state.log_timestamp, intent.timestamp)
+        mark = CheckpointMark(offset, timestamp, 0, 0, [], [], None, index.state(), noted_to=offset)
+        checkpoint.write(offset, timestamp, rocketmq_times(log, mark, clean=False))
+    ends = read_queue_ends(fs, directory)
+    if ends is not None:
+        write_queue_ends(fs, directory, _cut_ends(ends, intent, index))
+    remove_intent(fs, directory)
+
+
+def _cut_ends(ends: QueueEnds, intent: TruncationIntent, index: Index) -> QueueEnds:
+    queues = {topic: dict(by_id) for topic, by_id in ends.queues.items()}
+    for cut in intent.queues:
+        by_id = queues.setdefault(cut.topic, {})
+        by_id.pop(cut.queue_id, None)
+        if cut.next_offset:
+            by_id[cut.queue_id] = cut.low, cut.next_offset
+    return QueueEnds(ends.log_start, queues, index.ends(), ends.unfinished)

@@ -1,0 +1,245 @@
+"""How far each slave has copied the log, and the sends that wait for copies, as rows of queues (no task per send).
+
+A row is (end of the message, deadline, function to call). There is one queue of rows for each number of slaves needed.
+Rows of one queue are in log order, and all sends have the same timeout. So both ends and deadlines rise from row to
+row, and it is enough to look at the first row of each queue when a slave reports (`acked`) or time passes (`expire`).
+
+Times are seconds of one clock, given by the caller.
+Neighbours: replication/master.py reports what slaves have; durability.py waits.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.writing.elected import Elected
+
+Done = Callable[[bool], None]
+
+
+class GroupCommit:
+    """Waits for the durable end of one log. ``done`` is called once: True when reached, False when too late."""
+
+    def __init__(self) -> None:
+        self._rows: deque[tuple[int, float, Done]] = deque()
+        self.reached = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def wait(self, end: int, deadline: float, done: Done) -> None:
+        """Call ``done`` when the log is durable up to ``end``, or at ``deadline``. Must be called in log order."""
+        if end <= self.reached:
+            done(True)
+        else:
+            self._rows.append((end, deadline, done))
+
+    def advance(self, reached: int) -> int:
+        """The log is durable up to ``reached``; returns how many waits this ended."""
+        self.reached = reached
+        return self._end_up_to(reached, in_time=True)
+
+    def give_up(self, reached: int) -> int:
+        """Fail the waits up to ``reached``: an fsync failed, so it stays unknown whether these messages are durable.
+
+        Returns how many waits this ended.
+        """
+        return self._end_up_to(reached, in_time=False)
+
+    def cut(self, end: int) -> None:
+        """The log is cut at ``end``: fail the waits for what follows. Later messages there are not durable yet."""
+        self.reached = min(self.reached, end)
+        while self._rows and self._rows[-1][0] > end:
+            self._rows.pop()[2](False)
+
+    def expire(self, now: float) -> int:
+        """Fail the waits whose deadline has passed; returns how many."""
+        rows = self._rows
+        count = 0
+        while rows and rows[0][1] <= now:
+            rows.popleft()[2](False)
+            count += 1
+        return count
+
+    def _end_up_to(self, reached: int, *, in_time: bool) -> int:
+        rows = self._rows
+        count = 0
+        while rows and rows[0][0] <= reached:
+            rows.popleft()[2](in_time)
+            count += 1
+        return count
+
+
+@dataclass(slots=True)
+class ConnectedSlave:
+    """A connected slave. The link that sends to it keeps ``next_offset`` and ``sent_bytes``."""
+
+    addr: str
+    identity: str  # the same for all connections of one slave; empty: unknown
+    since: float
+    start: int  # where its log begins: it holds no message before this offset
+    acked: int = -1  # it holds the log from ``start`` to here; -1: it has not reported yet
+    next_offset: int = 0
+    sent_bytes: int = 0
+
+
+class AckLedger:
+    """Waits for slaves. ``done`` of a wait is called once: True when enough slaves have the message, else False.
+
+    Invariant: a wait succeeds only when as many connected slaves as it needs hold the whole message. The danger is to
+    count a copy that does not exist:
+
+    - A slave may connect again before the master sees that its first connection is dead. Two connections are one copy,
+      so slaves with the same identity count once, as the connection that began last.
+    - A slave whose log starts after the message can report an offset past the message's end without having it. Such a
+      slave is not counted while the oldest wait is for a message before its start (`_count`).
+    - A slave whose connection ended may be starting again, with a shorter log. It counts again after its next report.
+
+    When a row ends, the row after it may be one for which more slaves count. So `_pop_reached` and `expire` count again
+    until no more rows end.
+    """
+
+    def __init__(self, max_gap_bytes: int) -> None:
+        """A slave that is ``max_gap_bytes`` behind, or more, is not in sync."""
+        self._max_gap_bytes = max_gap_bytes
+        self._slaves: dict[str, ConnectedSlave] = {}
+        self._acked: list[int] = []  # reported by the slaves, without those that have not reported yet
+        self._ends: list[int] = []  # the same without slaves that lack the oldest waiting message, largest first
+        self._rows: dict[int, deque[tuple[int, float, Done]]] = {}  # by the number of slaves needed, in log order
+        self._waiting = 0
+        self._lacks_oldest = False  # some slave's log starts after the oldest waiting message
+
+    def __len__(self) -> int:
+        """How many sends wait."""
+        return self._waiting
+
+    # --- slaves
+
+    def connected(self, addr: str, since: float, identity: str = "", start: int = 0) -> ConnectedSlave:
+        """Add a slave that connected at ``since`` with a log from ``start`` on; the last of one ``identity`` counts."""
+        slave = ConnectedSlave(addr, identity, since, start)
+        if identity:
+            others = [other for other in self._slaves.values() if other.identity == identity]
+            if any(other.since > since for other in others):
+                return slave  # an older connection that the slave has replaced, whose hello came late
+            for other in others:
+                del self._slaves[other.addr]
+        self._slaves[addr] = slave
+        self._count()
+        return slave
+
+    def acked(self, addr: str, offset: int) -> None:
+        """The slave has the log up to ``offset``; ends the waits that this satisfies."""
+        slave = self._slaves.get(addr)
+        if slave is not None and offset != slave.acked:
+            slave.acked = offset
+            self._count()
+            self._pop_reached()
+
+    def gone(self, addr: str) -> None:
+        """The connection is closed. Waits go on: the slave may come back in time."""
+        if self._slaves.pop(addr, None) is not None:
+            self._count()
+
+    def slaves(self) -> list[ConnectedSlave]:
+        """The connected slaves, oldest connection first."""
+        return list(self._slaves.values())
+
+    def is_in_sync(self, slave: ConnectedSlave, end: int) -> bool:
+        """Whether the slave lags less than the maximum gap behind ``end``."""
+        return slave.acked >= 0 and end - slave.acked < self._max_gap_bytes
+
+    def in_sync(self, end: int) -> int:
+        """How many slaves lag less than the maximum gap behind ``end``."""
+        least = end - self._max_gap_bytes
+        return sum([acked > least for acked in self._acked])
+
+    def reached(self, needed: int) -> int:
+        """The end up to which ``needed`` slaves have the log; -1 when there are fewer slaves."""
+        return self._ends[needed - 1] if needed <= len(self._ends) else -1
+
+    # --- waits
+
+    def wait(self, end: int, needed: int, deadline: float, done: Done) -> None:
+        """Call ``done`` when ``needed`` slaves have the message before ``end``, or at ``deadline``.
+
+        Must be called in log order.
+        """
+        if needed <= 0 or (self.reached(needed) >= end and self._having(end) >= needed):
+            done(True)
+            return
+        rows = self._rows.get(needed)
+        if rows is None:
+            rows = self._rows[needed] = deque()
+        rows.append((end, deadline, done))
+        self._waiting += 1
+
+    def expire(self, now: float) -> int:
+        """Fail the waits whose deadline has passed; returns how many."""
+        late = 0
+        for rows in list(self._rows.values()):
+            while rows and rows[0][1] <= now:
+                self._waiting -= 1
+                late += 1
+                rows.popleft()[2](False)
+                if self._lacks_oldest:
+                    self._count()
+                    self._pop_reached()
+        return late
+
+    def _having(self, end: int) -> int:
+        """How many slaves have the message before ``end``: the log of one that has more may start after it."""
+        return sum([slave.acked >= end > slave.start for slave in self._slaves.values()])
+
+    def _pop_reached(self) -> None:
+        while True:
+            for needed, rows in list(self._rows.items()):
+                reached = self.reached(needed)
+                while rows and rows[0][0] <= reached:
+                    self._waiting -= 1
+                    rows.popleft()[2](True)
+            before = self._ends
+            if self._lacks_oldest:
+                self._count()  # the oldest wait is another one now: more slaves may count
+            if self._ends == before:
+                return
+
+    def _count(self) -> None:
+        reported = [slave for slave in self._slaves.values() if slave.acked >= 0]
+        oldest = min((rows[0][0] for rows in self._rows.values() if rows), default=None)
+        counted = reported if oldest is None else [slave for slave in reported if slave.start < oldest]
+        self._lacks_oldest = len(counted) < len(reported)
+        self._acked = [slave.acked for slave in reported]
+        self._ends = sorted((slave.acked for slave in counted), reverse=True)
+
+
+class ConfirmWaits:
+    """``done`` of a wait is called once: True when the log is confirmed up to its end, else False."""
+
+    def __init__(self, elected: Elected) -> None:
+        self._elected = elected
+        self._rows: deque[tuple[int, float, Done]] = deque()
+        elected.observers.append(self._confirmed)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def wait(self, end: int, deadline: float, done: Done) -> None:
+        """Call ``done`` when the log is confirmed up to ``end``, or at ``deadline``. Must be called in log order."""
+        if end <= self._elected.confirm_offset:
+            done(True)
+        else:
+            self._rows.append((end, deadline, done))
+
+    def expire(self, now: float) -> int:
+        """Fail the waits whose deadline has passed; returns how many."""
+        late, rows = 0, self._rows
+        while rows and rows[0][1] <= now:
+            late += 1
+            rows.popleft()[2](False)
+        return late
+
+    def _confirmed(self, offset: int) -> None:
+        rows = self._rows
+        while rows and rows[0][0] <= offset:
+            rows.popleft()[2](True)
