@@ -17,11 +17,29 @@ SMALL_LINES = 40
 FACADES = ("sdk.aio", "sdk.blocking")
 
 #: Files of fewer lines than SMALL_LINES that only a neighbour imports.
-SMALL: Mapping[str, str] = {}
+SMALL: Mapping[str, str] = {
+    "sdk/testing/fixtures.py": "imports pytest, which sdk.testing does not need",
+}
 #: Base classes with one subclass.
-ONE_SUBCLASS: Mapping[str, str] = {}
+ONE_SUBCLASS: Mapping[str, str] = {
+    "Batch": "a batch of pulled messages; the popped one also acknowledges",
+    "BoundsSearch": "a queue of single entries; the batch queue's entries have another size and meaning",
+    "BrokerStats": "without metrics a broker pays nothing for sizes",
+    "ConsumeQueue": "RocketMQ has two kinds of queues, and the second one is the first one with batches",
+    "Names": "a parameter of mqadmin; permissions are names with a value",
+    "RocketMQBatchReader": "Spark takes filters only from a reader that has pushFilters",
+    "RocketMQStreamReader": "PySpark 4.2 and newer take limits only from a reader of their own class",
+    "StoreReader": "Spark takes filters only from a reader that has pushFilters",
+    "Timestamp": "a parameter of mqadmin; a reset takes two words besides",
+    "_Fields": "a NamedTuple cannot have slots and methods of its own at once",
+}
 #: Public classes whose name another class of the package has, too.
-SAME_NAME: Mapping[str, str] = {}
+SAME_NAME: Mapping[str, str] = {
+    "remoting.Connection": "h11's word for a protocol without I/O, and RocketMQ's name of a body",
+    "remoting.Server": "what serves requests, and the protocol of what can be asked",
+    "sdk.Names": "names in a namespace, and a parameter of mqadmin",
+    "spark_connector.Sender": "of a job, and of the writer",
+}
 
 
 def importers(files: list[Module]) -> dict[str, set[str]]:
