@@ -149,8 +149,8 @@ async def test_clients_that_start_before_the_nameserver_work_once_it_is_there(tm
         (namesrv,) = cluster.namesrvs
         namesrv.kill()
         async with (
-            Producer(cluster.nameserver, send_timeout_ms=PATIENT_MS) as producer,
-            PullConsumer(cluster.nameserver, timeout_ms=PATIENT_MS) as consumer,
+            Producer(cluster.nameserver, send_timeout_ms=PATIENT_MS, start_timeout_ms=None) as producer,
+            PullConsumer(cluster.nameserver, timeout_ms=PATIENT_MS, start_timeout_ms=None) as consumer,
         ):
             queue = MessageQueue(TOPIC, "broker-a", 0)
             sent = [producer.send(Message(TOPIC, b"queue"), queue=queue)]
