@@ -1,5 +1,9 @@
 """``broker exportMetadata``: writes the metadata of a stopped broker as RocketMQ's files, for a Java broker.
 
+Pops in flight are handed over, too. A Java broker looks for check points among the messages that wait for their time,
+and does not understand the revive log of this one. So each open check point is stored once more as RocketMQ stores it.
+A queue that is popped in order has no check points there: its offset goes back to the first message that is not
+acknowledged. If this broker is started again instead, it leaves all that alone.
 Neighbours: meta/json_conversion.py (the files' content), delivery/pop/java.py (the form of check points), offline.py.
 """
 

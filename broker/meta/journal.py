@@ -73,7 +73,13 @@ class JournalReport:
 
 
 class Compaction:
-    """One attempt; ``snapshot_bytes`` stays 0 when it fails."""
+    """One attempt to replace a long chain of journals by a snapshot; ``snapshot_bytes`` stays 0 when it fails.
+
+    The order of steps makes a crash at any point lose nothing: write ``.tmp``, fsync, rename, fsync the directory, and
+    only then remove the files that it replaces. A snapshot ends with a record that counts the others, so a part of a
+    snapshot is never taken for the whole. `Journal.begin_compaction` begins a new journal first, which gets the changes
+    that come meanwhile.
+    """
 
     def __init__(self, fs: FileSystem, paths: JournalPaths, number: int) -> None:
         self._fs = fs

@@ -2,6 +2,12 @@
 
 Messages that are adjacent in the commit log are copied in one piece. Blank entries, which point to no message, are
 skipped. A batch queue is read batch by batch; who cannot take batches apart gets records of their messages.
+
+A read of thousands of messages, as bulk readers ask for, would cost more in a loop over the entries than in copying the
+messages. So `long_runs` looks for messages that are adjacent without a look at each entry. Its work for each entry is
+done in C: by comparing columns of bytes where all messages have one size, as those of a producer mostly do, else by
+array and accumulate. `matching` finds the messages that a function of their properties wants. It reads only the lengths
+in a record's head, and the properties, where they lie.
 """
 
 import sys

@@ -1,11 +1,14 @@
-"""How far each slave has copied the log, and the sends that wait for copies, as rows of queues (no task per send).
+"""Sends that wait until their message is safe, as rows of queues (no task or timer per send).
 
-A row is (end of the message, deadline, function to call). There is one queue of rows for each number of slaves needed.
-Rows of one queue are in log order, and all sends have the same timeout. So both ends and deadlines rise from row to
-row, and it is enough to look at the first row of each queue when a slave reports (`acked`) or time passes (`expire`).
+`GroupCommit` has the sends that wait for an fsync, `AckLedger` those that wait for copies by slaves (with one queue of
+rows for each number of slaves needed), `ConfirmWaits` those that wait for all members of the SyncStateSet.
+A row is (end of the message, deadline, function to call). Rows of one queue are in log order, and all sends have the
+same timeout. So both ends and deadlines rise from row to row, and it is enough to look at the first row of each queue
+when the log is safe up to a later offset or time passes (`expire`, which is called periodically).
 
 Times are seconds of one clock, given by the caller.
-Neighbours: replication/master.py reports what slaves have; durability.py waits.
+Neighbours: tasks/flush.py says what is on disk, replication/master.py what slaves have, elected.py what is confirmed;
+durability.py waits.
 """
 
 from collections import deque

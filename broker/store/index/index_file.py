@@ -1,4 +1,10 @@
-"""One index file, a hash table; its layout is in layout.py."""
+"""One index file, RocketMQ's hash table on disk.
+
+header 40: beginTimestamp 8 | endTimestamp 8 | beginPhysical 8 | endPhysical 8 | slotCount 4
+           | indexCount 4 (starts at 1)
+slots:     newest index of the slot 4, each
+entries:   keyHash 4 | physicalOffset 8 | seconds since beginTimestamp 4 | previous index of the slot 4, each
+"""
 
 import struct
 import sys
@@ -13,7 +19,7 @@ from mqcommon.disk.files import MappedFile
 HEADER = struct.Struct(">qqqqii")
 ENTRY = struct.Struct(">iqii")
 SLOTS_AT = HEADER.size
-# A slot is one int. index_file.py reads and writes all slots as one array.
+# A slot is one int. `IndexFile` reads and writes all slots as one array.
 SLOT_BYTES = 4
 ENTRY_BYTES = ENTRY.size
 MAX_SECONDS = 0x7FFFFFFF

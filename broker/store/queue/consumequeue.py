@@ -40,7 +40,11 @@ IsSound = Callable[[int, int, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class QueueWrite:
-    """``data`` goes to position ``at`` of the queue in ``directory``, whose files have ``segment_bytes``."""
+    """New entries for a thread to write: ``data`` goes to position ``at`` of files that have ``segment_bytes``.
+
+    A file has its full size at once, as RocketMQ's has. Its blocks are allocated as needed, before they are written, so
+    that a full disk raises DiskFull: 4 KiB at first, then twice as much each time up to 80 KiB, then steps of 80 KiB.
+    """
 
     directory: str
     segment_bytes: int
