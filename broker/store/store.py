@@ -8,14 +8,6 @@ death of this process; `flush` makes it survive power loss. The callers choose w
 In Controller mode consumers see no message that ends after `MessageStore.confirmed`: reads for them are named
 "visible", or are given it. The broker itself may read such messages. Messages that it stores because of them stand
 after them in the log, and are cut off with them.
-
-`flush` syncs the log. A checkpoint syncs queues and index and records how far. It has steps, because the event loop
-owns the queues and a thread writes their files: see `begin_checkpoint`. The order of steps is the safety argument. The
-mark is taken first. Then every queue that was touched before the mark is written and synced, then log and index are
-synced, and the checkpoint file comes last. So at any crash the file on disk claims only what is durable; recovery takes
-the rest from the log. Messages that arrive meanwhile may get to disk early, which is harmless: recovery checks them
-against the log. A checkpoint that fails at any step writes nothing to the file; `give_up_checkpoint` marks its queues
-as touched again, so that the next checkpoint covers them.
 Neighbours: checkpoint.py (the file), reader.py and query.py (reads), recovery.py, tasks/flush.py (when to make durable,
 and in which thread).
 """
@@ -540,7 +532,14 @@ class MessageStore:
         """Begin a checkpoint: fix the offset that it will claim.
 
         The caller then repeats `take_queues`, `write_queues` and `queues_written` until there is nothing to take, and
-        calls `finish_checkpoint`.
+        calls `finish_checkpoint`. It has steps because the event loop owns the queues and a thread writes their files.
+
+        The order of the steps is the safety argument. The mark is taken first. Then every queue that was touched before
+        the mark is written and synced, then log and index are synced, and the checkpoint file comes last. So at any
+        crash the file on disk claims only what is durable; recovery takes the rest from the log. Messages that arrive
+        meanwhile may get to disk early, which is harmless: recovery checks them against the log. A checkpoint that
+        fails at any step writes nothing to the file; `give_up_checkpoint` marks its queues as touched again, so that
+        the next checkpoint covers them.
 
         ``with_ends``: also write the ends of all queues, so that a start notices lost ones.
         ``as_flushed``: cover only what is on disk of the log already, instead of flushing it.
