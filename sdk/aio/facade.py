@@ -2,7 +2,7 @@
 
 A method is written once, in the trio class: `call_of` and `call_sync_of` make of it one with the same parameters and
 docstring, for type checkers, ``inspect`` and ``help``, that runs it in the client's thread. What has other types here
-(constructors, streams, handlers, tickets) is written by hand. tests/sdk/test_facades.py compares both.
+(constructors, streams, handlers, tickets) is written by hand. tests/sdk/facades/test_methods.py compares both.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine

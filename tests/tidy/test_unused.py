@@ -12,7 +12,7 @@ CALLERS = (*PACKAGES, "scripts", "mqadmin.py", "pyspark_rocketmq.py")
 # Called by others in ways that no syntax tree shows.
 CALLED_FROM_OUTSIDE = {
     # Programs in trio call it: those of threads and of asyncio have their own.
-    *(f"sdk.{package}.messages.StreamMessage.{name}" for package in ("aio", "blocking") for name in ("ack", "nack")),
+    *(f"sdk.{package}.push.StreamMessage.{name}" for package in ("aio", "blocking") for name in ("ack", "nack")),
 }
 # Tests look here at what nothing else shows.
 SEEN_BY_TESTS = {
