@@ -20,12 +20,7 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
         credentials: GivenCredentials = None,
         tls: GivenTls = None,
     ) -> None:
-        super().__init__(
-            nameserver,
-            lambda client: TrioAdmin(
-                client, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials, tls=tls
-            ),
-        )
+        super().__init__(nameserver, locals())
 
     # --- routes and clusters
 
