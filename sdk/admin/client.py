@@ -322,7 +322,7 @@ class Admin:
     ) -> dict[str, dict[MessageQueue, int]]:
         """Client id → how far that consumer of the group is in its queues; of one consumer if ``client_id`` is given.
 
-        The brokers ask the consumers; those that do not answer are left out.
+        The brokers ask the consumers; consumers that do not answer are left out.
         """
         header = offsets.GetConsumerStatusRequestHeader(topic, group, client_id)
         ask = body_of(clients.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header)

@@ -85,7 +85,7 @@ async def is_known(addrs: Iterable[str], look: Callable[[str], Awaitable[object]
     """Whether ``look`` finds something at one of ``addrs``. Deletes succeed for names that never were, as in RocketMQ.
 
     ``look`` returns None, or is refused with a code of _ABSENT, where there is nothing. A server that cannot say counts
-    as one that knows it: the delete that follows tells what is wrong with that server.
+    as knowing it: the delete that follows tells what is wrong with that server.
     """
     for addr in addrs:
         try:

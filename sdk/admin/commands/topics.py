@@ -196,7 +196,7 @@ async def update_topic_perm(
         config = await session.admin.topic_config(addr, topic)
         old[addr] = config.perm
         if config.perm != perm:
-            # without attributes: brokers treat those that are sent as changes, and keep the others
+            # without attributes: brokers treat the attributes of a request as changes, and keep the others
             changed = replace(config, perm=perm, attributes={})
             await session.admin.create_topic(addr, changed)
 
