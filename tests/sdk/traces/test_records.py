@@ -66,7 +66,7 @@ def test_any_text_is_decoded_or_left_out(text: str) -> None:
         decode_records(kind + text.replace("|", "\x01"))
 
 
-words = st.text("aZ09 .:_|\t=é\U0001f600", min_size=1, max_size=20)
+words = st.text("aZ09 .:_\t=é\U0001f600", min_size=1, max_size=20)
 messages = st.builds(
     Message,
     st.just("orders"),
