@@ -44,9 +44,8 @@ async def set_order_conf(session: Session, topic: str, queue_nums: int, scope: S
     else:
         name = next((one.broker_name for one in targets if one.addr == scope.broker_addr), None)
         if name is None:
-            raise UserError(
-                f"no NameServer knows a broker at {scope.broker_addr}: the order of {topic} is not recorded"
-            )
+            known = f"no NameServer knows a broker at {scope.broker_addr}"
+            raise UserError(f"{known}, so the order of {topic} is not recorded")
         entries = parse_order_conf(await session.admin.get_kv(NAMESPACE, topic) or "")
         entries[name] = str(queue_nums)
         kind = "broker"
