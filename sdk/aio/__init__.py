@@ -19,12 +19,11 @@ from sdk.hidden import import_home
 
 if TYPE_CHECKING:
     from sdk.aio.admin import Admin
-    from sdk.aio.client import Client
     from sdk.aio.consumer import PullConsumer
-    from sdk.aio.producer import Producer
+    from sdk.aio.facade import Client
+    from sdk.aio.producer import Producer, Ticket
     from sdk.aio.push import PushConsumer
     from sdk.aio.simple import SimpleConsumer
-    from sdk.aio.tickets import Ticket
     from sdk.aio.transactional import TransactionProducer
 
 __all__ = [
@@ -40,12 +39,12 @@ __all__ = [
 
 _HOMES = {
     "Admin": "admin",
-    "Client": "client",
+    "Client": "facade",
     "Producer": "producer",
     "PullConsumer": "consumer",
     "PushConsumer": "push",
     "SimpleConsumer": "simple",
-    "Ticket": "tickets",
+    "Ticket": "producer",
     "TransactionProducer": "transactional",
 }
 

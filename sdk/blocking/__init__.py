@@ -18,12 +18,11 @@ from sdk.hidden import import_home
 
 if TYPE_CHECKING:
     from sdk.blocking.admin import Admin
-    from sdk.blocking.client import Client
     from sdk.blocking.consumer import PullConsumer
-    from sdk.blocking.producer import Producer
+    from sdk.blocking.facade import Client
+    from sdk.blocking.producer import Producer, Ticket
     from sdk.blocking.push import PushConsumer
     from sdk.blocking.simple import SimpleConsumer
-    from sdk.blocking.tickets import Ticket
     from sdk.blocking.transactional import TransactionProducer
 
 __all__ = [
@@ -39,12 +38,12 @@ __all__ = [
 
 _HOMES = {
     "Admin": "admin",
-    "Client": "client",
+    "Client": "facade",
     "Producer": "producer",
     "PullConsumer": "consumer",
     "PushConsumer": "push",
     "SimpleConsumer": "simple",
-    "Ticket": "tickets",
+    "Ticket": "producer",
     "TransactionProducer": "transactional",
 }
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mqcommon.errors import InvalidArgument, SkylarkError
-from sdk.aio.messages import StreamMessage
+from sdk.aio.push import StreamMessage
 from sdk.testing import Cluster, cluster_fixture
 from tests.sdk.aio.test_handlers import committed, consumer_of, fill
 

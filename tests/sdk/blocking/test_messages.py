@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from mqcommon.errors import InvalidArgument
-from sdk.blocking.messages import StreamMessage
+from sdk.blocking.push import StreamMessage
 from sdk.testing import Cluster, cluster_fixture
 from tests.sdk.aio.test_handlers import committed, fill
 from tests.sdk.blocking.test_handlers import WAIT_S, consumer_of
