@@ -522,6 +522,22 @@ class Producer:
         watch: Watch | None,
     ) -> tuple[T, Message]:
         """Check the arguments and count the send in: its ticket, and the message to send. In any thread."""
+        ticket, sent = self.make_send(kind, message, choice, timeout_ms, deliver_at, delay, watch)
+        self._backlog.take(len(sent.body))
+        ticket.size, ticket.span = len(sent.body), self._backlog.span
+        return ticket, sent
+
+    def make_send(
+        self,
+        kind: type[T],
+        message: Message,
+        choice: QueueChoice,
+        timeout_ms: float | None,
+        deliver_at: datetime | None,
+        delay: timedelta | None,
+        waiter: Any,
+    ) -> tuple[T, Message]:
+        """Check the arguments: the send, at whose end ``waiter`` is told, and the message to send. In any thread."""
         if not isinstance(message, Message):
             raise wrong_type("message", "a Message", message)
         if timeout_ms is not None:
@@ -530,14 +546,12 @@ class Producer:
             choice.check(message)
         sent = timed(message, deliver_at, delay) if choice.is_timed else message
         check_body("message.body", sent.body, self._max_message_bytes)
-        size, timeout_s = len(sent.body), self._timeout_s if timeout_ms is None else timeout_ms / 1000
-        self._backlog.take(size)
-        ticket = new_ticket(kind, sent, sent.body, timeout_s, watch, self._backlog.span, size)
+        send = new_ticket(kind, sent, sent.body, self._timeout_s if timeout_ms is None else timeout_ms / 1000, waiter)
         if isinstance(message, OwnKeyMessage):
-            ticket.set_key(message.encoded_key)
+            send.set_key(message.encoded_key)
         properties = sent.properties or ()
-        ticket.alone = choice.is_timed or DELAY in properties or LIGHT_QUEUES in properties
-        return ticket, sent
+        send.alone = choice.is_timed or DELAY in properties or LIGHT_QUEUES in properties
+        return send, sent
 
     def place_ticket(self, ticket: PendingSend, message: Message, choice: QueueChoice) -> None:
         """In the loop: let the ticket go its way. It ends in any case."""
@@ -552,7 +566,7 @@ class Producer:
         return (
             choice is ANY_QUEUE
             and message.properties is None
-            and ticket.size <= self._plain_bytes
+            and len(message.body) <= self._plain_bytes
             and ticket.topic in self._open_lanes
         )
 
@@ -562,6 +576,10 @@ class Producer:
             self._open_lanes[ticket.topic].put(ticket)
         except SkylarkError as error:
             ticket.fail(error)
+
+    def add_send(self, send: PendingSend) -> None:
+        """In the loop: as `put_ticket`, for a send whose sender waits; it may leave at once."""
+        self._open_lanes[send.topic].add(send)
 
     # --- used by lanes
 
