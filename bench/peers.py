@@ -24,7 +24,7 @@ import redis
 import redis.asyncio
 import trio
 
-from bench.harness import Cluster, Row, cluster, row, show
+from bench.harness import Cluster, Row, cluster, in_turn, row, show
 from bench.traffic import QUEUES, TOPIC, awaited, make_topic, nowait, one_by_one, pull, run, send_many
 from mqcommon.message.message import Message, MessageExt
 from scripts.ports import HOST, free_port
@@ -272,8 +272,8 @@ def rows(n: int, rounds: int) -> Iterator[Row]:
             figures, strict=False,
         ):  # fmt: skip
             yield row(name, "msg/s", ours, figures[-1], n)
-        figures = sides(rounds, of(pull, TOPIC, 4 * n), partial(redis_read, port, 4 * n))
-        yield row("message objects, read from the start", "msg/s", *figures, 4 * n)
+        ours, theirs = in_turn(rounds, of(pull, TOPIC, 4 * n), partial(redis_read, port, 4 * n))
+        yield row("message objects, read from the start", "msg/s", ours, theirs, 4 * n)
 
 
 def main() -> None:

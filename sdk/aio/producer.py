@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Generator
 from datetime import datetime, timedelta
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import trio
@@ -21,7 +21,7 @@ from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT
 from sdk.producer.foreign_thread import TicketsElsewhere
 from sdk.producer.lanes import QueueChoice, Selector, choice_of
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
-from sdk.producer.pending import PendingSend, deliver
+from sdk.producer.pending import PendingSend, deliver, new_ticket
 from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, watch_for
 from sdk.producer.producer import Producer as TrioProducer
 from sdk.producer.result import SendResult
@@ -106,20 +106,34 @@ class _AwaitedSends:
     async def send(
         self,
         message: Message,
-        choice: QueueChoice,
+        queue: MessageQueue | None,
+        selector: Selector | None,
         timeout_ms: float | None,
         deliver_at: datetime | None,
         delay: timedelta | None,
     ) -> SendResult:
         """As `Producer.send`."""
-        producer = self._producer
+        producer, ended = self._producer, self._for_asyncio
         if not producer.is_open or self._client.has_ended:
             raise closed()
-        send, sent = producer.make_send(_AwaitedSend, message, choice, timeout_ms, deliver_at, delay, self._for_asyncio)
+        entry: _AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]
+        if (
+            queue is None
+            and selector is None
+            and timeout_ms is None
+            and deliver_at is None
+            and delay is None
+            and producer.straight_size(message) is not None
+        ):
+            entry = send = new_ticket(_AwaitedSend, message, message.body, producer.timeout_s, ended)
+        else:
+            choice = choice_of(queue, selector, deliver_at, delay)
+            send, sent = producer.make_send(_AwaitedSend, message, choice, timeout_ms, deliver_at, delay, ended)
+            entry = (send, sent, choice)
         send.answer = self._crossing.loop.create_future()
         self._waiting[send] = None
         try:
-            self._for_trio.put(send if producer.goes_straight(send, sent, choice) else (send, sent, choice))
+            self._for_trio.put(entry)
             return await send.answer
         except trio.RunFinishedError:
             raise closed() from None
@@ -219,7 +233,6 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
 
     # --- public methods
 
-    @wraps(TrioProducer.send)
     async def send(
         self,
         message: Message,
@@ -234,7 +247,9 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         sends = self._sends
         if sends is None:
             sends = self._sends = _AwaitedSends(self._loop)
-        return await sends.send(message, choice_of(queue, selector, deliver_at, delay), timeout_ms, deliver_at, delay)
+        return await sends.send(message, queue, selector, timeout_ms, deliver_at, delay)
+
+    send.__doc__ = TrioProducer.send.__doc__
 
     send_many = call_of(TrioProducer.send_many)
     send_arrow = call_of(TrioProducer.send_arrow)
@@ -268,8 +283,7 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
             watch = watch_for(on_delivery)
             # The loop of the client calls it, and lets the application's loop call the function.
             watch.on_delivery = lambda ticket: crossing.to_asyncio(partial(deliver, on_delivery, ticket))
-        choice = choice_of(queue, selector, deliver_at, delay)
-        ticket = sender.send(message, choice, timeout_ms, deliver_at, delay, watch)
+        ticket = sender.send(message, queue, selector, timeout_ms, deliver_at, delay, watch)
         ticket.crossing = crossing
         return ticket
 

@@ -129,7 +129,17 @@ def test_a_bad_address_is_told_where_it_was_given() -> None:
 
 # Under a heading "used by ...": not for users.
 INSIDE = {
-    "Producer": ("now_ms", "new_keys", "route_of", "make_ticket", "goes_straight", "place_ticket", "put_ticket"),
+    "Producer": (
+        "now_ms",
+        "new_keys",
+        "route_of",
+        "make_ticket",
+        "straight_size",
+        "make_send",
+        "add_send",
+        "place_ticket",
+        "put_ticket",
+    ),
     "PullConsumer": ("wait_for_poll", "finish_poll"),
     "PushConsumer": ("take",),
 }
