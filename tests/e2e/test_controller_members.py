@@ -18,7 +18,7 @@ from scripts.ports import HOST, reserve
 from tests.e2e.switches import QUICK, Switching, switching
 from tests.support.waiting import until
 
-FEW = 200
+FEW = 100
 
 
 async def claimed_by_a_stranger(now: Switching, master: Daemon, slaves: list[Daemon]) -> None:

@@ -21,7 +21,7 @@ from tests.support.waiting import until
 QUEUES = 2
 TOPICS = {"damaged": "SimpleCQ", "beside": "SimpleCQ", "batches": "BatchCQ"}
 SENDERS = 10
-FEW = 300
+FEW = 150
 
 
 async def sent(cluster: Cluster, number: int) -> dict[str, list[Acked]]:
@@ -119,7 +119,7 @@ async def back(cluster: Cluster, broker: Daemon) -> None:
         await until_route(cluster, topic, [broker.name])
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_a_store_that_lacks_a_part_does_not_look_new(tmp_path: Path, seed: int, rounds: int) -> None:
     """The metadata is made again by the command that the refusal names; a file of the log has to be put back."""
     random = Random(seed)

@@ -113,7 +113,7 @@ def came_again(lines: list[Line]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "seconds", [5, pytest.param(300, marks=pytest.mark.nightly)], ids=["5 seconds", "five minutes"]
+    "seconds", [4, pytest.param(300, marks=pytest.mark.nightly)], ids=["4 seconds", "five minutes"]
 )
 async def test_popped_messages_come_back_when_nobody_acknowledges(tmp_path: Path, seed: int, seconds: int) -> None:
     random, acked, number = Random(seed), set[str](), 0

@@ -26,8 +26,6 @@ from tests.support.waiting import until
 
 TOPIC = "replicated"
 SENDERS = 40
-IN_CI = 4
-NIGHTLY = 30
 MIB = 1024 * 1024
 
 
@@ -61,7 +59,10 @@ async def read_from_the_slave(at: BrokerSet) -> dict[MessageQueue, list[bytes]]:
     return await stored(at.nameserver, TOPIC)
 
 
-async def lose_disks(tmp_path: Path, rounds: int, seed: int) -> None:
+@pytest.mark.parametrize("rounds", [1, pytest.param(30, marks=pytest.mark.nightly)])
+async def test_sync_master_what_was_acknowledged_outlives_the_masters_disk(
+    tmp_path: Path, seed: int, rounds: int
+) -> None:
     random, acked = Random(seed), 0
     for number in range(rounds):
         home = tmp_path / str(number)
@@ -75,15 +76,6 @@ async def lose_disks(tmp_path: Path, rounds: int, seed: int) -> None:
             acked += len(load.acked)
         shutil.rmtree(home)
     sys.stdout.write(f"{rounds} disks of a master lost, {acked} acknowledged messages, all on the slaves, in order\n")
-
-
-async def test_sync_master_what_was_acknowledged_outlives_the_masters_disk(tmp_path: Path, seed: int) -> None:
-    await lose_disks(tmp_path, IN_CI, seed)
-
-
-@pytest.mark.nightly
-async def test_sync_master_what_was_acknowledged_outlives_thirty_disks(tmp_path: Path, seed: int) -> None:
-    await lose_disks(tmp_path, NIGHTLY, seed)
 
 
 @pytest.mark.parametrize("rate", [0, 200_000])
