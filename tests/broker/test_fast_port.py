@@ -15,7 +15,7 @@ from remoting.protocol.requests.replication import (
     GET_TIMER_METRICS,
 )
 from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG
-from scripts.ports import free_port
+from scripts.daemons import free_port
 from tests.broker.running import pull_request, running, send_request
 
 TABLES = (GET_TIMER_CHECK_POINT.code, GET_TIMER_METRICS.code, GET_ALL_MESSAGE_REQUEST_MODE.code)

@@ -14,13 +14,12 @@ from mqcommon.message.queue import MessageQueue
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.codes import ResponseCode
 from scripts.controller_set import NAME, ControllerSet, running
-from scripts.daemons import Daemon
-from scripts.ports import ReservedPort, reserve
+from scripts.daemons import Daemon, ReservedPort, reserve
 from sdk import Admin, Producer, PullConsumer
 from tests.broker.running import pull_request
 from tests.broker.test_send_pull import messages
 from tests.e2e.load import Load, check_acknowledged, check_order, follow, stored
-from tests.support.cluster import SMALL
+from tests.support.daemons import SMALL
 from tests.support.links import Link
 from tests.support.waiting import until
 

@@ -19,7 +19,7 @@ from scripts.daemons import Daemon
 from sdk import Message, Producer, PullConsumer, SendFailed
 from tests.e2e.chaos.delivery import out_of_order, unexplained
 from tests.e2e.chaos.group import Group
-from tests.support.cluster import SMALL, Cluster, make_topic, running
+from tests.support.daemons import SMALL, Cluster, make_topic, running, start
 from tests.support.waiting import until
 
 TOPIC = "chaos"
@@ -90,8 +90,7 @@ class Chaos:
         self.kills_ns.setdefault(broker.name, []).append(time.monotonic_ns())
 
     async def start(self, broker: Daemon) -> None:
-        broker.start()
-        await until(broker.ready, f"{broker.name} is ready")
+        await start(broker)
 
     async def until_delivered(self, most_missing: int = 0) -> None:
         """Each group has got all that was acknowledged, but for ``most_missing`` messages."""

@@ -24,6 +24,7 @@ from sdk import Admin, Message, Producer, SendFailed
 from tests.e2e.fuzz.streams import pages
 from tests.e2e.load import Acked, check_acknowledged, stored
 from tests.e2e.switches import NOTHING_LOST, PAUSE_S, QUICK, TOPIC, Switching, switching, until_logs_are_equal
+from tests.support.daemons import start
 from tests.support.waiting import until
 
 # Sends that are acknowledged before and after each fault.
@@ -121,8 +122,7 @@ async def leading_controller_killed(now: Switching, master: Daemon) -> None:
     leading = await now.at.leading_controller(now.admin) or now.at.controllers[0]
     leading.kill()
     await now.load.more_from(NAME, FEW)
-    leading.start()
-    await until(leading.ready, f"{leading.name} serves")
+    await start(leading)
 
 
 FAULTS: list[Callable[[Switching, Daemon], Awaitable[None]]] = [

@@ -15,7 +15,7 @@ from scripts.daemons import Daemon
 from sdk import Admin
 from tests.e2e.load import check_acknowledged, check_order, stored, under_load
 from tests.e2e.switches import PAUSE_S, QUICK, TOPIC, until_logs_are_equal
-from tests.support.cluster import Cluster, until_route
+from tests.support.daemons import Cluster, until_route
 from tests.support.waiting import until
 
 PATIENT_MS = 60_000

@@ -15,7 +15,7 @@ from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import BIN, Daemon
 from sdk import Producer
 from tests.e2e.load import Acked, Load, check_acknowledged, stored
-from tests.support.cluster import Cluster, make_topic, running, until_route
+from tests.support.daemons import Cluster, make_topic, running, start, until_route
 from tests.support.waiting import until
 
 QUEUES = 2
@@ -113,8 +113,7 @@ async def away(broker: Daemon, *, gracefully: bool) -> None:
 
 
 async def back(cluster: Cluster, broker: Daemon) -> None:
-    broker.start()
-    await until(broker.ready, "the broker has recovered")
+    await start(broker)
     for topic in TOPICS:
         await until_route(cluster, topic, [broker.name])
 

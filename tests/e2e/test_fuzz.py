@@ -13,12 +13,11 @@ from random import Random
 import pytest
 import trio
 
-from scripts.daemons import BIN, ROOT, Daemon
-from scripts.ports import free_port
+from scripts.daemons import BIN, ROOT, Daemon, free_port
 from tests.e2e.fuzz.honest import TOPIC, Honest
 from tests.e2e.fuzz.streams import stranger
 from tests.e2e.load import check_acknowledged, stored
-from tests.support.broker_set import BrokerSet, broker_set
+from tests.support.daemons import BrokerSet, broker_set, start
 from tests.support.waiting import until
 
 PORTS = ("namesrv", "broker", "ha", "metrics")
@@ -86,8 +85,7 @@ async def test_honest_clients_are_served_beside_hostile_peers(
             assert b"Traceback" not in daemon.logged, daemon.log_end()
         made.master.kill()
         await check_store(made, made.master)
-        made.master.start()
-        await until(made.master.ready, "the master is back")
+        await start(made.master)
         check_acknowledged(honest.acked, await stored(made.nameserver, TOPIC))
 
 
@@ -110,8 +108,7 @@ async def slave_returns(made: BrokerSet, ha_port: int) -> None:
         for _ in range(STRANGERS):
             nursery.start_soon(stranger, ha_port)
         made.slave.kill()
-        made.slave.start()
-        await until(made.slave.ready, "the slave is back")
+        await start(made.slave)
         await made.until_in_sync(1)
         nursery.cancel_scope.cancel()
 
@@ -123,12 +120,11 @@ async def more(honest: Honest, count: int) -> None:
 
 async def check_store(made: BrokerSet, daemon: Daemon) -> None:
     """What the kill left recovers, and then holds nothing that verifyStore finds fault with."""
-    daemon.start()
-    await until(daemon.ready, "the broker has recovered")
+    await start(daemon)
     daemon.terminate()
     await trio.to_thread.run_sync(daemon.wait_stopped)
     conf = made.home / "sizes.conf"
-    conf.write_text("maxHashSlotNum=1000\nmaxIndexNum=4000\n")  # those of tests/support/cluster.py
+    conf.write_text("maxHashSlotNum=1000\nmaxIndexNum=4000\n")  # those of tests/support/daemons.py
     command = [str(BIN / "broker"), "verifyStore", str(made.store_of(daemon)), "-c", str(conf)]
     run = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr

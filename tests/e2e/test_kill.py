@@ -17,7 +17,7 @@ from scripts.daemons import POLL_S, Daemon
 from sdk import Admin, Producer, PullConsumer
 from tests.e2e.load import Load, bodies, check_acknowledged, check_order_and_uniqueness, stored
 from tests.e2e.metadata import SHARES, MetadataModel, OffsetsModel
-from tests.support.cluster import SMALL, Cluster, make_topic, running, until_route
+from tests.support.daemons import SMALL, Cluster, make_topic, running, until_route
 from tests.support.waiting import until
 
 QUEUES = 4

@@ -18,7 +18,7 @@ from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import ROOT
 from sdk import MessageQueue, PullConsumer, TransactionProducer
 from tests.e2e.chaos.transactions import check, commits
-from tests.support.cluster import SMALL, Cluster, make_topic, running
+from tests.support.daemons import SMALL, Cluster, make_topic, running
 from tests.support.waiting import until
 
 TOPIC, GROUP = "orders", "payments"
