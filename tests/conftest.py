@@ -27,7 +27,7 @@ settings.register_profile("quick", ANY_MACHINE, max_examples=10, derandomize=Tru
 
 # A file of tests that imports one of these starts processes, a JVM among them; --quick leaves it out.
 STARTS_PROCESSES = re.compile(
-    r"^(?:import subprocess|from (?:pyspark|scripts\.(?:daemons|controller_set)|tests\.support\.(?:daemons|spark\w*))\b)",
+    r"^(import subprocess|from (pyspark|scripts\.(daemons|controller_set)|tests\.support\.(daemons|spark\w*)) )",
     re.MULTILINE,
 )
 # The files that take longest, the longest first: they begin first, so that both processes of tests end together.
@@ -71,7 +71,11 @@ def seed(pytestconfig: pytest.Config) -> int:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     is_quick = config.getoption("--quick")
-    left_out = {"nightly": not config.getoption("--run-nightly"), "spark": is_quick or not _spark_can_run(), "slow": is_quick}
+    left_out = {
+        "nightly": not config.getoption("--run-nightly"),
+        "spark": is_quick or not _spark_can_run(),
+        "slow": is_quick,
+    }
     kept, dropped = [], []
     for item in items:
         drop = any(left_out.get(mark.name, False) for mark in item.iter_markers())
