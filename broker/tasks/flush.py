@@ -97,7 +97,7 @@ class Flusher(Part):
                 await self._settle()
             except StoreError as error:
                 logger.error("sends answered FLUSH_DISK_TIMEOUT, their topic may not be on disk: %s", error)
-                self._commits.give_up(reached)
+                self._commits.advance(reached, is_durable=False)
             else:
                 self._commits.advance(reached)
 

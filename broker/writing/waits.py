@@ -37,17 +37,19 @@ class GroupCommit:
         else:
             self._rows.append((end, deadline, done))
 
-    def advance(self, reached: int) -> int:
-        """The log is durable up to ``reached``; returns how many waits this ended."""
-        self.reached = reached
-        return self._end_up_to(reached, in_time=True)
+    def advance(self, reached: int, *, is_durable: bool = True) -> int:
+        """The log is durable up to ``reached``; returns how many waits this ended.
 
-    def give_up(self, reached: int) -> int:
-        """Fail the waits up to ``reached``: an fsync failed, so it stays unknown whether these messages are durable.
-
-        Returns how many waits this ended.
+        Without ``is_durable`` these waits fail: an fsync failed, so it stays unknown whether their messages are on
+        disk.
         """
-        return self._end_up_to(reached, in_time=False)
+        if is_durable:
+            self.reached = reached
+        rows, count = self._rows, 0
+        while rows and rows[0][0] <= reached:
+            rows.popleft()[2](is_durable)
+            count += 1
+        return count
 
     def cut(self, end: int) -> None:
         """The log is cut at ``end``: fail the waits for what follows. Later messages there are not durable yet."""
@@ -61,14 +63,6 @@ class GroupCommit:
         count = 0
         while rows and rows[0][1] <= now:
             rows.popleft()[2](False)
-            count += 1
-        return count
-
-    def _end_up_to(self, reached: int, *, in_time: bool) -> int:
-        rows = self._rows
-        count = 0
-        while rows and rows[0][0] <= reached:
-            rows.popleft()[2](in_time)
             count += 1
         return count
 

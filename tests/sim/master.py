@@ -13,6 +13,7 @@ from broker.replication.session_interfaces import Peer
 from broker.writing.durability import Durability
 from broker.writing.waits import AckLedger, GroupCommit
 from mqcommon.errors import ProtocolError, RequestRefused
+from tests.broker.writing.support import Answers
 from tests.sim.log import Log, record_bytes
 from tests.sim.network import End
 from tests.sim.scheduler import Process, Scheduler
@@ -207,7 +208,7 @@ class Master(Process):
             sent.answer, sent.answered_at = code, self.scheduler.now
             self._on_answer(sent)
 
-        self.durability.when_safe(end, now, answer)
+        Answers(answer).wait(self.durability, end, now)
         self.flush()
         for served in self.served[:]:
             served.pump()

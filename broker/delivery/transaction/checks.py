@@ -13,6 +13,7 @@ from broker.delivery.transaction.halves import checks_of, immunity_ms
 from broker.delivery.transaction.ledger import Ledger
 from broker.meta.clients import Clients
 from broker.options import BrokerOptions
+from broker.writing.deferred import real_queue
 from broker.writing.writer import Writer
 from mqcommon.clock import Clock
 from mqcommon.errors import FrameTooLarge
@@ -105,7 +106,7 @@ class TransactionChecks:
 
     def _look(self, half: Record, wanted: Due) -> bool:
         try:
-            halves.real_queue(half.properties)
+            real_queue(half.properties)
         except ValueError as error:
             logger.error("half message %d has no queue, it is dropped: %s", half.queue_offset, error)
             self._ledger.finish(half.queue_offset)
@@ -144,7 +145,7 @@ class TransactionChecks:
     def _give_up(self, half: Record) -> None:
         self._writer.put_again(halves.given_up(half))
         self._ledger.finish(half.queue_offset, halves.first_offset(half.properties, half.queue_offset))
-        topic, _ = halves.real_queue(half.properties)
+        topic, _ = real_queue(half.properties)
         logger.warning(
             "a transaction of group %s for topic %s was checked %d times without an answer: its message goes to"
             " TRANS_CHECK_MAX_TIME_TOPIC", halves.group_of(half.properties), topic,

@@ -20,6 +20,7 @@ from remoting.protocol.requests.brokers import (
 from tests.broker.desk import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import put
+from tests.broker.writing.support import Answers
 from tests.support.clock import ManualClock
 
 SLAVE = "10.0.0.1:40000"
@@ -82,13 +83,13 @@ def test_what_gone_slaves_left_is_forgotten() -> None:
 def test_what_broker_status_tells() -> None:
     master = Master()
     master.second(70)
-    master.durability.when_safe(70, 0.0, lambda code: None)
+    Answers().wait(master.durability, 70)
     master.acks.connected(SLAVE, 0.0, "10.0.0.1:10911")
     master.acks.acked(SLAVE, 20)
-    master.durability.when_safe(70, 0.0, lambda code: None)
-    master.durability.when_safe(70, 0.0, lambda code: None)
+    Answers().wait(master.durability, 70)
+    Answers().wait(master.durability, 70)
     master.durability.expire(3.0)
-    master.durability.when_safe(70, 0.0, lambda code: None)
+    Answers().wait(master.durability, 70)
     assert master.stats.table() == {
         "sendsThatWait": "1",
         "slaveNotAvailableTimes": "1",

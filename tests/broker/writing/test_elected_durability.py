@@ -13,6 +13,7 @@ from broker.writing.elected import Elected
 from broker.writing.waits import AckLedger, GroupCommit
 from mqcommon.errors import RequestRefused
 from remoting.protocol.codes import ResponseCode
+from tests.broker.writing.support import Answers
 
 OK, DISK, NONE, SLAVE = (
     ResponseCode.SUCCESS,
@@ -42,10 +43,11 @@ class Master:
             self.commits, self.acks, controlled(flush_disk_type=flush, **options), double_write=False,
             elected=self.elected,
         )  # fmt: skip
-        self.answers: list[int] = []
+        self.client = Answers()
+        self.answers = self.client.codes
 
     def send(self, end: int) -> None:
-        self.durability.when_safe(end, self.now, self.answers.append)
+        self.client.wait(self.durability, end, self.now)
 
     def refusal(self, properties: bytes = b"") -> tuple[int, str] | None:
         try:
@@ -221,7 +223,7 @@ def test_any_order_of_events(steps: list[tuple[str, int]], sync_flush: bool) -> 
                 assert master.now < elected.lease_until
                 assert not sync_flush or this.end <= flushed
 
-        master.durability.when_safe(end, master.now, answered)
+        Answers(answered).wait(master.durability, end, master.now)
 
     for what, size in steps:
         if what == "send" and master.refusal() is None:
