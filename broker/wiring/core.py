@@ -24,7 +24,7 @@ from broker.writing.durability import Durability
 from broker.writing.elected import Elected
 from broker.writing.light import LightQueues
 from broker.writing.stored_properties import StoredProperties
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from broker.writing.writer import Writer
 from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
@@ -120,7 +120,7 @@ def make_core(
     ip, port = split_address(identity.addr)
     store_host = encode_host(ip, port)
     stats = BrokerStats(clock) if options.metrics_exporter_type == "DISABLE" else SizedStats(clock)
-    commits, acks = GroupCommit(), AckLedger(options.ha_max_gap_not_in_sync)
+    commits, acks = LogWaits(), AckLedger(options.ha_max_gap_not_in_sync)
     if options.broker_role == "SYNC_MASTER" and options.in_sync_replicas == 1:
         logger.warning("SYNC_MASTER with inSyncReplicas=1 waits for no slave, as ASYNC_MASTER; 2 waits for one")
     # A slave that becomes the master waits for its slaves, as in RocketMQ.

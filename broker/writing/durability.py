@@ -1,7 +1,7 @@
 """When a message is safe, and the status that its producer gets.
 
 Invariant: SUCCESS is sent only when the message is on disk (SYNC_FLUSH) and enough slaves have copied it (SYNC_MASTER).
-An answer waits in `GroupCommit` for the disk, then in `AckLedger` for the slaves. The deadline for the slaves is set
+An answer waits in `LogWaits` for the disk, then in `AckLedger` for the slaves. The deadline for the slaves is set
 when the message is stored, so a slow disk does not prolong it. The message is stored in all four outcomes, so a retry
 after the last three makes a duplicate:
 - SUCCESS: at once with neither SYNC_FLUSH nor SYNC_MASTER, and with WAIT=false.
@@ -21,7 +21,7 @@ from typing import Protocol
 
 from broker.options import BrokerOptions
 from broker.writing.elected import Elected
-from broker.writing.waits import AckLedger, ConfirmWaits, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from mqcommon.errors import RequestRefused
 from mqcommon.message.properties import find_property
 from remoting.protocol.codes import ResponseCode
@@ -59,7 +59,7 @@ class Durability:
 
     def __init__(
         self,
-        commits: GroupCommit,
+        commits: LogWaits,
         acks: AckLedger,
         options: BrokerOptions,
         *,
@@ -72,7 +72,11 @@ class Durability:
         self._acks = acks
         #: None without Controller mode.
         self.elected = elected
-        self._confirms = None if elected is None else ConfirmWaits(elected)
+        self._confirms: LogWaits | None = None
+        if elected is not None:
+            self._confirms = confirms = LogWaits(elected.confirm_offset)
+            elected.observers.append(confirms.advance)
+            elected.on_cut.append(confirms.cut)
         self._options = options
         self._double_write = double_write = double_write or elected is not None
         self.max_waiting = max_waiting

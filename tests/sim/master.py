@@ -11,7 +11,7 @@ from broker.replication.link import MasterLink
 from broker.replication.session import MasterSession
 from broker.replication.session_interfaces import Peer
 from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from mqcommon.errors import ProtocolError, RequestRefused
 from tests.broker.writing.support import Answers
 from tests.sim.log import Log, record_bytes
@@ -149,7 +149,7 @@ class Master(Process):
     def start(self) -> None:
         self.begin()
         self.acks = AckLedger(self.options.ha_max_gap_not_in_sync)
-        self.commits = GroupCommit()
+        self.commits = LogWaits()
         self.commits.reached = self.log.flushed
         self.durability = Durability(self.commits, self.acks, self.options, double_write=True)
         self.served: list[Served] = []

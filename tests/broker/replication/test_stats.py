@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from broker.options import BrokerOptions
 from broker.replication.stats import AWAY_MS, EndTimes, ReplicationStats
 from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, JSON
 from remoting.protocol.dialect import decode_body
@@ -29,9 +29,7 @@ SLAVE = "10.0.0.1:40000"
 class Master:
     def __init__(self) -> None:
         self.clock, self.acks, self.end = ManualClock(), AckLedger(1000), 0
-        self.durability = Durability(
-            GroupCommit(), self.acks, BrokerOptions(broker_role="SYNC_MASTER"), double_write=True
-        )
+        self.durability = Durability(LogWaits(), self.acks, BrokerOptions(broker_role="SYNC_MASTER"), double_write=True)
         self.stats = ReplicationStats(self.acks, self.durability, lambda: self.end, self.clock)
 
     def second(self, size: int) -> None:

@@ -11,7 +11,7 @@ from broker.writing.deferred import Deferral
 from broker.writing.durability import Durability
 from broker.writing.send_handlers import DeadLetterTopic, SendHandlers
 from broker.writing.stored_properties import StoredProperties
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from broker.writing.writer import Writer
 from mqcommon.clock import Clock
 from mqcommon.message.ids import UniqueKeys
@@ -51,7 +51,7 @@ def make_sends(
     clock: Clock,
     *,
     stats: BrokerStats | None = None,
-    commits: GroupCommit | None = None,
+    commits: LogWaits | None = None,
     acks: AckLedger | None = None,
     max_waiting: int = 100,
     turned: Callable[[], None] = lambda: None,
@@ -59,7 +59,7 @@ def make_sends(
 ) -> Sends:
     stats = stats or BrokerStats(clock)
     durability = Durability(
-        GroupCommit() if commits is None else commits, AckLedger(1 << 20) if acks is None else acks, options,
+        LogWaits() if commits is None else commits, AckLedger(1 << 20) if acks is None else acks, options,
         double_write=options.is_sync_master, max_waiting=max_waiting,
     )  # fmt: skip
     keys = UniqueKeys("127.0.0.1", 1, 1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker.options import BrokerOptions
 from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from mqcommon.errors import RequestRefused
 from remoting.protocol.codes import ResponseCode
 from tests.broker.writing.support import Answers
@@ -28,7 +28,7 @@ class Master:
     """The two ledgers of a SYNC_MASTER, and what its sends were answered."""
 
     def __init__(self, *, slaves: int = 1, sync_flush: bool = False, max_waiting: int = 100, **options: Any) -> None:
-        self.commits, self.acks = GroupCommit(), AckLedger(GAP)
+        self.commits, self.acks = LogWaits(), AckLedger(GAP)
         flush = "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH"
         self.options = BrokerOptions(broker_role="SYNC_MASTER", flush_disk_type=flush, **options)
         self.durability = Durability(self.commits, self.acks, self.options, double_write=True, max_waiting=max_waiting)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from broker.options import BrokerOptions
 from broker.writing.durability import Durability
 from broker.writing.elected import Elected
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from mqcommon.errors import RequestRefused
 from remoting.protocol.codes import ResponseCode
 from tests.broker.writing.support import Answers
@@ -37,7 +37,7 @@ class Master:
         self.now = 0.0
         self.elected = Elected(lambda: self.now)
         self.elected.lease_until = 10.0
-        self.commits, self.acks = GroupCommit(), AckLedger(1000)
+        self.commits, self.acks = LogWaits(), AckLedger(1000)
         flush = "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH"
         self.durability = Durability(
             self.commits, self.acks, controlled(flush_disk_type=flush, **options), double_write=False,
