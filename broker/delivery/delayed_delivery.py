@@ -18,7 +18,7 @@ from typing import NamedTuple
 import trio
 
 from broker.cold_reads import from_disk
-from broker.delivery.background import Background
+from broker.delivery.background import Background, Failures
 from broker.meta.delay_offsets import DelayOffsets
 from broker.part import Part
 from broker.store.queue.consumequeue import ConsumeQueue
@@ -26,7 +26,7 @@ from broker.store.queue.delay_levels import DelayLevels
 from broker.store.queue.entry import BLANK_SIZE
 from broker.store.reader import GetResult, GetStatus
 from broker.writing.deferred import from_level
-from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
+from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused
 from mqcommon.message.record import decode_record
 from mqcommon.names import SCHEDULE_TOPIC
 from remoting.protocol.codes import ResponseCode
@@ -98,7 +98,6 @@ class _Level:
     # When the next message is due, and its offset; known so that an idle level costs nothing.
     head: tuple[int, int] = (-1, 0)
     not_before: float = 0.0
-    failing: bool = False
 
     @property
     def queue_id(self) -> int:
@@ -130,6 +129,7 @@ class DelayedDelivery(Part):
         self._is_active = background.is_active
         self._flush = background.flush
         self._turned = background.turned
+        self._failures = Failures(logger)
         self._delays = levels
         self._offsets = offsets
         # Empty while this broker is not to deliver.
@@ -194,15 +194,17 @@ class DelayedDelivery(Part):
         queue = self._store.queues.find(SCHEDULE_TOPIC, level.queue_id)
         if queue is None or not self._may_be_due(level, queue):
             return False
+        what = f"messages of delay level {level.number} are not delivered"
         try:
             due = await from_disk(partial(self._find_due, level, queue))
             if due is None or not self._is_active() or self._stopping:
                 return False
             self._deliver_all(level, *due)
         except Exception as error:
-            self._failed(level, error)
+            level.not_before = trio.current_time() + PAUSE_S
+            self._failures.failed(what, error)
             return False
-        level.failing = False
+        self._failures.succeeded(what)
         await trio.lowlevel.checkpoint()
         return True
 
@@ -256,34 +258,22 @@ class DelayedDelivery(Part):
             text = "message %d of delay level %d cannot be delivered, it is skipped: %s"
             logger.error(text, offset, level.number, str(error)[:MAX_REASON])
 
-    def _failed(self, level: _Level, error: Exception) -> None:
-        level.not_before = trio.current_time() + PAUSE_S
-        if level.failing:
-            return
-        level.failing = True
-        is_bug = not isinstance(error, RequestRefused | OutOfDescriptors | StoreError | OSError | ProtocolError)
-        logger.error(
-            "messages of delay level %d are not delivered, still trying: %s", level.number, error,
-            exc_info=error if is_bug else None,
-        )  # fmt: skip
-
     # --- the offsets
 
     async def _save_often(self) -> None:
-        failing = False
+        what = "offsets of delay levels are not saved"
         while True:
             await trio.sleep(SAVE_S)
             if all(level.progress.is_saved for level in self._levels):
                 continue
             try:
                 await self._flush()
+            except OutOfDescriptors as error:
+                self._failures.failed(what, error)
+            else:
+                self._failures.succeeded(what)
                 if self._is_active():
                     self._save()
-                failing = False
-            except OutOfDescriptors as error:
-                if not failing:
-                    logger.error("offsets of delay levels are not saved, still trying: %s", error)
-                failing = True
 
     def _save(self) -> None:
         table, reached = self._offsets.table, self._store.safe_end

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import trio
 
 from broker.cold_reads import from_disk
-from broker.delivery.background import Background
+from broker.delivery.background import Background, Failures
 from broker.observe.meter import MINUTE_MS, SECOND_MS, SampleWindow
 from broker.part import Part
 from broker.store.log.commitlog import CommitLog
@@ -29,7 +29,7 @@ from broker.store.reader import GetStatus
 from broker.store.store import MessageStore
 from broker.writing.deferred import DELETE, REAL_TOPIC, SLOT, UNIQ_KEY, from_timer
 from broker.writing.stored_properties import Incoming
-from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
+from mqcommon.errors import ProtocolError, RequestRefused
 from mqcommon.message.flags import HOSTS_V6, TRANSACTION_MASK
 from mqcommon.message.layout import BLANK_MAGIC, HEAD_V4, HEADS, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
 from mqcommon.message.properties import find_property
@@ -342,13 +342,15 @@ class TimedDelivery(Part):
         self._is_read_here = is_read_here
         # None while this broker is not to deliver, and until the log has been read.
         self._state: _State | None = None
-        self._stopping = self._failing = False
+        self._failures = Failures(logger)
+        self._stopping = False
         self._delivered = self._enqueued = 0
         self._window = SampleWindow(MINUTE_MS, SECOND_MS, self._clock.now_ms(), (0, 0))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Deliver until cancelled."""
         task_status.started()
+        what = "timed messages are not delivered"
         while True:
             pause_s = POLL_S
             if not self._is_active() or self._stopping:
@@ -357,9 +359,9 @@ class TimedDelivery(Part):
                 try:
                     if await self._step():
                         pause_s = BETWEEN_SLICES_S
-                    self._failing = False
+                    self._failures.succeeded(what)
                 except Exception as error:
-                    self._failed(error)
+                    self._failures.failed(what, error)
                     pause_s = PAUSE_S
             await trio.sleep(pause_s)
 
@@ -557,14 +559,6 @@ class TimedDelivery(Part):
             if isinstance(error, RequestRefused) and error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
             logger.error("timed message %d cannot be delivered, it is skipped: %s", offset, str(error)[:MAX_REASON])
-
-    def _failed(self, error: Exception) -> None:
-        if self._failing:
-            return
-        self._failing = True
-        is_bug = not isinstance(error, RequestRefused | OutOfDescriptors | StoreError | OSError | ProtocolError)
-        text = "timed messages are not delivered, still trying: %s"
-        logger.error(text, error, exc_info=error if is_bug else None)
 
     # --- checkpoints
 

@@ -14,7 +14,7 @@ from itertools import islice
 import trio
 
 from broker.cold_reads import from_disk
-from broker.delivery.background import Background
+from broker.delivery.background import Background, Failures
 from broker.delivery.pop.inflight import Horizon, PopLease
 from broker.delivery.pop.log import QUEUE_ID
 from broker.delivery.pop.moving import Moving
@@ -24,7 +24,7 @@ from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.observe.stats import PopCounts
 from broker.part import Part
 from broker.store.reader import GetStatus
-from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
+from mqcommon.errors import ProtocolError, RequestRefused
 from mqcommon.message.record import Record, decode_record
 from mqcommon.names import REVIVE_GROUP
 from mqcommon.signal import Signal
@@ -73,7 +73,7 @@ class Reviving(Part):
         self._moving = Moving(log, store, offsets, clock)
         self._role_changed = Signal()
         self._reign = trio.CancelScope()
-        self._failing: dict[str, None] = {}
+        self._failures = Failures(logger)
         self._stopping = False
 
     def role_changed(self) -> None:
@@ -233,15 +233,10 @@ class Reviving(Part):
                 return  # nothing can be stored now
 
     async def _try(self, what: str, action: Callable[[], Awaitable[None]]) -> None:
-        """Log the first of several failures; the next try is the caller's."""
+        """The next try is the caller's."""
         try:
             await action()
-        except (RequestRefused, OutOfDescriptors, StoreError, OSError, ProtocolError) as error:
-            if what not in self._failing:
-                logger.error("%s, still trying: %s", what, error)
-            self._failing[what] = None
-        except Exception:
-            logger.exception("%s", what)
-            self._failing[what] = None
+        except Exception as error:
+            self._failures.failed(what, error)
         else:
-            self._failing.pop(what, None)
+            self._failures.succeeded(what)

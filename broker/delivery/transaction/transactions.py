@@ -12,7 +12,7 @@ import math
 import trio
 
 from broker.cold_reads import reading
-from broker.delivery.background import Background
+from broker.delivery.background import Background, Failures
 from broker.delivery.transaction import halves
 from broker.delivery.transaction.checks import TransactionChecks
 from broker.delivery.transaction.ledger import Ledger
@@ -70,9 +70,8 @@ class Transactions(Part):
         self._stepper = stepper
         self._counts = counts
         self._may_send = may_send
+        self._failures = Failures(logger)
         self._stopping = False
-        # What is failing, and was logged.
-        self._failing: dict[str, None] = {}
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -183,12 +182,13 @@ class Transactions(Part):
             self._mark()
 
     def _mark(self) -> None:
+        what = "op messages of transactions are not written"
         try:
             self._ledger.mark()
         except (RequestRefused, StoreError, OSError) as error:
-            self._failed("op messages of transactions are not written", error)
+            self._failures.failed(what, error)
         else:
-            self._failing.clear()
+            self._failures.succeeded(what)
 
     # --- tasks
 
@@ -208,7 +208,7 @@ class Transactions(Part):
             now = trio.current_time()
             if now >= checked_at + interval_s:
                 checked_at = now
-                await self._check()
+                await self._try("open transactions are not checked", self._checks.run())
             if now >= saved_at + SAVE_S:
                 saved_at = now
                 await self._save()
@@ -229,41 +229,30 @@ class Transactions(Part):
             if self._ledger.is_ready:
                 self._ledger.forget()
         elif not self._ledger.is_ready:
-            try:
-                await self._stepper.run(self._ledger.take_up())
-            except Exception as error:
-                self._failed("transactions are not taken up", error)
-            else:
-                self._failing.clear()
-                self._turned()
+            await self._try("transactions are not taken up", self._ledger.take_up())
 
-    async def _check(self) -> None:
+    async def _try(self, what: str, steps: Steps[object]) -> None:
         try:
-            await self._stepper.run(self._checks.run())
+            await self._stepper.run(steps)
         except Exception as error:
-            self._failed("open transactions are not checked", error)
+            self._failures.failed(what, error)
         else:
-            self._failing.clear()
+            self._failures.succeeded(what)
         self._turned()
 
     async def _save(self) -> None:
         progress = self._ledger.progress()
         if self._ledger.is_saved(progress):
             return
+        what = "the progress of transactions is not saved"
         try:
             await self._flush()
         except OutOfDescriptors as error:
-            self._failed("the progress of transactions is not saved", error)
+            self._failures.failed(what, error)
             return
+        self._failures.succeeded(what)
         if self._ledger.is_ready and self._is_active():
             self._ledger.save(progress)
-
-    def _failed(self, what: str, error: Exception) -> None:
-        if what in self._failing:
-            return
-        self._failing[what] = None
-        is_bug = not isinstance(error, RequestRefused | StoreError | OSError | ProtocolError)
-        logger.error("%s, still trying: %s", what, error, exc_info=error if is_bug else None)
 
 
 def _failed(text: str) -> RequestRefused:
