@@ -5,6 +5,7 @@ import gc
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -59,7 +60,7 @@ class Disk:
             self.served.append(number)
             return request.respond(remark=str(waited))
 
-        return self.reads.handle(peer.channel, request, attempt)
+        return self.reads.handle(peer.channel, request, partial(attempt, False), partial(attempt, True))
 
 
 @asynccontextmanager
@@ -329,7 +330,7 @@ async def test_a_file_that_is_removed_during_the_read_is_no_longer_there_afterwa
     assert queue is not None
     peer, found, request = Caller(), [], Command(1)
 
-    def attempt(_: bool) -> Command:
+    def attempt() -> Command:
         found.append(read_queue(store.log, queue, 0, 1, 10_000))
         return request.respond()
 
@@ -352,7 +353,7 @@ async def test_the_loop_waits_in_the_end(step: int, expected: list[bool], monkey
     async with serving() as disk:
         peer, request = Caller(), Command(1)
 
-        def attempt(_: bool) -> Command:
+        def attempt() -> Command:
             attempts.append(bytes_got() is not None)
             if attempts[-1]:
                 raise NotResident([Span(disk.file, step * len(attempts), 10)])
@@ -364,7 +365,7 @@ async def test_the_loop_waits_in_the_end(step: int, expected: list[bool], monkey
 
 
 async def test_a_read_that_finds_no_descriptor_is_to_be_tried_again() -> None:
-    def attempt(waited: bool) -> Command | None:
+    def attempt() -> Command | None:
         raise OutOfDescriptors("no descriptor")
 
     peer = Caller()

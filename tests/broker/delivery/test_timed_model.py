@@ -12,12 +12,11 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.timer import timed_delivery as part_module
-from broker.delivery.timer.timed import recall_names
-from broker.delivery.timer.timed_delivery import POLL_S
+from broker.delivery import timed_delivery as part_module
+from broker.delivery.timed_delivery import POLL_S, recall_names
 from mqcommon.message.properties import find_property
 from mqcommon.names import TIMER_TOPIC
-from tests.broker.delivery.timer.support import Timers
+from tests.broker.delivery.later import Timers
 from tests.broker.store.support import read_all
 
 Step = tuple[str, int]

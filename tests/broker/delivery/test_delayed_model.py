@@ -12,9 +12,9 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.delay.delayed_delivery import POLL_S
+from broker.delivery.delayed_delivery import POLL_S
 from mqcommon.names import SCHEDULE_TOPIC
-from tests.broker.delivery.delay.support import LEVELS, Delays
+from tests.broker.delivery.later import LEVELS, Delays
 from tests.broker.store.support import read_all
 
 Step = tuple[str, int]

@@ -1,9 +1,9 @@
-"""Request 36: a consumer gives back a message that it could not handle.
+"""Messages that consumers could not handle: they are delivered again later, and in the end become dead letters.
 
-The broker reads the message at its physical offset, and stores a copy for the group's retry topic (in a delay level) or
-for its dead letter topic. The consumer is answered when the copy is safe, so it may commit the offset of the message.
-Checks, codes and texts are RocketMQ's. A slave refuses the request (replication/refusals.py).
-Neighbours: messages.py, resent.py; delivery/delay/ delivers from the levels.
+Request 36: the broker reads the message at its physical offset, and stores a copy for the group's retry topic (in a
+delay level) or for its dead letter topic. The consumer is answered when the copy is safe, so it may commit the offset
+of the message. Checks, codes and texts are RocketMQ's. A slave refuses the request (replication/refusals.py).
+Neighbours: writing/deferred.py and delayed_delivery.py (delay levels), pop/copies.py (popped messages that come back).
 """
 
 import logging
@@ -12,24 +12,24 @@ from collections.abc import Callable
 
 import trio
 
-from broker.delivery.delay.waiting import to_level
-from broker.delivery.retry.messages import given_back, named
 from broker.meta.groups import Groups
+from broker.meta.metadata import Metadata
 from broker.meta.topics import FAQ, Topics
 from broker.observe.stats import DEAD_LETTER, SEND_BACK, BrokerStats
 from broker.options import BrokerOptions
 from broker.part import Part, TopicCheck
 from broker.store.queue.delay_levels import DelayLevels
 from broker.store.store import MessageStore
-from broker.writing.durability import Durability
 from broker.writing.refusals import no_space
+from broker.writing.stored_properties import Incoming
 from broker.writing.writer import Writer
 from mqcommon.errors import DiskFull, ProtocolError, RequestRefused
-from mqcommon.message.flags import WRAPPED
+from mqcommon.message.flags import TRANSACTION_MASK, WRAPPED
+from mqcommon.message.ids import offset_msg_id
 from mqcommon.message.inner import inner_records
-from mqcommon.message.properties import find_property
+from mqcommon.message.properties import find_property, replace_properties
 from mqcommon.message.record import Record, decode_record
-from mqcommon.names import PERM_WRITE, dlq_topic, retry_topic
+from mqcommon.names import PERM_WRITE, RETRY_PREFIX, dlq_topic, retry_topic
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.codes import ResponseCode
@@ -37,6 +37,41 @@ from remoting.protocol.command import Command
 from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader
 from remoting.protocol.requests.groups import GroupRetryPolicy, SubscriptionGroupConfig
 from remoting.protocol.requests.topics import TopicConfig
+
+_DELAY, _RETRY_TOPIC, _ORIGIN_ID = b"DELAY", b"RETRY_TOPIC", b"ORIGIN_MESSAGE_ID"
+_DLQ_TOPIC, _DLQ_ID = b"DLQ_ORIGIN_TOPIC", b"DLQ_ORIGIN_MESSAGE_ID"
+_UNIQUE_KEY = b"UNIQ_KEY"
+
+
+def given_back(record: Record, topic: str, queue_id: int, level: int | None) -> Incoming:
+    """``record`` for the retry topic, to be delivered after ``level``; with None for the dead letter topic.
+
+    It keeps body, keys, tags and user properties, so consumers filter it as before. RETRY_TOPIC names the topic that it
+    was sent to, ORIGIN_MESSAGE_ID the message that was consumed first; both stay the same at each further try.
+    """
+    properties = record.properties
+    origin = find_property(properties, _RETRY_TOPIC) or record.topic.encode()
+    first_id = find_property(properties, _ORIGIN_ID)
+    if not first_id:
+        first_id = offset_msg_id(record.store_host, record.physical_offset).encode()
+    values: dict[bytes, bytes | None] = {_RETRY_TOPIC: origin, _ORIGIN_ID: first_id}
+    if level is None:
+        values |= {_DELAY: None, _DLQ_TOPIC: origin, _DLQ_ID: first_id}
+    else:
+        values[_DELAY] = b"%d" % level
+    return Incoming(
+        topic, queue_id, record.body, replace_properties(properties, values), record.flag,
+        record.sys_flag & ~TRANSACTION_MASK, record.born_timestamp, record.born_host, record.reconsume_times + 1,
+    )  # fmt: skip
+
+
+def named(record: Record) -> str:
+    """The message id that clients log, and the topic that the message was sent to."""
+    key = find_property(record.properties, _UNIQUE_KEY)
+    message_id = key.decode(errors="replace") if key else offset_msg_id(record.store_host, record.physical_offset)
+    origin = find_property(record.properties, _RETRY_TOPIC)
+    return f"{message_id} of {origin.decode(errors='replace') if origin else record.topic}"
+
 
 logger = logging.getLogger(__name__)
 
@@ -94,9 +129,7 @@ class SendBack(Part):
         self,
         store: MessageStore,
         writer: Writer,
-        durability: Durability,
-        topics: Topics,
-        groups: Groups,
+        metadata: Metadata,
         options: BrokerOptions,
         stats: BrokerStats,
         turned: Callable[[], None],
@@ -105,13 +138,13 @@ class SendBack(Part):
         """``turned`` is called when a message was stored, as that may be outside of a turn."""
         self._store = store
         self._writer = writer
-        self._durability = durability
-        self._topics = topics
-        self._groups = groups
+        self._durability = writer.durability
+        self._topics = metadata.topics
+        self._groups = metadata.groups
         self._options = options
         self._stats = stats
         self._levels = options.delay_levels
-        self._to_level = to_level(self._levels)
+        self._deferral = writer.deferral
         self._turned = turned
         self._may_consume = may_consume
 
@@ -160,7 +193,8 @@ class SendBack(Part):
         )
         config = self._retry_topic(header, group) if level is not None else made_dlq_topic(self._topics, header.group)
         message = given_back(record, config.topic_name, random.randrange(max(config.write_queue_nums, 1)), level)
-        put = self._writer.put_again(self._to_level(message))
+        self._deferral.to_level(message)
+        put = self._writer.put_again(message)
         self._stats.count(SEND_BACK, header.group, record.topic, 1, 0)
         if level is None:
             self._stats.count(DEAD_LETTER, header.group, record.topic, 1, 0)
@@ -168,21 +202,11 @@ class SendBack(Part):
                 "message %s became a dead letter of group %s: given back %d times",
                 named(record), header.group, record.reconsume_times + 1,
             )  # fmt: skip
-        response = request.respond()
-        if not self._durability.waits or request.is_oneway:
-            self._turned()
-            return response
-
-        def done(code: int) -> None:
-            if code != ResponseCode.SUCCESS:
-                # The consumer sends the message to the retry topic then, so that one copy at least is safe.
-                response.code = ResponseCode.SYSTEM_ERROR
-                response.remark = f"the message was stored, but not safely in time: code {code}"
-            channel.reply(request, response)
-
-        self._durability.when_safe(put.end, trio.current_time(), done)
+        answer = self._durability.answer_when_safe(
+            channel, request, request.respond(), put.end, trio.current_time(), _explain_if_unsafe
+        )
         self._turned()
-        return None
+        return answer
 
     def _retry_topic(self, header: ConsumerSendMsgBackRequestHeader, group: SubscriptionGroupConfig) -> TopicConfig:
         name = retry_topic(header.group)
@@ -192,6 +216,13 @@ class SendBack(Part):
         except DiskFull as error:
             raise no_space(error) from None
         return writable(config, name)
+
+
+def _explain_if_unsafe(response: Command) -> None:
+    if response.code != ResponseCode.SUCCESS:
+        # The consumer sends the message to the retry topic then, so that one copy at least is safe.
+        response.remark = f"the message was stored, but not safely in time: code {response.code}"
+        response.code = ResponseCode.SYSTEM_ERROR
 
 
 def _in_batch(batch: Record, msg_id: str | None) -> Record:
@@ -234,3 +265,34 @@ def writable(config: TopicConfig | None, name: str) -> TopicConfig:
     if not config.perm & PERM_WRITE:
         raise RequestRefused(ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
     return config
+
+
+class Resent:
+    """Sends to retry topics: clients use them when request 36 fails, and for dead letters of orderly consumers.
+
+    RocketMQ's rule: with more deliveries than ``maxReconsumeTimes`` of the send, else of the group, the message goes to
+    the dead letter topic. So does any while a member of the group holds a queue lock: an orderly consumer tries again
+    in place, and sends a message to the retry topic only to get rid of it. writing/send_handlers.py calls this.
+    """
+
+    def __init__(self, groups: Groups, topics: Topics, is_ordered: Callable[[str], bool]) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._is_ordered = is_ordered
+
+    def dead_letter_topic(self, topic: str, reconsume_times: int, max_times: int | None) -> TopicConfig | None:
+        """The topic for a message that is sent to the retry topic ``topic``; None when it may go there.
+
+        RequestRefused when the group does not exist.
+        """
+        name = topic.removeprefix(RETRY_PREFIX)
+        group = known_group(self._groups, name)
+        most = group.retry_max_times if max_times is None or max_times < 0 else max_times
+        ordered = self._is_ordered(name)
+        if reconsume_times <= most and not ordered:
+            return None
+        logger.warning(
+            "a message of group %s became a dead letter after %d deliveries%s",
+            name, reconsume_times, " to an orderly consumer" if ordered else "",
+        )  # fmt: skip
+        return made_dlq_topic(self._topics, name)

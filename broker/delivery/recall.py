@@ -2,17 +2,14 @@
 
 A message with TIMER_DEL_UNIQKEY is stored in the slot of the other one. So the recall is as safe as that, reaches
 slaves in the same way, and the two meet when the slot is due. Checks, codes and texts are RocketMQ's.
-Neighbours: timed.py, timed_delivery.py.
+Neighbours: writing/deferred.py, timed_delivery.py.
 """
-
-from collections.abc import Callable
 
 import trio
 
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.part import Part
-from broker.writing.durability import Durability
 from broker.writing.writer import Writer
 from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
@@ -36,18 +33,15 @@ class Recall(Part):
     def __init__(
         self,
         writer: Writer,
-        durability: Durability,
         topics: Topics,
         options: BrokerOptions,
         clock: Clock,
-        turned: Callable[[], None],
     ) -> None:
         self._writer = writer
-        self._durability = durability
+        self._durability = writer.durability
         self._topics = topics
         self._options = options
         self._clock = clock
-        self._turned = turned
 
     def handlers(self) -> dict[int, Handler]:
         return {RECALL_MESSAGE.code: self.recall}
@@ -67,18 +61,9 @@ class Recall(Part):
         born_host = encode_host(*split_address(channel.remote))
         put = self._writer.put(handle.topic, 0, _BODY, raw, 0, 0, self._clock.now_ms(), born_host)
         response = request.respond(ext=RecallMessageResponseHeader(handle.unique_key).to_ext())
-        self._turned()
-        if not self._durability.waits or request.is_oneway:
-            return response
-
-        def done(code: int) -> None:
-            if code != ResponseCode.SUCCESS:
-                response.code = ResponseCode.SYSTEM_ERROR
-                response.remark = f"the recall was stored, but not safely in time: code {code}"
-            channel.reply(request, response)
-
-        self._durability.when_safe(put.end, trio.current_time(), done)
-        return None
+        return self._durability.answer_when_safe(
+            channel, request, response, put.end, trio.current_time(), _explain_if_unsafe
+        )
 
     def _checked(self, header: RecallMessageRequestHeader) -> RecallHandle:
         """The handle of a message that may still be recalled; RequestRefused otherwise."""
@@ -103,6 +88,12 @@ class Recall(Part):
         if not 0 < left_ms < options.timer_max_delay_sec * 1_000:
             raise _illegal("recall failed, timestamp invalid: the message is delivered, or will be within its second")
         return handle
+
+
+def _explain_if_unsafe(response: Command) -> None:
+    if response.code != ResponseCode.SUCCESS:
+        response.remark = f"the recall was stored, but not safely in time: code {response.code}"
+        response.code = ResponseCode.SYSTEM_ERROR
 
 
 def _illegal(reason: str) -> RequestRefused:

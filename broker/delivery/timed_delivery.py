@@ -1,44 +1,168 @@
 """Delivers timed messages when they are due, through the Writer.
 
 Only the master delivers, as with delay levels; a slave needs nothing but the log. What waits is read from the queue of
-rmq_sys_wheel_timer when this broker becomes the master, and followed from then on; history.py says what was delivered
+rmq_sys_wheel_timer when this broker becomes the master, and followed from then on; `History` says what was delivered
 before. A slot is delivered in slices, so that a backlog does not block the event loop. When a message cannot be
 delivered now (a full disk), all wait; one that never can is logged and skipped.
-Neighbours: timed.py, history.py, wiring/wiring.py.
+Neighbours: writing/deferred.py (a timed message on its way into that topic, and out of it), recall.py.
 """
 
 import logging
 from array import array
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 from itertools import islice
 from typing import NamedTuple
 
 import trio
 
-from broker.delivery.timer.history import (
-    CHECKPOINT_QUEUE,
-    History,
-    TimerCheckpoint,
-    copies_since,
-    from_disk,
-    last_checkpoint,
-)
-from broker.delivery.timer.timed import DELETE, SLOT, from_timer, recall_names
+from broker.cold_reads import from_disk
+from broker.delivery.background import Background, Failures
 from broker.observe.meter import MINUTE_MS, SECOND_MS, SampleWindow
 from broker.part import Part
+from broker.store.log.commitlog import CommitLog
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE
 from broker.store.queue.tags import MAX_SLOT_DIGITS
 from broker.store.reader import GetStatus
 from broker.store.store import MessageStore
-from broker.writing.writer import Incoming, Writer
-from mqcommon.clock import Clock
-from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
+from broker.writing.deferred import DELETE, REAL_TOPIC, SLOT, UNIQ_KEY, from_timer
+from broker.writing.stored_properties import Incoming
+from mqcommon.errors import ProtocolError, RequestRefused
+from mqcommon.message.flags import HOSTS_V6, TRANSACTION_MASK
+from mqcommon.message.layout import BLANK_MAGIC, HEAD_V4, HEADS, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
 from mqcommon.message.properties import find_property
 from mqcommon.message.record import Record, decode_record
 from mqcommon.names import TIMER_TOPIC
 from remoting.protocol.codes import ResponseCode
+
+#: The queue of checkpoints.
+CHECKPOINT_QUEUE = 1
+_VERSION = b"1"
+_HEAD = HEAD_V4.reader("size", "magic", "sys_flag")
+_ORIGINS = {bits: head.reader("prepared_transaction_offset") for bits, head in HEADS.items()}
+#: As many bytes as the head of any record has.
+HEAD_BYTES = max(head.size for head in HEADS.values())
+
+
+class TimerCheckpoint(NamedTuple):
+    """How far timed delivery was; a message in queue 1 of rmq_sys_wheel_timer, so that a start need not read the log.
+
+    Of the messages before offset ``read_to`` of queue 0, those in slots up to ``done_slot`` are done, and those in
+    later slots were not delivered before ``position`` of the log; none before ``low`` waits. Later messages count as
+    waiting until a copy is found: copies are looked for from ``position`` on. A checkpoint is in the log itself, after
+    all that it speaks of: whatever a crash or a change of the master cuts off the log, the last checkpoint that is left
+    is true.
+    """
+
+    low: int = 0
+    read_to: int = 0
+    done_slot: int = -1
+    position: int = 0
+
+    def encode(self) -> bytes:
+        return b" ".join([_VERSION, *(b"%d" % value for value in self)])
+
+    @classmethod
+    def decode(cls, body: bytes) -> "TimerCheckpoint":
+        """ProtocolError when ``body`` is no checkpoint."""
+        version, *values = body.split(b" ")
+        if version != _VERSION or len(values) != 4:
+            raise ProtocolError(f"a checkpoint of timers begins with {body[:40]!r}")
+        try:
+            return cls(*map(int, values))
+        except ValueError as error:
+            raise ProtocolError(f"a checkpoint of timers has bad numbers: {error}") from None
+
+    @classmethod
+    def of_rocketmq(cls, data: bytes) -> "TimerCheckpoint":
+        """From RocketMQ's file ``timercheck``. Its log has no marks, so its copies are not looked for."""
+        if len(data) < 32:
+            raise ProtocolError(f"the file has {len(data)} bytes, at least 32 are needed")
+        read_ms, read_to = (int.from_bytes(data[at : at + 8], "big", signed=True) for at in (0, 16))
+        return cls(0, max(read_to, 0), max(read_ms, 0) - 1, 0)
+
+
+class History:
+    """Says which messages of the queue were delivered before the start.
+
+    The rule: a timed message is delivered if, and only if, the log has its copy. A copy names the message: its
+    preparedTransactionOffset is the physical offset at which the message waited, plus 1, and its sysFlag is not that of
+    a transaction. Clients cannot set that field. A copy comes after its message in the log, and copy and mark are one
+    record, so a crash takes both or none: no message is delivered twice into one log, and none is lost with a copy that
+    was lost.
+    """
+
+    def __init__(self, checkpoint: TimerCheckpoint, delivered: set[int]) -> None:
+        """``delivered``: the origins of all copies from the checkpoint's position on, as copies name them."""
+        self._read_to = checkpoint.read_to
+        self._done = checkpoint.done_slot
+        self._delivered = delivered
+        #: The latest slot of which a message was delivered.
+        self.done_slot = checkpoint.done_slot
+
+    def waits(self, offset: int, slot: int, physical: int) -> bool:
+        """Whether the message at ``offset`` of the queue and ``physical`` of the log is still to be delivered."""
+        if physical + 1 in self._delivered:
+            self.done_slot = max(self.done_slot, slot)
+            return False
+        return offset >= self._read_to or slot > self._done
+
+
+def read_origins(data: bytes, at: int, into: "array[int]") -> int:
+    """Add the origins of the records from ``at`` of ``data`` on; returns where the next record begins.
+
+    That may be past the end, as only heads are looked at. The rest of a file after a filler is skipped by its size.
+    """
+    last = len(data) - HEAD_BYTES
+    while at <= last:
+        size, magic, sys_flag = _HEAD.unpack_from(data, at)
+        if magic not in (MAGIC_V1, MAGIC_V2):
+            break
+        if not sys_flag & TRANSACTION_MASK:
+            (origin,) = _ORIGINS[sys_flag & HOSTS_V6].unpack_from(data, at)
+            if origin:
+                into.append(origin)
+        at += size
+    if at + SIZE_MAGIC.size <= len(data):
+        size, magic = SIZE_MAGIC.unpack_from(data, at)
+        if magic == BLANK_MAGIC:
+            at += size
+        elif magic not in (MAGIC_V1, MAGIC_V2):
+            raise ProtocolError(f"no record begins at byte {at} of a piece of the log")
+    return at
+
+
+# Bytes of the log that are read at once: some ms of work.
+PIECE_BYTES = 1 << 20
+
+
+async def last_checkpoint(store: MessageStore) -> TimerCheckpoint | None:
+    """The last one in the log; None if there is none. ProtocolError when it cannot be read."""
+    end = store.max_offset(TIMER_TOPIC, CHECKPOINT_QUEUE)
+    if not end or end <= store.min_offset(TIMER_TOPIC, CHECKPOINT_QUEUE):
+        return None
+    found = await from_disk(lambda: store.get(TIMER_TOPIC, CHECKPOINT_QUEUE, end - 1, 1, PIECE_BYTES))
+    return TimerCheckpoint.decode(decode_record(found.records).body) if found.count else None
+
+
+async def copies_since(log: CommitLog, start: int) -> set[int]:
+    """The origins of all copies from ``start`` on, where a record begins."""
+    origins: array[int] = array("q")
+    at, end = max(start, log.start), log.end
+    while at < end:
+        segment = log.chain.at(at)
+        if segment is None:
+            break
+        size = min(at + PIECE_BYTES, segment.end, end) - at
+        data = await from_disk(partial(log.read, at, size))
+        after = at + read_origins(data, 0, origins)
+        await trio.lowlevel.checkpoint()
+        # A file may end in a few bytes that are too few for a filler.
+        at = after if after > at else segment.end
+    return set(origins)
+
 
 logger = logging.getLogger(__name__)
 
@@ -173,6 +297,12 @@ class TimerRates(NamedTuple):
     delivered: float
 
 
+def recall_names(properties: bytes) -> tuple[bytes, ...]:
+    """How recalls name the message with these properties: ``topic+uniqueKey``, in RocketMQ before 5.3 the key alone."""
+    key = find_property(properties, UNIQ_KEY)
+    return () if key is None else (b"%s+%s" % (find_property(properties, REAL_TOPIC) or b"", key), key)
+
+
 class _State:
     """What a master knows of the messages that wait. ``history`` holds for the entries before ``restored_to``."""
 
@@ -191,39 +321,36 @@ class TimedDelivery(Part):
 
     def __init__(
         self,
-        store: MessageStore,
-        writer: Writer,
+        background: Background,
         precision_ms: int,
-        clock: Clock,
-        is_active: Callable[[], bool],
-        turned: Callable[[], None],
-        read_java_checkpoint: Callable[[], bytes | None],
         store_host: bytes,
+        read_java_checkpoint: Callable[[], bytes | None],
         is_read_here: Callable[[str], bool],
     ) -> None:
-        """``is_active``: whether this broker is the master and online. ``turned`` is called after each slice.
+        """``read_java_checkpoint``: the file ``timercheck`` of a Java broker, None if there is none.
 
-        ``read_java_checkpoint``: the file ``timercheck`` of a Java broker, None if there is none.
         ``is_read_here``: whether messages for this topic are read where they wait, and not to be delivered.
         """
-        self._store = store
-        self._writer = writer
+        self._store = background.store
+        self._writer = background.writer
+        self._clock = background.clock
+        self._is_active = background.is_active
+        self._turned = background.turned
         self._precision_ms = precision_ms
-        self._clock = clock
-        self._is_active = is_active
-        self._turned = turned
-        self._read_java_checkpoint = read_java_checkpoint
         self._store_host = store_host
+        self._read_java_checkpoint = read_java_checkpoint
         self._is_read_here = is_read_here
         # None while this broker is not to deliver, and until the log has been read.
         self._state: _State | None = None
-        self._stopping = self._failing = False
+        self._failures = Failures(logger)
+        self._stopping = False
         self._delivered = self._enqueued = 0
-        self._window = SampleWindow(MINUTE_MS, SECOND_MS, clock.now_ms(), (0, 0))
+        self._window = SampleWindow(MINUTE_MS, SECOND_MS, self._clock.now_ms(), (0, 0))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Deliver until cancelled."""
         task_status.started()
+        what = "timed messages are not delivered"
         while True:
             pause_s = POLL_S
             if not self._is_active() or self._stopping:
@@ -232,9 +359,9 @@ class TimedDelivery(Part):
                 try:
                     if await self._step():
                         pause_s = BETWEEN_SLICES_S
-                    self._failing = False
+                    self._failures.succeeded(what)
                 except Exception as error:
-                    self._failed(error)
+                    self._failures.failed(what, error)
                     pause_s = PAUSE_S
             await trio.sleep(pause_s)
 
@@ -432,14 +559,6 @@ class TimedDelivery(Part):
             if isinstance(error, RequestRefused) and error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
             logger.error("timed message %d cannot be delivered, it is skipped: %s", offset, str(error)[:MAX_REASON])
-
-    def _failed(self, error: Exception) -> None:
-        if self._failing:
-            return
-        self._failing = True
-        is_bug = not isinstance(error, RequestRefused | OutOfDescriptors | StoreError | OSError | ProtocolError)
-        text = "timed messages are not delivered, still trying: %s"
-        logger.error(text, error, exc_info=error if is_bug else None)
 
     # --- checkpoints
 

@@ -6,29 +6,27 @@ A level is delivered in its order and in slices, so that a backlog does not bloc
 be delivered now (a full disk) holds its level up; it is tried again. One that never can is logged and skipped.
 The offsets are saved every SAVE_S, as `LevelProgress` allows; slaves copy them (45), so a promoted slave goes on there.
 After a crash the messages since the last save are delivered again.
-Neighbours: waiting.py, meta/delay_offsets.py (the saved offsets), wiring/wiring.py.
+Neighbours: writing/deferred.py (into a level, and out of it), meta/delay_offsets.py (the saved offsets).
 """
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import trio
 
-from broker.delivery.delay.waiting import due_time, from_level
+from broker.cold_reads import from_disk
+from broker.delivery.background import Background, Failures
 from broker.meta.delay_offsets import DelayOffsets
 from broker.part import Part
-from broker.store.log.residency import NotResident, Span, resident_only, warm
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.delay_levels import DelayLevels
 from broker.store.queue.entry import BLANK_SIZE
 from broker.store.reader import GetResult, GetStatus
-from broker.store.store import MessageStore
-from broker.writing.writer import Writer
-from mqcommon.clock import Clock
-from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
+from broker.writing.deferred import from_level
+from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused
 from mqcommon.message.record import decode_record
 from mqcommon.names import SCHEDULE_TOPIC
 from remoting.protocol.codes import ResponseCode
@@ -100,7 +98,6 @@ class _Level:
     # When the next message is due, and its offset; known so that an idle level costs nothing.
     head: tuple[int, int] = (-1, 0)
     not_before: float = 0.0
-    failing: bool = False
 
     @property
     def queue_id(self) -> int:
@@ -114,29 +111,27 @@ class _Due(NamedTuple):
     places: list[tuple[int, int]]
 
 
+def due_time(due_ms: int, now_ms: int, delay_ms: int) -> int:
+    """When a message is due by its queue entry: now, if that is further away than the level's delay.
+
+    Then the clock was set back since the message was stored, or the level had another delay.
+    """
+    return due_ms if due_ms <= now_ms + delay_ms else now_ms
+
+
 class DelayedDelivery(Part):
     """See the module."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        writer: Writer,
-        levels: DelayLevels,
-        offsets: DelayOffsets,
-        clock: Clock,
-        is_active: Callable[[], bool],
-        flush: Callable[[], Awaitable[None]],
-        turned: Callable[[], None],
-    ) -> None:
-        """``is_active``: whether this broker is the master and online. ``turned`` is called after each slice."""
-        self._store = store
-        self._writer = writer
+    def __init__(self, background: Background, levels: DelayLevels, offsets: DelayOffsets) -> None:
+        self._store = background.store
+        self._writer = background.writer
+        self._clock = background.clock
+        self._is_active = background.is_active
+        self._flush = background.flush
+        self._turned = background.turned
+        self._failures = Failures(logger)
         self._delays = levels
         self._offsets = offsets
-        self._clock = clock
-        self._is_active = is_active
-        self._flush = flush
-        self._turned = turned
         # Empty while this broker is not to deliver.
         self._levels: list[_Level] = []
         self._stopping = False
@@ -199,15 +194,17 @@ class DelayedDelivery(Part):
         queue = self._store.queues.find(SCHEDULE_TOPIC, level.queue_id)
         if queue is None or not self._may_be_due(level, queue):
             return False
+        what = f"messages of delay level {level.number} are not delivered"
         try:
-            due = await self._read(level, queue)
+            due = await from_disk(partial(self._find_due, level, queue))
             if due is None or not self._is_active() or self._stopping:
                 return False
             self._deliver_all(level, *due)
         except Exception as error:
-            self._failed(level, error)
+            level.not_before = trio.current_time() + PAUSE_S
+            self._failures.failed(what, error)
             return False
-        level.failing = False
+        self._failures.succeeded(what)
         await trio.lowlevel.checkpoint()
         return True
 
@@ -219,17 +216,8 @@ class DelayedDelivery(Part):
         now_ms = self._clock.now_ms()
         return known != offset or due_time(due_ms, now_ms, level.delay_ms) <= now_ms
 
-    async def _read(self, level: _Level, queue: ConsumeQueue) -> _Due | None:
-        """The messages of the next slice, read from disk in a thread if need be; None when nothing is due."""
-        got: Mapping[Span, bytes] | None = None
-        while True:
-            try:
-                with resident_only(got):
-                    return self._find_due(level, queue)
-            except NotResident as cold:
-                got = await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
-
     def _find_due(self, level: _Level, queue: ConsumeQueue) -> _Due | None:
+        """The messages of the next slice; None when nothing is due."""
         offset, now_ms = level.progress.next_offset, self._clock.now_ms()
         places: list[tuple[int, int]] = []
         if offset >= queue.min_offset:
@@ -270,34 +258,22 @@ class DelayedDelivery(Part):
             text = "message %d of delay level %d cannot be delivered, it is skipped: %s"
             logger.error(text, offset, level.number, str(error)[:MAX_REASON])
 
-    def _failed(self, level: _Level, error: Exception) -> None:
-        level.not_before = trio.current_time() + PAUSE_S
-        if level.failing:
-            return
-        level.failing = True
-        is_bug = not isinstance(error, RequestRefused | OutOfDescriptors | StoreError | OSError | ProtocolError)
-        logger.error(
-            "messages of delay level %d are not delivered, still trying: %s", level.number, error,
-            exc_info=error if is_bug else None,
-        )  # fmt: skip
-
     # --- the offsets
 
     async def _save_often(self) -> None:
-        failing = False
+        what = "offsets of delay levels are not saved"
         while True:
             await trio.sleep(SAVE_S)
             if all(level.progress.is_saved for level in self._levels):
                 continue
             try:
                 await self._flush()
+            except OutOfDescriptors as error:
+                self._failures.failed(what, error)
+            else:
+                self._failures.succeeded(what)
                 if self._is_active():
                     self._save()
-                failing = False
-            except OutOfDescriptors as error:
-                if not failing:
-                    logger.error("offsets of delay levels are not saved, still trying: %s", error)
-                failing = True
 
     def _save(self) -> None:
         table, reached = self._offsets.table, self._store.safe_end

@@ -6,15 +6,18 @@ from random import Random
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from broker.delivery.delay import delayed_delivery as part_module
-from broker.delivery.delay.delayed_delivery import POLL_S, SAVE_S, SLICE
+from broker.delivery import delayed_delivery as part_module
+from broker.delivery.delayed_delivery import MAX_ROWS, POLL_S, SAVE_S, SLICE, LevelProgress, due_time
+from broker.store.queue.delay_levels import DelayLevels
 from broker.store.queue.tags import TagCodes
 from mqcommon.message.javahash import java_hash
 from mqcommon.names import SCHEDULE_TOPIC
 from remoting.protocol.requests.offsets import DelayOffsetTable
-from tests.broker.delivery.delay.support import Delays
+from tests.broker.delivery.later import Delays
 from tests.broker.store.support import BORN_HOST, put
 from tests.support.waiting import until
 
@@ -236,7 +239,7 @@ async def test_a_deleted_topic_stops_nothing(autojump_clock: MockClock) -> None:
 
 
 def test_entries_of_a_level_hold_the_due_time_with_custom_levels() -> None:
-    assert TagCodes(part_module.DelayLevels((7_000,))).of_delayed(b"DELAY\x0118\x02", 100) == 7_100
+    assert TagCodes(DelayLevels((7_000,))).of_delayed(b"DELAY\x0118\x02", 100) == 7_100
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -272,3 +275,35 @@ async def test_a_backlog_that_is_on_disk_only_is_read_in_threads() -> None:
         await until(lambda: len(delays.bodies()) >= 10, "all is delivered")
         assert readers - {threading.get_ident()}
         assert delays.bodies() == [b"%d" % number for number in range(10)]
+
+
+# --- progress
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 5))), st.integers(0, 9))
+def test_an_offset_is_safe_when_the_log_is_on_disk_past_its_copies(steps: list[tuple[bool, int]], first: int) -> None:
+    progress, end, reached, ends = LevelProgress(first), 0, 0, {first: 0}
+    for delivers, count in steps:
+        if delivers:
+            end += count
+            progress.delivered(progress.next_offset + count, end)
+            ends[progress.next_offset] = end
+        else:
+            reached = min(reached + count, end)
+            safe = progress.flushed(reached)
+            assert safe == max(offset for offset, its_end in ends.items() if its_end <= reached)
+    assert progress.flushed(end) == progress.next_offset
+    assert progress.is_saved
+
+
+def test_what_waits_is_bounded_and_the_last_offset_counts() -> None:
+    progress = LevelProgress(0)
+    for number in range(1, 3 * MAX_ROWS):
+        progress.delivered(number, number * 10)
+    assert len(progress._rows) == MAX_ROWS
+    assert progress.flushed(10 * MAX_ROWS) < 3 * MAX_ROWS
+    assert progress.flushed(30 * MAX_ROWS) == 3 * MAX_ROWS - 1
+
+
+def test_a_time_that_is_too_far_away_is_now() -> None:
+    assert [due_time(due, 1_000, 500) for due in (900, 1_500, 1_501)] == [900, 1_500, 1_000]

@@ -1,23 +1,32 @@
 """Timed messages are delivered at their time: once, in order, by the master only, over restarts and recalls."""
 
 import logging
+from array import array
 from random import Random
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from broker.delivery.timer import timed_delivery as part_module
-from broker.delivery.timer.history import CHECKPOINT_QUEUE, TimerCheckpoint
-from broker.delivery.timer.timed_delivery import POLL_S, SLICE
+from broker.delivery import timed_delivery as part_module
+from broker.delivery.timed_delivery import (
+    CHECKPOINT_QUEUE,
+    POLL_S,
+    SLICE,
+    History,
+    TimerCheckpoint,
+    read_origins,
+    recall_names,
+)
 from broker.delivery.transaction.halves import committed
 from broker.store.queue.tags import TagCodes
-from mqcommon.errors import RequestRefused
+from mqcommon.errors import ProtocolError, RequestRefused
 from mqcommon.message.flags import TRANSACTION_PREPARED
 from mqcommon.message.javahash import java_hash
+from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
 from mqcommon.message.properties import find_property
 from mqcommon.names import TIMER_TOPIC, TRANS_HALF_TOPIC
-from tests.broker.delivery.timer.support import MAX_DELAY_MS, Timers
+from tests.broker.delivery.later import MAX_DELAY_MS, Timers
 from tests.broker.store.support import HOST, put
 from tests.support.waiting import until
 
@@ -235,7 +244,9 @@ async def test_a_transaction_waits_from_its_commit_on_and_is_delivered_once(auto
         timers.writer.put("t", 0, b"half", text % 2_000, 0, TRANSACTION_PREPARED, 1, HOST)
         await trio.sleep(10)
         (half,) = timers.records(TRANS_HALF_TOPIC)
-        timers.writer.put_committed(committed(half), half.physical_offset)
+        message = committed(half)
+        timers.writer.defer_if_asked(message)
+        timers.writer.put_again(message, is_complete=True)
         await trio.sleep(1.9)
         assert timers.bodies() == []
         await trio.sleep(LATE_S)
@@ -244,3 +255,44 @@ async def test_a_transaction_waits_from_its_commit_on_and_is_delivered_once(auto
         await trio.sleep(10)
         (record,) = timers.records()
         assert not record.sys_flag & TRANSACTION_PREPARED and record.body == b"half"
+
+
+# --- checkpoints and the search of the log
+
+
+def test_a_checkpoint_is_read_back() -> None:
+    checkpoint = TimerCheckpoint(1, 2, 1_700_000_000_000, 4)
+    assert TimerCheckpoint.decode(checkpoint.encode()) == checkpoint
+
+
+@pytest.mark.parametrize("body", [b"", b"2 1 2 3 4", b"1 2 3", b"1 a b c d"])
+def test_what_is_no_checkpoint(body: bytes) -> None:
+    with pytest.raises(ProtocolError, match="checkpoint of timers"):
+        TimerCheckpoint.decode(body)
+
+
+def test_rocketmqs_file() -> None:
+    data = b"".join(value.to_bytes(8, "big") for value in (9_000, 77, 5, 6, 0, 1, 2))
+    assert TimerCheckpoint.of_rocketmq(data) == TimerCheckpoint(0, 5, 8_999, 0)
+    with pytest.raises(ProtocolError, match="at least 32"):
+        TimerCheckpoint.of_rocketmq(data[:31])
+
+
+def test_which_messages_wait() -> None:
+    history = History(TimerCheckpoint(0, read_to=10, done_slot=5_000, position=0), {101})
+    assert not history.waits(3, 5_000, 50)
+    assert history.waits(3, 6_000, 50)
+    assert not history.waits(3, 7_000, 100), "its copy is in the log"
+    assert history.done_slot == 7_000
+    assert history.waits(10, 4_000, 60), "it came after the checkpoint"
+
+
+def test_a_filler_is_skipped_and_junk_is_an_error() -> None:
+    assert read_origins(SIZE_MAGIC.pack(500, BLANK_MAGIC) + bytes(50), 0, array("q")) == 500
+    with pytest.raises(ProtocolError, match="no record begins at byte 0"):
+        read_origins(b"junk" * 50, 0, array("q"))
+
+
+def test_recalls_name_a_message_by_its_topic_and_key_or_by_its_key() -> None:
+    assert recall_names(b"UNIQ_KEY\x01k\x02REAL_TOPIC\x01t\x02") == (b"t+k", b"k")
+    assert recall_names(b"REAL_TOPIC\x01t\x02") == ()

@@ -5,7 +5,11 @@ from typing import Any
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
+from broker.delivery.redelivery import next_level
+from broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from mqcommon.message.compression import COMPRESSIONS, compressed
 from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
@@ -17,6 +21,7 @@ from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
 from remoting.protocol.requests.groups import (
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
     CustomizedRetryPolicy,
+    ExponentialRetryPolicy,
     GroupRetryPolicy,
     SubscriptionGroupConfig,
 )
@@ -250,3 +255,50 @@ async def test_a_message_that_is_on_disk_only_is_read_in_a_thread_and_given_back
         (waiting,) = await stored(client, addr, LEVELS)
         assert waiting.body == b"0"
     assert readers and threading.get_ident() not in readers
+
+
+# --- the level of the next delivery
+
+
+NONE = GroupRetryPolicy()
+
+
+def test_rocketmqs_default_is_level_three_and_up() -> None:
+    assert [next_level(0, times, 16, NONE, DEFAULT) for times in range(18)] == [*range(3, 19), None, None]
+
+
+@given(st.integers(-3, 30), st.integers(0, 40), st.integers(0, 20), st.integers(1, 25))
+def test_a_level_is_always_one_of_the_levels(wanted: int, times: int, most: int, levels: int) -> None:
+    found = next_level(wanted, times, most, NONE, DelayLevels(tuple(range(levels))))
+    assert (found is None) == (wanted < 0 or times >= most)
+    if found is not None:
+        assert found == min(wanted or 3 + times, levels)
+
+
+@given(st.integers(0, 20))
+def test_a_message_that_always_fails_ends_as_a_dead_letter(most: int) -> None:
+    times = 0
+    while next_level(0, times, most, NONE, DEFAULT) is not None:
+        times += 1
+    assert times == most
+
+
+@pytest.mark.parametrize(
+    ("policy", "levels"),
+    [
+        (GroupRetryPolicy("EXPONENTIAL", ExponentialRetryPolicy(5_000, 60_000, 2)), [2, 3, 4, 5, 5, 5]),
+        (GroupRetryPolicy("EXPONENTIAL", ExponentialRetryPolicy(1, 2**63 - 1, 2**62)), [1, 18, 18, 18, 18, 18]),
+        (GroupRetryPolicy("EXPONENTIAL"), [3, 4, 5, 6, 7, 8]),
+        # as in Java the third entry is the first that counts
+        (
+            GroupRetryPolicy("CUSTOMIZED", None, CustomizedRetryPolicy([9, 9, 1_000, 9_000, 8_000_000])),
+            [1, 3, *[18] * 4],
+        ),
+        (GroupRetryPolicy("CUSTOMIZED", None, CustomizedRetryPolicy([10_000])), [3] * 6),
+        (GroupRetryPolicy("CUSTOMIZED", None, CustomizedRetryPolicy([])), [3, 4, 5, 6, 7, 8]),
+        (GroupRetryPolicy("CUSTOMIZED", None, CustomizedRetryPolicy([-5])), [1] * 6),
+    ],
+)
+def test_a_group_may_have_a_policy_of_its_own(policy: GroupRetryPolicy, levels: list[int]) -> None:
+    assert [next_level(0, times, 16, policy, DEFAULT) for times in range(6)] == levels
+    assert next_level(7, 0, 16, policy, DEFAULT) == 7, "what the consumer says comes first"
