@@ -12,9 +12,8 @@ from typing import Any
 
 from mqcommon.errors import ProtocolError, RequestRefused
 from namesrv import config_handlers
-from namesrv.checks import topic_fault
 from namesrv.kvconfig import ORDER_TOPIC_CONFIG
-from namesrv.registration import Queues
+from namesrv.registration import Queues, topic_fault
 from namesrv.state import State
 from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel

@@ -3,7 +3,7 @@
 A notice is sent once, to the address that the slave registered, without waiting for an answer. When several changes
 of a set wait, only the last is sent. A lost notice is logged and does little harm: slaves that may act as masters ask
 for the members of their set every second anyway.
-Neighbours: min_broker.py (what changed), namesrv.py (calls `look` after all that may change routes).
+Neighbours: routes.py (what changed), namesrv.py (calls `look` after all that may change routes).
 """
 
 import logging
@@ -12,7 +12,7 @@ import trio
 
 from mqcommon.errors import RemotingError
 from mqcommon.signal import Signal
-from namesrv.min_broker import MinBrokerChange
+from namesrv.routes import MinBrokerChange
 from namesrv.state import State
 from remoting.net import sockets
 from remoting.net.client import RemotingClient, open_client

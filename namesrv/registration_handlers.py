@@ -14,10 +14,20 @@ from typing import NamedTuple
 
 from mqcommon.errors import ConnectionLost, ProtocolError, RequestRefused
 from mqcommon.signal import Signal
-from namesrv.checks import MAX_FILTER_SERVERS, check_broker, check_text, own_topics, queues_fault, topic_fault
 from namesrv.handlers import is_skylark, unreadable
 from namesrv.kvconfig import ORDER_TOPIC_CONFIG
-from namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, Queues, Registration, RegistrationPart
+from namesrv.registration import (
+    DEFAULT_HEARTBEAT_TIMEOUT_MS,
+    MAX_FILTER_SERVERS,
+    Queues,
+    Registration,
+    RegistrationPart,
+    check_broker,
+    check_text,
+    own_topics,
+    queues_fault,
+    topic_fault,
+)
 from namesrv.routes import Outcome, Registered
 from namesrv.state import State
 from remoting.net.answers import answer_with

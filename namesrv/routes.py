@@ -8,7 +8,9 @@ Topics are kept by broker set only. So a broker's requests cost little, however 
 one update of a dict, and a set that is removed takes its topics along. A route looks into every set.
 A connection is only a token here (compared by identity): ``close`` removes the brokers that were last heard on it, so
 a broker that came back on a new connection stays when its old connection ends.
-Neighbours: handlers.py translates requests into calls; namesrv.py calls ``expire`` and ``close``.
+The lowest member of a set (RocketMQ's min broker) acts as the master while the master is away.
+Neighbours: handlers.py translates requests into calls; namesrv.py calls ``expire`` and ``close``;
+min_broker_notices.py tells slaves of a new lowest member.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -18,7 +20,6 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from mqcommon.names import MASTER_ID, MEMBER_GROUP_PREFIX, PERM_READ, PERM_WRITE
-from namesrv.min_broker import MinBroker, MinBrokerChange, change_of, min_broker
 from namesrv.registration import (
     DEFAULT_HEARTBEAT_TIMEOUT_MS,
     Arrived,
@@ -32,6 +33,43 @@ from namesrv.registration import (
 )
 from remoting.protocol.body import DataVersion
 from remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
+
+#: Id and address.
+MinBroker = tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MinBrokerChange:
+    """A set has a new lowest member. ``tell``: the addresses of all its slaves."""
+
+    broker_name: str
+    min_broker_id: int
+    min_broker_addr: str
+    #: The address of the former lowest member, when that has left.
+    offline_broker_addr: str | None
+    #: The HA address of the master, when the new lowest member is a master.
+    ha_broker_addr: str | None
+    tell: tuple[str, ...]
+
+
+def min_broker(addrs: Mapping[int, str]) -> MinBroker:
+    """The lowest member of a set that is not empty."""
+    lowest = min(addrs)
+    return lowest, addrs[lowest]
+
+
+def change_of(name: str, before: MinBroker, addrs: Mapping[int, str], ha_addr: str) -> MinBrokerChange | None:
+    """The change to tell slaves of, when ``before`` was the lowest member and ``addrs`` are the members now, or None.
+
+    ``ha_addr`` is the HA address of the present lowest member.
+    """
+    now = min_broker(addrs)
+    if now == before:
+        return None
+    slaves = tuple(addr for broker_id, addr in sorted(addrs.items()) if broker_id != MASTER_ID)
+    gone = before[1] if before[1] not in addrs.values() else None
+    return MinBrokerChange(name, *now, gone, ha_addr if now[0] == MASTER_ID else None, slaves)
+
 
 __all__ = ["DEFAULT_HEARTBEAT_TIMEOUT_MS", "LiveBroker", "Outcome", "Registered", "Registration", "RouteTable"]
 

@@ -1,7 +1,7 @@
 """Accounts in files, as administrators see them: 50 to 54.
 
 A change is written to its file, and is in force before the answer. Secrets are in no answer, while RocketMQ sends them.
-Neighbours: security/accounts; users.py has the users of ACL 2.0.
+Neighbours: security/accounts; access_control.py has the users of ACL 2.0.
 """
 
 import logging

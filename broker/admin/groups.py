@@ -7,12 +7,11 @@ import logging
 from dataclasses import replace
 from itertools import islice
 
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.meta.groups import Groups
+from broker.meta.metadata import Metadata
+from broker.meta.table import Durable, refused_when_not_stored
 from broker.meta.table_pages import Cursor, answer_whole_or_page
 from broker.observe.stats import BrokerStats
 from broker.part import Part
-from broker.stored_changes import Durable, refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.names import can_have_retry_topic, check_group
 from remoting.net.answers import answer_with
@@ -38,9 +37,9 @@ logger = logging.getLogger(__name__)
 class GroupHandlers(Part):
     """See the module."""
 
-    def __init__(self, groups: Groups, offsets: ConsumerOffsets, stats: BrokerStats, durable: Durable) -> None:
-        self._groups = groups
-        self._offsets = offsets
+    def __init__(self, metadata: Metadata, stats: BrokerStats, durable: Durable) -> None:
+        self._groups = metadata.groups
+        self._offsets = metadata.consumer_offsets
         self._stats = stats
         self._durable = durable
         self._cursor = Cursor()

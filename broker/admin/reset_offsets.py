@@ -10,10 +10,8 @@ from functools import partial
 
 from broker.cold_reads import reading
 from broker.meta.clients import Clients, Member
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.meta.groups import Groups
+from broker.meta.metadata import Metadata
 from broker.meta.offset_resets import OffsetResets
-from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.part import Part
 from broker.store.store import MessageStore
@@ -52,17 +50,15 @@ class ResetOffsetHandlers(Part):
     def __init__(
         self,
         store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-        offsets: ConsumerOffsets,
+        metadata: Metadata,
         clients: Clients,
         resets: OffsetResets,
         options: BrokerOptions,
     ) -> None:
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        self._topics = metadata.topics
+        self._groups = metadata.groups
+        self._offsets = metadata.consumer_offsets
         self._clients = clients
         self._resets = resets
         self._options = options

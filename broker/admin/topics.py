@@ -11,12 +11,12 @@ from itertools import islice
 
 import trio
 
-from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.meta.metadata import Metadata
+from broker.meta.table import Durable, refused_when_not_stored
 from broker.meta.table_pages import Cursor, answer_whole_or_page
-from broker.meta.topics import Topics, attribute_changes, changed_attributes, parse_attribute_changes
+from broker.meta.topics import attribute_changes, changed_attributes, parse_attribute_changes
 from broker.observe.stats import BrokerStats
 from broker.part import Part
-from broker.stored_changes import Durable, refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, check_topic_is_users, is_system_topic
 from remoting.net.answers import answer_with
@@ -49,14 +49,13 @@ class TopicHandlers(Part):
 
     def __init__(
         self,
-        topics: Topics,
-        offsets: ConsumerOffsets,
+        metadata: Metadata,
         stats: BrokerStats,
         durable: Durable,
         delete_messages: Callable[[str], Awaitable[None]],
     ) -> None:
-        self._topics = topics
-        self._offsets = offsets
+        self._topics = metadata.topics
+        self._offsets = metadata.consumer_offsets
         self._stats = stats
         self._durable = durable
         self._cursor = Cursor()

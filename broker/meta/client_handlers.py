@@ -16,10 +16,10 @@ import trio
 
 from broker.meta.clients import Clients, Member
 from broker.meta.groups import Groups
+from broker.meta.table import refused_when_not_stored
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.part import Part
-from broker.stored_changes import refused_when_not_stored
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, RequestRefused
 from mqcommon.signal import Signal

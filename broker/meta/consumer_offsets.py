@@ -6,7 +6,7 @@ some messages twice. Removals are journalled at once: an older offset must not u
 Methods that go through all keys, of which there may be millions, yield between slices.
 This is not a JournalledTable: commits are too frequent for a record each, a record has many keys with only the changed
 queues, and rows are changed in place. Its kinds of records and its version are declared as in one.
-Neighbours: journalled.py, tasks/persist.py, offset_handlers.py and delivery/pull_handlers.py (commits).
+Neighbours: table.py, tasks/persist.py, offset_handlers.py and delivery/pull_handlers.py (commits).
 """
 
 from collections import deque

@@ -10,8 +10,7 @@ from broker.delivery.pop.reviving import Reviving
 from broker.delivery.timer.timed_delivery import TimedDelivery
 from broker.delivery.transaction.transactions import Transactions
 from broker.meta.clients import Clients
-from broker.meta.groups import Groups
-from broker.meta.topics import Topics
+from broker.meta.metadata import Metadata
 from broker.metrics import table
 from broker.metrics.lag import is_system
 from broker.observe.meter import Meter
@@ -39,8 +38,7 @@ class Sources:
 
     options: BrokerOptions
     store: MessageStore
-    topics: Topics
-    groups: Groups
+    metadata: Metadata
     clients: Clients
     stats: BrokerStats
     replication: ReplicationStats
@@ -63,7 +61,7 @@ class Sources:
 
 def message_columns(sources: Sources) -> Steps[list[Column]]:
     """Messages in and out, by topic and by group."""
-    topics, into, out = sources.topics, [], []
+    topics, into, out = sources.metadata.topics, [], []
     for number, (topic, meter) in enumerate(sources.stats.topic_meters(), 1):
         if number % ROWS == 0:
             yield None
@@ -152,8 +150,8 @@ def _broker(sources: Sources) -> list[Column]:
     return [
         column(table.WATERMARK, [((name,), number) for name, number in sources.waiting().items()]),
         single(table.PERMISSION, sources.options.broker_permission),
-        single(table.TOPICS, len(sources.topics.all())),
-        single(table.GROUPS, len(sources.groups.all())),
+        single(table.TOPICS, len(sources.metadata.topics.all())),
+        single(table.GROUPS, len(sources.metadata.groups.all())),
         single(table.PUT_LATENCY, stats.put_times.histogram()),
         single(table.FLUSH_LATENCY, sources.flush_times.copy()),
         single(table.PUT_FAILURES, stats.put_times.failed),

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 import trio
 
 from broker.cold_reads import reading
-from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.metrics.counters import Sources, client_columns, message_columns, state_columns
 from broker.metrics.exporter_names import old_columns, runtime_columns
 from broker.metrics.lag import LagReader
@@ -32,11 +31,11 @@ from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 class Metrics(Part):
     """Measures requests, and collects all metrics."""
 
-    def __init__(self, sources: Sources, offsets: ConsumerOffsets, health: Health, stepper: Stepper) -> None:
+    def __init__(self, sources: Sources, health: Health, stepper: Stepper) -> None:
         options = sources.options
         self._sources = sources
         self._rpc = RpcTimes()
-        self._lags = LagReader(sources.store, offsets, sources.clients, sources.clock)
+        self._lags = LagReader(sources.store, sources.metadata.consumer_offsets, sources.clients, sources.clock)
         self._compatible = options.exporter_compatible_names
         common = [("cluster", options.broker_cluster_name), ("node_type", "broker"), ("node_id", options.broker_name)]
         self.exporter = Exporter(options, common, self.collect, health, stepper)

@@ -9,17 +9,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from broker.admin.access_control import ExplainHandlers, PolicyHandlers, UserHandlers
 from broker.admin.accounts import AccountHandlers
 from broker.admin.clean import CleanHandlers
 from broker.admin.config import ConfigHandlers
-from broker.admin.explain import ExplainHandlers
 from broker.admin.forwarded import ForwardedHandlers
 from broker.admin.groups import GroupHandlers
-from broker.admin.policies import PolicyHandlers
 from broker.admin.reset_offsets import ResetOffsetHandlers
-from broker.admin.runtime import NO_LIMIT, RuntimeInfo, Waiting
 from broker.admin.topics import TopicHandlers
-from broker.admin.users import UserHandlers
 from broker.assembly import ClientPort, OpenConnections, closed_of, handlers_of
 from broker.broker_names import BrokerNames
 from broker.delivery.delay.delayed_delivery import DelayedDelivery
@@ -44,8 +41,7 @@ from broker.meta.offset_handlers import OffsetHandlers
 from broker.meta.offset_resets import OffsetResets
 from broker.metrics.counters import Sources
 from broker.metrics.export import HealthPages, Metrics
-from broker.observe.consume_stats import ConsumeStatsHandlers
-from broker.observe.sampler import StatsSampler
+from broker.metrics.runtime import NO_LIMIT, RuntimeInfo, RuntimeSources, Waiting
 from broker.observe.stats_handlers import StatsHandlers
 from broker.part import Part
 from broker.registration.registrar import Registrar
@@ -117,10 +113,11 @@ def wire(
     cleaner = Cleaner(store, Removal(core.fs, options.store_path_root_dir, store), core.flusher, options, core.clock)
     access = _wire_access(core)
     transactions, timed = _transactions(core, access), _timed(core, replicated)
-    runtime = RuntimeInfo(
-        options.store_path_root_dir, core.fs, store, core.stats, replicated.stats, core.clock,
+    sources = RuntimeSources(
+        store, core.stats, replicated.stats, core.fs, core.clock,
         is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core), timers=lambda: _timers(timed),
     )  # fmt: skip
+    runtime = RuntimeInfo(options.store_path_root_dir, sources)
     answering = (
         access.guard, core.cold, *_answering(core, replicated, cleaner, transactions, timed, access, runtime),
         *replicated.others,
@@ -191,10 +188,8 @@ def _answering(
     replicated.known.on_return.append(held.release)
     resets = wire_resets(core, held)
     locks, filters = QueueLocks(core.clock), Filters()
-    topic_handlers = TopicHandlers(topics, offsets, stats, core.persister.wait, core.flusher.delete_topic)
-    offset_handlers = OffsetHandlers(
-        store, topics, groups, offsets, core.metadata.delay_offsets, resets, in_memory_bytes
-    )
+    topic_handlers = TopicHandlers(core.metadata, stats, core.persister.wait, core.flusher.delete_topic)
+    offset_handlers = OffsetHandlers(store, core.metadata, resets, in_memory_bytes)
     parts: list[Part] = [
         *wire_pop(core, held, filters, resets, offset_handlers.all_in_memory),
         SendHandlers(
@@ -221,16 +216,12 @@ def _answering(
         ClientHandlers(clients, topics, groups, options, core.clock),
         ForwardedHandlers(clients, options, store.visible_record_at),
         topic_handlers,
-        GroupHandlers(groups, offsets, stats, core.persister.wait),
+        GroupHandlers(core.metadata, stats, core.persister.wait),
         CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues),
         ConfigHandlers(options, topics, core.fs, core.clock, runtime),
         offset_handlers,
-        ResetOffsetHandlers(store, topics, groups, offsets, clients, resets, options),
-        StatsHandlers(options.broker_name, core.identity.addr, store, topics, offsets, clients, stats),
-        ConsumeStatsHandlers(
-            options.broker_name, core.identity.addr, store, topics, groups, offsets, clients, stats, core.clock
-        ),
-        StatsSampler(stats, topics, groups),
+        ResetOffsetHandlers(store, core.metadata, clients, resets, options),
+        StatsHandlers(core.identity, store, core.metadata, clients, stats, core.clock),
         AssignmentHandlers(
             core.metadata.request_modes, clients, TopicQueues(core.identity, topics, options), core.persister.wait,
             core.open_client,
@@ -335,7 +326,7 @@ def _wire_metrics(
     if core.options.metrics_exporter_type == "DISABLE":
         return None
     sources = Sources(
-        core.options, core.store, core.metadata.topics, core.metadata.groups, core.clients, core.stats,
+        core.options, core.store, core.metadata, core.clients, core.stats,
         replicated.stats, *delivering, core.role, core.fs, core.clock, core.flusher.times_ms,
         waiting=lambda: {"send": len(core.durability), "pull": len(core.cold)},
         connections=lambda: len(server().channels),
@@ -345,4 +336,4 @@ def _wire_metrics(
         registered=lambda: len(registrar.registered_addrs),
         runtime=runtime,
     )  # fmt: skip
-    return Metrics(sources, core.metadata.consumer_offsets, health.health, core.stepper)
+    return Metrics(sources, health.health, core.stepper)

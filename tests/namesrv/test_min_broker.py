@@ -10,8 +10,7 @@ import trio
 import trio.testing
 
 from namesrv import min_broker_notices as notices_module
-from namesrv.min_broker import MinBrokerChange, change_of
-from namesrv.routes import RouteTable
+from namesrv.routes import MinBrokerChange, RouteTable, change_of
 from remoting.net.channel import Channel
 from remoting.net.server import Server
 from remoting.protocol.command import Command

@@ -8,8 +8,7 @@ from random import Random
 
 import pytest
 
-from broker.meta.json_conversion import to_json_files
-from broker.meta.json_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, parse
+from broker.meta.json_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, parse, to_json_files
 from broker.meta.metadata import Metadata
 from mqcommon.errors import DiskFull, StoreCorrupt, UserError
 from remoting.protocol.requests.groups import (
