@@ -68,27 +68,27 @@ class ForwardedHandlers(Part):
         check_group(header.group)
         check_topic(header.topic)
         wanted = self._wanted(header.group, (header.client_addr or "").strip())
-        found: dict[str, dict[MessageQueue, int]] = {}
-
-        async def ask(member: Member) -> None:
-            asked = GET_CONSUMER_STATUS_FROM_CLIENT.command(GetConsumerStatusRequestHeader(header.topic, header.group))
-            try:
-                answer = await member.channel.invoke(asked, self._options.forward_timeout)
-                if answer.code != ResponseCode.SUCCESS:
-                    raise ProtocolError(f"code {answer.code}: {answer.remark}")
-                status = decode_limited(GetConsumerStatusBody, answer.body, answer.codec, STATUS)
-            except (RemotingError, ProtocolError) as error:
-                logger.warning(
-                    "client %s of group %s does not tell its offsets: %s", member.client_id, header.group, error
-                )
-            else:
-                found[member.client_id] = status.message_queue_table or {}
-
+        status_of: dict[str, dict[MessageQueue, int]] = {}
         async with trio.open_nursery() as nursery:
             for member in wanted:
-                nursery.start_soon(ask, member)
-        body = GetConsumerStatusBody(consumer_table=dict(sorted(found.items())))
+                nursery.start_soon(self._ask_status, member, header.group, header.topic, status_of)
+        body = GetConsumerStatusBody(consumer_table=dict(sorted(status_of.items())))
         return answer_with(INVOKE_BROKER_TO_GET_CONSUMER_STATUS, request, body, channel.max_frame_bytes)
+
+    async def _ask_status(
+        self, member: Member, group: str, topic: str, status_of: dict[str, dict[MessageQueue, int]]
+    ) -> None:
+        """Ask one client for its offsets, and add them to ``status_of``."""
+        question = GET_CONSUMER_STATUS_FROM_CLIENT.command(GetConsumerStatusRequestHeader(topic, group))
+        try:
+            answer = await member.channel.invoke(question, self._options.forward_timeout)
+            if answer.code != ResponseCode.SUCCESS:
+                raise ProtocolError(f"code {answer.code}: {answer.remark}")
+            status = decode_limited(GetConsumerStatusBody, answer.body, answer.codec, STATUS)
+        except (RemotingError, ProtocolError) as error:
+            logger.warning("client %s of group %s does not tell its offsets: %s", member.client_id, group, error)
+        else:
+            status_of[member.client_id] = status.message_queue_table or {}
 
     def _wanted(self, group: str, client_id: str) -> list[Member]:
         """One connection of each client of the group, or of the named one."""

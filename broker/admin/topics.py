@@ -7,13 +7,12 @@ Neighbours: meta/topics.py; observe/stats_handlers.py has the offsets of the que
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from itertools import islice
 
 import trio
 
 from broker.meta.metadata import Metadata
 from broker.meta.table import Durable, refused_when_not_stored
-from broker.meta.table_pages import Cursor, answer_whole_or_page
+from broker.meta.table_pages import Cursor, answer_whole_or_page, some_rows
 from broker.meta.topics import attribute_changes, changed_attributes, parse_attribute_changes
 from broker.observe.stats import BrokerStats
 from broker.part import Part
@@ -149,13 +148,8 @@ class TopicHandlers(Part):
     def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
         """21: all topics, or some of them: as many as a RocketMQ 5 slave asks for, or a page for a Skylark slave."""
         header = GET_ALL_TOPIC_CONFIG.header(request)
-        table, version = self._topics.all(), self._topics.data_version
-        answer_ext = None
-        if header.topic_seq is not None and header.max_topic_num is not None:
-            answer_ext = GetAllTopicConfigResponseHeader(len(table)).to_ext()
-            # Callers begin again when the version has changed, since the order may have changed, too.
-            start = max(header.topic_seq, 0)
-            table = dict(islice(table.items(), start, start + max(header.max_topic_num, 0)))
+        every, version = self._topics.all(), self._topics.data_version
+        table = some_rows(every, header.topic_seq, header.max_topic_num)
         answer = yield from answer_whole_or_page(
             GET_ALL_TOPIC_CONFIG,
             channel,
@@ -165,7 +159,8 @@ class TopicHandlers(Part):
             self._topics.removals,
             lambda rows: TopicConfigTable(version, dict(rows), version),
         )
-        answer.ext = answer_ext or answer.ext
+        if table is not every:
+            answer.ext = GetAllTopicConfigResponseHeader(len(every)).to_ext()
         return answer
 
     def get(self, channel: Channel, request: Command) -> Command:

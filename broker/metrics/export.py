@@ -1,8 +1,7 @@
 """The metrics of a broker, and its health pages, as parts.
 
-`Metrics` measures requests, and lets the metrics out as the options say.
-
-Without metricsExporterType there is no such part, and no request is measured.
+`Metrics` measures requests, and exports all metrics as ``metricsExporterType`` says. While that is DISABLE there is no
+such part, and no request is measured.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,11 +46,11 @@ class Metrics(Part):
         return self._rpc.measured(quick), self._rpc.measured_slow(slow)
 
     def after_turn(self) -> None:
-        """The last of all parts: what the others do at the end of a turn is measured, too."""
+        """End the measurement of a turn; this part is the last one, so what the others do then is measured, too."""
         self._rpc.end_turn()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Let the metrics out, until cancelled."""
+        """Export the metrics, until cancelled."""
         await self.exporter.run(task_status=task_status)
 
     def collect(self) -> Steps[list[Column]]:
@@ -72,7 +71,7 @@ class Metrics(Part):
             columns += yield from old_columns(
                 options.broker_name, options.broker_ip1, sources.stats, sources.store, lags, sources.clock
             )
-            columns += runtime_columns(options.broker_ip1, (yield from reading(sources.runtime)))
+            columns += runtime_columns(options.broker_ip1, (yield from reading(sources.now.runtime)))
         return columns
 
     def _statuses(self, metric: Metric, code: int) -> Column:

@@ -7,7 +7,6 @@ store, send the rest of the log to slaves.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from broker.admin.access_control import ExplainHandlers, PolicyHandlers, UserHandlers
 from broker.admin.accounts import AccountHandlers
@@ -39,7 +38,7 @@ from broker.identity import memory_bytes
 from broker.meta.client_handlers import ClientHandlers
 from broker.meta.offset_handlers import OffsetHandlers
 from broker.meta.offset_resets import OffsetResets
-from broker.metrics.counters import Sources
+from broker.metrics.counters import Delivering, PresentValues, Sources
 from broker.metrics.export import HealthPages, Metrics
 from broker.metrics.runtime import NO_LIMIT, RuntimeInfo, RuntimeSources, Waiting
 from broker.observe.stats_handlers import StatsHandlers
@@ -91,14 +90,6 @@ class Access:
     audit: Audit
     #: The requests of administrators about accounts, users and policies.
     handlers: tuple[Part, ...]
-
-
-class Delivering(NamedTuple):
-    """The parts that deliver otherwise than by pulls."""
-
-    timed: TimedDelivery
-    transactions: Transactions
-    reviving: Reviving
 
 
 def wire(
@@ -325,15 +316,16 @@ def _wire_metrics(
     """The part; None if metrics are off: then nothing is measured. ``server`` is made later, with its handlers."""
     if core.options.metrics_exporter_type == "DISABLE":
         return None
-    sources = Sources(
-        core.options, core.store, core.metadata, core.clients, core.stats,
-        replicated.stats, *delivering, core.role, core.fs, core.clock, core.flusher.times_ms,
+    now = PresentValues(
         waiting=lambda: {"send": len(core.durability), "pull": len(core.cold)},
         connections=lambda: len(server().channels),
         refusals=lambda: audit.refusals,
         limits=lambda: {**server().refusals.counts, "ha_strangers": replicated.log.strangers},
-        tls=core.tls,
         registered=lambda: len(registrar.registered_addrs),
         runtime=runtime,
+    )
+    sources = Sources(
+        core.options, core.store, core.metadata, core.clients, core.stats, replicated.stats, delivering, core.role,
+        core.fs, core.clock, core.flusher.times_ms, core.tls, now,
     )  # fmt: skip
     return Metrics(sources, health.health, core.stepper)
