@@ -40,6 +40,7 @@ def handlers_of(
         for code, handler in part.handlers().items():
             quick[code] = guarded(handler) if code in part.reads_disk else handler
         slow |= stepper.handlers(part.step_handlers()) | dict(part.slow_handlers())
+    # Hooks are outermost, around what reads the disk, too: they see a request once, however often its handler runs.
     for code in owners:
         if hooks := [hook for part in parts if (hook := part.hook(code)) is not None]:
             if code in quick:
@@ -59,10 +60,12 @@ def hooked(handler: Handler, hooks: Sequence[Hook]) -> Handler:
             if response is None:
                 response = handler(channel, request)
         except RunInTask as handed_over:
+            # The handler goes on in a task. The functions of the hooks go with it, since its answer comes from there.
             if watching:
                 raise RunInTask(_watched(handed_over.handler, watching)) from None
             raise
         except Exception as error:
+            # The server would make the same answer of the error; it is made here for those who wait for it.
             if not watching:
                 raise
             response = failure(request, error)
@@ -84,6 +87,7 @@ def hooked_slow(handler: SlowHandler, hooks: Sequence[Hook]) -> SlowHandler:
             if not watching:
                 raise
             response = failure(request, error)
+        # A hook that answers takes the place of the handler; the hooks before it hear of that answer.
         if response is None:
             return await _watched(handler, watching)(channel, request)
         _tell(channel, request, response, watching)
@@ -127,6 +131,8 @@ def _tell(channel: Channel, request: Command, response: Command | None, watching
             except Exception:
                 logger.exception("%r failed for the answer to request %d", answered, request.code)
 
+    # Without an answer the request has become a row (a held pull, a send that waits): the channel calls when it is
+    # answered, or when the connection closes.
     if request.is_oneway or response is not None:
         call_all(None if request.is_oneway else response)
     else:

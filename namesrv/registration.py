@@ -67,6 +67,8 @@ def arrived_with(
     known: Arrived | None,
 ) -> Arrived:
     """The parts that have arrived, with this one and its ``topics``; ``part`` None: RocketMQ's all in one."""
+    # A first part begins anew, whatever came before. If its version is that of before, only missing topics are added
+    # (`is_changed`), so that a permission which was wiped here stays wiped.
     if part is None or part.number == 0 or known is None:
         is_delta = part is not None and part.base is not None
         known = Arrived(version, is_delta or known_version != version, None if is_delta else set())
@@ -128,9 +130,9 @@ class LiveBroker(Generic[C]):
     # the parts of a registration whose last part has not arrived
     arrived: Arrived | None = None
     # whether its topics are in the table; those of a slave whose master is alive are not
-    brings_topics: bool = False
+    provides_topics: bool = False
     # topics that were deleted on this NameServer only; the broker may still have them
-    lacking: dict[str, None] = field(default_factory=dict)
+    deleted_here: dict[str, None] = field(default_factory=dict)
 
 
 def live_broker(new: Registration, connection: C, now_ms: int) -> LiveBroker[C]:

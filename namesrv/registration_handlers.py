@@ -98,6 +98,8 @@ class Registrations:
         while True:
             while not self._waiting:
                 await self._wake.wait()
+            # It stays at the head, and counts in `_by_broker`, until it is done: later requests of its broker must not
+            # overtake it.
             channel, request, broker_addr = self._waiting[0]
             response: Command | None = None
             try:
@@ -137,7 +139,7 @@ def _unregister(state: State, request: Command) -> Steps[Command]:
             header.broker_addr,
         )
     return request.respond()
-    yield
+    yield  # never reached; it makes this a generator, as `_register` is one
 
 
 def _register(state: State, channel: Channel, request: Command) -> Steps[Command]:

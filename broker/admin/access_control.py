@@ -118,6 +118,7 @@ class UserHandlers(Part):
         user = checked_user(AUTH_UPDATE_USER.body(request), name, old)
         if SUPER in (user.user_type, old.user_type):
             self._check_super(channel, request, "update")
+        # A demotion and a disabled user count as much as a deletion: nobody could undo them.
         if user.user_type != SUPER or user.user_status == DISABLE:
             self._check_not_last(old)
         with refused_when_not_stored():
@@ -252,6 +253,7 @@ class PolicyHandlers(Part):
 
     async def _put(self, channel: Channel, request: Command, what: _Change) -> Command:
         subject = self._subject(what.header(request).subject)
+        # The limit is one for all users, so that many with few entries cannot make the table large.
         acl = merged(self._acls.get(subject), checked_acl(what.body(request, _LIMITS), subject))
         others = [other for other in self._acls.all().values() if other.subject != subject]
         check_size(acl, sum(len(list(rows_of(other))) for other in others))

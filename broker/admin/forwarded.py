@@ -1,7 +1,7 @@
 """Requests that this broker hands on to a group's clients: 307, 309, and 223, which asks them with 221.
 
 A request to a client is a row of its connection (remoting/net/channel.py), with ``forwardTimeout`` as its deadline.
-Bounds: the server's slow requests, the rows of a connection, and `MAX_ASKED` clients for one request.
+Bounds: the server's slow requests, the rows of a connection, and `MAX_CLIENTS_ASKED` clients for one request.
 """
 
 import logging
@@ -42,7 +42,7 @@ B = TypeVar("B", bound=Body)
 OLDEST_FORWARD_VERSION = 62
 # V3_0_7_SNAPSHOT: older clients do not know 221.
 OLDEST_STATUS_VERSION = 28
-MAX_ASKED = 500
+MAX_CLIENTS_ASKED = 500
 # The offsets of one client, decoded in one piece: some 20 ms for Java's JSON with objects as keys.
 STATUS = BodyLimits(max_bytes=512 * 1024, relaxed_bytes=256 * 1024)
 
@@ -99,8 +99,8 @@ class ForwardedHandlers(Part):
         if client_id and client_id not in members.clients:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
         names = [client_id] if client_id else members.client_ids()
-        if len(names) > MAX_ASKED:
-            text = f"the group has {len(names)} consumers, at most {MAX_ASKED} are asked: name one"
+        if len(names) > MAX_CLIENTS_ASKED:
+            text = f"the group has {len(names)} consumers, at most {MAX_CLIENTS_ASKED} are asked: name one"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, text)
         wanted = [next(iter(members.clients[name].values())) for name in names]
         for one in wanted:
@@ -152,6 +152,7 @@ class ForwardedHandlers(Part):
         except RemotingError as error:
             text = f"invoke consumer <{group}> <{client_id}> Exception: {error}"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, text) from None
+        # The body is in the consumer's dialect. A peer that speaks CBOR expects CBOR, so it is read and written again.
         if request.codec == CBOR and answer.code == ResponseCode.SUCCESS:
             return answer_with(what, request, _readable(Answer(what, answer)))
         return request.respond(answer.code, answer.remark, answer.ext, answer.body)

@@ -110,6 +110,7 @@ class TopicHandlers(Part):
         check_topic(topic)
         check_topic_is_users(topic)
         async with self._deleting:
+            # Retry topics first: they are found by the offsets of the topic, which go with it.
             for retry_topic in await self._retry_topics(topic):
                 await self._delete(retry_topic)
             existed = await self._delete(topic)
@@ -129,6 +130,8 @@ class TopicHandlers(Part):
 
     async def _delete(self, topic: str) -> bool:
         with refused_when_not_stored(), self._topics.leaving(topic):
+            # The messages last, when it is on disk that the topic is gone. A kill in between then leaves queues without
+            # a topic, which 316 removes; the other way round a topic would be left that has lost its messages.
             existed = self._topics.delete(topic)
             await run_slices(self._offsets.remove_topic(topic))
             self._stats.drop_topic(topic)

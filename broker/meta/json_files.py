@@ -42,7 +42,7 @@ NAMES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS, REQUEST_MODES)
 SEEN = "json-files"
 
 #: Size and crc32.
-Look = tuple[int, int]
+Fingerprint = tuple[int, int]
 B = TypeVar("B", bound=Body)
 
 
@@ -78,6 +78,7 @@ def read_tables(fs: FileSystem, directory: str) -> JsonTables | None:
 
 
 def _read_table(fs: FileSystem, path: str, cls: type[B], on_backup: Callable[[], None]) -> B:
+    # The check parses a file, and its result is kept: a table may have hundreds of thousands of rows.
     found: list[B] = []
 
     def check(data: bytes) -> None:
@@ -128,9 +129,9 @@ class JsonFiles:
         self._fs = fs
         self._directory = directory
         #: Size and CRC of each file by name.
-        self.seen = JournalledValue[dict[str, Look]](journal, SEEN, {}, dict, _looks)
+        self.seen = JournalledValue[dict[str, Fingerprint]](journal, SEEN, {}, dict, _fingerprints)
 
-    def look(self) -> dict[str, Look]:
+    def fingerprints(self) -> dict[str, Fingerprint]:
         """Their present sizes and CRCs."""
         paths = {name: f"{self._directory}/{name}" for name in NAMES}
         contents = {name: self._fs.read(path) for name, path in paths.items() if self._fs.exists(path)}
@@ -138,14 +139,14 @@ class JsonFiles:
 
     def changed(self) -> list[str]:
         """Names of files that have changed since they were last read or written here."""
-        return [name for name, look in self.look().items() if self.seen.value.get(name) != look]
+        return [name for name, fingerprint in self.fingerprints().items() if self.seen.value.get(name) != fingerprint]
 
     def note(self) -> None:
         """Remember their present sizes and CRCs."""
-        self.seen.put(self.look())
+        self.seen.put(self.fingerprints())
 
 
-def _looks(payload: Any) -> dict[str, Look]:
+def _fingerprints(payload: Any) -> dict[str, Fingerprint]:
     return {name: (size, crc) for name, (size, crc) in payload.items()}
 
 
@@ -177,6 +178,8 @@ def journal_records(tables: JsonTables) -> Iterator[Change]:
             consumer_offsets.PUT,
             {key: {queue_id: offset + more for queue_id, offset in queues.items() if offset >= 0}},
         )
+    # This offset, even 0, says that pops of a Java broker wait among the timed messages: delivery/pop/moving.py reads
+    # them.
     if any(name.startswith(REVIVE_TOPIC_PREFIX) for name in tables.topics.topic_config_table):
         before = tables.consumer_offsets.offset_table.get(POPS_KEY, {}).get(0, 0)
         yield consumer_offsets.PUT, {POPS_KEY: {0: max(before, 0)}}

@@ -69,6 +69,7 @@ class Metadata:
             self._import(report)
         elif changed := self.json_files.changed():
             report.warnings.append(self._changed_text(changed))
+        # After the journal and the import, which may have some of them with other settings: those stay.
         self.topics.create_system_topics()
         self.groups.create_system_groups()
         return report
@@ -81,7 +82,9 @@ class Metadata:
 
     def take_over(self, tables: JsonTables) -> None:
         """Put the contents of RocketMQ's files into the tables, without the journal."""
-        for kind, payload in chain(json_files.journal_records(tables), [(json_files.SEEN, self.json_files.look())]):
+        for kind, payload in chain(
+            json_files.journal_records(tables), [(json_files.SEEN, self.json_files.fingerprints())]
+        ):
             self._tables.apply(kind, payload)
 
     def state(self) -> Iterator[Change]:

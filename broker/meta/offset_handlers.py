@@ -90,6 +90,7 @@ class OffsetHandlers(Part):
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if not 0 <= header.queue_id < MAX_QUEUE_NUMS:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"QueueId {header.queue_id} is illegal")
+        # The consumer does not know the new offset yet: its commit would undo the reset.
         if self._resets.pending and self._resets.covers(group, topic, header.queue_id):
             return request.respond(remark="Offset has been previously reset", ext={})
         if not (header.forward_only and self._goes_back(header)):

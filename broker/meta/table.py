@@ -223,6 +223,7 @@ class JournalledTable(Generic[Row]):
         for number, name in enumerate(gone, 1):
             if number % SLICE == 0:
                 yield
+            # The table may have changed during the pause: each row is looked up again.
             if name in self._table:
                 self._remove(name)
         for number, (name, row) in enumerate(table.items(), 1):
@@ -237,6 +238,7 @@ class JournalledTable(Generic[Row]):
             self._call_listeners()
 
     def _put(self, name: str, row: Row) -> None:
+        # The journal first, here and in `_remove`: when it refuses, the table is unchanged.
         self._journal.append(self._format.put, self._format.to_wire(row))
         self._table[name] = row
         self._made.discard(name)

@@ -91,6 +91,8 @@ def answer_whole_or_page(
         whole = body_of(table)  # a copy, which takes long
         yield None
         return (yield from answer_steps(what, request, whole, channel.max_frame_bytes, remedy=REMEDY))
+    # Each row that was removed since the last page has moved later rows forward by one, if it stood before them. The
+    # page begins that much earlier: a row may come twice, but none is missed.
     since = removals - (asked.page_removals or 0)
     start = max(asked.page_from - since, 0) if since >= 0 else 0
     rows = cursor.take(table, start, removals, values, values_of)

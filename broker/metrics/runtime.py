@@ -76,6 +76,7 @@ class RuntimeInfo:
             "bootTimestamp": str(self._boot_ms),
             "runtime": _duration(sources.clock.now_ms() - self._boot_ms),
         }
+        # A row for each pool: RocketMQ's tools show wrong ones for pools that are missing.
         waiting = sources.waiting()
         for pool in POOLS:
             size, capacity, head_wait_ms = waiting.get(pool, (0, 0, 0))

@@ -78,6 +78,8 @@ class PutTimes:
 
     def follow(self, answer: Callable[[A], None]) -> Callable[[A], None]:
         """Wrap ``answer`` of a waiting send, so that the first one of each turn is measured."""
+        # One wrapped answer a turn, not one a send. The turn's time is added when both are known: its number of sends
+        # (at its end) and the end of the wait, whichever comes last.
         turn = self.turn
         if turn is None or turn.waits:
             return answer
@@ -105,6 +107,7 @@ class PutTimes:
 
     def sample(self, now_ms: int) -> None:
         """Call this once a second. Results cover the last full minute and the present one."""
+        # Two windows, of which the older is a full minute: results never cover a few seconds only.
         if self._window_start_ms is None:
             self._window_start_ms = now_ms
         elif now_ms - self._window_start_ms >= MINUTE_MS:

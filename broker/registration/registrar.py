@@ -133,6 +133,7 @@ class Registrar(Part):
     @property
     def registered_addrs(self) -> list[str]:
         """NameServers that answer and know the present topics."""
+        # Not only "registered once": a NameServer that lacks a new topic sends clients away.
         version = self._topics.data_version
         return [s.addr for s in self._states.values() if s.up and s.registration and s.registration.version == version]
 
@@ -276,6 +277,7 @@ class Registrar(Part):
 
     async def _unregister(self, client: RemotingClient) -> None:
         """Unregister from all at once; a NameServer that does not answer will notice the closed connection."""
+        # Only where it answers: the others would hold up the stop, and notice the closed connection, too.
         with trio.move_on_after(self._unregister_timeout_ms / 1000):
             async with trio.open_nursery() as nursery:
                 for state in self._states.values():

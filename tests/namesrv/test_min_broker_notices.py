@@ -47,7 +47,7 @@ def test_the_only_member_that_takes_another_id_is_a_change(before: int, now: int
     table.register(registration(addr=FIRST, broker_id=now, acting_master=True), "m", 0)
     (change,) = table.min_broker_changes()
     assert (change.min_broker_id, change.min_broker_addr, change.offline_broker_addr) == (now, FIRST, None)
-    assert change.tell == (() if now == 0 else (FIRST,))
+    assert change.slaves == (() if now == 0 else (FIRST,))
     assert table.min_broker_changes() == []
 
 
