@@ -27,6 +27,7 @@ ONE_SUBCLASS: Mapping[str, str] = {
     "BoundsSearch": "a queue of single entries; the batch queue's entries have another size and meaning",
     "BrokerStats": "without metrics a broker pays nothing for sizes",
     "ConsumeQueue": "RocketMQ has two kinds of queues, and the second one is the first one with batches",
+    "DaemonCommand": "click has commands and groups of them, and daemons have one of each",
     "Names": "a parameter of mqadmin; permissions are names with a value",
     "RocketMQBatchReader": "Spark takes filters only from a reader that has pushFilters",
     "RocketMQStreamReader": "PySpark 4.2 and newer take limits only from a reader of their own class",

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from mqcommon.logs.last_resort import LINES, WINDOW_S, LastResort
+from sdk.last_resort import LINES, WINDOW_S, LastResort
 
 PROGRAM = """
 import logging, sys

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker.admin.policies import PolicyHandlers
-from broker.admin.users import UserHandlers
+from broker.admin.access_control import PolicyHandlers, UserHandlers
 from broker.security.users import checks
 from broker.security.users.guard import Logins
 from mqcommon.errors import RequestRefused
@@ -258,7 +257,7 @@ async def test_the_last_super_user_stays_while_authentication_is_on(change: str)
 
 
 async def test_there_is_a_most_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.admin.users.MAX_USERS", 1)
+    monkeypatch.setattr("broker.admin.access_control.MAX_USERS", 1)
     monkeypatch.setattr(checks, "MAX_ALL_ENTRIES", 2)
     desk = UserDesk()
     await desk.done(AUTH_CREATE_USER.code, user("anna"), username="anna")

@@ -10,8 +10,7 @@ import trio
 import trio.testing
 
 from namesrv import min_broker_notices as notices_module
-from namesrv.min_broker import MinBrokerChange, change_of
-from namesrv.routes import RouteTable
+from namesrv.routes import MinBrokerChange, RouteTable, change_of
 from remoting.net.channel import Channel
 from remoting.net.server import Server
 from remoting.protocol.command import Command
@@ -23,45 +22,21 @@ from tests.support.caller import Caller
 MASTER, FIRST, SECOND = "127.0.0.1:10911", "127.0.0.1:20911", "127.0.0.1:30911"
 
 
-def test_a_master_that_goes_leaves_the_lowest_slave() -> None:
-    assert change_of("a", (0, MASTER), {2: SECOND, 1: FIRST}, "ha") == MinBrokerChange(
-        "a", 1, FIRST, MASTER, None, (FIRST, SECOND)
-    )
-
-
-def test_a_master_that_comes_is_told_with_its_ha_address() -> None:
-    assert change_of("a", (1, FIRST), {0: MASTER, 1: FIRST, 2: SECOND}, "ha") == MinBrokerChange(
-        "a", 0, MASTER, None, "ha", (FIRST, SECOND)
-    )
-
-
-def test_a_lower_slave_that_comes_is_told_to_the_one_that_acts() -> None:
-    assert change_of("a", (2, SECOND), {1: FIRST, 2: SECOND}, "ha") == MinBrokerChange(
-        "a", 1, FIRST, None, None, (FIRST, SECOND)
-    )
-
-
-def test_other_members_come_and_go_without_a_notice() -> None:
-    assert change_of("a", (0, MASTER), {0: MASTER, 5: SECOND}, "ha") is None
-
-
-def test_without_acting_masters_there_is_no_change_to_tell() -> None:
-    table: RouteTable[object] = RouteTable()
-    table.register(registration(addr=MASTER, acting_master=False), "m", 0)
-    table.register(registration(addr=FIRST, broker_id=1, acting_master=False), "s", 0)
-    assert table.min_broker_changes() == []
-    table.close("m")
-    assert table.min_broker_changes() == []
-
-
-def test_what_changed_back_before_anybody_looked_is_no_change() -> None:
-    table: RouteTable[object] = RouteTable()
-    table.register(registration(addr=MASTER, acting_master=True), "m", 0)
-    table.register(registration(addr=FIRST, broker_id=1, acting_master=True), "s", 0)
-    table.min_broker_changes()
-    table.close("m")
-    table.register(registration(addr=MASTER, acting_master=True), "m2", 0)
-    assert table.min_broker_changes() == []
+@pytest.mark.parametrize(
+    ("before", "addrs", "change"),
+    [
+        ((0, MASTER), {2: SECOND, 1: FIRST}, (1, FIRST, MASTER, None)),
+        ((1, FIRST), {0: MASTER, 1: FIRST, 2: SECOND}, (0, MASTER, None, "ha")),
+        ((2, SECOND), {1: FIRST, 2: SECOND}, (1, FIRST, None, None)),
+        ((0, MASTER), {0: MASTER, 5: SECOND}, None),
+    ],
+    ids=["the master goes", "the master comes", "a lower slave comes", "another member comes"],
+)
+def test_a_new_lowest_member_is_told_to_all_slaves(
+    before: tuple[int, str], addrs: dict[int, str], change: tuple[Any, ...] | None
+) -> None:
+    expected = None if change is None else MinBrokerChange("a", *change, (FIRST, SECOND))
+    assert change_of("a", before, addrs, "ha") == expected
 
 
 @pytest.mark.parametrize(("before", "now"), [(1, 0), (0, 2), (3, 1)])
@@ -72,7 +47,7 @@ def test_the_only_member_that_takes_another_id_is_a_change(before: int, now: int
     table.register(registration(addr=FIRST, broker_id=now, acting_master=True), "m", 0)
     (change,) = table.min_broker_changes()
     assert (change.min_broker_id, change.min_broker_addr, change.offline_broker_addr) == (now, FIRST, None)
-    assert change.tell == (() if now == 0 else (FIRST,))
+    assert change.slaves == (() if now == 0 else (FIRST,))
     assert table.min_broker_changes() == []
 
 

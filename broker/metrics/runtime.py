@@ -5,6 +5,7 @@ broker does not have.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.observe.stats import BrokerStats
@@ -39,58 +40,54 @@ class Waiting(NamedTuple):
     head_wait_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class RuntimeSources:
+    """What the table is read from. The functions give present values."""
+
+    store: MessageStore
+    stats: BrokerStats
+    replication: ReplicationStats
+    fs: FileSystem
+    clock: Clock
+    #: Whether this broker is the master, or acts as it.
+    is_active: Callable[[], bool]
+    #: Requests that wait, by RocketMQ's thread pool.
+    waiting: Callable[[], Mapping[str, Waiting]]
+    #: The rows about timed messages.
+    timers: Callable[[], Mapping[str, str]]
+
+
 class RuntimeInfo:
-    """Call it to get the present table.
+    """Call it to get the present table. ``directory`` is that of the store."""
 
-    ``is_active``: whether this broker is, or acts as, the master; ``waiting``: what waits, by RocketMQ's pool;
-    ``timers``: the values about timed messages.
-    """
-
-    def __init__(
-        self,
-        directory: str,
-        fs: FileSystem,
-        store: MessageStore,
-        stats: BrokerStats,
-        replication: ReplicationStats,
-        clock: Clock,
-        *,
-        is_active: Callable[[], bool],
-        waiting: Callable[[], Mapping[str, Waiting]],
-        timers: Callable[[], Mapping[str, str]],
-    ) -> None:
+    def __init__(self, directory: str, sources: RuntimeSources) -> None:
         self._directory = directory
-        self._waiting = waiting
-        self._timers = timers
-        self._is_active = is_active
-        self._replication = replication
-        self._fs = fs
-        self._store = store
-        self._stats = stats
-        self._clock = clock
-        self._boot_ms = clock.now_ms()
+        self._sources = sources
+        self._boot_ms = sources.clock.now_ms()
 
     def __call__(self) -> dict[str, str]:
+        sources = self._sources
         table = {
             **_ABSENT,
-            **self._timers(),
-            "brokerActive": str(self._is_active()).lower(),
+            **sources.timers(),
+            "brokerActive": str(sources.is_active()).lower(),
             "brokerVersion": str(VERSION),
             "brokerVersionDesc": VERSION_NAME,
             "bootTimestamp": str(self._boot_ms),
-            "runtime": _duration(self._clock.now_ms() - self._boot_ms),
+            "runtime": _duration(sources.clock.now_ms() - self._boot_ms),
         }
-        waiting = self._waiting()
+        # A row for each pool: RocketMQ's tools show wrong ones for pools that are missing.
+        waiting = sources.waiting()
         for pool in POOLS:
             size, capacity, head_wait_ms = waiting.get(pool, (0, 0, 0))
             table[f"{pool}ThreadPoolQueueSize"] = str(size)
             table[f"{pool}ThreadPoolQueueCapacity"] = str(capacity)
             table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = str(head_wait_ms)
-        table |= self._stats.put_times.table()
-        return table | self._counters() | self._log() | self._disk() | self._replication.table()
+        table |= sources.stats.put_times.table()
+        return table | self._counters() | self._log() | self._disk() | sources.replication.table()
 
     def _counters(self) -> dict[str, str]:
-        stats, store = self._stats, self._store
+        stats, store = self._sources.stats, self._sources.store
         put, got, rates = stats.put_totals(), stats.get_totals(), stats.rates()
         totals = [found + missed for found, missed in zip(rates.found, rates.missed, strict=True)]
         return {
@@ -112,22 +109,23 @@ class RuntimeInfo:
         }
 
     def _log(self) -> dict[str, str]:
-        log = self._store.log
+        store, log = self._sources.store, self._sources.store.log
         return {
             "commitLogMinOffset": str(log.start),
             "commitLogMaxOffset": str(log.end),
-            "dispatchBehindBytes": str(self._store.index_behind),
+            "dispatchBehindBytes": str(store.index_behind),
             "remainHowManyDataToCommit": _bytes(0),
             "remainHowManyDataToFlush": _bytes(log.end - log.flushed),
             "commitLogSyncTimes": str(log.syncs),  # Skylark's own: shows how many sends share an fsync
             "queueEntriesMended": str(log.entries_mended),
             "damagedMessagesSkipped": str(log.messages_skipped),
-            "earliestMessageTimeStamp": str(self._store.earliest_store_time()),
+            "earliestMessageTimeStamp": str(store.earliest_store_time()),
         }
 
     def _disk(self) -> dict[str, str]:
-        usage = self._fs.disk_usage(self._directory)
-        ratio = f"{1 - self._fs.free_ratio(self._directory):.2f}"
+        fs = self._sources.fs
+        usage = fs.disk_usage(self._directory)
+        ratio = f"{1 - fs.free_ratio(self._directory):.2f}"
         return {
             "commitLogDirCapacity": f"Total : {_bytes(usage.total)}, Free : {_bytes(usage.free)}.",
             "commitLogDiskRatio": ratio,
