@@ -179,7 +179,7 @@ def _answering(
 ) -> list[Part]:  # fmt: skip
     """The parts that answer clients and administrators."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
-    topics, groups, offsets = core.metadata.topics, core.metadata.groups, core.metadata.consumer_offsets
+    topics, groups = core.metadata.topics, core.metadata.groups
     in_memory_bytes = memory_bytes() * options.access_message_in_memory_max_ratio // 100
     held = HeldPulls(core.unconfirmed)
     # Held readers go back to their master as soon as it returns, not at the end of their hold time.

@@ -52,3 +52,11 @@ def test_each_class_takes_and_says_what_the_trio_class_does(package: ModuleType,
     assert parameters(made.__init__) == parameters(trio_class.__init__)
     said = trio_class.__doc__ if package is aio else trio_class.__doc__.replace("async with", "with")
     assert made.__doc__.startswith(said.rstrip())
+
+
+@pytest.mark.parametrize("package", [aio, blocking])
+def test_a_subclass_says_what_it_wants(package: ModuleType) -> None:
+    class Mine(package.Producer):  # type: ignore[name-defined, misc]
+        """Mine."""
+
+    assert Mine.__doc__ == "Mine."
