@@ -23,8 +23,7 @@ from remoting.protocol.requests.clients import (
 )
 from remoting.protocol.requests.transactions import CheckTransactionStateRequestHeader
 from sdk import broker_api
-from sdk.endpoint import Endpoint
-from sdk.fanout import Answers, ask_all
+from sdk.endpoint import Answers, Endpoint, ask_all
 
 logger = logging.getLogger(__name__)
 

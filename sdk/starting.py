@@ -17,9 +17,8 @@ from mqcommon.errors import BrokerError, NoNameServer, NotNameServer, RemotingEr
 from mqcommon.names import MASTER_ID
 from remoting.protocol.requests.routes import ClusterInfo
 from sdk import namesrv_api
-from sdk.client import ClientInstance
+from sdk.client import ClientHandle, ClientInstance
 from sdk.retry import Outcome, is_transient, outcome_of
-from sdk.shared import ClientHandle
 
 logger = logging.getLogger(__name__)
 

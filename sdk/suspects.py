@@ -15,8 +15,8 @@ from mqcommon.names import AUTO_CREATE_TOPIC
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.offsets import GET_MAX_OFFSET, GetMaxOffsetRequestHeader
+from sdk.client import ClientHandle
 from sdk.runtime import survived
-from sdk.shared import ClientHandle
 
 PROBE_INTERVAL_S = 0.5
 PROBE_TIMEOUT_MS = 500

@@ -3,11 +3,11 @@
 from sdk.aio.facade import Facade
 from sdk.aio.portal import Portal
 from sdk.checked import Milliseconds
+from sdk.client import Client as TrioClient
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
-from sdk.shared import Client as TrioClient
 
 
 class Client(Facade[TrioClient]):

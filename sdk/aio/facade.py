@@ -13,8 +13,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 from sdk.aio.handlers import AsyncioHandlers, LoopCallback
 from sdk.aio.portal import Portal
+from sdk.client import Client
 from sdk.runtime import SendsFailed, raise_or_log
-from sdk.shared import Client
 
 C = TypeVar("C")
 C_co = TypeVar("C_co", covariant=True)

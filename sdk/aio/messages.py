@@ -5,8 +5,7 @@ from mqcommon.message.message import MessageExt
 from mqcommon.names import DELAY_LEVELS
 from sdk.aio.portal import Portal
 from sdk.consumer import stream_message
-from sdk.consumer.push import PushConsumer
-from sdk.consumer.stream_foreign import CrossingMessages
+from sdk.consumer.push import CrossingMessages, PushConsumer
 
 
 class StreamMessage(MessageExt):

@@ -10,7 +10,7 @@ from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from sdk.aio.crossing import Crossing
 from sdk.aio.portal import Portal, set_future
-from sdk.producer.foreign_thread import TicketsElsewhere
+from sdk.producer.foreign_thread import ForeignTickets
 from sdk.producer.lanes import Selector, choice_of
 from sdk.producer.pending import PendingSend, deliver
 from sdk.producer.producer import Producer, watch_for
@@ -70,7 +70,7 @@ class Tickets:
 
     def __init__(self, loop: Portal[Producer]) -> None:
         self._loop = loop
-        self._sender: TicketsElsewhere[Ticket] | None = None
+        self._sender: ForeignTickets[Ticket] | None = None
 
     def send_nowait(
         self,
@@ -86,7 +86,7 @@ class Tickets:
         """See `Producer.send_nowait`."""
         client, sender, crossing = self._loop.opened(), self._sender, self._loop.crossing
         if sender is None:
-            sender = self._sender = TicketsElsewhere(client, Ticket, "await producer.room()")
+            sender = self._sender = ForeignTickets(client, Ticket, "await producer.room()")
         watch = None
         if on_delivery is not None:
             watch = watch_for(on_delivery)

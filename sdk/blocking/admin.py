@@ -5,7 +5,7 @@ from sdk.blocking.client import Client
 from sdk.blocking.facade import Facade, call_of, loop_of
 from sdk.checked import Milliseconds
 from sdk.credentials import GivenCredentials, GivenTls
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 
 

@@ -3,11 +3,11 @@
 from sdk.blocking.facade import Facade
 from sdk.blocking.loop import ClientLoop
 from sdk.checked import Milliseconds
+from sdk.client import Client as AsyncClient
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
-from sdk.shared import Client as AsyncClient
 
 
 class Client(Facade[AsyncClient]):

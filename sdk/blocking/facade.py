@@ -14,10 +14,10 @@ from typing import Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 from mqcommon.message.message import MessageExt
 from sdk.blocking.handlers import ThreadHandlers
 from sdk.blocking.loop import ClientLoop
+from sdk.client import Client
 from sdk.consumer.stream import QueueStream
 from sdk.loop_thread import OpenClient
 from sdk.runtime import SendsFailed, raise_or_log
-from sdk.shared import Client
 
 B = TypeVar("B")
 C = TypeVar("C")

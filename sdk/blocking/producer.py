@@ -10,7 +10,7 @@ from sdk.blocking.client import Client
 from sdk.blocking.facade import Facade, call_of, loop_of
 from sdk.blocking.tickets import Ticket, Tickets
 from sdk.credentials import GivenCredentials, GivenTls
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT
 from sdk.producer.lanes import Selector
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL

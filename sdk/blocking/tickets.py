@@ -9,7 +9,7 @@ import trio
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from sdk.blocking.loop import ClientLoop
-from sdk.producer.foreign_thread import TicketsElsewhere
+from sdk.producer.foreign_thread import ForeignTickets
 from sdk.producer.lanes import Selector, choice_of
 from sdk.producer.pending import PendingSend
 from sdk.producer.producer import Producer, watch_for
@@ -72,7 +72,7 @@ class Tickets:
 
     def __init__(self, loop: ClientLoop[Producer]) -> None:
         self._loop = loop
-        self._sender: TicketsElsewhere[Ticket] | None = None
+        self._sender: ForeignTickets[Ticket] | None = None
 
     def send_nowait(
         self,
@@ -88,7 +88,7 @@ class Tickets:
         """See `Producer.send_nowait`."""
         client, sender = self._loop.opened(), self._sender
         if sender is None or sender.client is not client:
-            sender = self._sender = TicketsElsewhere(client, Ticket, "producer.room()")
+            sender = self._sender = ForeignTickets(client, Ticket, "producer.room()")
         watch = None if on_delivery is None else watch_for(on_delivery)
         choice = choice_of(queue, selector, deliver_at, delay)
         return sender.send(message, choice, timeout_ms, deliver_at, delay, watch)

@@ -14,12 +14,12 @@ import trio
 from mqcommon.errors import InvalidArgument, UserError
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
+from sdk.client import ClientHandle
 from sdk.consumer.decompression import keep_contents
 from sdk.consumer.expression import Sql
 from sdk.consumer.reader import PullResult, Reader
 from sdk.consumer.stream import FindStart, MessageStream
-from sdk.fanout import ask_all
-from sdk.shared import ClientHandle
+from sdk.endpoint import ask_all
 
 # Large enough to make the fixed cost of a pull negligible. RocketMQ's brokers have lower limits of their own (32
 # messages, 256 KiB).

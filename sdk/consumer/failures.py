@@ -22,14 +22,14 @@ from mqcommon.names import DELAY_LEVELS
 from remoting.net.call import call
 from remoting.protocol.requests.sends import SEND_MESSAGE_V2, SendMessageRequestHeader
 from sdk import broker_api
+from sdk.client import ClientHandle
 from sdk.consumer.popped import ReceivedMessage
 from sdk.consumer.problems import Problems
-from sdk.consumer.ready import Ready, Takable
+from sdk.consumer.process_queue import Ready, Takable
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.settings import PushSettings
 from sdk.consumer.window import Again
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
-from sdk.shared import ClientHandle
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ class Orderly:
     def __init__(
         self,
         settings: PushSettings,
-        room: FlowControl,
+        flow: FlowControl,
         returns: Returns,
         counters: Counters,
         errors: HandlerErrors,
@@ -36,7 +36,7 @@ class Orderly:
     ) -> None:
         self._errors = errors
         self._settings = settings
-        self._room = room
+        self._flow = flow
         self._returns = returns
         self._counters = counters
         self._clock = clock
@@ -45,7 +45,7 @@ class Orderly:
 
     def put(self, batch: Batch) -> None:
         """A queue has more messages."""
-        queue = self._room.queue_of(batch.window)
+        queue = self._flow.queue_of(batch.window)
         queue.batches.append(batch)
         queue.work.set()
 

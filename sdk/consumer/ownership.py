@@ -14,17 +14,15 @@ from trio.lowlevel import enable_ki_protection
 from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
 from sdk import broker_api
+from sdk.client import ClientHandle
 from sdk.consumer.expression import Sql
-from sdk.consumer.offsets import OffsetStore
+from sdk.consumer.offsets import OffsetStore, first_offset
 from sdk.consumer.problems import Problems
-from sdk.consumer.process_queue import FlowControl, ProcessQueue
-from sdk.consumer.ready import Ready
+from sdk.consumer.process_queue import FlowControl, ProcessQueue, Ready
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.settings import PushSettings
-from sdk.consumer.start_offset import first_offset
 from sdk.retry import is_transient
 from sdk.runtime import survived
-from sdk.shared import ClientHandle
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +48,7 @@ class QueueOwnership:
         settings: PushSettings,
         replicas: Replicas,
         offsets: OffsetStore,
-        room: FlowControl,
+        flow: FlowControl,
         ready: Ready,
         serve: Sequence[Callable[[ProcessQueue], Awaitable[None]]],
         rebalance_soon: Callable[[], None],
@@ -63,7 +61,7 @@ class QueueOwnership:
         self._settings = settings
         self._replicas = replicas
         self._offsets = offsets
-        self._room = room
+        self._flow = flow
         self._ready = ready
         self._serve = serve
         self._rebalance_soon = rebalance_soon
@@ -197,7 +195,7 @@ class QueueOwnership:
         if mq in self._untaken:
             del self._untaken[mq]
             self._problems.note(_taking(mq), None)
-        queue = self.owned[mq] = self._room.own(mq, expression, offset)
+        queue = self.owned[mq] = self._flow.own(mq, expression, offset)
         queue.locked_until = locked_until
         queue.is_paused = self.is_paused(mq)
         assert self._nursery is not None
@@ -215,7 +213,7 @@ class QueueOwnership:
         self._ready.drop(queue.window)
         async with queue.working:
             offset = queue.window.offset if reset_to is None else reset_to
-            self._room.drop(queue)
+            self._flow.drop(queue)
         if not queue.is_lost:
             async with self._limiter(mq):
                 with survived("committing offsets"):

@@ -27,10 +27,10 @@ from mqcommon.names import MASTER_ID, is_light
 from remoting.protocol.codes import ResponseCode
 from sdk import broker_api
 from sdk.broker_api import PullAnswer
+from sdk.client import ClientHandle
 from sdk.consumer.expression import Sql, subscription_to, text_and_type
 from sdk.consumer.replicas import Replicas
 from sdk.retry import until_answered
-from sdk.shared import ClientHandle
 
 logger = logging.getLogger(__name__)
 

@@ -18,13 +18,13 @@ from mqcommon.signal import Signal
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.groups import POP
 from sdk import broker_api
+from sdk.client import ClientHandle
 from sdk.consumer.expression import Sql
 from sdk.consumer.problems import Problems
 from sdk.consumer.settings import PushSettings
 from sdk.retry import is_transient
 from sdk.routes import TopicRoute
 from sdk.runtime import survived
-from sdk.shared import ClientHandle
 
 logger = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError, WrongBroker
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
+from sdk.client import ClientHandle
 from sdk.endpoint import Endpoint
 from sdk.retry import is_transient, until_answered
 from sdk.routes import TopicRoute
-from sdk.shared import ClientHandle
 from sdk.suspects import PROBE_INTERVAL_S, Suspects
 
 logger = logging.getLogger(__name__)

@@ -23,6 +23,7 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.clients import parse_subscription
 from remoting.protocol.requests.pops import INIT_MAX, INIT_MIN
 from sdk.checked import Bounds, GroupName, Milliseconds, NotNegative, check_topic_name, checked_methods
+from sdk.client import Client, ClientHandle
 from sdk.consumer import popped
 from sdk.consumer.decompression import keep_contents
 from sdk.consumer.member import PullMember
@@ -30,10 +31,9 @@ from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.popped import Lease, ReceivedMessage, bits_by_lease
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.retry import is_transient, until_answered
-from sdk.shared import Client, ClientHandle
 from sdk.starting import START_TIMEOUT_MS, Start
 
 logger = logging.getLogger(__name__)

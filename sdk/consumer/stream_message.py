@@ -17,7 +17,7 @@ from mqcommon.arguments import check_int
 from mqcommon.message.message import MessageExt
 from mqcommon.names import DELAY_LEVELS
 from sdk.consumer.failures import Counters, Failures
-from sdk.consumer.ready import Takable
+from sdk.consumer.process_queue import Takable
 from sdk.consumer.settings import PushSettings
 
 logger = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from mqcommon.signal import Signal
 from sdk.consumer.decompression import drop_contents, keep_contents
 from sdk.consumer.failures import Counters, Failures, HandlerErrors
 from sdk.consumer.outcome import ConsumeResult, Later, Result, check_handler, check_result
-from sdk.consumer.ready import Ready, Takable
+from sdk.consumer.process_queue import Ready, Takable
 from sdk.consumer.settings import PushSettings
 from sdk.loop_thread import Inbox
 

@@ -23,10 +23,10 @@ from mqcommon.errors import (
     WrongBroker,
 )
 from remoting.protocol.codes import ResponseCode
+from sdk.client import ClientHandle
 from sdk.producer.routing import SendRoutes
 from sdk.retry import Outcome, outcome_of
 from sdk.runtime import survived
-from sdk.shared import ClientHandle
 from sdk.suspects import PROBE_INTERVAL_S, Suspects
 
 # (latency in ms, isolation in ms), as RocketMQ's MQFaultStrategy has it.

@@ -325,17 +325,17 @@ class Lane:
         rests = owner.brokers.failed(addr, error)
         owner.brokers.want_route(self._topic)
         now = trio.current_time()
-        elsewhere = self._targets.has_other(addr, sends[0].failed, now)
+        other_broker = self._targets.has_other(addr, sends[0].failed, now)
         again = []
         for send in sends:
             failed = send.failed = send.failed or FailedTries()
             failed.add(addr, error, outcome)
-            if send.deadline <= now or not failed.may_go_on(outcome, owner.retries, elsewhere=elsewhere):
+            if send.deadline <= now or not failed.may_go_on(outcome, owner.retries, other_broker=other_broker):
                 send.fail(not_stored(self._topic, error))
             elif send.is_wanted:
                 owner.retried += 1
                 again.append(send)
-        if not again or elsewhere or rests or self._is_closed:
+        if not again or other_broker or rests or self._is_closed:
             self._put_back(again)
         else:
             self._targets.paused = self._queue is not None

@@ -2,8 +2,8 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar, overload
 
 import trio
 from trio.lowlevel import reschedule
@@ -15,7 +15,6 @@ from mqcommon.message.properties import decode_properties
 from remoting.net.client import RemotingClient
 from sdk.producer.backlog import Backlog, Span
 from sdk.producer.brokers import Brokers
-from sdk.producer.bulk import Columns
 from sdk.producer.packing import PackedMessage
 from sdk.producer.result import SendResult, StoredBatch
 from sdk.producer.wire import Row
@@ -311,6 +310,37 @@ def not_stored(topic: str, error: SkylarkError) -> SendFailed:
     failed = SendFailed(f"message for {topic} was not stored: {error}")
     failed.__cause__ = error
     return failed
+
+
+class Columns(Sequence[Row]):
+    """Rows that are made when they are looked at.
+
+    A tuple for each message in flight would keep the garbage collector busy, and the encoder needs none.
+    """
+
+    __slots__ = ("_bodies", "_flags", "_properties")
+
+    def __init__(self, flags: list[int], bodies: list[bytes], properties: list[bytes]) -> None:
+        self._flags = flags
+        self._bodies = bodies
+        self._properties = properties
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def __iter__(self) -> Iterator[Row]:
+        return zip(self._flags, self._bodies, self._properties, strict=True)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        if isinstance(index, slice):
+            return Columns(self._flags[index], self._bodies[index], self._properties[index])
+        return self._flags[index], self._bodies[index], self._properties[index]
 
 
 class LaneOwner(Protocol):

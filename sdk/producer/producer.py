@@ -41,28 +41,26 @@ from sdk.checked import (
     check_topic_name,
     checked,
 )
+from sdk.client import Client, ClientHandle, sharing
 from sdk.credentials import GivenCredentials, GivenTls
-from sdk.identity import local_ip
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import check_namespace
 from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT, Backlog
-from sdk.producer.batches import ArrowSends, Cut, send_batches
+from sdk.producer.batches import ArrowSends, MakeBatches, batches_of, check_messages, send_batches
 from sdk.producer.brokers import Brokers
-from sdk.producer.bulk import check, check_body, cut
 from sdk.producer.lanes import ANY_QUEUE, Lanes, QueueChoice, Selector, choice_of
-from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL, PackedMessage, Packing
+from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL, PackedMessage, Packing, check_body
 from sdk.producer.pending import PendingSend, Watch, new_ticket
 from sdk.producer.requests import REQUEST_TIMEOUT_MS, Requests
 from sdk.producer.result import BulkResult, SendResult
 from sdk.producer.routing import SendRoutes, Turns, no_writable, queue_of_key
 from sdk.producer.timed import recalling, timed, timed_lane
-from sdk.producer.transaction_checks import TransactionChecks
+from sdk.producer.transaction import TransactionChecks
 from sdk.producer.waiting_sends import WaitingSends
 from sdk.producer.wire import send_request
 from sdk.retry import until_answered
 from sdk.routes import TopicRoute
-from sdk.runtime import FORKS, Home, raise_or_log, survived
-from sdk.shared import Client, ClientHandle, sharing
+from sdk.runtime import FORKS, Home, local_ip, raise_or_log, survived
 from sdk.starting import START_TIMEOUT_MS, Start, check_start_timeout
 from sdk.traces.entries import Recalled
 from sdk.traces.sink import SinkWriter, Trace, TraceSink, check_trace
@@ -314,10 +312,12 @@ class Producer:
         self._client.check_open()
         if isinstance(messages, list | tuple):
             for start in range(0, len(messages), CHECKED_AT_ONCE):
-                check(topic, messages[start : start + CHECKED_AT_ONCE], self._max_message_bytes, start)
+                check_messages(topic, messages[start : start + CHECKED_AT_ONCE], self._max_message_bytes, start)
                 await trio.lowlevel.checkpoint()
         most, keys, clock = self._max_message_bytes, self._unique_keys, self._clock
-        return await self._send_batches(topic, None, lambda queues: cut(topic, messages, queues, most, keys, clock))
+        return await self._send_batches(
+            topic, None, lambda queues: batches_of(topic, messages, queues, most, keys, clock)
+        )
 
     @checked
     async def send_arrow(
@@ -586,13 +586,13 @@ class Producer:
         """See `UniqueKeys.block`; the producer has other keys when it is open."""
         return self._unique_keys.block(self._clock.now_ms(), count)
 
-    async def _send_batches(self, topic: str, queue: MessageQueue | None, cut_for: Cut) -> BulkResult:
-        """Send the batches that ``cut_for`` makes for so many queues, to the topic's queues in turn or to ``queue``."""
+    async def _send_batches(self, topic: str, queue: MessageQueue | None, make: MakeBatches) -> BulkResult:
+        """Send the batches that ``make`` makes for so many queues, to the topic's queues in turn or to ``queue``."""
         self._client.check_open()
         lane = self._open_lanes.get(topic) if queue is None else None
         lane = lane or await self._lanes.find(Message(topic), QueueChoice(queue), self._timeout_s)
         route = self.route_of(self._names.topic(topic))
-        return await send_batches(lane, cut_for(len(route.writable) if route else 1), route, self._timeout_s)
+        return await send_batches(lane, make(len(route.writable) if route else 1), route, self._timeout_s)
 
     def _oneway_target(self, route: TopicRoute, sharding_key: str | None) -> tuple[str, MessageQueue] | None:
         """The address and queue for one message; None while that queue has no master."""

@@ -25,10 +25,10 @@ from mqcommon.message.queue import MessageQueue
 from mqcommon.names import reply_topic
 from remoting.net.call import call
 from remoting.protocol.requests.sends import SEND_REPLY_MESSAGE_V2, SendMessageRequestHeader
-from sdk.producer.bulk import check_body
+from sdk.client import ClientHandle
+from sdk.producer.packing import check_body
 from sdk.producer.result import SendResult
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
-from sdk.shared import ClientHandle
 
 REQUEST_TIMEOUT_MS = 3_000
 _COPIED = (CORRELATION_ID, REPLY_TO_CLIENT, TTL)

@@ -13,10 +13,10 @@ import trio
 
 from mqcommon.errors import NoNameServer, RouteNotFound, SendFailed, SkylarkError
 from mqcommon.message.queue import MessageQueue
+from sdk.client import ClientHandle
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
 from sdk.retry import is_transient, until_answered
 from sdk.routes import TopicRoute
-from sdk.shared import ClientHandle
 
 T = TypeVar("T")
 

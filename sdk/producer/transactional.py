@@ -27,19 +27,26 @@ from remoting.net.client import RemotingClient
 from remoting.protocol.command import Command
 from remoting.protocol.requests.transactions import END_TRANSACTION, EndTransactionRequestHeader
 from sdk.checked import GroupName, Milliseconds, NotNegative, TopicName, check_topic_name, checked
+from sdk.client import Client, ClientHandle, sharing
 from sdk.credentials import GivenCredentials, GivenTls
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.lanes import Selector
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
 from sdk.producer.producer import MAX_MESSAGE_BYTES, Producer
 from sdk.producer.result import BulkResult, SendResult
-from sdk.producer.transaction import STATE_NAMES, Checker, Local, Transaction, TransactionState, check_state
-from sdk.producer.transaction_checks import TransactionChecks
+from sdk.producer.transaction import (
+    STATE_NAMES,
+    Checker,
+    Local,
+    Transaction,
+    TransactionChecks,
+    TransactionState,
+    check_state,
+)
 from sdk.producer.wire import DEFAULT_TOPIC
 from sdk.retry import is_transient
 from sdk.runtime import survived
-from sdk.shared import Client, ClientHandle, sharing
 from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace, TraceSink
 

@@ -64,7 +64,7 @@ class ConnectionOptions:
                 raise UserError(f"option {error}") from None
         options = cls(**values)
         options.check()
-        if (found := options.credentials or _elsewhere(options.credentials_file)) is not None:
+        if (found := options.credentials or _from_file_or_environment(options.credentials_file)) is not None:
             return replace(
                 options,
                 access_key=found.access_key,
@@ -111,6 +111,6 @@ class ConnectionOptions:
             raise UserError("options tlsCaFile, tlsCertFile and tlsKeyFile need tls=true")
 
 
-def _elsewhere(file: str) -> Credentials | None:
+def _from_file_or_environment(file: str) -> Credentials | None:
     """The credentials in ``file``, else those in the environment."""
     return read_credentials(file) if file else credentials_in(os.environ)

@@ -17,15 +17,13 @@ from pyspark.sql.types import StructType
 from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.queue import MessageQueue
-from sdk.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag
-from sdk.arrow.inner import holds_batches, unwrapped
+from sdk.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag, holds_batches, unwrapped
 from sdk.arrow.records import Records
 from spark_connector.offsets import OffsetRange
 from spark_connector.one_line import one_line
 from spark_connector.options.read import ReadOptions
-from spark_connector.reading.choosing import list_topics, with_topics
 from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.planning import QueueDirectory, plan
+from spark_connector.reading.planning import QueueDirectory, list_topics, plan, with_topics
 from spark_connector.reading.pulling import Buffer, QueueReader, ReadFailed, ahead, joined, pulls
 from spark_connector.reading.pushdown import ALL, wanted_by
 from spark_connector.schema import arrow_schema

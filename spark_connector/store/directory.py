@@ -29,9 +29,16 @@ from sdk.arrow.records import Ints
 from sdk.consumer.expression import Sql
 from spark_connector.offsets import OffsetRange
 from spark_connector.reading.planning import QueueDirectory
-from spark_connector.store.batch_queue import KINDS, AnyQueueFiles, BatchQueueFiles
-from spark_connector.store.files import QUEUES, ReadOnlyFiles
-from spark_connector.store.queue import ENTRIES, QueueFiles, StorePart
+from spark_connector.store.files import (
+    ENTRIES,
+    KINDS,
+    QUEUES,
+    AnyQueueFiles,
+    BatchQueueFiles,
+    QueueFiles,
+    ReadOnlyFiles,
+    StorePart,
+)
 from spark_connector.store.scan import Place, Scanned, Tail, scan
 
 Bounds = Mapping[Place, tuple[int, int]]
@@ -247,7 +254,7 @@ class StoreDirectory(QueueDirectory):
         state_is_ours = self._state.log_offset is not None
         if size:
             record = self._log.record_at(physical)
-            if record is None or record.size != size or (state_is_ours and self._is_cut(record)):
+            if record is None or record.size != size or (state_is_ours and self._is_truncated(record)):
                 return self.log_start, {}
         return start, bounds
 
@@ -282,7 +289,7 @@ class StoreDirectory(QueueDirectory):
             return Scanned(start)
         return scan(self._log, self.log_start if broken else start, start, broken, self._why_torn)
 
-    def _is_cut(self, record: Record) -> bool:
+    def _is_truncated(self, record: Record) -> bool:
         file = self._log.at(record.physical_offset)
         assert file is not None  # the record was read from it
         return bool(torn_reason(file.view, record.physical_offset - file.base, record, lost_sectors=False))

@@ -28,10 +28,9 @@ from mqcommon.message.inner import inner_count
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
 from mqcommon.message.light import MARK, in_each_queue
 from mqcommon.message.record import Record
-from sdk.arrow.columns import gather, is_text
 from sdk.arrow.decode import check_bodies
-from sdk.arrow.records import Ints, Mask, Records, physical_offsets
-from spark_connector.store.queue import BLANK, ENTRIES
+from sdk.arrow.records import Ints, Mask, Records, gather, is_text, physical_offsets
+from spark_connector.store.files import BLANK, ENTRIES
 
 # How much of the log is looked at together.
 RUN_BYTES = 4 * 1024 * 1024
@@ -110,8 +109,8 @@ def _holds_nul(values: pa.Array) -> bool:
     if not len(values):
         return False
     bounds = np.frombuffer(values.buffers()[1], np.int32)
-    held = np.frombuffer(values.buffers()[2], np.uint8) if values.buffers()[2] else np.zeros(0, np.uint8)
-    return bool((held[bounds[values.offset] : bounds[values.offset + len(values)]] == 0).any())
+    raw = np.frombuffer(values.buffers()[2], np.uint8) if values.buffers()[2] else np.zeros(0, np.uint8)
+    return bool((raw[bounds[values.offset] : bounds[values.offset + len(values)]] == 0).any())
 
 
 Place = tuple[str, int]  # topic, queue

@@ -1,6 +1,6 @@
 """The stream reader for PySpark 4.2 and later, which know limits, the trigger AvailableNow, and what is waiting.
 
-Neighbours: reader.py (the rest), admission.py (what limits mean).
+Neighbours: reader.py (the rest), offsets.py (what limits mean).
 """
 
 from typing import Any
@@ -16,8 +16,7 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_connector.one_line import one_line
 from spark_connector.options.read import ReadOptions
-from spark_connector.stream.admission import AdmissionLimits
-from spark_connector.stream.offsets import StreamOffsets
+from spark_connector.stream.offsets import AdmissionLimits, StreamOffsets
 from spark_connector.stream.reader import RocketMQStreamReader
 
 

@@ -20,11 +20,10 @@ from mqcommon.errors import SkylarkError
 from spark_connector.one_line import one_line
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.batch_reader import Connect, ListTopics, open_consumer, rows_of
-from spark_connector.reading.choosing import list_clusters, list_topics
+from spark_connector.reading.planning import list_clusters, list_topics
 from spark_connector.schema import arrow_schema
-from spark_connector.stream.admission import AdmissionLimits
 from spark_connector.stream.driver import StreamDriver
-from spark_connector.stream.offsets import StreamOffsets
+from spark_connector.stream.offsets import AdmissionLimits, StreamOffsets
 from spark_connector.worker_pickle import pack
 
 logger = logging.getLogger(__name__)

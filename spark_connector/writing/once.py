@@ -11,7 +11,7 @@ its end. A task cannot know whether it is the first. So it asks the topic:
 3. An attempt that has not sent for `lease_ms` looks for a later claim before it goes on, and ends when there is one.
 4. Sends are not repeated blindly: when it is not known whether one has stored its messages, the topic is read, too.
 
-Neighbours: row_keys.py (keys), topic_io.py (the real `Topic`), writer.py (uses it).
+Neighbours: rows.py (keys), topic_io.py (the real `Topic`), writer.py (uses it).
 """
 
 import logging
@@ -23,8 +23,7 @@ from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SendFaile
 from mqcommon.message.message import Message
 from sdk.retry import Outcome, outcome_of
 from spark_connector.reading.pulling import ReadFailed
-from spark_connector.writing.row_keys import RowKeys, name_in
-from spark_connector.writing.rows import Place
+from spark_connector.writing.rows import Place, RowKeys, name_in
 
 logger = logging.getLogger(__name__)
 

@@ -19,10 +19,7 @@ MAY_IMPORT = {
 # Modules that may import more than their package may: a cluster in the test process of a user; the files of a store.
 MAY_IMPORT_MORE = {
     "sdk.testing.daemons": {"broker", "namesrv"},
-    **{
-        f"spark_connector.store.{name}": {"broker"}
-        for name in ("batch_queue", "directory", "files", "queue", "reader", "scan")
-    },
+    **{f"spark_connector.store.{name}": {"broker"} for name in ("directory", "files", "reader", "scan")},
 }
 # Inside of broker/: each folder, or file beside them, imports what stands before it only.
 BROKER_ORDER = (

@@ -57,7 +57,7 @@ def test_mypy_follows_an_installed_sdk(tmp_path: Path) -> None:
     programs = ["waiting.py", "asynchronous.py", "ready.py"]
     command = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={tmp_path}", *programs]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    types = ("sdk.shared.Client", "sdk.blocking.client.Client")
+    types = ("sdk.client.Client", "sdk.blocking.client.Client")
     others = (types[1], types[0], types[0])
     for program, mine, other in zip(programs, (types[0], "sdk.aio.client.Client", types[1]), others, strict=True):
         notes = [line.partition(": ")[2] for line in run.stdout.splitlines() if line.startswith(program)]
