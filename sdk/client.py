@@ -163,12 +163,15 @@ class ClientInstance:
         """Leave the groups and close. An error of the ``async with`` block is raised as it is, not in a group."""
         assert self._nursery is not None and self._home is not None
         if self._home.is_here:
+            # Before the tasks end: brokers hear at once who leaves, and give its queues to other members.
             with self._leaving():
                 await self.membership.leave_all(self.routes.addrs(), self.at)
         self._nursery.cancel_scope.cancel()
         try:
             await self._stack.aclose()
         except BaseExceptionGroup as group:
+            # The tasks of the client raise only what is a bug. When the block has raised an error, that is what its
+            # caller needs to see; a bug is shown in any case.
             if error is None or group.split(trio.Cancelled)[1] is not None:
                 raise
         finally:
@@ -284,11 +287,15 @@ class ClientInstance:
     @enable_ki_protection
     async def _run_request(self, topic: str, request: _RouteRequest) -> None:
         try:
+            # A route that is equal to the cached one is not replaced, so callers can tell by ``is`` whether it has
+            # changed.
             request.route = self.routes.put(make_route(topic, await self.fetch_route(topic), self._is_other_broker))
             self._log_skipped(request.route)
             self.tell_brokers()
         except RouteNotFound as error:
             known = self.routes.get(topic)
+            # A topic that was known, and an answer from servers that may be starting, are no verdict: callers wait and
+            # ask again.
             error.is_passing = (known is not None and not known.is_guess) or await self._are_starting()
             request.error = error
         except BrokerError as error:
@@ -318,6 +325,8 @@ class ClientInstance:
 
     def _note_registered(self, brokers: Collection[str]) -> None:
         now = trio.current_time()
+        # Three cases: no broker yet, so the NameServers have just started; some, for a client that knew none; all that
+        # this client knew are back, so what is unknown now does not exist.
         if not brokers:
             self._settled_at, self._are_back_at = now + REGISTERING_S, inf
         elif not (known := self.routes.broker_names()):
@@ -526,6 +535,8 @@ class ClientHandle:
             if self._leave is not None and self.forks == FORKS.count:
                 await self._leave()
         finally:
+            # First the group is left, with tasks that still run; then they end; the connections are closed after all
+            # users of them.
             self._nursery.cancel_scope.cancel()
             with trio.CancelScope(shield=True):
                 await self._ended.wait()
@@ -595,6 +606,7 @@ class ClientHandle:
         """The answer of the queue's master. When it cannot be reached, the route is refreshed to find a new master."""
         self.check_open()
         addr = (await self.instance.route(mq.topic)).master(mq.broker_name)
+        # At most two masters are asked: that of the cached route, and the one of a fresh route if that is another.
         failure: SkylarkError = RouteNotFound(
             mq.topic, f"broker {mq.broker_name} has no master in its route", is_passing=True
         )

@@ -48,6 +48,8 @@ class Endpoint:
         except ConnectionLost:
             # Idle connections get closed, and brokers restart. Every request made through an Endpoint may be repeated.
             self._check_name()
+            # A new command: the lost one has an opaque number, and an encoded body in the dialect of the lost
+            # connection.
             again, left_ms = Command(command.code, ext, raw), (deadline - trio.current_time()) * 1000
             if left_ms <= 0:
                 raise

@@ -322,6 +322,7 @@ class NameServers:
             left_ms = (deadline - trio.current_time()) * 1000
             if number and left_ms <= 0:
                 break
+            # An equal share of what is left: a NameServer that failed at once leaves its share to the others.
             try_ms = max(left_ms / (len(addrs) - number), MIN_TRY_MS)
             try:
                 answer = await call(self.at(addr, try_ms))
@@ -340,6 +341,7 @@ class NameServers:
             else:
                 self._answers(addr)
                 return answer
+        # "No such topic" of one NameServer says more than the failure of another one to answer.
         last = unknown or failure or stranger
         assert last is not None
         raise last

@@ -131,6 +131,7 @@ class FailedTries:
         ``retries`` limits the tries that may have stored the message. When every broker has refused the message
         (``other_broker`` is false), it also limits the refused tries: routes and permissions may just be changing.
         """
+        # Only tries of unknown outcome can store a message twice, so only they use up retries.
         if outcome is Outcome.REFUSED or self.unknown > retries:
             return False
         return other_broker or outcome is not Outcome.REFUSED_HERE or self.refused <= retries
@@ -151,4 +152,5 @@ async def until_answered(call: Callable[[], Awaitable[T]], timeout_ms: float, ba
             if left_s <= 0 or not is_transient(error):
                 raise
         failures += 1
+        # The last try is at the deadline: a server that is back by then still answers it.
         await trio.sleep(min(backoff.pause_s(failures), left_s))

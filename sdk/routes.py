@@ -172,6 +172,7 @@ class RouteCache:
         if known == route:
             return known
         self._routes[route.topic] = route
+        # A replaced route may have lost addresses, so they are collected again; a new one only adds some.
         if known is not None:
             self._known = None
         elif self._known is not None:

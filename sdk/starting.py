@@ -65,6 +65,8 @@ class Start:
         if not addrs:
             await self.without_topics()
             return None
+        # The routes are cached now, so the client itself sends its first heartbeats to these brokers; here their
+        # answers are waited for.
         instance.tell_brokers()
         taken: str | None = None
         refusal: BrokerError | None = None
@@ -76,6 +78,7 @@ class Start:
                 except BrokerError as error:
                     refusal = error
                 nursery.cancel_scope.cancel()
+        # Raised here and not in the nursery, which would wrap it in a group.
         if refusal is not None:
             raise_if_final(refusal)
         return taken

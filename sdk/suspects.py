@@ -82,9 +82,12 @@ class Suspects:
         for probes in count():
             await trio.sleep(self._pause_s(probes))
             with survived("probing a broker"):
+                # It may have been cleared by an answer to a request while this task slept or asked: hence the looks at
+                # ``addrs`` after each wait.
                 answered = addr in self.addrs and await answers(self._client.instance.remoting, addr)
                 if addr in self.addrs and not (answered and addr in self._in_routes()):
                     await self._not_cleared(addr, answered)
+                # Routes change while suspects are probed: one that is in no route for long has been removed for good.
                 if addr in self._in_routes():
                     seen_at = trio.current_time()
                 is_back = answered and addr in self._in_routes()

@@ -78,12 +78,15 @@ class PropertyPairs:
     def values(self, name: bytes) -> pa.Array:
         """The value of ``name`` in each row as strings, null where it has none; ``name`` is 4 or 8 bytes long."""
         starts, seps, ends, rows = self._pairs
+        # Regular rows: the n-th pair of every row has this name, so no name is compared. Of equal names the last one
+        # counts.
         if self._names is not None:
             if name not in self._names:
                 return pa.nulls(len(self), pa.string())
             last = len(self._names) - 1 - self._names[::-1].index(name)
             starts, ends = seps[last :: len(self._names)] + 1, ends[last :: len(self._names)]
             return gather(self._raw, starts, ends - starts, pa.string())
+        # Names of this length are read as one number at every start, and compared at once.
         which = np.flatnonzero(seps - starts == len(name))
         found = overlapping(self._raw, f">u{len(name)}")[starts[which]]
         which = which[found == int.from_bytes(name, "big")]
@@ -112,6 +115,8 @@ class PropertyPairs:
         short = rows[(ends - seps == 1) & (lengths <= 4)]  # one character (at most 4 bytes) and no value
         if self._names is not None and len(set(self._names)) == len(self._names):
             return np.unique(short)
+        # A name twice in a row is rare, and only Python knows which value wins. To find such rows, names are hashed by
+        # row, length, first and last 8 bytes; rows with equal hashes are candidates.
         padded = np.concatenate([self._raw, np.zeros(8, dtype=np.uint8)])
         eights = overlapping(padded, "<u8")
         masks = np.array([2 ** (8 * n) - 1 for n in range(9)], dtype=np.uint64)[np.minimum(lengths, 8)]
@@ -284,6 +289,7 @@ class RecordColumns:
     def body(self) -> pa.Array:
         records = self._records
         bodies = gather(records.data, records.body_at, records.body_lengths, pa.binary())
+        # Compressed bodies are few, or Python is needed for each of them anyway: they replace what was gathered.
         packed = np.flatnonzero(records.sys_flags & COMPRESSED)
         if len(packed) == 0:
             return bodies
@@ -328,6 +334,7 @@ class RecordColumns:
     def _property_pairs(self) -> PropertyPairs:
         if self._pairs is None:
             records = self._records
+            # All properties in one buffer, so that one pass finds the pairs of all rows.
             bounds = np.concatenate([[0], np.cumsum(records.properties_lengths)])
             joined = gather(records.data, records.properties_at, records.properties_lengths, pa.binary())
             self._pairs = PropertyPairs(np.frombuffer(joined.buffers()[2], np.uint8)[: bounds[-1]], bounds)
@@ -389,6 +396,7 @@ def unwrapped(records: Records) -> tuple[Records, Ints]:
     if len(packed):
         records = _inflated(records, packed)
     batches = np.flatnonzero(whole)
+    # Each batch is taken apart by itself; everything after that is done for all messages together.
     found = [_starts(records, row, int(given.starts[row])) for row in batches.tolist()]
     counts = np.ones(len(records), dtype=np.int64)
     counts[batches] = [len(each) for each in found]
@@ -446,6 +454,7 @@ def _starts(records: Records, row: int, shown_at: int) -> Ints:
     found: list[int] = []
     while at + OVERHEAD <= end and len(found) < count:
         found.append(at)
+        # A size below the fixed part would let the loop stand still, or go back.
         (size,) = _INT.unpack_from(records.data, at)
         if size < OVERHEAD:
             raise DamagedRecord(row, shown_at, f"message {len(found) - 1} of its batch has a size of {size} bytes")
@@ -465,6 +474,7 @@ def _inflated(records: Records, packed: Ints) -> Records:
     for row in packed.tolist():
         start = int(records.body_at[row])
         content = unpacked(records, row, bytes(view[start : start + int(records.body_lengths[row])]))
+        # What is joined below is bounded: a pull of a megabyte may hold gigabytes.
         left -= len(content)
         if left < 0 and len(records) > 1:
             raise TooMuchContent

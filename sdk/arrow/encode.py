@@ -74,6 +74,7 @@ class TableColumns:
         """How many rows from ``start`` on make a part."""
         bodies = self._columns[BODY].slice(start, PART_ROWS)
         sizes = np.concatenate([lengths(chunk) for chunk in bodies.chunks if len(chunk)])
+        # Checked before the values are copied.
         too_long = sizes > self._max_body_bytes
         if too_long.any():
             row = int(too_long.argmax())
@@ -188,10 +189,14 @@ def without_views(array: pa.Array) -> pa.Array:
     ends = np.cumsum(sizes)
     begins = ends - sizes
     data = np.empty(int(sizes.sum()), np.uint8)
+    # Short values lie in the views themselves, at most 12 bytes each: copied as rows of a matrix, with a mask for what
+    # is used.
     short = np.flatnonzero((sizes > 0) & (sizes <= _SHORT))
     places = np.arange(_SHORT)
     inside = places < sizes[short, None]
     data[(begins[short, None] + places)[inside]] = words.view(np.uint8)[short, 4:][inside]
+    # Long values lie in buffers. Runs of rows whose values follow one another in one buffer are copied together, which
+    # is the usual case.
     long = np.flatnonzero(sizes > _SHORT)
     which, at = words[long, 2], words[long, 3]
     is_next = (np.diff(long) == 1) & (which[1:] == which[:-1]) & (at[1:] == at[:-1] + sizes[long][:-1])
@@ -412,6 +417,7 @@ def encode(part: TableRows, key_head: bytes, first_key: int) -> Encoded:
     own_lengths: Ints | int = 0 if part.properties is None else lengths(part.properties)
     property_lengths = np.broadcast_to(own_lengths + len(key_head) + _KEY_END_BYTES, rows)
     heads = np.zeros(rows, _HEAD)
+    # Sizes are known before anything is joined, so each piece is written once, in its place.
     heads["size"] = sizes = _HEAD.itemsize + body_lengths + _LENGTH.itemsize + property_lengths
     heads["body_length"] = body_lengths
     if part.flags is not None:

@@ -82,6 +82,8 @@ class Records:
             self._refuse(~(v1 | v2), "its magic is not that of a record")
         self.sys_flags = self.column("sys_flag")
         self.v6 = bool((self.sys_flags & HOSTS_V6).any())
+        # Every position is checked against the end of its record before it is used: damage raises, and nothing outside
+        # of the buffer is read.
         ends = self.starts + self.heads["size"]
         head_bytes: Ints | int = _HEAD_BYTES[0]
         if self.v6:
@@ -111,6 +113,8 @@ class Records:
     def _copy_heads(self, layouts: NDArray[np.int32]) -> NDArray[Any]:
         """The heads in one array, whose layout has the longest hosts."""
         heads = np.zeros(len(layouts), dtype=_LAYOUTS[-1])
+        # The layout with the longest hosts is used for all rows: shorter hosts leave zeros, and columns know by the
+        # flags.
         for number, layout in enumerate(_LAYOUTS):
             rows = np.flatnonzero(layouts == number)
             found = _heads(self.data, self.starts[rows], layout)
@@ -206,6 +210,7 @@ def gather(data: Any, starts: Ints, lengths: Ints, kind: pa.DataType, valid: Mas
         return pa.array([], kind)
     ends = starts + lengths
     if valid is not None:
+        # Offsets of an Arrow array must not fall: a null takes the place where the one before it ends.
         ends = np.maximum.accumulate(np.where(valid, ends, 0))
         starts = np.where(valid, starts, ends)
     offsets = np.empty(2 * rows, dtype=np.int32)
@@ -284,6 +289,7 @@ def patched(array: pa.Array, rows: NDArray[np.int64], values: Sequence[Any] | pa
     """``array`` with ``values`` in ``rows``."""
     if not isinstance(values, pa.Array):
         values = pa.array(values, array.type)
+    # The new values are put behind the array, and ``take`` picks them in their rows.
     which = np.arange(len(array), dtype=np.int64)
     which[rows] = np.arange(len(array), len(array) + len(rows), dtype=np.int64)
     return pa.concat_arrays([array, values]).take(numbers(which))

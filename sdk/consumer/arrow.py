@@ -108,6 +108,7 @@ def _decoded(records: "Records", wanted: Wanted, offset: int, tags: frozenset[st
     offsets = check_order(records)
     end = LONG_MAX if wanted.end is None else wanted.end
     low, high = offsets.searchsorted([offset, end]).tolist()
+    # One record batch may not hold more than 2 GiB: halved until it fits, which one message always does.
     while True:
         some = records.part(low, high)
         try:

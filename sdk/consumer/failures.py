@@ -59,6 +59,8 @@ class Returns:
 
     async def send_back(self, mq: MessageQueue, message: MessageExt, delay_level: int) -> bool:
         """Whether a broker has taken the message, which was read from ``mq``, for a later delivery."""
+        # 36 names a message by its place in the log. The messages of an inner batch have one place, so each of them is
+        # sent to the retry topic by itself.
         if not message.is_inner and await self._ask_back(mq, message, delay_level):
             self._note(None)
             return True
@@ -210,6 +212,8 @@ class Failures:
         self._counters.failed += len(messages)
         batch.window.totals.failed += len(messages)
         for number, message in enumerate(messages, start):
+            # Three policies: a popped message is given back to its broker; a broadcast is tried again here; all others
+            # are sent back.
             if isinstance(message, ReceivedMessage):
                 await self._give_back(batch, number, message, delay_level)
                 continue

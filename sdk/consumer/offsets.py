@@ -102,6 +102,8 @@ class Commits:
                 )  # fmt: skip
 
     async def _commit(self, mq: MessageQueue, offset: int, forward_only: bool) -> None:
+        # The queue may become another member's while the commit is on its way. Then it must not be kept: later it would
+        # undo what that member commits.
         forgotten = self._forgotten.get(mq, 0)
         async with self._lock(mq):
             self._kept.pop(mq, None)
@@ -111,6 +113,7 @@ class Commits:
             try:
                 await self._send(mq, offset, forward_only)
             except (RemotingError, RouteNotFound) as error:
+                # A broker that was never in a route is a mistake of the caller, not an outage.
                 if (mq.topic, mq.broker_name) not in self._sets:
                     raise
                 if self._forgotten.get(mq, 0) == forgotten:
@@ -362,6 +365,7 @@ async def first_offset(mq: MessageQueue, choice: StartChoice, offsets: OffsetSto
     """
     is_retry = mq.topic == choice.retry_topic
     is_last = choice.consume_from is ConsumeFrom.LAST_OFFSET
+    # A kept or committed offset wins over ``consume_from``, which is for new groups only.
     committed = await offsets.read(mq, zero_if_new=is_last and not choice.broadcast)
     if committed is not None:
         return committed

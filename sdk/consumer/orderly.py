@@ -72,6 +72,8 @@ class Orderly:
         """Handle the next messages. Returns how long to wait before the same ones are tried again, 0 to go on."""
         suspend_s = self._settings.suspend_ms / 1000
         async with self._limiter:
+            # Checked last, with the place to run in hand: while this waited for it the lock may have run out, and
+            # another member may handle the same messages.
             if queue.is_given_up or trio.current_time() >= queue.locked_until:
                 return suspend_s
             batch = queue.batches[0]
@@ -92,6 +94,7 @@ class Orderly:
                 for message in messages:
                     message.count_failure()
                 return suspend_s
+            # One by one: those that a broker has taken are settled, even if it refuses the next.
             for number, message in enumerate(messages, start):
                 if not await self._returns.send_back(queue.mq, message, DEAD):
                     return KEPT_S

@@ -256,6 +256,8 @@ class Popping:
         while True:
             await signal.wait()
             signal.clear()
+            # Messages whose lease is being changed are left for later: their handle, which acknowledges them, changes
+            # with it.
             while some := [message for message in waiting if id(message) not in self._changing][:ACKS_AT_ONCE]:
                 with survived("acknowledging popped messages"):
                     await self._send_acks(place, some)
@@ -277,12 +279,14 @@ class Popping:
     async def give_back(self, batch: Takable, number: int, message: ReceivedMessage, delay_level: int) -> None:
         """A handler failed with the message: show it again after a pause, or make it a dead letter."""
         assert isinstance(batch, PopBatch)
+        # The dead letter is stored before the message is acknowledged: a crash in between gives two, never none.
         if delay_level < 0 or message.reconsume_times >= self._settings.max_reconsume_times:
             if await self._returns.send_back(_place(message), message, DEAD):
                 batch.finish(number, number + 1)
                 return
             delay_level = 0
         pause_s = PAUSES_S[min(delay_level or message.reconsume_times, len(PAUSES_S) - 1)]
+        # A renewal of its lease is on its way. A second change would name a handle that the broker has just replaced.
         while id(message) in self._changing:
             await self._settled.park()
         await self._change_time(message, pause_s * 1000)

@@ -132,6 +132,7 @@ class FlowControl:
         was_full = self._is_full()
         self.messages -= len(batch.done)
         self.size_bytes -= batch.size_bytes
+        # All queues were stopped by the common limit; else only this one can have been waiting.
         if was_full:
             self._wake_all()
         else:
@@ -194,6 +195,7 @@ class Ready:
             due = self._later[0][0] if self._later else inf
             with trio.move_on_at(due):
                 await self._later_changed.wait()
+            # A window that was closed during the pause is another member's.
             while self._later and self._later[0][0] <= trio.current_time():
                 again = heappop(self._later)[2]
                 if not again.window.is_closed:

@@ -58,6 +58,8 @@ class PullLoop:
         try:
             with queue.scope:
                 while True:
+                    # An error that nobody expected, such as damage in an answer, must stop neither this queue nor the
+                    # others.
                     with survived(what, note):
                         await self._pull_all(queue, note)
                     await trio.sleep(ERROR_PAUSE_S)
@@ -72,6 +74,8 @@ class PullLoop:
             backoff = self._instance.backoff
             result = await pull_with_retry(pull, window.next_offset, backoff, str(queue.mq), _goes_on, note)
             queue.pulled_ms = self._clock.now_ms()
+            # The queue may have been given up, or set to another offset, while the pull was on its way. Then its
+            # messages belong to the next owner, or to the new window.
             if window.is_closed or queue.is_given_up:
                 return
             if result.messages:
@@ -108,6 +112,8 @@ class PullLoop:
         if self._names.namespace:
             for message in messages:
                 message.show_topic(self._names.plain(message.topic))
+        # All messages of a pull keep its bytes in memory, so they count as one batch until the last of them is
+        # consumed.
         batch = queue.window.add(messages, result.next_offset, messages[0].held_bytes)
         self._flow.added(batch)
         self._counters.pulled += len(messages)

@@ -338,6 +338,7 @@ class PushParts:
             put,
             lambda offsets: self.ownership.reset(offsets),
         )
+        # Each owned queue is served by a task that pulls and, with ``orderly``, one that handles.
         serve = [intake.pull, ordered.serve] if settings.orderly else [intake.pull]
         self.ownership = QueueOwnership(
             client, settings, replicas, offsets, self.flow, self.ready, serve, lambda: self._rebalance.soon(), problems
@@ -373,6 +374,7 @@ class PushParts:
             await self._local.open()
         self._client.instance.tell_brokers()
         nursery = self._client.nursery
+        # The nurseries of queues must be open before the first round of the rebalancer gives them queues.
         await nursery.start(self.ownership.run)
         await nursery.start(self.popping.run)
         nursery.start_soon(self.ready.run)
@@ -386,6 +388,8 @@ class PushParts:
     async def _check_start(self, start: Start) -> None:
         group = self._settings.group
         topics = [topic for topic in self.subscriptions if topic != self._settings.retry_topic]
+        # Brokers that refuse heartbeats, a subscription or the group raise here, where the program can still see it.
+        # Those that cannot be reached keep nobody from starting.
         addr = await start.with_topics(topics)
         if addr is None:
             return
@@ -425,6 +429,8 @@ class PushParts:
 
     async def stop(self) -> None:
         """Let running handlers finish, and commit."""
+        # Order: no new queues; no new calls of handlers; the running ones end; offsets are committed and locks
+        # released; kept commits have a last try; the traces of all that are sent last.
         self._is_stopping = True
         self._rebalancing.cancel()
         self.ready.clear()
@@ -458,6 +464,7 @@ class PushParts:
 
     async def _change_queues(self, pulled: Queues, is_shared: bool, popped: Queues) -> bool:
         """Queues that are not to be pulled any more are given up first: they may be popped from now on."""
+        # Pulled and popped messages of one queue would be handled twice.
         is_settled = await self.ownership.change(pulled, is_shared)
         self.popping.change(popped, self.ownership.is_paused)
         return is_settled

@@ -106,6 +106,7 @@ class Reader:
         tags = self.tags_of(expression)
         answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
         status = _STATUS[answer.code]
+        # Records of a light queue carry the offsets of their own topic: they are replaced by those in the light queue.
         data = as_in_light_queue(answer.data, mq.topic) if is_light(mq.topic) else answer.data
         messages = self._client.names.messages(data, mq.broker_name, offset)
         if tags and messages:

@@ -69,6 +69,8 @@ class AckLane:
 
     async def ack(self, bits: Bits, nursery: trio.Nursery) -> None:
         """Return when these are acknowledged, raise the error when they are not."""
+        # The first calls go at once. What comes while AT_ONCE requests are on their way gathers in a round, and goes
+        # with the next request: one request for many calls, without a delay for one.
         if self._running < AT_ONCE:
             self._running += 1
             try:
@@ -89,6 +91,7 @@ class AckLane:
         self._running -= 1
         while self._waiting:
             current = self._waiting.popleft()
+            # A closed client sends nothing more: those that wait get the error that their round was made with.
             if not nursery.cancel_scope.cancel_called:
                 self._running += 1
                 nursery.start_soon(self._run, current, nursery)
@@ -229,6 +232,8 @@ class SimpleConsumer:
 
         while True:
             places = await self._places()
+            # Several places are asked without waiting. Only when none has a message does the call wait, for the first
+            # of them that says it has one.
             found = await until_answered(sweep, self._client.timeout_ms, self._instance.backoff)
             left_ms = _left_ms(deadline)
             if found or not left_ms:

@@ -68,9 +68,11 @@ class HandedOut:
         for number, message in enumerate(list(self.messages), 1):
             if number % _LOOKED_AT == 0:
                 await trio.lowlevel.checkpoint()
+            # Another member gets it, and acknowledges it.
             if not message.is_ours:
                 self.messages.pop(message, None)
             elif message.given_at <= given_before and message in self.messages:
+                # So the next look does not return it again, before the broker has answered.
                 message.given_at = inf
                 expired.append(message)
         return expired

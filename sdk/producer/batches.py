@@ -131,6 +131,8 @@ async def send_batches(
 
     @enable_ki_protection
     async def work(scope: trio.CancelScope) -> None:
+        # Tasks take the next batch as soon as they have a result. ``numbered`` is shared, and is advanced without an
+        # await, so each batch is taken once.
         try:
             for number, rows in numbered:
                 send = PendingSend(None, rows, timeout_s, trio.lowlevel.current_task())
@@ -170,6 +172,8 @@ class ArrowSends:
         given = TableColumns(data, columns, self._max_message_bytes)
         kept: deque[TableRows] = deque()
         kept_rows = 0
+        # All rows are checked before one is sent. The first parts are kept; to keep all would double the memory of a
+        # large table, so the rest is made again.
         for part in given.parts():
             if len(kept) < KEPT_PARTS:
                 kept.append(part)

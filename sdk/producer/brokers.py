@@ -160,6 +160,7 @@ class Brokers:
             return
         finally:
             del self._wanted[topic]
+        # A master that has left the route is not in it any more to fail, so nobody would notice when it is back.
         masters = routes.masters()
         for addr in before.writable_at if before else ():
             if addr not in masters:

@@ -114,6 +114,8 @@ class Packing:
     async def _pack_in_turn(self, message: Message) -> Message:
         topic, turn = message.topic, trio.Event()
         line = self._lines.setdefault(topic, deque())
+        # Compression runs side by side, in threads. Only the return is in line: a small message waits here for a large
+        # one before it.
         line.append(turn)
         self._set_plain_bytes(_EVERY)
         try:
@@ -123,6 +125,7 @@ class Packing:
                 await turn.wait()
             return packed
         finally:
+            # A cancelled send may leave from the middle; then the first of the line stays the first.
             line.remove(turn)
             if line:
                 line[0].set()

@@ -138,6 +138,8 @@ class PendingSend:
     def _fail_ticket(self, backlog: Backlog, error: Exception) -> None:
         if self.has_ended:
             return
+        # The order matters, as other threads look without a lock: the outcome is set before it is looked who waits.
+        # Whoever adds itself after that finds the outcome.
         self.error = error
         watch, self.task = self.task, None
         if watch is None or (watch.on_delivery is None and not watch.wakes):
@@ -230,6 +232,7 @@ def new_ticket(
 
 def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
     """Take the first send, and up to ``most`` that can be in one request with it."""
+    # The first one is sent in any case, so that a message larger than MAX_BATCH_BYTES is alone and not stuck.
     first = pending.popleft()
     sends = [first]
     if first.alone:
@@ -248,6 +251,7 @@ def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
 
 def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
     """Tell the senders, each its result. Of single messages: as `PendingSend.finish`, without a call for each."""
+    # A bulk send: it has the whole batch, and is alone in its request.
     if sends[0].body is None:
         sends[0].batch = batch
         sends[0].finish()
@@ -267,6 +271,7 @@ def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
     tickets = [send for send in sends if send.span is not None]
     if tickets and (span := tickets[0].span) is not None:
         span.backlog.end(tickets)
+    # All are woken before the first callback runs: it is foreign code, and must not delay the other senders.
     for watch, _ in watched:
         watch.wake()
     for watch, ticket in watched:

@@ -223,6 +223,8 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Sends first, since their ends are traced; then the traces; then the connections, whatever happened before.
+        # What is lost is raised last, when nothing can go on any more.
         is_settled = False
         try:
             await self._settle()
@@ -258,6 +260,7 @@ class Producer:
         SendFailed when no broker stored the message in time, RouteNotFound for an unknown topic, TypeError or
         ValueError for invalid arguments, and any error of ``selector``.
         """
+        # The hot path: its checks are written out, since a call for each of them costs more than the check.
         own_key: bytes | None = None
         if type(message) is not Message:
             if not isinstance(message, Message):
@@ -271,11 +274,15 @@ class Producer:
         if is_timed:
             message, topic = timed(message, deliver_at, delay), timed_lane(topic)
         body, packed = message.body, message
+        # Rarely true. ``_plain_bytes`` is -1 while sends wait for a compressed body, so that later ones of the same
+        # queue stand behind them.
         if type(body) is not bytes or len(body) > self._plain_bytes or self._lines.waiting:
             is_ordered = queue is not None or selector is not None or message.sharding_key is not None
             if is_ordered:
                 timeout_s = await self._lines.passed(message.topic, timeout_s)
             packed, timeout_s = await self._packing.packed(message, timeout_s, is_ordered=is_ordered)
+        # Most sends go to the lane of their topic. One that chooses its queue, and the first of a topic, look for their
+        # lane.
         lane = self._open_lanes.get(topic)
         if lane is None or queue is not None or selector is not None or (message.properties and message.sharding_key):
             choice = choice_of(queue, selector, deliver_at, delay)
@@ -284,6 +291,7 @@ class Producer:
             deadline = trio.current_time() + timeout_s
             lane = await self._lanes.find(message, choice, timeout_s)
             timeout_s = deadline - trio.current_time()
+        # Also after a wait above: the client may have been closed meanwhile, and no lane would look at this send.
         if self._client.forks != FORKS.count:
             self._client.check_open()
         task = trio.lowlevel.current_task()
@@ -295,6 +303,7 @@ class Producer:
             send.alone = True
         elif message.properties is not None:
             send.alone = DELAY in message.properties or LIGHT_QUEUES in message.properties
+        # From here on the lane ends the send: it wakes this task with the result, by its deadline at the latest.
         lane.add(send)
         result: SendResult = await trio.lowlevel.wait_task_rescheduled(send.abort)
         return result

@@ -74,6 +74,7 @@ class Requests:
         with instance.replies.expected(correlation_id) as reply, trio.move_on_at(deadline):
             await self._sender.queues(message.topic)
             route = instance.routes.get(self._client.names.topic(message.topic))
+            # The broker that stores the request delivers the reply: it must know this client before, by a heartbeat.
             await instance.introduce(list(route.writable_at) if route is not None else [])
             left_ms = max((deadline - trio.current_time()) * 1000, 1)
             sent = await self._sender.send(asked, timeout_ms=left_ms)

@@ -38,6 +38,8 @@ class SendRoutes:
         try:
             return await instance.refresh(topic)
         except RouteNotFound as missing:
+            # Servers may just be starting. A guess now would send to queues that the topic, once it is registered, does
+            # not have.
             if missing.is_passing and not instance.is_new(topic):
                 raise
             try:

@@ -109,7 +109,7 @@ TIMEOUT_S = 60
 
 
 class NoteEnd(Protocol):
-    """See `Halves.ended`."""
+    """Called when a broker was told how a transaction ended."""
 
     def __call__(
         self, message: MessageExt, msg_id: str, addr: str, state: TransactionState, *, from_check: bool

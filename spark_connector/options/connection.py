@@ -89,6 +89,11 @@ class ConnectionOptions:
         return Credentials(self.access_key, self.secret_key, self.security_token) if self.access_key else None
 
     @property
+    def client(self) -> dict[str, Any]:
+        """The arguments of clients of the SDK."""
+        return {"nameserver": self.nameserver or None, "credentials": self.credentials, "tls": self.encryption}
+
+    @property
     def encryption(self) -> Tls | None:
         """How connections are encrypted; None: they are not."""
         if not self.tls:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from mqcommon.errors import UserError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, is_system_topic
-from sdk.consumer.expression import Sql
 from spark_connector.offsets import (
     COMMITTED,
     OffsetRange,
@@ -24,7 +23,7 @@ from spark_connector.offsets import (
 )
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.pulling import Pulled, SlaveBehind
+from spark_connector.reading.pulling import QueueReader, SlaveBehind
 from spark_connector.reading.pushdown import ALL, Only
 from spark_connector.schema import KAFKA, MAX_QUEUES, partition_number
 
@@ -112,19 +111,14 @@ def list_clusters(options: ReadOptions) -> list[str]:
 def _admin(options: ReadOptions) -> "Admin":
     from sdk.blocking import Admin
 
-    return Admin(
-        options.nameserver or None,
-        timeout_ms=options.pull_timeout_ms,
-        credentials=options.credentials,
-        tls=options.encryption,
-    )
+    return Admin(**options.client, timeout_ms=options.pull_timeout_ms)
 
 
 def _names(queues: Iterable[MessageQueue]) -> str:
     return ", ".join(f"{topic} {broker} {queue}" for topic, broker, queue in queues)
 
 
-class QueueDirectory(Protocol):
+class QueueDirectory(QueueReader, Protocol):
     """A source of queues and their offsets."""
 
     def message_queues(self, topic: str) -> list[MessageQueue]: ...
@@ -132,16 +126,6 @@ class QueueDirectory(Protocol):
     def max_offset(self, mq: MessageQueue) -> int: ...
     def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int: ...
     def committed_offset(self, mq: MessageQueue) -> int | None: ...
-    def pull_bytes(
-        self,
-        mq: MessageQueue,
-        offset: int,
-        *,
-        max_count: int,
-        max_bytes: int,
-        expression: str | Sql = "*",
-        wait_ms: int,
-    ) -> Pulled: ...
 
 
 def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> list[OffsetRange]:
@@ -150,6 +134,7 @@ def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> l
     starts = starting(directory, options, bounds)
     ends = ending(directory, options, bounds)
     ranges, lost = within_bounds(starts, ends, bounds)
+    # A slave that answered for its master may be behind: what it lacks is not lost.
     if lost:
         check_masters(directory, [one.queue for one in lost if one.end > bounds[one.queue].maximum], bounds)
         report_lost(lost, options)
@@ -176,6 +161,7 @@ def starting(
         return {queue: bounds[queue].minimum if offset is None else offset for queue, offset in committed}
     if not times:
         return resolve(options.wanted_start, bounds, "startingOffsets")
+    # A search finds the first message at or after the time; without one, the end of the queue.
     found = _searched(directory, times)
     late = [queue for queue, offset in found.items() if offset >= bounds[queue].maximum]
     if late and options.starting_offsets_by_timestamp_strategy == "error":

@@ -254,6 +254,7 @@ class BatchQueueFiles:
     def __init__(self, files: ReadOnlyFiles, directory: str) -> None:
         self._files = files
         self._directory = directory
+        # Searches rely on the order.
         falls = self._bases[1:] < self._ends[:-1]
         self.problem = f"the entries of {directory} do not rise" if falls.any() else ""
 

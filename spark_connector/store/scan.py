@@ -149,10 +149,13 @@ class Tail:
             self._put(*each, name)
 
     def _put(self, offset: int, physical: int, size: int, name: str) -> None:
+        # The topic was deleted and made again: offsets begin anew, and what came before is of the old one.
         if offset < self.first:
             self.first = offset
             self.entries.clear()
         del self.entries[(offset - self.first) * ENTRY_BYTES :]
+        # A gap is filled with blanks. It cannot have more messages than fit into the log before this record: an absurd
+        # offset must not fill the memory.
         missing = offset - self.end
         if missing * MIN_RECORD > physical:
             raise StoreCorrupt(
@@ -214,6 +217,8 @@ class _Scan:
         one_by_one_to = at
         while at + BLANK_BYTES <= end:
             if at >= one_by_one_to:
+                # Many records at once, if they are plain and sound. Where none can be taken, the next RUN_BYTES are
+                # read one by one: to try again at each record would cost more.
                 run = run_at(view[at - base : at - base + RUN_BYTES], at)
                 if run is not None:
                     self._keep_run(run)
@@ -227,6 +232,7 @@ class _Scan:
             if record is not None:
                 reason = self._torn(file, at - base, record)
             if record is None or reason:
+                # The end of the log, or damage. A sound record behind it makes it damage, and the scan goes on there.
                 return self._look_past(file, at, reason, is_empty=not size and not magic)
             self._keep_each(record)
             at += record.size

@@ -29,7 +29,6 @@ from spark_connector.reading.planning import (
 )
 from spark_connector.reading.pulling import AWAY
 from spark_connector.stream.offsets import (
-    AdmissionLimits,
     StreamOffsets,
     advanced,
     between,
@@ -86,6 +85,8 @@ class StreamQueues:
         if look or self._looked_s is None or self._now() - self._looked_s >= interval_s:
             self._look()
             self._looked_s = self._now()
+        # A broker that did not answer is left out until the next look: each question to it may take as long as the
+        # timeout.
         here = [queue for queue in self._found if _broker(queue) not in self._silent]
         return self._answered(here, self._bounds_of)
 
@@ -93,6 +94,8 @@ class StreamQueues:
         self, bounds: Mapping[MessageQueue, QueueBounds], read_to: Mapping[MessageQueue, int]
     ) -> dict[MessageQueue, QueueBounds]:
         """``bounds`` without those of slaves that have less than was read already; says which brokers are away."""
+        # An end below what was read already is either a slave that is behind, or a loss. Only the master can tell:
+        # without it the queue is left out of this micro-batch.
         short = [queue for queue, (_, high) in bounds.items() if high < read_to.get(queue, 0)]
         masters = self._answered(short, lambda queue: check_masters(self._consumer, [queue], bounds))
         gone = {_broker(queue) for queue in read_to} - {_broker(queue) for queue in self._found}
@@ -214,6 +217,7 @@ class StreamDriver:
             # More may have come since then: the end of a queue, as a start, is behind the end of the run.
             grown = {queue: min(start, bounds[queue].maximum) for queue, start in starts.items()}
             frozen = self._frozen.items()
+            # The start that Spark keeps is asked for after `freeze`; the run must not end before it.
             self._frozen = {queue: QueueBounds(low, max(high, grown.get(queue, 0))) for queue, (low, high) in frozen}
         self._initial = StreamOffsets(",".join(self._list_clusters(options)), starts)
         return self._initial
@@ -226,12 +230,13 @@ class StreamDriver:
         """From now on only what there is now is read."""
         self._frozen = self._queues.bounds(look=True)
 
-    def after(self, start: StreamOffsets, limits: AdmissionLimits) -> StreamOffsets:
+    def after(self, start: StreamOffsets, *, is_limited: bool) -> StreamOffsets:
         """The end of the micro-batch from ``start`` on; ``start`` itself when there is nothing to read yet.
 
-        There is always a first micro-batch, so that the checkpoint has where the query started.
+        ``is_limited``: it has as much as the options allow, else all that there is. There is always a first
+        micro-batch, so that the checkpoint has where the query started.
         """
-        end = self._end(start, limits)
+        end = self._end(start, is_limited=is_limited)
         return first_end(start, end) if start == self._initial else end
 
     def ranges(self, start: StreamOffsets, end: StreamOffsets) -> list[OffsetRange]:
@@ -246,27 +251,33 @@ class StreamDriver:
         """Commit the offsets of the group, if the options want that; never back, and never an error."""
         if not self._options.commit_offsets:
             return
+        # Only what has changed: a query without new messages commits nothing.
         late = [queue for queue, offset in end.at.items() if self._committed.get(queue) != offset]
         errors = [error for error in ask_all(lambda queue: self._commit(queue, end.at[queue]), late) if error]
         if errors and not self._is_commit_late:
             logger.warning("offsets are committed later: %s", errors[0])
         self._is_commit_late = bool(errors)
 
-    def _end(self, start: StreamOffsets, limits: AdmissionLimits) -> StreamOffsets:
+    def _end(self, start: StreamOffsets, *, is_limited: bool) -> StreamOffsets:
+        options = self._options
+        max_rows = options.max_offsets_per_trigger if is_limited else 0
+        min_rows = options.min_offsets_per_trigger if is_limited else 0
+        max_bytes = options.max_bytes_per_trigger if is_limited else 0
         bounds = self._queues.bounds() if self._frozen is None else self._frozen
         self._check(start)
         seen = self._queues.confirmed(bounds, start.at)
         counts = waiting(start.at, seen)
         self.newest = advanced(start, seen, counts)
         total = sum(counts.values())
-        if total < limits.min_rows and self._frozen is None and not self._has_waited_long():
+        # With AvailableNow nothing more comes, so it is not waited for.
+        if total < min_rows and self._frozen is None and not self._has_waited_long():
             return start
-        limit = min(total, limits.max_rows or total)
-        if limits.max_bytes and total:
+        limit = min(total, max_rows or total)
+        if max_bytes and total:
             firsts = {
                 queue: max(start.at.get(queue, 0), seen[queue].minimum) for queue, count in counts.items() if count
             }
-            limit = min(limit, rows_in(limits.max_bytes, counts, self._queues.mean_bytes(firsts)))
+            limit = min(limit, rows_in(max_bytes, counts, self._queues.mean_bytes(firsts)))
         # The starts grow by what is taken, so the turn goes round, also over restarts.
         end = advanced(start, seen, shares(counts, limit, turn=sum(start.at.values())))
         if end is not start:

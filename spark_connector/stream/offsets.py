@@ -156,15 +156,6 @@ def _plain(name: str) -> str:
 Counts = Mapping[MessageQueue, int]
 
 
-@dataclass(frozen=True)
-class AdmissionLimits:
-    """What a micro-batch may have; 0: no such limit."""
-
-    max_rows: int = 0
-    min_rows: int = 0
-    max_bytes: int = 0
-
-
 def shares(waiting: Counts, limit: int, turn: int) -> dict[MessageQueue, int]:
     """How many messages of each queue to take, ``limit`` together; if that is few, ``turn`` says whose turn it is."""
     queues = sorted(queue for queue, count in waiting.items() if count > 0)

@@ -23,7 +23,7 @@ from spark_connector.reading.batch_reader import Connect, ListTopics, open_consu
 from spark_connector.reading.planning import list_clusters, list_topics
 from spark_connector.schema import arrow_schema
 from spark_connector.stream.driver import StreamDriver
-from spark_connector.stream.offsets import AdmissionLimits, StreamOffsets
+from spark_connector.stream.offsets import StreamOffsets
 from spark_connector.worker_pickle import pack
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class RocketMQStreamReader(DataSourceStreamReader):
         """The end of the next micro-batch; after a restart, when Spark does not say the start, all queues are new."""
         with one_line():
             driver = self._driving()
-            self._reached = driver.after(self._reached or driver.unknown(), AdmissionLimits())
+            self._reached = driver.after(self._reached or driver.unknown(), is_limited=False)
             return self._reached.to_dict()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

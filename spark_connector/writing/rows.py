@@ -59,6 +59,8 @@ class RowKeys:
             names = [blake2b(body, digest_size=8).hexdigest() for body in cast(Sequence[bytes], messages)]
         else:
             names = [_digest(_content(message)) for message in messages]
+        # The usual case, without a loop in Python: no two rows of the lot are equal, and none is equal to an earlier
+        # one.
         fresh = set(names)
         if len(fresh) == len(names) and fresh.isdisjoint(self._seen):
             self._seen |= fresh

@@ -151,6 +151,7 @@ class TopicIO:
         found = FoundRows()
         read_to: dict[MessageQueue, int] = {}
         for queue in self._all_queues():
+            # A queue is read from the time of the first claim on, then from where it was read last.
             if (start := self._read_to.get(queue)) is None:
                 start = self._admin.search_offset(queue, max(since_ms - CLOCKS_MS, 0))
             wanted = OffsetRange(queue, start, self._admin.max_offset(queue))
@@ -168,6 +169,7 @@ class TopicIO:
             if error.is_passing:
                 raise
             raise RouteNotFound(self._topic, f'{error.reason}, and so does .option("createTopic", "true")') from None
+        # A broker that is in no route now may have rows of this task: without it they would be sent twice.
         missing = self._queues.difference(queues)
         if missing:
             names = ", ".join(sorted({queue.broker_name for queue in missing}))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
 import pyarrow as pa
@@ -96,16 +96,6 @@ def task_of(
     return Task(query or "", epoch or "", partition)
 
 
-class Target(Protocol):
-    """Where the messages of a task go."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *error: object) -> None: ...
-
-    def send(self, lot: Lot) -> int:
-        """Send the messages; returns how many were sent, and were not there already."""
-
-
 class Plain:
     """Sends every message, with the producer's retries."""
 
@@ -119,13 +109,11 @@ class Plain:
         options = self._options
         self._producer = self._stack.enter_context(
             Producer(
-                options.nameserver or None,
+                **options.client,
                 group=options.producer_group,
                 send_timeout_ms=options.send_timeout_ms,
                 retries=options.num_retries,
                 start_timeout_ms=None,
-                credentials=options.credentials,
-                tls=options.encryption,
             )
         )
         return self
@@ -172,7 +160,7 @@ class Deduplicated:
         from sdk.blocking import Admin, Client, Producer, PullConsumer
 
         options, enter = self._options, self._stack.enter_context
-        client = enter(Client(options.nameserver or None, credentials=options.credentials, tls=options.encryption))
+        client = enter(Client(**options.client))
         self._producer = enter(
             Producer(
                 client,
@@ -241,9 +229,23 @@ class _Writing:
                 batches = arrow_batches(iterator, self._schema)
                 return send_batches(batches, self._layout, self._options.topic, target, Written(task.partition))
 
+    def _note_commit(self, messages: Sequence[Written | None], what: str) -> None:
+        done = [message for message in messages if message is not None]
+        rows, sent = sum(one.rows for one in done), sum(one.sent for one in done)
+        logger.info("%s: %d rows written, %d of them were there already", what, rows, rows - sent)
+
+    def _note_abort(self, messages: Sequence[Written | None], what: str) -> None:
+        """Messages cannot be taken back."""
+        done = [message for message in messages if message is not None]
+        logger.warning(
+            "%s failed: %d of %d tasks ended, and the %d messages that they sent stay in the topic; so do those that"
+            " the others sent before they failed",
+            what, len(done), len(messages), sum(one.sent for one in done),
+        )  # fmt: skip
+
 
 def send_batches(
-    batches: Iterable[pa.RecordBatch], layout: Layout, topic: str, target: Target, written: Written
+    batches: Iterable[pa.RecordBatch], layout: Layout, topic: str, target: Plain | Deduplicated, written: Written
 ) -> Written:
     """Send the rows of ``batches``, and count them in ``written``."""
     try:
@@ -293,34 +295,14 @@ def arrow_batches(items: Iterator[pa.RecordBatch] | Iterator[Row], schema: Struc
         yield pa.RecordBatch.from_arrays(columns, schema=types)
 
 
-def note_commit(messages: Sequence[Written | None], what: str) -> None:
-    """Log what was written."""
-    done = [message for message in messages if message is not None]
-    rows, sent = sum(one.rows for one in done), sum(one.sent for one in done)
-    logger.info("%s: %d rows written, %d of them were there already", what, rows, rows - sent)
-
-
-def note_abort(messages: Sequence[Written | None], what: str) -> None:
-    """Log what stays in the topic: messages cannot be taken back."""
-    done = [message for message in messages if message is not None]
-    logger.warning(
-        "%s failed: %d of %d tasks ended, and the %d messages that they sent stay in the topic; so do those that the"
-        " others sent before they failed",
-        what,
-        len(done),
-        len(messages),
-        sum(one.sent for one in done),
-    )
-
-
 class RocketMQBatchWriter(_Writing, DataSourceArrowWriter):
     """For ``df.write``."""
 
     def commit(self, messages: list[Any]) -> None:
-        note_commit(messages, "batch")
+        self._note_commit(messages, "batch")
 
     def abort(self, messages: list[Any]) -> None:
-        note_abort(messages, "batch")
+        self._note_abort(messages, "batch")
 
 
 class RocketMQStreamWriter(_Writing, _STREAM_WRITER):  # type: ignore[misc]
@@ -329,7 +311,7 @@ class RocketMQStreamWriter(_Writing, _STREAM_WRITER):  # type: ignore[misc]
     _is_stream = True
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        note_commit(messages, f"epoch {batchId}")
+        self._note_commit(messages, f"epoch {batchId}")
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        note_abort(messages, f"epoch {batchId}")
+        self._note_abort(messages, f"epoch {batchId}")
