@@ -12,10 +12,9 @@ from mqcommon.errors import RemotingError
 from mqcommon.message.queue import MessageQueue
 from sdk.consumer.ownership import QueueOwnership
 from sdk.consumer.problems import Problems
-from sdk.consumer.process_queue import FlowControl
+from sdk.consumer.process_queue import FlowControl, Ready
 from sdk.consumer.rates import Rates
-from sdk.consumer.ready import Ready
-from tests.sdk.consumer.test_elsewhere import settings_of
+from tests.sdk.consumer.test_workers import settings_of
 
 TIMEOUT_S = 3.0
 
@@ -42,19 +41,19 @@ class FakeOffsets:
 async def test_the_offset_of_a_queue_whose_lock_is_lost_is_not_committed_at_the_end() -> None:
     """Its handler still runs; the queue is another member's, whose offset is further perhaps."""
     settings, offsets = settings_of(lambda _: None, orderly=True), FakeOffsets()
-    room = FlowControl(settings, SystemClock(), Rates())
-    owning = QueueOwnership(
-        cast(Any, None), settings, cast(Any, None), offsets, room, Ready(), [], lambda: None, Problems()
+    flow = FlowControl(settings, SystemClock(), Rates())
+    ownership = QueueOwnership(
+        cast(Any, None), settings, cast(Any, None), offsets, flow, Ready(), [], lambda: None, Problems()
     )
     lost, kept = MessageQueue("t", "live", 0), MessageQueue("t", "live", 1)
     async with trio.open_nursery() as nursery:
-        await nursery.start(owning.run)
+        await nursery.start(ownership.run)
         for mq in (lost, kept):
-            owning.owned[mq] = room.own(mq, "*", 5)
-        async with owning.owned[lost].working:
-            owning._lost(owning.owned[lost])
+            ownership.owned[mq] = flow.own(mq, "*", 5)
+        async with ownership.owned[lost].working:
+            ownership._lost(ownership.owned[lost])
             await trio.testing.wait_all_tasks_blocked()
-            await owning.commit_left()
+            await ownership.commit_left()
             nursery.cancel_scope.cancel()
     assert offsets.saved == {kept: 5}
 
@@ -62,18 +61,18 @@ async def test_the_offset_of_a_queue_whose_lock_is_lost_is_not_committed_at_the_
 async def test_a_broker_that_does_not_answer_delays_no_other_queue(autojump_clock: trio.testing.MockClock) -> None:
     """And the next change waits for about one timeout, not for one of each queue."""
     settings = settings_of(lambda _: None)
-    owning = QueueOwnership(
+    ownership = QueueOwnership(
         cast(Any, SimpleNamespace()), settings, cast(Any, None), FakeOffsets(),
         FlowControl(settings, SystemClock(), Rates()), Ready(), [], lambda: None, Problems(),
     )  # fmt: skip
     wanted = {MessageQueue("t", name, number): "*" for name in ("dead", "live") for number in range(400)}
     async with trio.open_nursery() as nursery:
-        await nursery.start(owning.run)
+        await nursery.start(ownership.run)
         begun = trio.current_time()
-        nursery.start_soon(owning.change, wanted, False)
+        nursery.start_soon(ownership.change, wanted, False)
         with trio.move_on_after(TIMEOUT_S / 2):
             await trio.sleep_forever()
-        assert {mq.broker_name for mq in owning.owned} == {"live"} and len(owning.owned) == 400
-        await owning.change(wanted, False)
+        assert {mq.broker_name for mq in ownership.owned} == {"live"} and len(ownership.owned) == 400
+        await ownership.change(wanted, False)
         assert trio.current_time() - begun <= 4 * TIMEOUT_S
         nursery.cancel_scope.cancel()
