@@ -27,7 +27,7 @@ import trio
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
 from bench.traffic import QUEUES, TOPIC, awaited, make_topic, nowait, one_by_one, pull, run, send_many
 from mqcommon.message.message import Message, MessageExt
-from scripts.ports import HOST, free_port
+from scripts.daemons import HOST, free_port
 from sdk import Producer, PushConsumer, aio
 
 BODY = b"x" * 128

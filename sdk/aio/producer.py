@@ -16,9 +16,9 @@ from sdk.aio.facade import Client, Facade, call_of
 from sdk.aio.portal import Crossing, Portal, set_future
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.loop_thread import Inbox, closed
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT
-from sdk.producer.foreign_thread import TicketsElsewhere
+from sdk.producer.foreign_thread import ForeignTickets
 from sdk.producer.lanes import QueueChoice, Selector, choice_of
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
 from sdk.producer.pending import PendingSend, deliver, new_ticket
@@ -222,7 +222,7 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
                 start_timeout_ms=start_timeout_ms,
             ),
         )
-        self._sender: TicketsElsewhere[Ticket] | None = None
+        self._sender: ForeignTickets[Ticket] | None = None
         self._sends: _AwaitedSends | None = None
         self.group = group
 
@@ -277,7 +277,7 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         """
         client, sender, crossing = self._loop.opened(), self._sender, self._loop.crossing
         if sender is None:
-            sender = self._sender = TicketsElsewhere(client, Ticket, "await producer.room()")
+            sender = self._sender = ForeignTickets(client, Ticket, "await producer.room()")
         watch = None
         if on_delivery is not None:
             watch = watch_for(on_delivery)

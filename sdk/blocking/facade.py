@@ -2,7 +2,7 @@
 
 A method is written once, in the trio class: `call_of` and `call_sync_of` make of it one with the same parameters and
 docstring, for type checkers, ``inspect`` and ``help``, that runs it in the client's thread. What has other types here
-(constructors, streams, handlers, tickets) is written by hand. tests/sdk/test_facades.py compares both.
+(constructors, streams, handlers, tickets) is written by hand. tests/sdk/facades/test_methods.py compares both.
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,12 +14,12 @@ from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
 from sdk.blocking.handlers import ThreadHandlers
 from sdk.blocking.loop import ClientLoop
 from sdk.checked import Milliseconds
+from sdk.client import Client as TrioClient
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.runtime import SendsFailed, raise_or_log
-from sdk.shared import Client as TrioClient
 
 C = TypeVar("C")
 C_co = TypeVar("C_co", covariant=True)
