@@ -1,7 +1,7 @@
 """Converts RocketMQ's metadata files to records of the journal, and the tables to the bytes of such files.
 
 The import lists what it leaves out. The export writes the form of 5.x, which 4.9 can read, too.
-Neighbours: json_files.py (the files), metadata.py (imports), commands/export_metadata.py.
+Neighbours: json_files.py (the files), metadata.py (imports), commands/json_metadata.py.
 """
 
 from collections.abc import Iterator, Mapping

@@ -47,6 +47,7 @@ class OffsetHandOver(Part):
         async with self._open_client() as client:
             while True:
                 await self._until(lambda: self._members.master_addr is not None and self._owes)
+                # The terms are read first: if this slave acts once more during the hand-over, it owes another one.
                 terms, addr = self._members.terms, self._members.master_addr
                 assert addr is not None
                 try:

@@ -209,6 +209,8 @@ class Replica:
 
         Blocks.
         """
+        # All whole records first: a message that is appended next gets its queue offset from the queue. Then the
+        # partial record goes, since the next one would follow a torn one.
         while self.build(10_000, guarded=True):
             pass
         if self.log.chain.segments:
@@ -219,6 +221,8 @@ class Replica:
 
         ``file_left``: bytes from ``start`` to the end of the file.
         """
+        # Checked before they are queued: size, place, body CRC, topic. A record that fails is never shown to a reader,
+        # and copying stops with its place.
         at, done, total = 0, 0, len(data)
         self._next_try = 0
         latest = 0

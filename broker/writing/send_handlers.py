@@ -17,7 +17,7 @@ from broker.meta.topics import Topics, no_such_topic
 from broker.observe.put_times import PutTimes
 from broker.options import BrokerOptions
 from broker.part import Part
-from broker.store.queue.inner import shared_tag, uniform_rows
+from broker.store.queue.entry import shared_tag, uniform_rows
 from broker.store.store import BatchPutResult, PutResult
 from broker.writing.durability import Durability, skips_waiting
 from broker.writing.refusals import bad_fields, illegal, no_space

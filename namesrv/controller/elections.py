@@ -3,7 +3,7 @@
 A connection may close without its broker being dead; a broker whose port refuses connections is. One that is stopped or
 cut off is found by its silence. Nothing is done by a Controller that does not lead, and a new leader first waits until
 all living brokers must have been heard.
-Neighbours: liveness.py (who is heard of), candidates.py (who is elected), role_notices.py.
+Neighbours: liveness.py (who is heard of), replicas.py (who is elected).
 """
 
 import logging
@@ -13,15 +13,18 @@ from functools import partial
 import trio
 
 from mqcommon.addresses import split_address
+from mqcommon.errors import RemotingError
 from mqcommon.raft.errors import RaftError
-from namesrv.controller.candidates import Candidate
-from namesrv.controller.commands import ElectMaster, encode_change
+from mqcommon.signal import Signal
+from namesrv.controller.commands import Candidate, ElectMaster, encode_change
 from namesrv.controller.liveness import Heard, Key
 from namesrv.controller.replicas import BrokerSet, ChangeOutcome
 from namesrv.controller.view import View
 from remoting.net.channel import Channel
+from remoting.net.client import RemotingClient
 from remoting.net.transport import Connect
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.controller import NOTIFY_BROKER_ROLE_CHANGED
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +98,7 @@ class Elections:
         When all brokers of a set are killed at once, a dead one would be elected, and nobody else could lead then.
         """
         name, row = key[0], self._view.liveness.get(key)
+        # A broker that has come back on another connection since is alive, whatever its old one says.
         if is_dead and row is not None and row.connection is channel:
             self._view.liveness.forget(key)
             self._dead.add(key)
@@ -136,7 +140,8 @@ class Elections:
         else:
             self._asked.append(name)
             try:
-                # What the old master was told holds for that long. It is told nothing meanwhile.
+                # The old master may acknowledge for as long as it was told; it is told nothing meanwhile (`Leases`).
+                # Only then the group decides: two brokers never acknowledge at once.
                 await self._sleep(max(0, self._granted_until_ms(known) - self._view.clock.monotonic_ms()) / 1000)
                 outcome = await self._view.change(self._request(name, broker_id, designated=designated))
             except BaseException:  # also when who asked is gone: what the group was asked for may be decided yet
@@ -145,7 +150,7 @@ class Elections:
             finally:
                 self._asked.remove(name)
         if was_doubtful:
-            # The log has an order: what was in doubt is decided, too.
+            # The log has an order: what was in doubt before this entry is decided, too.
             self._doubtful.discard(name)
         self.outcome(outcome)
         return outcome
@@ -194,6 +199,7 @@ class Elections:
             self._elected(known)
 
     def _leadership(self, leads: bool) -> None:
+        # What was asked for under another term is decided by that leader's log, not by what this one remembers.
         self._running.clear()
         self._doubtful.clear()
         # While another Controller led, they may have started again unheard.
@@ -307,3 +313,50 @@ def _is_refused(error: OSError) -> bool:
 
 def _ids(known: BrokerSet) -> str:
     return ", ".join(map(str, sorted(known.sync_state_set))) or "(empty)"
+
+
+TELL_TIMEOUT_S = 1.0
+SENDERS = 20
+
+
+class RoleNotices:
+    """Tells the brokers of a set who its master is (1008), without waiting for an answer.
+
+    A lost notice does little harm: brokers ask every few seconds (1004). Only the last notice of a set is sent.
+    ``tell`` never waits; ``run`` sends.
+    """
+
+    def __init__(self, view: View, client: RemotingClient) -> None:
+        self._view = view
+        self._client = client
+        self._waiting: dict[str, BrokerSet] = {}
+        self._wake = Signal()
+        self._limit = trio.CapacityLimiter(SENDERS)
+
+    def tell(self, known: BrokerSet) -> None:
+        """Tell those of ``known`` that are alive."""
+        if self._view.options.notify_broker_role_changed:
+            self._waiting[known.name] = known
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._wake.wait()
+                while self._waiting:
+                    known = self._waiting.pop(next(iter(self._waiting)))
+                    for broker_id in self._view.heard(known):
+                        addr = known.address(broker_id)
+                        if addr is not None:
+                            nursery.start_soon(self._send, known, addr)
+
+    async def _send(self, known: BrokerSet, addr: str) -> None:
+        try:
+            async with self._limit:
+                with trio.move_on_after(TELL_TIMEOUT_S):
+                    await self._client.oneway(
+                        addr, NOTIFY_BROKER_ROLE_CHANGED.oneway(known.master_header), body=known.in_sync
+                    )
+        except RemotingError as error:
+            logger.info("broker not told of its master: %s", error)

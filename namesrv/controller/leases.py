@@ -18,7 +18,6 @@ from remoting.net.channel import Channel
 from remoting.net.server import failure
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.requests.controller import MasterHeader
 from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 
 MAX_WAITING = 100_000
@@ -61,6 +60,7 @@ class Leases:
 
     async def answer(self) -> None:
         """Answer all that wait."""
+        # The read begins after these beats came: if this Controller still leads then, no other has elected before.
         beats, self._waiting = self._waiting, []
         try:
             await self._view.read()
@@ -85,6 +85,6 @@ class Leases:
             row = self._view.liveness.get(beat.key)
             if row is None or self._is_replacing(name):
                 return beat.request.respond(ResponseCode.SYSTEM_BUSY, "a master of this set is being elected")
+            # Noted before the answer goes out: an election waits for what was granted, whether it arrives or not.
             row.granted_until_ms = max(row.granted_until_ms, beat.heard_ms + beat.timeout_ms)
-        header = MasterHeader(known.master, known.address(known.master), known.master_epoch, known.sync_state_set_epoch)
-        return BROKER_HEARTBEAT.answer(beat.request, header)
+        return BROKER_HEARTBEAT.answer(beat.request, known.master_header)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from namesrv.controller.candidates import Candidate
+from namesrv.controller.commands import Candidate
 
 C = TypeVar("C")
 Key = tuple[str, int]  # broker name, broker id
@@ -44,6 +44,7 @@ class Liveness(Generic[C]):
             self._by_timeout[known.timeout_ms].move_to_end(heard.key)
             return False
         if known is not None:
+            # What was granted on the old connection is still held by the broker.
             heard.granted_until_ms = known.granted_until_ms
             self._drop(known)
         self._rows[heard.key] = heard

@@ -1,13 +1,14 @@
 """What a Controller knows: the agreed state of its group, and which brokers it hears of itself."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
 from mqcommon.raft.errors import NotLeader, RaftError
-from namesrv.controller.candidates import Candidate
-from namesrv.controller.commands import Change, encode_change
+from namesrv.controller.commands import Candidate, Change, encode_change
 from namesrv.controller.liveness import Key, Liveness
 from namesrv.controller.options import ControllerOptions
 from namesrv.controller.replicas import BrokerSet, ChangeOutcome, Replicas
@@ -68,21 +69,24 @@ class View:
 
     async def change(self, change: Change) -> ChangeOutcome:
         """Write ``change`` to the log of the group. Raises RequestRefused when this Controller cannot."""
-        try:
+        with self.refusing():
             outcome: ChangeOutcome = await self.group.propose(encode_change(change), TIMEOUT_MS)
-        except NotLeader as error:
-            raise self.not_leader(error.leader) from None
-        except RaftError as error:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         return outcome
 
     async def read(self) -> None:
         """Return when ``replicas`` has all that was answered before. Raises RequestRefused as ``change``."""
-        try:
+        with self.refusing():
             await self.group.read(TIMEOUT_MS)
+
+    @contextmanager
+    def refusing(self, *others: type[Exception]) -> Iterator[None]:
+        """Raise RequestRefused instead of a RaftError, or of one of ``others``."""
+        refused: tuple[type[Exception], ...] = (RaftError, *others)
+        try:
+            yield
         except NotLeader as error:
             raise self.not_leader(error.leader) from None
-        except RaftError as error:
+        except refused as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
     def not_leader(self, leader: str = "") -> RequestRefused:

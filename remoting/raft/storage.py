@@ -84,6 +84,8 @@ class FileStorage:
             return None
         self.node, snapshot = self._read_snapshot()
         records, whole = self._read_log()
+        # Before anything is used: a node that goes on with less than it promised could elect a leader that lacks
+        # committed entries, or vote twice in a term.
         self._refuse_lost(records, whole)
         base, entries = (snapshot.index, snapshot.term), MemoryEntries(snapshot.index, snapshot.term)
         for vote, found_base, fields in records:

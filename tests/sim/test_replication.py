@@ -1,6 +1,6 @@
 """Random histories of a master, its slaves and the network between them: no copy is wrong, no acknowledgement a lie.
 
-CI runs the same 300 each time, ``--run-nightly`` 10,000 new ones. A failure prints its seed, what happened and the
+CI runs the same 150 each time, ``--run-nightly`` 10,000 new ones. A failure prints its seed, what happened and the
 command that runs it alone.
 """
 
@@ -13,7 +13,7 @@ from broker.writing.waits import AckLedger, Done
 from tests.sim.broker_set import BrokerSet
 
 BLOCK = 25
-IN_CI = 300
+IN_CI = 150
 NIGHTLY = 10_000
 SEED = "SKYLARK_REPLICATION_SEED"
 

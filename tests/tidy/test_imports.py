@@ -58,7 +58,7 @@ PURE = (
     *("broker/writing/elected.py", "broker/writing/waits.py", "broker/store/filter.py"),
     *("broker/replication/frames.py", "broker/replication/session.py"),
     *("broker/replication/hello.py", "broker/replication/role.py"),
-    *("broker/replication/link.py", "broker/replication/members.py", "broker/replication/session_interfaces.py"),
+    *("broker/replication/link.py", "broker/replication/members.py"),
     *("sdk/consumer/allocate.py", "sdk/consumer/rates.py", "sdk/consumer/window.py"),
 )
 PURE_OURS = (
@@ -78,7 +78,7 @@ PURE_OURS = (
     "broker.replication.frames",
     "broker.replication.hello",
     "broker.replication.link",
-    "broker.replication.session_interfaces",
+    "broker.replication.session",
     "sdk.consumer.rates",
 )
 IMPURE = {

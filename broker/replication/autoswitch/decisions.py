@@ -72,6 +72,7 @@ class Decisions:
 
     def told(self, news: News) -> RoleDecision | None:
         """The Controller answered or pushed ``news``."""
+        # The first news of this process: what was decided before its start is over for it, whoever was named.
         if self._older_epoch is None:
             self._older_epoch = self._begun = max(news.epoch, self.now.epoch)
             self.now = RoleDecision(Stand.IDLE, self._older_epoch)
@@ -81,6 +82,7 @@ class Decisions:
         if news.master_id is None:
             # A slave goes on to copy: what it gets is confirmed, or cut when it follows another.
             return self._idle() if self.now.stand is Stand.LEADING else None
+        # News of the present epoch change something only for an idle broker, or if the master has moved.
         is_new = news.epoch > self.now.epoch or self._master_id is None
         if not is_new and news.master_id != self._master_id:
             raise RuntimeError(
@@ -89,6 +91,7 @@ class Decisions:
             )
         self._master_id = news.master_id
         stand = Stand.LEADING if news.master_id == self.broker_id else Stand.FOLLOWING
+        # The log gets the epoch once: a master that leads again in it goes on where it was.
         begins = stand is Stand.LEADING and news.epoch > self._begun
         if begins:
             self._begun = news.epoch

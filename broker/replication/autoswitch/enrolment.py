@@ -124,6 +124,8 @@ class Enrolment:
             if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:
                 await trio.to_thread.run_sync(self._remove_temporary)
             raise
+        # Granted: the id is this broker's for good, also if it dies before the next line. The temporary file lets it
+        # ask again with the same code, and the Controllers give it the same id.
         await trio.to_thread.run_sync(self._keep, temporary)
         logger.info("the Controllers gave this broker the id %d, kept in %s", temporary.broker_id, self.path)
         return temporary.broker_id

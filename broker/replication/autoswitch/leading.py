@@ -56,12 +56,13 @@ class Leading:
     def begin(self, me: int, epoch: int, members: Iterable[int], set_epoch: int) -> None:
         """This broker, ``me``, leads in ``epoch`` from now on; ``members`` and ``set_epoch`` are those of its set.
 
-        In the epoch in which it led before, it goes on with what it knew: a question may be in doubt.
+        If re-elected in the same epoch, it keeps the old state: an AlterSyncStateSet may be in flight.
         """
         now = trio.current_time()
         if self._set is None or epoch != self._epoch:
             self._set = SyncSet(me, members, set_epoch, self._patience_s, now, self._elected.confirm_offset)
         self._epoch, self._leads = epoch, True
+        # Slaves may have connected before this broker knew that it leads.
         for slave, (end, is_learner) in self._reported.items():
             self._set.acked(slave, end, self._log_end(), now, is_learner=is_learner)
         self._changed(self._set)
@@ -132,6 +133,7 @@ class Leading:
                 logger.warning("no decision on the SyncStateSet %s, asked again: %s", _ids(wanted), error)
                 known.unanswered()
             return False
+        # Another epoch may have begun while the answer was awaited.
         if known is self._set:
             self.told(answer.sync_state_set, answer.sync_state_set_epoch)
         return True

@@ -10,6 +10,7 @@ promotion takes time. The notice is not trusted, since anybody can send one: the
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 
 import trio
@@ -17,13 +18,12 @@ import trio
 from broker.identity import Identity
 from broker.options import BrokerOptions
 from broker.part import Part
-from broker.replication.autoswitch.controller_requests import ControllerRequests, ReplicaInfo
+from broker.replication.autoswitch.controllers import ControllerRequests, ReplicaInfo
 from broker.replication.autoswitch.decisions import Decisions, MasterLease, RoleDecision, Stand
 from broker.replication.autoswitch.enrolment import Enrolment
 from broker.replication.autoswitch.leading import Leading
 from broker.replication.autoswitch.log_epochs import LogEpochs
-from broker.replication.autoswitch.registered_replicas import RegisteredReplicas
-from broker.replication.autoswitch.session import Followers
+from broker.replication.autoswitch.session import Followers, RegisteredReplicas
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.role import Role, RoleKind, RoleMachine
 from broker.writing.elected import Elected
@@ -57,8 +57,31 @@ UNKNOWN_BROKER = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
 UNLISTED = ""
 
 
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """What the Controllers' answers change: the role, what a master may acknowledge, and where the master is."""
+
+    role: RoleMachine
+    elected: Elected
+    known: KnownMaster
+
+
+@dataclass(frozen=True, slots=True)
+class MemberLog:
+    """The log, and who has how much of it.
+
+    ``counted_end``: up to where the log counts, with SYNC_FLUSH up to where it is on disk. ``began`` is called with the
+    epoch in which this broker leads, before its first message.
+    """
+
+    epochs: LogEpochs
+    acks: AckLedger
+    counted_end: Callable[[], int]
+    began: Callable[[int], None]
+
+
 class Membership(Part):
-    """See the module. ``known`` gets the master's address, ``leading`` the SyncStateSet.
+    """See the module. ``leading`` gets the SyncStateSet.
 
     ``followers`` are the connected slaves, and ``registered_replicas`` says which brokers may be among them.
     """
@@ -67,35 +90,29 @@ class Membership(Part):
         self,
         options: BrokerOptions,
         identity: Identity,
-        role: RoleMachine,
         enrolment: Enrolment,
-        epochs: LogEpochs,
-        elected: Elected,
-        acks: AckLedger,
-        known: KnownMaster,
-        counted_end: Callable[[], int],
-        began: Callable[[int], None],
+        state: MemberState,
+        log: MemberLog,
         open_client: OpenClient,
         random: Random | None = None,
     ) -> None:
-        """``counted_end``: up to where the log counts, with SYNC_FLUSH up to where it is on disk.
-
-        ``began`` is called with the epoch in which this broker leads, before its first message."""
         self._options = options
         self._identity = identity
-        self._role = role
         self._enrolment = enrolment
-        self._epochs = epochs
-        self._elected = elected
-        self._known = known
-        self._counted_end = counted_end
-        self._began = began
+        self._role = state.role
+        self._elected = state.elected
+        self._known = state.known
+        self._epochs = log.epochs
+        self._counted_end = log.counted_end
+        self._began = log.began
         self._open_client = open_client
         self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
         patience_s = options.ha_max_time_slave_not_catchup / 1000
-        self.leading = Leading(elected, counted_end, patience_s, self._ask_for_set, self.look_soon, self._forget_others)
+        self.leading = Leading(
+            state.elected, log.counted_end, patience_s, self._ask_for_set, self.look_soon, self._forget_others
+        )
         self.registered_replicas = RegisteredReplicas(self._ask_replicas, options.plain_hosts)
-        self.followers = Followers(acks, self.leading)
+        self.followers = Followers(log.acks, self.leading)
         self._lease = MasterLease(options.controller_heart_beat_timeout_mills / 1000)
         self._requests: ControllerRequests | None = None
         # None until this broker has an id.
@@ -114,7 +131,7 @@ class Membership(Part):
         self._epoch_logged_at = -math.inf
         #: Set when this broker has its id.
         self.enrolled = trio.Event()
-        role.observe(self._took_role)
+        state.role.observe(self._took_role)
 
     # --- the part
 
@@ -273,6 +290,7 @@ class Membership(Part):
         self._last = told
         if decision is not None:
             self._decided.set()
+            # First the lease, then the role, which follows in a task of its own: nothing is acknowledged in between.
             if decision.stand is not Stand.LEADING:
                 self._lease.end(trio.current_time())
             self._show_lease()
@@ -339,6 +357,8 @@ class Membership(Part):
         decisions = self._decisions
         if not addr or decisions is None or decisions.must_be_silent:
             return False
+        # The lease counts from the sending, and only if nothing was decided meanwhile: the answer is for what this
+        # broker was when it asked.
         sent_at, before = trio.current_time(), decisions.now
         beat = await requests.beat(addr, decisions.broker_id, self._epochs.last, self._counted_end(), self._elected)
         if beat is None:
@@ -389,11 +409,14 @@ class Membership(Part):
     def _step(self, decisions: Decisions) -> bool:
         """One step; whether the role is as decided. After False the role changes."""
         role, decision = self._role, decisions.now
+        # One change at a time. A decision that comes during a promotion is looked at after it.
         if role.now.kind is RoleKind.TAKING_OVER:
             return False
         if decision.stand is Stand.LEADING:
             if role.now.is_master and self._epochs.last >= decision.epoch:
                 return True
+            # Elected once more, in a new epoch: it becomes a slave first, so that the log gets the epoch between two
+            # messages and no send of the old one is acknowledged in the new.
             if role.now.is_master:
                 role.demoted(decisions.broker_id)
             what = "is elected the master" if decision.begins else "leads again, nobody else was elected: still"

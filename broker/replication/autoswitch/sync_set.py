@@ -95,6 +95,8 @@ class SyncSet:
 
     def advance(self, log_end: int) -> None:
         """Move the confirm offset as far as the members allow."""
+        # Old set and asked set together: the Controller may have taken either, and elect from it. A member that is not
+        # connected counts with 0, so nothing more is confirmed until it has left.
         counted = (self.members | (self.asked or frozenset())) - {self._me}
         ends = [copy.end if (copy := self._copies.get(member)) else 0 for member in counted]
         self.confirm_offset = max(self.confirm_offset, min([log_end, *ends]))
@@ -102,6 +104,7 @@ class SyncSet:
     def wanted(self, now: float) -> frozenset[int] | None:
         """The set to ask for now; None when it is as it should be, or an answer is awaited."""
         stay = frozenset({self._me, *(each for each in self.members if each != self._me and self._is_kept(each, now))})
+        # In doubt the same question again; if that is refused, the members that stay (see the module).
         if self._is_in_doubt:
             return stay if self._fences else self.asked
         if self.asked is not None:
@@ -137,6 +140,8 @@ class SyncSet:
 
     def refused(self, now: float) -> None:
         """Refused with a code of `DECIDED`: the change did not happen, unless an earlier try of it went unanswered."""
+        # This try was refused, but an earlier one may still be on its way to the group's log: the question stays open
+        # until the set has a new epoch.
         if self._is_in_doubt:
             self._fences = not self._fences
             return

@@ -28,8 +28,7 @@ from broker.store.log.segment import Segment
 from broker.store.log.valid_record import valid_record
 from broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
 from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.entry import BATCH_ENTRY, BLANK_SIZE, ENTRY, ENTRY_BYTES, NOT_COMPACTED
-from broker.store.queue.inner import messages_in
+from broker.store.queue.entry import BATCH_ENTRY, BLANK_SIZE, ENTRY, ENTRY_BYTES, NOT_COMPACTED, messages_in
 from broker.store.queue.rebuild import is_queued
 from broker.store.queue.tags import TagCodes
 from mqcommon.disk.files import FileSystem

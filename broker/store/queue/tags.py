@@ -5,7 +5,7 @@ need not read the messages that wait. RocketMQ's queues of timed messages have h
 """
 
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
-from broker.store.queue.inner import MIXED_TAGS
+from broker.store.queue.entry import MIXED_TAGS
 from mqcommon.bounded_cache import BoundedCache
 from mqcommon.message.flags import COMPRESSED, WRAPPED
 from mqcommon.message.javahash import java_hash

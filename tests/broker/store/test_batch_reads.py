@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.store.filter import ALL, Filter
 from broker.store.log.residency import NotResident, resident_only, warm
-from broker.store.queue.inner import MIXED_TAGS, shared_tag, uniform_rows
+from broker.store.queue.entry import MIXED_TAGS, shared_tag, uniform_rows
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.store import MessageStore
 from mqcommon.errors import ProtocolError

@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.controller.candidates import Candidate, elect
+from namesrv.controller.commands import Candidate
 from namesrv.controller.liveness import Heard, Liveness
+from namesrv.controller.replicas import elect
 
 IDS = st.integers(1, 3)
 STEPS = st.lists(

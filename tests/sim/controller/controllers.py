@@ -7,9 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from mqcommon.errors import RequestRefused
-from namesrv.controller.admin_handlers import AdminHandlers
 from namesrv.controller.elections import Elections
-from namesrv.controller.handlers import BrokerHandlers
+from namesrv.controller.handlers import AdminHandlers, BrokerHandlers
 from namesrv.controller.leases import Leases
 from namesrv.controller.liveness import Key
 from namesrv.controller.options import ControllerDaemonOptions

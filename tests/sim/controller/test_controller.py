@@ -1,6 +1,6 @@
 """Random histories of a broker set whose masters Controllers elect: no two masters, and nothing confirmed is lost.
 
-CI runs the same 300 each time, ``--run-nightly`` 10,000 new ones. A failure prints its seed, what happened and the
+CI runs the same 150 each time, ``--run-nightly`` 10,000 new ones. A failure prints its seed, what happened and the
 command that runs it alone.
 """
 
@@ -14,11 +14,11 @@ import pytest
 from broker.replication.autoswitch.decisions import Decisions, MasterLease, News, RoleDecision
 from broker.replication.autoswitch.sync_set import SyncSet
 from mqcommon.errors import ProtocolError
-from namesrv.controller.candidates import Candidate
+from namesrv.controller.commands import Candidate
 from tests.sim.controller.world import World
 
 BLOCK = 25
-IN_CI = 300
+IN_CI = 150
 NIGHTLY = 10_000
 # A history in which a master comes back before the Controllers notice.
 RESTARTS = 16

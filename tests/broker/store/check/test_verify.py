@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from broker.commands.verify_store import verify
-from broker.store.log.scan import scan_log
+from broker.store.log.commitlog import scan_log
 from broker.store.store import MessageStore
 from mqcommon.errors import StoreCorrupt, UserError
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, read_all

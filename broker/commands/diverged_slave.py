@@ -1,16 +1,27 @@
-"""``broker printCut``: prints the messages that were cut from a slave's log, from a file that keeps them.
+"""What an administrator does with a slave whose log differs from its master's, or differed.
 
-Neighbours: store/truncation/saved.py (writes the files), cli.py.
+``broker resyncSlave`` lets the slave begin again. Nothing is deleted: log, queues and index are moved to a directory of
+their own inside the store. Metadata stays; the master's will replace it. If the command is interrupted, the store still
+starts, and the command can be repeated. ``broker printCut`` prints the messages that were cut from its log when it
+followed another master, from a file that keeps them.
+Neighbours: replication/slave.py (says when the first is needed), store/truncation/saved.py (writes the files).
 """
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
 
 import click
 
-from broker.commands.offline import absolute, errors_on_one_line
+from broker.commands.offline import absolute, errors_on_one_line, locked
+from broker.store.checkpoint import ABORT
+from broker.store.inventory import FILE_NAME as INVENTORY
 from broker.store.log.valid_record import valid_record
+from broker.store.queue.ends import FILE_NAME as QUEUE_ENDS
+from broker.store.queue.ends import SINCE_NAME
+from broker.store.truncation.intent import FILE_NAME as INTENT
 from broker.store.truncation.saved import start_of
+from mqcommon.clock import Clock, SystemClock
 from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import ProtocolError, UserError
 from mqcommon.message.compression import decompressed
@@ -75,3 +86,41 @@ def _body(record: Record) -> dict[str, object]:
         return {"body": body.decode()}
     except UnicodeDecodeError:
         return {"bodyHex": body.hex()}
+
+
+# The log goes near the end: a store that has only its log starts, and rebuilds the rest.
+PARTS = (
+    "index", "consumequeue", "batchconsumequeue", QUEUE_ENDS, SINCE_NAME, "checkpoint", INTENT, INVENTORY, "commitlog",
+    ABORT,
+)  # fmt: skip
+
+
+@click.command("resyncSlave")
+@click.argument("store_dir")
+def resync_slave(store_dir: str) -> None:
+    """Have a slave copy all of its master's messages again. Its own messages are moved aside, not deleted.
+
+    STORE_DIR is the slave's storePathRootDir; the slave must be stopped.
+    """
+    with errors_on_one_line(store_dir):
+        aside = resync(OsFiles(), SystemClock(), absolute(store_dir))
+        click.echo(f"messages moved to {aside}: delete that directory if you do not need them")
+        click.echo("when it starts again as a slave, it copies all messages of the master")
+
+
+def resync(fs: FileSystem, clock: Clock, root: str) -> str:
+    """Move all files with messages aside; returns the directory that they are in now."""
+    if not fs.is_dir(f"{root}/commitlog"):
+        raise UserError(f"{root} holds no commit log: give the directory that storePathRootDir names")
+    with locked(fs, root):
+        aside = f"{root}/diverged-{datetime.fromtimestamp(clock.now_ms() / 1000):%Y%m%d-%H%M%S}"
+        if fs.exists(aside):
+            raise UserError(f"{aside} exists already: repeat the command in a second")
+        fs.mkdirs(aside)
+        for part in PARTS:
+            if fs.exists(f"{root}/{part}"):
+                fs.rename(f"{root}/{part}", f"{aside}/{part}")
+                # Each move is durable before the next: after a power loss, too, the log goes last.
+                fs.fsync_dir(aside)
+                fs.fsync_dir(root)
+    return aside
