@@ -37,7 +37,7 @@ def print_cut(file: str) -> None:
     """Print messages that a slave's log lost when it followed another master, one JSON object a line.
 
     FILE is in the directory cut of the broker's storePathRootDir; the broker may be running. A body is printed as text,
-    or as bodyHex if it is none. One that is compressed and cannot be read is printed as it is stored, with bodyError.
+    or as bodyHex if it is none. A compressed body that cannot be read is printed as it is stored, with bodyError.
     """
     with errors_on_one_line(file):
         for row in rows(OsFiles(), absolute(file)):

@@ -119,7 +119,7 @@ def hand_over(
 
 
 class _Handover:
-    """That of the pops of one cluster: a broker that changed its cluster's name has two revive logs."""
+    """Hands over the pops of one cluster: a broker that changed its cluster's name has two revive logs."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class _Handover:
         given = self._give(first)
         revive = f"{topic}@{REVIVE_GROUP}"
         taken_to = self._own.query(REVIVE_GROUP, TIMER_TOPIC, 0)
-        # A Java broker's offset is that of the last record that it has done with.
+        # A Java broker's offset names the last record that it has processed.
         if end := store.max_offset(topic, QUEUE_ID):
             self._java(revive)[QUEUE_ID] = end - 1
         if taken_to < 0:

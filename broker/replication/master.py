@@ -328,7 +328,7 @@ class Admission(Generic[C]):
         return victim
 
     def follows(self, connection: C, *, said_hello: bool) -> tuple[bool, C | None]:
-        """(whether a stranger may follow, the plain peer to close for it); one that is being closed may not."""
+        """(whether a stranger may follow, the plain peer to close for it). A closing connection may not."""
         network = self._strangers.pop(connection, None)
         if network is None:
             return False, None

@@ -1,4 +1,4 @@
-"""Requests in a broker set: those that its members send each other (60, 61, 402, 905, 906), and what a slave refuses.
+"""Requests in a broker set: what its members ask each other (60, 61, 402, 905, 906), and what a slave refuses.
 
 A Skylark slave has all about timers in the log. Without an answer to 60 and 61 a RocketMQ slave logs an error every few
 seconds, and a master with acting masters does not come online.

@@ -228,7 +228,7 @@ class HaClient:
     async def _append(self, offset: int, data: memoryview) -> None:
         replica = self._replica
         if replica.is_empty and self._records.is_empty:
-            if replica.needs_file or replica.raw_end != offset:
+            if replica.log.needs_file or replica.raw_end != offset:
                 async with self._guard:
                     await trio.to_thread.run_sync(replica.begin_at, offset)
             self._records = replica.whole_records()
@@ -236,16 +236,16 @@ class HaClient:
         if not data:
             return
         while data:
-            if replica.needs_file:
+            if replica.log.needs_file:
                 # The list of files changes in the event loop only: the cleaner changes it, too.
-                await trio.to_thread.run_sync(replica.prepare_file, replica.raw_end)
-                replica.make_file()
+                await trio.to_thread.run_sync(replica.log.make_file, replica.raw_end)
+                replica.log.add_file()
             if len(data) < THREAD_BYTES:
                 data = data[replica.append(data) :]
                 continue
-            file, at, size = replica.room(len(data))
+            file, at, size = replica.log.room(len(data))
             await trio.to_thread.run_sync(file.pwrite, at, data[:size])
-            replica.copied(size)
+            replica.log.copied(size)
             data = data[size:]
         self._to_flush.set()
 

@@ -273,7 +273,7 @@ async def _offsets_after(master: MasterClient, page: Offsets) -> Offsets | None:
 
 
 async def _both(first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[T]]) -> T:
-    """Run them at the same time; the result of the second, or the error of the one that failed first."""
+    """Run both at the same time; returns the result of the second. Raises the error of the job that failed first."""
     results: list[T] = []
     errors: list[Exception] = []
 

@@ -160,8 +160,8 @@ def rocketmq_times(log: CommitLog, mark: CheckpointMark, *, clean: bool) -> tupl
 
     After a crash RocketMQ drops the newest index file if it has messages stored after the third time, as it has nearly
     always. RocketMQ must then read again all messages of that file, and all that the index lacks. So the first two
-    times are at most that of the first of these messages. After a clean stop RocketMQ drops no file and reads nothing
-    again.
+    times are at most the time of the first of these messages. After a clean stop RocketMQ drops no file and reads
+    nothing again.
     """
     latest, index = mark.timestamp, mark.index_state
     if index is None:

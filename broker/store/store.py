@@ -394,7 +394,7 @@ class MessageStore:
         return BatchPutResult([physical] * messages, queue_offset, physical + size, now)
 
     def follow_time(self, timestamp: int) -> None:
-        """Later messages get store times at or after ``timestamp``, which is that of a message from a master."""
+        """Later messages get store times at or after ``timestamp``, the store time of a message from a master."""
         self._last_timestamp = max(self._last_timestamp, timestamp)
 
     @property

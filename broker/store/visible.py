@@ -40,11 +40,11 @@ class VisiblePart:
         self._queue.min_offset = offset
 
     def bounds_search(self) -> BoundsSearch:
-        """As that of the queue."""
+        """As `ConsumeQueue.bounds_search`."""
         return self._queue.bounds_search()
 
     def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
-        """As those of the queue, up to where this part ends."""
+        """As `ConsumeQueue.entries`, up to where this part ends."""
         return self._queue.entries(offset, min(count, self.next_offset - offset))
 
     def raw_entries(self, offset: int, count: int) -> bytes:

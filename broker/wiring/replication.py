@@ -164,7 +164,7 @@ def _controlled_link(core: Core, known: KnownMaster) -> _Link:
     by_namesrv = KnownMaster()
     controlled = wire_controller(core, known, by_namesrv, link_terms(core.options, core.tls))
     membership = controlled.membership
-    known.ask_again = membership.look_soon
+    known.ask_again = membership.ask_soon
     return _Link(
         controlled.finder.find, controlled.finder.changed, controlled.new_session, controlled.examine,
         controlled.new_dialogue, membership.prepare_to_lead, by_namesrv, membership.wait_enrolled, controlled.parts,
@@ -309,7 +309,7 @@ def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster, ter
         )  # fmt: skip
 
     # Where the HA port is, is asked with a request that also tells a slave of a master. Only Controllers may do that.
-    requests = MemberHandlers(core.role, identity, core.store, by_namesrv, membership.look_soon)
+    requests = MemberHandlers(core.role, identity, core.store, by_namesrv, membership.ask_soon)
     return Controlled(
         membership,
         SwitchFinder(

@@ -121,7 +121,7 @@ class ReadableMap(Protocol):
 
 
 class ReadableFiles(Protocol):
-    """The operations of a disk for those that only read a store; each `FileSystem` has them. Described there."""
+    """The operations of a disk that a reader of a store needs; each `FileSystem` has them. Described there."""
 
     def exists(self, path: str) -> bool: ...
 

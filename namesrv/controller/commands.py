@@ -45,7 +45,7 @@ class RegisterBroker:
 
 @dataclass(frozen=True, slots=True)
 class AlterSyncStateSet:
-    """The master has another SyncStateSet (1001). ``alive``: who was heard of."""
+    """The master has another SyncStateSet (1001). ``alive``: the living brokers."""
 
     name: str
     master: int
@@ -57,7 +57,7 @@ class AlterSyncStateSet:
 
 @dataclass(frozen=True, slots=True)
 class ElectMaster:
-    """Elect a master (1002). ``broker_id``: who asks, None for the Controller itself, with ``designated`` who it is."""
+    """Elect a master (1002). ``broker_id``: who asks, None for the Controller; with ``designated`` the new master."""
 
     name: str
     broker_id: int | None

@@ -27,7 +27,7 @@ from namesrv.controller.commands import (
 )
 from namesrv.controller.elections import Elections
 from namesrv.controller.leases import Leases
-from namesrv.controller.liveness import Heard
+from namesrv.controller.liveness import LiveBroker
 from namesrv.controller.replicas import BrokerSet, ChangeOutcome, why_not_registered
 from namesrv.controller.view import TIMEOUT_MS, View
 from remoting.net.answers import answer_with
@@ -80,11 +80,11 @@ class BrokerHandlers:
         self._leases = leases
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Those that need not wait."""
+        """Handlers that need not wait."""
         return {BROKER_HEARTBEAT.code: self.heartbeat}
 
     def slow_handlers(self) -> Mapping[int, SlowHandler]:
-        """Those that wait for the group."""
+        """Handlers that wait for the group."""
         return {
             CONTROLLER_GET_NEXT_BROKER_ID.code: self.next_id,
             CONTROLLER_APPLY_BROKER_ID.code: self.apply_id,
@@ -122,8 +122,8 @@ class BrokerHandlers:
             header.max_offset or 0,
             DEFAULT_PRIORITY if header.election_priority is None else header.election_priority,
         )
-        self._elections.hear(
-            Heard(
+        self._elections.take_heartbeat(
+            LiveBroker(
                 (header.broker_name, broker_id),
                 channel,
                 now_ms,
@@ -133,7 +133,7 @@ class BrokerHandlers:
             )
         )
         if self._view.group.is_leader and not request.is_oneway:
-            self._leases.ask(channel, request, (header.broker_name, broker_id), now_ms, timeout_ms)
+            self._leases.answer_later(channel, request, (header.broker_name, broker_id), now_ms, timeout_ms)
 
     async def next_id(self, channel: Channel, request: Command) -> Command:
         """1012."""
@@ -196,7 +196,9 @@ class BrokerHandlers:
     async def elect(self, channel: Channel, request: Command) -> Command:
         """1002: of a broker that found no master, or of an administrator who designates one."""
         header = CONTROLLER_ELECT_MASTER.header(request)
-        outcome = await self._elections.asked(header.broker_name, header.broker_id, designated=header.designate_elect)
+        outcome = await self._elections.elect_on_request(
+            header.broker_name, header.broker_id, designated=header.designate_elect
+        )
         known = outcome.broker_set
         if outcome.code not in (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST) or known is None:
             raise RequestRefused(outcome.code, outcome.remark or "")
@@ -221,7 +223,7 @@ class BrokerHandlers:
     async def alter(self, channel: Channel, request: Command) -> Command:
         """1001."""
         header, body = CONTROLLER_ALTER_SYNC_STATE_SET.header(request), CONTROLLER_ALTER_SYNC_STATE_SET.body(request)
-        alive = self._view.heard(self._view.replicas.sets.get(header.broker_name))
+        alive = self._view.live_ids(self._view.replicas.sets.get(header.broker_name))
         change = AlterSyncStateSet(
             header.broker_name,
             header.master_broker_id,
@@ -260,14 +262,14 @@ class AdminHandlers:
         self._holder = holder
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Those that every Controller answers at once."""
+        """Handlers that every Controller answers at once."""
         return {
             CONTROLLER_GET_METADATA_INFO.code: self.metadata,
             GET_CONTROLLER_CONFIG.code: self.get_config,
         }
 
     def slow_handlers(self) -> Mapping[int, SlowHandler]:
-        """Those that wait for the group, or for the disk."""
+        """Handlers that wait for the group, or for the disk."""
         return {
             CONTROLLER_GET_SYNC_STATE_DATA.code: self.sync_state_data,
             UPDATE_CONTROLLER_CONFIG.code: self.update_config,
@@ -301,7 +303,7 @@ class AdminHandlers:
         return answer_with(CONTROLLER_GET_SYNC_STATE_DATA, request, answer, channel.max_frame_bytes)
 
     def _shown(self, known: BrokerSet) -> InSyncStateData:
-        heard = set(self._view.heard(known))
+        heard = set(self._view.live_ids(known))
         rows = [ReplicaIdentity(known.name, each, address, each in heard) for each, address in known.addresses.items()]
         return InSyncStateData(
             known.master,
@@ -327,7 +329,7 @@ class AdminHandlers:
         if known is not None and header.cluster_name not in (None, "", known.cluster):
             text = f"{known.name} belongs to cluster {known.cluster}, not {header.cluster_name}"
             raise RequestRefused(ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, text)
-        alive = tuple(self._view.heard(known))
+        alive = tuple(self._view.live_ids(known))
         change = CleanBrokerData(header.broker_name, ids, alive, header.is_clean_living_broker)
         outcome = await self._view.change(change)
         if outcome.code != ResponseCode.SUCCESS:  # after a success the set may be gone, so not `_check`

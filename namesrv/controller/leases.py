@@ -1,8 +1,8 @@
 """Answers the heartbeats of masters: each answer lets the broker acknowledge for most of its timeout from its sending.
 
 So that two brokers never may at once, the Controller makes sure after a heartbeat came that it still leads, and answers
-no master while an election is under way that may replace it. An election begins when all that was granted is over: the
-master was silent for its timeout, or refuses connections.
+no master while an election is under way that may replace it. An election begins when all leases are over: the master
+was silent for its timeout, or refuses connections.
 One read serves all heartbeats that came meanwhile. RocketMQ's brokers want no answer and wait for none.
 Neighbours: elections.py; `MasterLease` in broker/replication/autoswitch/decisions.py is the other side.
 """
@@ -32,7 +32,7 @@ class _Beat(NamedTuple):
 
 
 class Leases:
-    """``ask`` never waits; ``run`` answers. ``is_replacing`` tells of elections that wait for the group."""
+    """``answer_later`` never waits; ``run`` answers. ``is_replacing``: whether an election waits for the group."""
 
     def __init__(self, view: View, is_replacing: Callable[[str], bool]) -> None:
         self._view = view
@@ -44,8 +44,8 @@ class Leases:
     def has_work(self) -> bool:
         return bool(self._waiting)
 
-    def ask(self, channel: Channel, request: Command, key: Key, heard_ms: int, timeout_ms: int) -> None:
-        """A broker wants an answer to its heartbeat."""
+    def answer_later(self, channel: Channel, request: Command, key: Key, heard_ms: int, timeout_ms: int) -> None:
+        """Queue a heartbeat for an answer."""
         if len(self._waiting) >= MAX_WAITING:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"{MAX_WAITING} heartbeats wait already; try again")
         self._waiting.append(_Beat(channel, request, key, heard_ms, timeout_ms))

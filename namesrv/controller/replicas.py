@@ -36,7 +36,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSet:
-    """``next_id`` was never given. Both epochs only rise; ``master`` is None while nobody may lead."""
+    """``next_id`` was never given to a broker. Both epochs only rise; ``master`` is None while nobody may lead."""
 
     cluster: str
     name: str
@@ -91,7 +91,7 @@ _CLEAN_LIVING = "Broker [{},  {}] is still alive, clean up failure"
 
 @dataclass(frozen=True, slots=True)
 class ChangeOutcome:
-    """What became of a change: a code, for a refusal with its reason, and the set as it is now.
+    """The outcome of a change: a code, for a refusal with its reason, and the set as it is now.
 
     ``is_unclean``: the new master was not in the SyncStateSet, so acknowledged messages may be lost.
     """
@@ -119,7 +119,7 @@ class Replicas:
         return dumps([VERSION, [each.to_plain() for _, each in sorted(self.sets.items())]])
 
     def restore(self, data: bytes) -> None:
-        """Replace the state by that of a ``snapshot``."""
+        """Replace the state by a ``snapshot``."""
         plain: list[Any] = loads(data)[1] if data else []
         self.sets = {each.name: each for each in map(BrokerSet.from_plain, plain)}
 
@@ -208,7 +208,7 @@ class Replicas:
     def _nobody(self, known: BrokerSet, change: ElectMaster) -> ChangeOutcome:
         if change.broker_id is not None:
             return ChangeOutcome(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master", known)
-        # The Controller asks when the master is dead: nobody is to take that one for the master any more.
+        # The Controller asks only when the master is dead: from now on the set has none.
         self._keep(lost := replace(known, master=None))
         refusal = "The old master has already been shutdown, no replica of the SyncStateSet is alive"
         return ChangeOutcome(ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE, refusal, lost)
@@ -268,7 +268,7 @@ def elect(
     *,
     unclean: bool,
 ) -> int | None:
-    """The id of the next master; None when nobody may be.
+    """The id of the next master; None when no candidate may be.
 
     The designated one or nobody; else the old master when it is alive, else the one with the longest log. Only a member
     of the SyncStateSet has all that was acknowledged. Another broker is elected only where the operator prefers a set

@@ -1,4 +1,4 @@
-"""What a Controller knows: the agreed state of its group, and which brokers it hears of itself."""
+"""What a Controller knows: the agreed state of its group, and the brokers whose heartbeats it gets itself."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ TIMEOUT_MS = 3_000
 
 
 class HasOptions(Protocol):
-    """Whoever keeps the options, which are replaced when they change."""
+    """An object that keeps the options, which are replaced when they change."""
 
     options: Any
 
@@ -34,13 +34,13 @@ class View:
     replicas: Replicas
     clock: Clock
     liveness: Liveness[Channel] = field(default_factory=Liveness)
-    #: Until then a new leader does not know yet who is dead: all brokers have to be heard first.
+    #: Until then a new leader does not know which brokers are dead: it waits for a heartbeat of each.
     learning_until_ms: int = 0
     unclean_elections: int = 0
 
     @property
     def options(self) -> ControllerOptions:
-        """The present ones."""
+        """The present options."""
         options: ControllerOptions = self.holder.options
         return options
 
@@ -58,12 +58,12 @@ class View:
         """Whether a broker is alive, or may be."""
         return self.liveness.get(key) is not None or self.is_learning
 
-    def heard(self, known: BrokerSet | None) -> list[int]:
-        """The ids of those of a set that were heard of."""
+    def live_ids(self, known: BrokerSet | None) -> list[int]:
+        """The ids of the living brokers of a set."""
         return [each for each in known.replicas if self.liveness.get((known.name, each))] if known else []
 
     def candidates(self, known: BrokerSet) -> list[Candidate]:
-        """Those that may be elected."""
+        """The living brokers of a set that may be elected."""
         rows = self.liveness.alive(known.name, list(known.replicas))
         return [row.candidate for row in rows if row.is_electable]
 

@@ -38,7 +38,7 @@ from remoting.protocol.requests.raft import (
     RaftStatusHeader,
     RaftStatusRequestHeader,
 )
-from remoting.raft.bootstrap import Bootstrap, Seen, how_to_bootstrap, may_stand, next_step
+from remoting.raft.bootstrap import Bootstrap, PeerStatus, how_to_bootstrap, may_stand, next_step
 from remoting.raft.codec import decode_messages
 from remoting.raft.group import Done, NodeOptions, StateMachine
 from remoting.raft.peers import Peers
@@ -155,7 +155,7 @@ class RaftNode:
         """Write down who this node is; waits until it can know that."""
         tries = 0
         while True:
-            seen = await self._look_at_others()
+            seen = await self._ask_others()
             how = how_to_bootstrap(self._others, seen)
             if how is not Bootstrap.WAIT:
                 break
@@ -177,7 +177,7 @@ class RaftNode:
     async def _wait_for_others(self, running: "Running") -> None:
         """Let the node stand for election when no other can begin later than it did."""
         while running.raft.term == 0:
-            if may_stand(self._others, await self._look_at_others()):
+            if may_stand(self._others, await self._ask_others()):
                 break
             await trio.sleep(self._pause_s)
         running.may_tick = True
@@ -211,19 +211,19 @@ class RaftNode:
 
     # What nodes ask each other.
 
-    async def _look_at_others(self) -> dict[str, Seen]:
-        seen: dict[str, Seen] = {}
+    async def _ask_others(self) -> dict[str, PeerStatus]:
+        seen: dict[str, PeerStatus] = {}
 
-        async def look(name: str, addr: str) -> None:
+        async def ask(name: str, addr: str) -> None:
             try:
                 status = await self._ask(addr)
             except (RemotingError, BrokerError, ProtocolError):
                 return  # it is missing in the answer
-            seen[name] = Seen(status.begun, status.term)
+            seen[name] = PeerStatus(status.begun, status.term)
 
         async with trio.open_nursery() as nursery:
             for name, addr in self._others.items():
-                nursery.start_soon(look, name, addr)
+                nursery.start_soon(ask, name, addr)
         return seen
 
     async def _ask(self, addr: str) -> RaftStatusHeader:
@@ -287,7 +287,7 @@ class Proposals:
             row[1](result if row[0] == term else NotLeader(""))
 
     def restored(self, index: int) -> None:
-        """A snapshot stands for all entries up to ``index``: whether those that wait are among them is not known."""
+        """A snapshot stands for all entries up to ``index``; it is not known which of the proposed ones it has."""
         for each in [each for each in self._rows if each <= index]:
             self._rows.pop(each)[1](Unknown("its entry came with a snapshot of another leader, or was replaced"))
 

@@ -39,18 +39,18 @@ from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHea
 logger = logging.getLogger(__name__)
 
 TIMEOUT_MS = 3_000
-# How long to wait for those that do not say that they lead, while nobody does.
+# How long to wait for Controllers that have not said whether they lead, while none has said that it does.
 FIND_MS = 500
 
 
 class Controllers:
-    """``addrs`` are those of ``controllerAddr``; ``leader`` is one of them where possible, "" while it is unknown."""
+    """``addrs``: those of ``controllerAddr``; ``leader`` is one of them where possible, "" while it is unknown."""
 
     def __init__(self, client: RemotingClient, addrs: Sequence[str]) -> None:
         self._client = client
         self.addrs = tuple(addrs)
         self.leader = ""
-        # It did not answer as a leader should: another one is preferred.
+        # The last leader that did not answer as one: another Controller is preferred.
         self._failed = ""
 
     async def ask(self, what: Request[Any, Any, AH, AB], header: Any, body: Any = None) -> Answer[AH, AB]:
@@ -74,7 +74,7 @@ class Controllers:
             self.leader, self._failed = "", leader
 
     async def _find(self) -> str:
-        """Ask all who leads: the first that says that it does itself is taken, else one that others name."""
+        """Ask all who leads: the first that says that it leads is taken, else a leader that others name."""
         named: list[str] = []
         leads: list[str] = []
 
@@ -106,7 +106,7 @@ class Controllers:
 BEAT_TIMEOUT_MS = 1_000
 # So begins the text of a Skylark Controller that grants no lease.
 NO_LEASE = "no lease"
-# Nobody can be elected now.
+# No broker can be elected now.
 NOBODY = (ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE)
 
 
@@ -141,7 +141,7 @@ class Beat(NamedTuple):
 
 
 class ControllerRequests:
-    """Errors are those of `Controllers.ask`."""
+    """Raises the errors of `Controllers.ask`."""
 
     def __init__(self, client: RemotingClient, options: BrokerOptions, identity: Identity) -> None:
         self.controllers = Controllers(client, options.controller_addrs)
@@ -155,11 +155,11 @@ class ControllerRequests:
         header = RegisterBrokerToControllerRequestHeader(who.cluster_name, who.broker_name, broker_id, who.addr)
         await self.controllers.ask(CONTROLLER_REGISTER_BROKER, header)
 
-    async def look(self) -> ReplicaInfo:
+    async def replica_info(self) -> ReplicaInfo:
         """1004: who is the master."""
         header = GetReplicaInfoRequestHeader(self._identity.broker_name)
         answer = await self.controllers.ask(CONTROLLER_GET_REPLICA_INFO, header)
-        return _told(answer.header(), answer.body())
+        return _replica_info(answer.header(), answer.body())
 
     async def replicas(self) -> dict[int, str]:
         """1006: the registered brokers of this set, by id, with their addresses for clients."""
@@ -170,27 +170,27 @@ class ControllerRequests:
         return {row.broker_id: row.broker_address for row in rows}
 
     async def elect(self, broker_id: int) -> ReplicaInfo | None:
-        """1002: ask for an election; the master afterwards, None when nobody can be elected now."""
+        """1002: ask for an election; the master afterwards, None when no broker can be elected now."""
         who = self._identity
         header = ElectMasterRequestHeader(who.broker_name, who.cluster_name, broker_id)
         try:
             answer = await self.controllers.ask(CONTROLLER_ELECT_MASTER, header)
         except BrokerError as error:
             if error.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST:
-                return await self.look()
+                return await self.replica_info()
             if error.code in NOBODY:
                 return None
             raise
         master = answer.header()
-        return _told(master, SyncStateSet(answer.body().sync_state_set, master.sync_state_set_epoch or 0))
+        return _replica_info(master, SyncStateSet(answer.body().sync_state_set, master.sync_state_set_epoch or 0))
 
     async def alter(self, broker_id: int, epoch: int, wanted: SyncStateSet) -> SyncStateSet:
-        """1001: this master, of ``epoch``, wants another SyncStateSet; the set as it is then."""
+        """1001: this master, of ``epoch``, asks for another SyncStateSet; returns the set afterwards."""
         header = AlterSyncStateSetRequestHeader(self._identity.broker_name, broker_id, epoch)
         return (await self.controllers.ask(CONTROLLER_ALTER_SYNC_STATE_SET, header, wanted)).body()
 
     async def beat(self, addr: str, broker_id: int, epoch: int, log_end: int, elected: Elected) -> Beat | None:
-        """904 to one Controller; None when it did not answer as a leader. That of a Skylark answers only then."""
+        """904 to one Controller; None when it did not answer as the leader. A Skylark Controller answers only then."""
         who, options = self._identity, self._options
         header = BrokerHeartbeatRequestHeader(
             who.cluster_name, who.addr, who.broker_name, broker_id, epoch, log_end, elected.confirm_offset,
@@ -213,6 +213,6 @@ class ControllerRequests:
         return Beat(master.master_broker_id, master.master_epoch, remark if remark.startswith(NO_LEASE) else "")
 
 
-def _told(master: MasterHeader, known: SyncStateSet) -> ReplicaInfo:
+def _replica_info(master: MasterHeader, known: SyncStateSet) -> ReplicaInfo:
     news = News(master.master_broker_id, master.master_address or "", master.master_epoch or 0)
     return ReplicaInfo(news, tuple(known.sync_state_set), known.sync_state_set_epoch, master.registered_replicas)

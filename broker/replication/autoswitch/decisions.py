@@ -1,4 +1,4 @@
-"""What this broker does after an answer of the Controller, or without one. Pure.
+"""What this broker does after an answer of the Controller, or without an answer. Pure.
 
 The Controller's news are (master, its epoch): each election has a higher epoch, so news of a lower one are late and
 change nothing. The broker is FOLLOWING a master, LEADING in an epoch, or IDLE: it then accepts nothing, copies nothing
@@ -70,7 +70,7 @@ class Decisions:
         """Whether the Controller should be asked to elect a master (request 1002)."""
         return self.now.stand is Stand.IDLE
 
-    def told(self, news: News) -> RoleDecision | None:
+    def take_news(self, news: News) -> RoleDecision | None:
         """The Controller answered or pushed ``news``."""
         # The first news of this process: what was decided before its start is over for it, whoever was named.
         if self._older_epoch is None:

@@ -4,10 +4,10 @@ Between two Skylark brokers the handshake of hello.py comes first, in which both
 the slave says who it is, the master which epochs its log has. The slave finds where its log leaves the master's: the
 owner cuts it there (`SlaveEnd.cut_at`, `SlaveEnd.cut`), and only then the slave tells from where it wants the log. So
 the master never sends what does not follow. Pieces carry the epoch that wrote them and the confirm offset.
-Whoever says a broker id is a `Newcomer` until the owner has asked the Controllers about that id, and called `judge`.
-Before that the master says nothing about its log, and no report counts.
-Both send something every ``heartbeat_s``; a peer that was silent for ``timeout_s`` is gone. After a ProtocolError the
-connection must be closed. Times are in seconds.
+A peer that says a broker id is a `Newcomer` until the owner has asked the Controllers about that id, and called
+`judge`. Before that the master says nothing about its log, and no report counts. Both send something every
+``heartbeat_s``; a peer that was silent for ``timeout_s`` is gone. After a ProtocolError the connection must be closed.
+Times are in seconds.
 Neighbours: frames.py (the bytes), epochs.py; replication/link.py (the same for a set without a Controller).
 """
 
@@ -104,7 +104,7 @@ class MasterEnd(LinkToSlave):
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to send but ranges, and nobody to judge."""
+        """Whether there is nothing to send but ranges, and no newcomer to judge."""
         return not self._output and self.claimed is None and not self.refusal
 
     @property

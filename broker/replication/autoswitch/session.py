@@ -80,7 +80,7 @@ class RegisteredReplicas:
         return self._fault(newcomer)
 
     async def refresh(self) -> None:
-        """Ask the Controllers, at most every `ASK_S`. Errors are those of ``ask``."""
+        """Ask the Controllers, at most every `ASK_S`. Raises the errors of ``ask``."""
         async with self._asking:
             await trio.sleep_until(self._asked_at + ASK_S)
             self._asked_at = trio.current_time()

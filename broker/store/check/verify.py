@@ -236,7 +236,7 @@ class _QueueFiles:
         self._wrong += 1
 
     def _check_end(self, log_end: int) -> None:
-        """Note entries after that of the last message which point into the log, that ends at ``log_end``."""
+        """Note entries after the last message's that point into the log, which ends at ``log_end``."""
         raise NotImplementedError
 
 
@@ -303,7 +303,7 @@ class BatchFiles(_QueueFiles):
         self._next = next(self._entries, None)
 
     def compare(self, record: Record, tags_code: int) -> None:
-        """Check that the next entry is that of ``record``."""
+        """Check that the next entry is for ``record``."""
         offset, physical, messages = record.queue_offset, record.physical_offset, messages_in(record)
         self._begin_again(offset)
         self.next_offset = offset + messages
@@ -349,7 +349,7 @@ class BatchFiles(_QueueFiles):
 
 
 class QueueCheck:
-    """`compare` each record in the order of the log, then `finish`. ``batch_directory``: that of batch queues."""
+    """`compare` each record in the order of the log, then `finish`. ``batch_directory``: where batch queues are."""
 
     def __init__(self, fs: FileSystem, directory: str, batch_directory: str, log: LogFiles) -> None:
         self._fs = fs

@@ -56,7 +56,7 @@ class Index:
         self.files: list[IndexFile] = []
 
     def load(self) -> None:
-        """Open the files on disk. Those of another size than configured are removed and rebuilt."""
+        """Open the files on disk. Files of another size than configured are removed and rebuilt."""
         if not self._enabled:
             return
         size = index_file_bytes(self._slots, self._capacity)

@@ -63,7 +63,7 @@ class BoundsSearch:
 class BatchBoundsSearch(BoundsSearch):
     """As `BoundsSearch`: ``low`` to ``high`` are the places of the entries in the files, not queue offsets.
 
-    ``first``: the queue offset where the queue starts; ``rest``: that of what follows after the files.
+    ``first``: the queue offset where the queue starts; ``rest``: the queue offset of the first entry after the files.
     """
 
     __slots__ = ("_first", "_rest", "cut_places")

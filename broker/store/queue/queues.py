@@ -25,9 +25,9 @@ _ILLEGAL = 13
 
 
 class Queues:
-    """Queues are made when their first messages come; ``store_host`` is that of the records.
+    """Queues are made when their first messages come. ``store_host``: the host in their records.
 
-    ``batch_directory`` and ``batch_segment_bytes`` are those of batch queues.
+    ``batch_directory`` and ``batch_segment_bytes`` are for batch queues.
     """
 
     def __init__(

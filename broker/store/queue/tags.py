@@ -40,7 +40,7 @@ class TagCodes:
         return self.of(record.properties)
 
     def of_batch(self, properties: bytes, body: bytes, sys_flag: int) -> int:
-        """The code for an inner batch: that of the tag in its properties, which all its messages have then."""
+        """The code for an inner batch: of the tag in its properties, which then is the tag of all its messages."""
         if find_property(properties, TAGS):
             return self.of(properties)
         return MIXED_TAGS if sys_flag & COMPRESSED or body.find(TAGS + b"\x01") >= 0 else 0

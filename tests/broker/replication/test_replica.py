@@ -119,8 +119,8 @@ def log_bytes(store: MessageStore, start: int, end: int) -> bytes:
 def feed(replica: Replica, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
-        if replica.needs_file:
-            replica.make_file()
+        if replica.log.needs_file:
+            replica.log.add_file()
         view = view[replica.append(view) :]
 
 
