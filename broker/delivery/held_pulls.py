@@ -150,6 +150,8 @@ class HeldPulls:
         codes = len(pull.wanted.tag_codes or ())
         if self._count >= MAX_HELD or self._codes + codes > MAX_CODES:
             return False
+        # From now on the store tells of messages that come into this queue (`MessageStore.arrived`). There is no turn
+        # of the loop between the read that found nothing and this, so no message is missed.
         end = 0
         if queue is not None:
             end, queue.is_awaited = queue.next_offset, True
@@ -179,6 +181,7 @@ class HeldPulls:
         left = SLICE
         for queue in queues:
             waiting = self._by_queue.get((queue.topic, queue.queue_id))
+            # All watchers are called, also when the first one already waits for more.
             is_watched = any([watch(queue) for watch in self.watchers])
             if waiting is None:
                 queue.is_awaited = is_watched
@@ -198,6 +201,7 @@ class HeldPulls:
         tick = int(now / TICK_S)
         if not self._by_tick:
             self._next_tick = tick + 1
+        # Rows of a tick are due when it has passed as a whole, so no pull ends before its deadline.
         while self._next_tick <= tick:
             self._due.extend((pull, True) for pull in self._by_tick.get(self._next_tick, ()))
             self._next_tick += 1

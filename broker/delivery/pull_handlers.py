@@ -146,6 +146,8 @@ class PullHandlers(Part):
         group = self._check(header.consumer_group, topic, queue_id, channel)
         wanted = self._filter(header)
         max_count, max_bytes = self._limits(request, header.max_msg_nums, header.max_msg_bytes or 0)
+        # An offset that an administrator has set counts more than what the consumer says, and is told to it once. Until
+        # then the consumer's own commit must not overwrite it.
         moved = self._resets.take(channel, group.group_name, topic, queue_id) if self._resets.pending else None
         if moved is not None:
             if moved != offset:
@@ -173,6 +175,8 @@ class PullHandlers(Part):
             self._store.log, queue, pull.offset, count, size, pull.wanted, self._store.confirmed, unwraps=pull.unwraps
         )
         code, suggested = self._advice.judge(result, queue, pull)
+        # A slave's judgement is in the code: where the master lives and has more, the consumer is sent there, not held
+        # here.
         if code == ResponseCode.PULL_NOT_FOUND and pull.suspend_ms > 0:
             options = self._options
             wait_ms = pull.suspend_ms if options.long_polling_enable else options.short_polling_time_mills
@@ -331,6 +335,8 @@ class ReadAdvice:
         if options.slave_read_enable:
             is_slow = self._is_on_disk(result, queue)
             suggested = group.which_broker_when_consume_slowly if is_slow else group.broker_id
+        # Only a slave goes on from here: it may lag behind its master, so an offset that looks wrong here may be right
+        # there.
         if not self.role.now.follows:
             return code, suggested
         if code == ResponseCode.PULL_OFFSET_MOVED and not options.offset_check_in_slave:

@@ -161,6 +161,7 @@ class SendBack(Part):
             )
         if group.retry_queue_nums <= 0:
             return request.respond()  # the group wants no second delivery
+        # Here the handler stops and runs again if the message is on disk only, so nothing may be changed before.
         record = self._find(header.offset)
         if record.sys_flag & WRAPPED == WRAPPED:
             record = _in_batch(record, header.origin_msg_id)
@@ -194,6 +195,7 @@ class SendBack(Part):
         config = self._retry_topic(header, group) if level is not None else made_dlq_topic(self._topics, header.group)
         message = given_back(record, config.topic_name, random.randrange(max(config.write_queue_nums, 1)), level)
         self._deferral.to_level(message)
+        # Without the checks of `Writer.put`: the message has passed them when it was sent, perhaps with a larger limit.
         put = self._writer.put_again(message)
         self._stats.count(SEND_BACK, header.group, record.topic, 1, 0)
         if level is None:

@@ -71,6 +71,7 @@ class Replies(Part):
         header = what.header(request)
         self._check(header, request.body)
         properties = (header.properties or "").encode()
+        # The client that waits is served first; the stored reply is for tools only, and nobody waits for it.
         failure = await self._push(channel, header, properties, request.body)
         answer = SendMessageResponseHeader("0", header.queue_id, 0)
         if self._options.store_reply_message_enable:

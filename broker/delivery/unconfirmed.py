@@ -32,6 +32,8 @@ class Unconfirmed:
 
     def watch(self, queue: ConsumeQueue) -> int:
         """Where the visible messages of ``queue`` end. If there are others, the store will tell of the next one."""
+        # A row is made only for a queue that hides something; without one the store tells of the next message by
+        # itself.
         end = visible_end(self._store.log, queue, self._elected.confirm_offset)
         if end < queue.next_offset and queue not in self._watched:
             self._watched.add(queue)

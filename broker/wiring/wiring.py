@@ -140,6 +140,7 @@ def wire(
     delayed = DelayedDelivery(core.background(delivers_delayed), options.delay_levels, core.metadata.delay_offsets)
     quick, slow = handlers_of(answering, core.stepper, core.cold.guarded)
     registrar = _registrar(core, replicated)
+    # The first of the parts of pops.
     reviving = next(part for part in answering if isinstance(part, Reviving))
     delivering = Delivering(timed, transactions, reviving)
     health = HealthPages(options, store, core.role, lambda: len(registrar.registered_addrs))

@@ -62,6 +62,7 @@ class Deferral:
         if self._options.reject_transaction_message:
             text = f"the broker[{self._options.broker_ip1}] sending transaction message is forbidden"
             raise RequestRefused(ResponseCode.NO_PERMISSION, text)
+        # A half that was sent again, for example by a consumer of it, has properties of its former life.
         values = _real(message) | {CHECK_TIMES: None, PREPARED: None}
         if (key := find_property(message.properties, UNIQ_KEY)) is not None:
             values[TRANSACTION_ID] = key
@@ -72,6 +73,7 @@ class Deferral:
     def to_level(self, message: Incoming) -> None:
         """Let a message with a delay level wait in the level's queue; a level above the highest means the highest."""
         level = min(level_in(find_property(message.properties, _DELAY)), self._options.delay_levels.highest)
+        # The delay of a half begins with its commit.
         if level and message.topic != TRANS_HALF_TOPIC:
             values = {_DELAY: b"%d" % level} | _real(message)
             message.properties = replace_properties(message.properties, values)

@@ -117,16 +117,21 @@ class Durability:
 
         Fewer than minInSyncReplicas brokers would hold it, too many wait already, or the lease is over.
         """
+        # Without its lease this broker may not be the master any more: what it stores now may be cut off again, whether
+        # the producer waits or not. So this is asked first.
         elected = self.elected
         if elected is not None and not elected.is_leased:
             raise RequestRefused(*NO_LEASE)
         if skips_waiting(properties):
             return
+        # The memory of waits is bounded here, before a message is stored: afterwards nobody could refuse it.
         if len(self) >= self.max_waiting:
             raise RequestRefused(
                 ResponseCode.SYSTEM_BUSY,
                 f"[REJECTREQUEST]system busy, start flow control for a while: {len(self)} sends wait for slaves",
             )
+        # minInSyncReplicas counts this broker, too, and slaves that are in sync with the log as it is before the
+        # message.
         least = self._options.min_in_sync_replicas
         if elected is None:
             too_few = 1 + self._acks.in_sync(end) < least

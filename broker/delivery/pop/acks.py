@@ -102,11 +102,15 @@ class AckHandlers(Part):
                 " it was acknowledged, or its invisible time is over",
             )
         now_ms = self._clock.now_ms()
+        # A queue that is popped in order has one check point, so the message gets a time of its own in that. Any other
+        # message leaves its check point for a new one, which `replaces` the old one in one record: it is never in none
+        # or in both.
         if lease.checkpoint.is_ordered:
             record = _visible_at(lease, header.offset, now_ms + header.invisible_time)
             pop_ms, revive_queue = key.pop_ms, ORDER_REVIVE_QUEUE
         else:
             pop_ms, revive_queue = now_ms, handle.revive_queue_id
+            # Offset and time are the identity of the new check point.
             while self._log.inflight.of(Key(key.queue, header.offset, pop_ms)) is not None:
                 pop_ms += 1
             own = Key(key.queue, header.offset, pop_ms)
@@ -137,6 +141,7 @@ class AckHandlers(Part):
         if lease is None or not hidden:
             return 0
         put = self._log.write(Ack(key, hidden))
+        # All of the queue is acknowledged: it may be popped again.
         if lease.checkpoint.is_ordered and not lease.unacked:
             group, topic, _ = key.queue
             self._held.wake((topic, group))

@@ -61,6 +61,7 @@ class RevivedCopies:
     def come_back(self, record: Record, queue: Queue, pop_ms: int) -> None:
         """Store the copy of a message that was popped from ``queue`` at ``pop_ms``."""
         group = queue.group
+        # The copy is popped and counted like any other message, so a message that always fails ends here.
         if record.reconsume_times >= self.most_deliveries(group):
             self.bury(record, queue)
             return

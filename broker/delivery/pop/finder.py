@@ -93,12 +93,16 @@ class Finder:
         for queue, place in self._queues(query):
             if found.count >= query.max_count or found.size >= query.max_bytes:
                 break
+            # In order nobody gets a message of this queue while those before it are with a consumer, except the
+            # consumer that asks again with the id of its attempt: its answer was lost.
             lease = self._log.inflight.ordered.get(place) if query.is_ordered else None
             if lease is not None:
                 if not self._is_blocked(query, lease, now_ms):
                     self._read_again(query, found, queue, lease)
                 continue
             offset = self._positions.next(place, query.init_mode)
+            # A filter may leave out all that one read looks at; a few more reads are tried, then the consumer asks
+            # again.
             for _ in range(READS):
                 if offset == queue.next_offset:
                     break

@@ -73,6 +73,7 @@ class HeldPops:
 
     def hold(self, pop: HeldPop, topics: tuple[str, ...], now: float) -> bool:
         """Keep ``pop`` until a message comes into one of ``topics``; False when too many wait already."""
+        # Two bounds: for the memory of all, and so that one group does not make each message expensive.
         pops = self._by_place.get(pop.place)
         if self._count >= self._most or (pops is not None and len(pops) >= self._most_of_place):
             return False
@@ -99,6 +100,7 @@ class HeldPops:
     def wake(self, place: Place) -> None:
         """Try the requests of a place."""
         empty: list[tuple[int, Filter, bool]] = []
+        # A list, as an answer takes its row away.
         for pop in list(self._by_place.get(place, ())):
             if pop.wanted in empty:
                 continue

@@ -73,14 +73,17 @@ class Inflight:
             self._take_back(record.key, record.offsets)
             return
         key = record.key
+        # First what the record ends, then the lease that it begins.
         if record.replaces is not None:
             self._take_back(record.replaces, record.offsets)
         if (old := self._leases.get(key)) is not None:
             self._drop(old)
+        # A queue that is popped in order has one lease.
         if record.is_ordered and (before := self.ordered.get(key.queue)) is not None:
             self._drop(before)
         if record.position is not None:
             self.positions[key.queue] = record.position
+        # A check point without messages only moves the group; it needs no lease.
         lease = PopLease(record, log_offset)
         if lease.unacked:
             self._leases[key] = lease

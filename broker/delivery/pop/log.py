@@ -93,6 +93,7 @@ class ReviveLog:
             self.topic, QUEUE_ID, encode(record, self.broker_name), _PROPERTIES[type(record)],
             0, 0, self._clock.now_ms(), self._host,
         )  # fmt: skip
+        # Stored first: an error above leaves the state as the log has it.
         self._take(record, put.queue_offset, put.end)
         if isinstance(record, PopCheckpoint):
             self._counts.checkpoints += 1

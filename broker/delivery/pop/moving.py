@@ -52,6 +52,7 @@ class Moving:
             return
         topic = self._log.topic
         queues = {queue.queue_id: queue for queue in self._store.queues if queue.topic == topic}
+        # Where each queue ends is noted before it is read. Nothing comes later that counts: no Java broker runs now.
         read_to: dict[tuple[str, int], int] = {}
         for queue_id in sorted(queues.keys() - {QUEUE_ID}):
             start = max(self._offsets.query(REVIVE_GROUP, topic, queue_id), 0)
@@ -68,6 +69,7 @@ class Moving:
         await each_record(self._store, TIMER_TOPIC, 0, start, end, waiting)
         await self._leave_out_done(java, list(queues))
         self._write(java)
+        # From here on a start needs none of it, once the log is safe up to here (`save`).
         self._read_to, self._safe_at = read_to, self._store.log.end
 
     def save(self, reached: int) -> None:

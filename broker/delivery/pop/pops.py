@@ -264,6 +264,7 @@ class PopHandlers(Part):
     def _without_dead(self, found: QueueMessages) -> QueueMessages:
         """Messages in order without those that were delivered too often, which become dead letters."""
         most = self._copies.most_deliveries(found.queue.group)
+        # Messages that are popped for the first time cannot be dead; nor is any of the others, as a rule.
         if found.position is not None or max(found.counts, default=0) <= most:
             self._give_up_missing(found)
             return found
@@ -301,6 +302,8 @@ class PopHandlers(Part):
     def _answer(
         self, request: Command, query: PopQuery, taken: list[QueueMessages], pop_ms: int, invisible_ms: int, rest: int
     ) -> Command:
+        # The client makes the handle of each message from the start of its queue and its own offset; messages of retry
+        # topics have their handles as a property.
         revive_queue = ORDER_REVIVE_QUEUE if query.is_ordered else REVIVE_QUEUE
         starts, offsets, counts, bodies = [], [], [], []
         for found in taken:

@@ -62,9 +62,11 @@ class Positions:
             # Check points after the last commit, read from the log.
             self._committed[queue] = stored
             return positions[queue]
+        # The group has consumed here before, but never by pops.
         if known is None and stored >= 0:
             self._committed[queue] = positions[queue] = stored
             return stored
+        # Somebody has committed another offset since, or the group is new.
         self._taken_over(queue)
         return self.move(queue, stored if stored >= 0 else self._first(queue, init_mode))
 

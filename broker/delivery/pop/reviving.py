@@ -98,6 +98,7 @@ class Reviving(Part):
                     started = True
                     task_status.started()
                 if self._log.is_ready:
+                    # Both end with the reign: `role_changed` cancels it, and the next round begins with another state.
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._revive_often)
                         nursery.start_soon(self._save_often)
@@ -203,6 +204,8 @@ class Reviving(Part):
             if horizon is None and rounds % HORIZON_ROUNDS == 0:
                 horizon = Horizon(self._log.inflight.needed_from(self._log.end), self._store.log.end)
             await self._try("offsets of pop consumers are not saved", self._flush_log)
+            # In this order: what the flush has made safe is committed, and only then may the start of the log move past
+            # it.
             reached = self._safe_end()
             self._positions.commit(self._log.commits.safe(reached))
             self._moving.save(reached)
@@ -217,6 +220,7 @@ class Reviving(Part):
             await self._flush()
 
     async def _save(self, offset: int) -> None:
+        # The commits before it must be on disk first, see `Horizon`.
         if offset > self._offsets.query(REVIVE_GROUP, self._log.topic, QUEUE_ID):
             await self._persist()
             self._offsets.commit(REVIVE_GROUP, self._log.topic, QUEUE_ID, offset)

@@ -189,6 +189,7 @@ class Ledger:
             self._unmarked_from = self._store.log.end
         self._window.finish(offset)
         self._unmarked.append(offset)
+        # A start looks for commits without op messages in the last TAIL_BYTES only.
         if self._store.log.end - self._unmarked_from > UNMARKED_BYTES:
             self.mark()
 
@@ -237,6 +238,8 @@ class Ledger:
     def forget(self) -> None:
         """This broker is not the master any more."""
         self.is_ready = False
+        # Halves that are over and not named yet: the next master finds their commits in the log, and asks about the
+        # others.
         self._unmarked.clear()
         self._moved.clear()
         self._window, self._marks, self._saved_next = EndedHalves(0), Marks(), None
@@ -281,6 +284,8 @@ class Ledger:
         end = self.half_end
         base = min(max(self._saved[0], self._store.min_offset(TRANS_HALF_TOPIC, 0)), end)
         self._window = window = EndedHalves(base)
+        # The order counts: op messages say which halves are over. What they leave open is linked to its copies. Last
+        # comes the end of the log, for commits whose op message a kill took.
         last_op = yield from self._read_ops()
         first_physical = yield from self._read_open(end)
         if first_physical is not None:
@@ -368,6 +373,7 @@ class Ledger:
         if raw is None:
             return 0, None
         record = decode_record(raw, check_crc=False)
+        # Only a commit has the place of its half.
         if record.sys_flag & TRANSACTION_MASK != TRANSACTION_COMMIT:
             return size, None
         found = self._store.record_at(record.prepared_transaction_offset)

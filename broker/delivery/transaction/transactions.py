@@ -99,6 +99,7 @@ class Transactions(Part):
             return request.respond()
         if not self._ledger.is_ready:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, "the broker still reads its transactions; try again soon")
+        # The request names the half by its place in the log, which a client may have made up: the half decides.
         half = self._half(header, raw)
         topic = halves.topic_of(half.properties)
         self._may_send(channel, request, topic)
@@ -143,6 +144,7 @@ class Transactions(Part):
         if half.queue_offset != header.tran_state_table_offset:
             raise _failed("The transaction state table offset wrong")
         immune_ms = halves.immunity_ms(half.properties, self._options.transaction_time_out)
+        # Afterwards the broker may have given the half up, so only an answer to its question counts.
         if immune_ms is not None and not header.from_transaction_check:
             age_ms = self._clock.now_ms() - half.store_timestamp
             if age_ms > immune_ms:
@@ -203,6 +205,7 @@ class Transactions(Part):
             await self._follow_role()
             if not self._ledger.is_ready:
                 continue
+            # What could not be written at the end of its turn, on a full disk for example.
             if self._ledger.has_unmarked:
                 self._mark()
             now = trio.current_time()
@@ -251,6 +254,7 @@ class Transactions(Part):
             self._failures.failed(what, error)
             return
         self._failures.succeeded(what)
+        # The role may have changed during the fsync: then this progress is of a log that is not this broker's any more.
         if self._ledger.is_ready and self._is_active():
             self._ledger.save(progress)
 
