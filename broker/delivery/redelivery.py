@@ -65,7 +65,7 @@ def given_back(record: Record, topic: str, queue_id: int, level: int | None) -> 
     )  # fmt: skip
 
 
-def named(record: Record) -> str:
+def described(record: Record) -> str:
     """The message id that clients log, and the topic that the message was sent to."""
     key = find_property(record.properties, _UNIQUE_KEY)
     message_id = key.decode(errors="replace") if key else offset_msg_id(record.store_host, record.physical_offset)
@@ -202,7 +202,7 @@ class SendBack(Part):
             self._stats.count(DEAD_LETTER, header.group, record.topic, 1, 0)
             logger.warning(
                 "message %s became a dead letter of group %s: given back %d times",
-                named(record), header.group, record.reconsume_times + 1,
+                described(record), header.group, record.reconsume_times + 1,
             )  # fmt: skip
         answer = self._durability.answer_when_safe(
             channel, request, request.respond(), put.end, trio.current_time(), _explain_if_unsafe
@@ -269,7 +269,7 @@ def writable(config: TopicConfig | None, name: str) -> TopicConfig:
     return config
 
 
-class Resent:
+class RetrySends:
     """Sends to retry topics: clients use them when request 36 fails, and for dead letters of orderly consumers.
 
     RocketMQ's rule: with more deliveries than ``maxReconsumeTimes`` of the send, else of the group, the message goes to

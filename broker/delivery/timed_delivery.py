@@ -435,7 +435,7 @@ class TimedDelivery(Part):
             self._state = state
         # First the queue, then what is due: a recall must be known before its message is delivered.
         if state.read_to < queue.next_offset:
-            await self._follow(state, queue)
+            await self._read_entries(state, queue)
             return True
         if state.history is not None:
             self._restoring_ends(state)
@@ -470,7 +470,7 @@ class TimedDelivery(Part):
             if state.pending.count:
                 logger.info("%d timed messages wait in %s", state.pending.count, TIMER_TOPIC)
 
-    async def _follow(self, state: _State, queue: ConsumeQueue) -> None:
+    async def _read_entries(self, state: _State, queue: ConsumeQueue) -> None:
         """Read the next entries of the queue."""
         start = state.read_to = max(state.read_to, queue.min_offset)
         count = min(ENTRIES_AT_ONCE, queue.next_offset - start)

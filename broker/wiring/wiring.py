@@ -41,7 +41,7 @@ from broker.delivery.query_handlers import QueryHandlers
 from broker.delivery.queue_assignment import AssignmentHandlers
 from broker.delivery.queue_locks import QueueLocks
 from broker.delivery.recall import Recall
-from broker.delivery.redelivery import Resent, SendBack
+from broker.delivery.redelivery import RetrySends, SendBack
 from broker.delivery.replies import Replies
 from broker.delivery.timed_delivery import TimedDelivery
 from broker.delivery.transaction.checks import TransactionChecks
@@ -134,7 +134,7 @@ def wire(
         is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core), timers=lambda: _timers(timed),
     )  # fmt: skip
     answering = (
-        access.guard, core.cold, *_answering(core, replicated, cleaner, transactions, timed, access, runtime),
+        access.guard, core.cold, *_request_parts(core, replicated, cleaner, transactions, timed, access, runtime),
         *replicated.others,
     )  # fmt: skip
     delayed = DelayedDelivery(core.background(delivers_delayed), options.delay_levels, core.metadata.delay_offsets)
@@ -175,7 +175,7 @@ def _timed(core: Core, is_active: Callable[[], bool]) -> TimedDelivery:
     java_file, offsets = f"{options.store_path_root_dir}/config/timercheck", core.metadata.consumer_offsets
 
     def is_read_here(topic: str) -> bool:
-        # See delivery/pop/moving.py.
+        # See delivery/pop/java_takeover.py.
         return topic.startswith(REVIVE_TOPIC_PREFIX) and offsets.query(REVIVE_GROUP, TIMER_TOPIC, 0) >= 0
 
     timed = TimedDelivery(
@@ -186,7 +186,7 @@ def _timed(core: Core, is_active: Callable[[], bool]) -> TimedDelivery:
     return timed
 
 
-def _answering(
+def _request_parts(
     core: Core, replicated: Replicated, cleaner: Cleaner, transactions: Transactions, timed: TimedDelivery,
     access: Access, runtime: RuntimeInfo,
 ) -> list[Part]:  # fmt: skip
@@ -207,7 +207,7 @@ def _answering(
         *wire_pop(core, held, filters, resets, offset_handlers.all_in_memory),
         SendHandlers(
             core.writer, topics, options, core.store_host, core.stepper, core.turn_end,
-            Resent(groups, topics, locks.is_ordered).dead_letter_topic,
+            RetrySends(groups, topics, locks.is_ordered).dead_letter_topic,
         ),
         Recall(core.writer, topics, options, core.clock),
         SlaveTableHandlers(
@@ -265,11 +265,11 @@ def wire_pop(
     topics, groups, offsets = metadata.topics, metadata.groups, metadata.consumer_offsets
     log = ReviveLog(store, core.writer, offsets, clock, options, core.store_host, core.stats.pops)
 
-    def taken_over(queue: Queue) -> None:
+    def on_foreign_offset(queue: Queue) -> None:
         # Else it would wait for a pull of the group.
         resets.pending.pop(queue, None)
 
-    positions = Positions(log, offsets, store, clock, all_in_memory, taken_over)
+    positions = Positions(log, offsets, store, clock, all_in_memory, on_foreign_offset)
     held = HeldPops(options.max_pop_polling_size, options.pop_polling_size)
     held_pulls.watchers.append(held.arrived)
     state = PopState(log, positions, held, RevivedCopies(core.writer, topics, groups, options))

@@ -66,17 +66,17 @@ class StoredProperties:
         cut = len(self.suffix)
         return [(flag, body, self._of_row(properties)[:-cut]) for flag, body, properties in rows]
 
-    def of(self, properties: bytes, *, seen_to: bool = False) -> bytes | None:
+    def of(self, properties: bytes, *, even_deferred: bool = False) -> bytes | None:
         """A producer's properties, with those that the broker adds; None for a message that is not a plain one.
 
-        ``seen_to``: what makes a message special has been dealt with.
+        ``even_deferred``: such a message, too, as what it asks for has been done.
         """
         if properties.startswith(_UNIQ_KEY) and properties.find(b"\x02", 0, SECTOR_BYTES) == len(properties) - 1:
             # A short unique key and nothing else.
             return properties + self.suffix
         # find is several times faster than "in" for bytes.
         has = properties.find
-        if not seen_to:
+        if not even_deferred:
             is_special = is_half(properties)
             if has(b"DELAY") >= 0 or has(b"DELIVER") >= 0:
                 is_special = is_special or _has_level(properties) or is_timed(properties, self._clock.now_ms())
@@ -96,7 +96,7 @@ class StoredProperties:
 
     def completed(self, properties: bytes) -> bytes:
         """As `of`, for a message that has been seen to, whatever it asks for."""
-        stored = self.of(properties, seen_to=True)
+        stored = self.of(properties, even_deferred=True)
         assert stored is not None
         return stored
 

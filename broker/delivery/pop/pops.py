@@ -191,9 +191,11 @@ class PopHandlers(Part):
         is_ordered = bool(header.order)
         topics = (topic,) if is_ordered else self._topics(group, topic)
         query = PopQuery(group, topic, header.queue_id, topics, 1, 1, ALL, INIT_MIN, is_ordered, header.attempt_id)
-        return self._say(query, self._waiting(channel, request, query, header.poll_time, partial(self._say, query)))
+        return self._notification(
+            query, self._waiting(channel, request, query, header.poll_time, partial(self._notification, query))
+        )
 
-    def _say(self, query: PopQuery, pop: HeldPop) -> Command | None:
+    def _notification(self, query: PopQuery, pop: HeldPop) -> Command | None:
         """The answer whether there are messages; None if ``pop`` waits for some."""
         has_message, is_full = self._finder.has_messages(query, self._clock.now_ms()), False
         if not has_message and not pop.is_last:
@@ -274,7 +276,7 @@ class PopHandlers(Part):
         dead = [offset for place, offset in enumerate(found.offsets) if place not in kept]
         for place in range(len(starts)):
             if place not in kept:
-                self._copies.bury(decode_record(data, starts[place]), found.queue)
+                self._copies.make_dead_letter(decode_record(data, starts[place]), found.queue)
         lease = self._log.inflight.ordered[found.queue]
         self._log.write(Ack(lease.checkpoint.key, dead))
         return QueueMessages(

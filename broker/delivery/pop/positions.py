@@ -27,15 +27,15 @@ class Positions:
         store: MessageStore,
         clock: Clock,
         all_in_memory: Callable[[str, int], bool],
-        taken_over: Callable[[Queue], None],
+        on_foreign_offset: Callable[[Queue], None],
     ) -> None:
-        """``taken_over`` is called when an offset that somebody else has committed counts from now on."""
+        """``on_foreign_offset`` is called when an offset that somebody else has committed counts from now on."""
         self._log = log
         self._offsets = offsets
         self._store = store
         self._clock = clock
         self._all_in_memory = all_in_memory
-        self._taken_over = taken_over
+        self._on_foreign_offset = on_foreign_offset
         # What was committed here, or found when the queue was first asked for.
         self._committed: dict[Queue, int] = {}
 
@@ -67,7 +67,7 @@ class Positions:
             self._committed[queue] = positions[queue] = stored
             return stored
         # Somebody has committed another offset since, or the group is new.
-        self._taken_over(queue)
+        self._on_foreign_offset(queue)
         return self.move(queue, stored if stored >= 0 else self._first(queue, init_mode))
 
     def move(self, queue: Queue, position: int) -> int:

@@ -3,7 +3,7 @@
 Copies are stored first, then their acknowledgement: a crash in between makes a second copy, and loses nothing.
 Once a second the log is flushed, positions before its safe end are committed, and the start of the revive log is saved.
 A check point that stays open while the log grows is written again near its end, so that a start reads a bounded part.
-Neighbours: log.py, copies.py, inflight.py (`Horizon`), moving.py; wiring/wiring.py calls `role_changed`.
+Neighbours: log.py, copies.py, inflight.py (`Horizon`), java_takeover.py; wiring/wiring.py calls `role_changed`.
 """
 
 import logging
@@ -16,8 +16,8 @@ import trio
 from broker.cold_reads import from_disk
 from broker.delivery.background import Background, Failures
 from broker.delivery.pop.inflight import Horizon, PopLease
+from broker.delivery.pop.java_takeover import JavaTakeover
 from broker.delivery.pop.log import QUEUE_ID
-from broker.delivery.pop.moving import Moving
 from broker.delivery.pop.records import Ack
 from broker.delivery.pop.state import PopState
 from broker.meta.consumer_offsets import ConsumerOffsets
@@ -70,7 +70,7 @@ class Reviving(Part):
         self._safe_end = safe_end
         self._persist = persist
         self._counts = counts
-        self._moving = Moving(log, store, offsets, clock)
+        self._takeover = JavaTakeover(log, store, offsets, clock)
         self._role_changed = Signal()
         self._reign = trio.CancelScope()
         self._failures = Failures(logger)
@@ -108,7 +108,7 @@ class Reviving(Part):
                     await self._role_changed.wait()
 
     async def _read_log(self) -> None:
-        await self._moving.take_over(await self._log.read())
+        await self._takeover.take_over(await self._log.read())
         self._log.is_ready = True
 
     async def stop(self) -> None:
@@ -165,7 +165,7 @@ class Reviving(Part):
             # Some may have been acknowledged while the disk was read.
             for offset in self._log.inflight.hidden(key, lease.left):
                 if (record := records.get(offset)) is not None:
-                    self._copies.come_back(record, key.queue, key.pop_ms)
+                    self._copies.redeliver(record, key.queue, key.pop_ms)
                     self._counts.revived[key.queue.group, key.queue.topic] += 1
                 done.append(offset)
         finally:
@@ -208,9 +208,9 @@ class Reviving(Part):
             # it.
             reached = self._safe_end()
             self._positions.commit(self._log.commits.safe(reached))
-            self._moving.save(reached)
+            self._takeover.save(reached)
             if rounds % HORIZON_ROUNDS == 0:
-                self._moving.go_on()
+                self._takeover.go_on()
             if horizon is not None and horizon.may_be_saved(reached):
                 await self._try("the start of the revive log is not saved", partial(self._save, horizon.offset))
                 horizon = None

@@ -89,11 +89,11 @@ class TransactionChecks:
                 offset = ledger.first_open(offset + 1)
                 count += 1
                 if count % SLICE == 0:
-                    ledger.mark()
+                    ledger.write_ops()
                     yield None
         finally:
             if ledger.is_ready:
-                ledger.mark()
+                ledger.write_ops()
         return checked
 
     def _look(self, half: Record, wanted: Due) -> bool:

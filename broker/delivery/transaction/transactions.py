@@ -180,13 +180,13 @@ class Transactions(Part):
 
     def after_turn(self) -> None:
         """Name the halves that have ended in this turn."""
-        if self._ledger.has_unmarked:
-            self._mark()
+        if self._ledger.has_ops_to_write:
+            self._write_ops()
 
-    def _mark(self) -> None:
+    def _write_ops(self) -> None:
         what = "op messages of transactions are not written"
         try:
-            self._ledger.mark()
+            self._ledger.write_ops()
         except (RequestRefused, StoreError, OSError) as error:
             self._failures.failed(what, error)
         else:
@@ -206,8 +206,8 @@ class Transactions(Part):
             if not self._ledger.is_ready:
                 continue
             # What could not be written at the end of its turn, on a full disk for example.
-            if self._ledger.has_unmarked:
-                self._mark()
+            if self._ledger.has_ops_to_write:
+                self._write_ops()
             now = trio.current_time()
             if now >= checked_at + interval_s:
                 checked_at = now
@@ -222,8 +222,8 @@ class Transactions(Part):
 
     async def close(self) -> None:
         """Name what has ended."""
-        if self._ledger.is_ready and self._ledger.has_unmarked and self._is_active():
-            self._mark()
+        if self._ledger.is_ready and self._ledger.has_ops_to_write and self._is_active():
+            self._write_ops()
 
     async def _follow_role(self) -> None:
         """Take up the halves when this broker has become the master, forget them when it is none."""
@@ -232,7 +232,7 @@ class Transactions(Part):
             if self._ledger.is_ready:
                 self._ledger.forget()
         elif not self._ledger.is_ready:
-            await self._try("transactions are not taken up", self._ledger.take_up())
+            await self._try("transactions are not taken up", self._ledger.recover())
 
     async def _try(self, what: str, steps: Steps[object]) -> None:
         try:

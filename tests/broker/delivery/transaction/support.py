@@ -113,8 +113,8 @@ class Broker:
         self.flushes += 1
         self.store.flush()
 
-    def take_up(self) -> None:
-        finish(self.ledger.take_up())
+    def recover(self) -> None:
+        finish(self.ledger.recover())
 
     def check(self) -> int:
         return finish(self.checks.run())

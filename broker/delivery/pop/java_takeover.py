@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _MARGIN_MS = 10_000
 
 
-class Moving:
+class JavaTakeover:
     """See the module."""
 
     def __init__(self, log: ReviveLog, store: MessageStore, offsets: ConsumerOffsets, clock: Clock) -> None:
@@ -42,13 +42,13 @@ class Moving:
         self._safe_at = 0
 
     @property
-    def _was_javas(self) -> bool:
+    def _had_java_broker(self) -> bool:
         return self._offsets.query(REVIVE_GROUP, TIMER_TOPIC, 0) >= 0
 
     async def take_over(self, java: JavaPops) -> None:
         """Let the pops of a Java broker be this broker's own. ``java``: what is in queue 0 of the revive topic."""
         self._read_to = {}
-        if not self._was_javas:
+        if not self._had_java_broker:
             return
         topic = self._log.topic
         queues = {queue.queue_id: queue for queue in self._store.queues if queue.topic == topic}
@@ -81,7 +81,7 @@ class Moving:
 
     def go_on(self) -> None:
         """This broker has written all that waits since it took over, so no pops of a Java broker are among that."""
-        if self._was_javas and not self._read_to:
+        if self._had_java_broker and not self._read_to:
             self._offsets.commit(REVIVE_GROUP, TIMER_TOPIC, 0, self._store.max_offset(TIMER_TOPIC, 0))
 
     def _add(self, java: JavaPops, record: Record) -> None:
