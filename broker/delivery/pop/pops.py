@@ -191,9 +191,8 @@ class PopHandlers(Part):
         is_ordered = bool(header.order)
         topics = (topic,) if is_ordered else self._topics(group, topic)
         query = PopQuery(group, topic, header.queue_id, topics, 1, 1, ALL, INIT_MIN, is_ordered, header.attempt_id)
-        return self._notification(
-            query, self._waiting(channel, request, query, header.poll_time, partial(self._notification, query))
-        )
+        pop = self._waiting(channel, request, query, header.poll_time, partial(self._notification, query))
+        return pop.answer(pop)
 
     def _notification(self, query: PopQuery, pop: HeldPop) -> Command | None:
         """The answer whether there are messages; None if ``pop`` waits for some."""
