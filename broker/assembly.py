@@ -40,6 +40,7 @@ def handlers_of(
         for code, handler in part.handlers().items():
             quick[code] = guarded(handler) if code in part.reads_disk else handler
         slow |= stepper.handlers(part.step_handlers()) | dict(part.slow_handlers())
+    # Hooks are outermost, around what reads the disk, too: they see a request once, however often its handler runs.
     for code in owners:
         if hooks := [hook for part in parts if (hook := part.hook(code)) is not None]:
             if code in quick:

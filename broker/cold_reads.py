@@ -112,6 +112,7 @@ class ColdReads(Part):
     async def stop(self) -> None:
         """Refuse waiting and new requests; return when all reads have ended, or after `STOP_TIMEOUT_S`."""
         self._stopping = True
+        # Also what waits because its client does not read.
         self._sending.clear()
         while waiting := self._take():
             self._answer(waiting, _refusal(waiting.request, stopping=True))
@@ -135,6 +136,7 @@ class ColdReads(Part):
         channel = next((channel for channel in self._by_channel if channel not in self._sending), None)
         if channel is None:
             return None
+        # A channel with more requests goes to the end of the dict: its next turn comes after that of all others.
         requests = self._by_channel.pop(channel)
         waiting = requests.popleft()
         if requests:
@@ -183,6 +185,8 @@ class ColdReads(Part):
                 with resident_only(got) if waiting.attempts < MAX_ATTEMPTS else nullcontext():
                     return waiting.attempt()
         except NotResident as cold:
+            # The handler came further, and other bytes are missing now. If it is the same bytes again, memory is so
+            # short that they were evicted at once: the next attempt is the last one, and may wait for the disk.
             if cold.spans == waiting.cold.spans:
                 waiting.attempts = MAX_ATTEMPTS
             waiting.cold = cold

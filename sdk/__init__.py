@@ -9,6 +9,7 @@ retry.py        which failures are worth a retry, and reads that are retried unt
 suspects.py     brokers that did not answer, and probes of them; arrow.py: types of tables and record batches
 client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
 checked.py, credentials.py: checks of arguments; hidden.py: what hides ours; runtime.py: trio, forks
+last_resort.py  warnings in a program without logging
 producer/  consumer/  admin/  testing/   Producer, the consumers, Admin and mqadmin; a cluster inside of a test process
 traces/  what became of messages, for a trace topic, a file or Elasticsearch
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run

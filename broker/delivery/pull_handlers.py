@@ -20,6 +20,7 @@ from broker.meta.clients import Clients
 from broker.meta.metadata import Metadata
 from broker.meta.offset_resets import OffsetResets
 from broker.meta.pull_positions import note_pulled
+from broker.meta.table import refused_when_not_stored
 from broker.meta.topics import FAQ, no_such_topic
 from broker.observe.stats import GET_FROM_DISK, BrokerStats
 from broker.options import BrokerOptions
@@ -30,7 +31,6 @@ from broker.store.filter import Filter
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.store import MessageStore
-from broker.stored_changes import refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.names import MASTER_ID, PERM_READ
 from mqcommon.polling import poll_until

@@ -101,6 +101,7 @@ class PutTimes:
 
     def sample(self, now_ms: int) -> None:
         """Call this once a second. Results cover the last full minute and the present one."""
+        # Two windows, of which the older is a full minute: results never cover a few seconds only.
         if self._window_start_ms is None:
             self._window_start_ms = now_ms
         elif now_ms - self._window_start_ms >= MINUTE_MS:

@@ -7,19 +7,15 @@ store, send the rest of the log to slaves.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from broker.admin.access_control import ExplainHandlers, PolicyHandlers, UserHandlers
 from broker.admin.accounts import AccountHandlers
 from broker.admin.clean import CleanHandlers
 from broker.admin.config import ConfigHandlers
-from broker.admin.explain import ExplainHandlers
 from broker.admin.forwarded import ForwardedHandlers
 from broker.admin.groups import GroupHandlers
-from broker.admin.policies import PolicyHandlers
 from broker.admin.reset_offsets import ResetOffsetHandlers
-from broker.admin.runtime import NO_LIMIT, RuntimeInfo, Waiting
 from broker.admin.topics import TopicHandlers
-from broker.admin.users import UserHandlers
 from broker.assembly import ClientPort, OpenConnections, closed_of, handlers_of
 from broker.broker_names import BrokerNames
 from broker.delivery.delayed_delivery import DelayedDelivery
@@ -51,10 +47,9 @@ from broker.identity import memory_bytes
 from broker.meta.client_handlers import ClientHandlers
 from broker.meta.offset_handlers import OffsetHandlers
 from broker.meta.offset_resets import OffsetResets
-from broker.metrics.counters import Sources
+from broker.metrics.counters import Delivering, PresentValues, Sources
 from broker.metrics.export import HealthPages, Metrics
-from broker.observe.consume_stats import ConsumeStatsHandlers
-from broker.observe.sampler import StatsSampler
+from broker.metrics.runtime import NO_LIMIT, RuntimeInfo, RuntimeSources, Waiting
 from broker.observe.stats_handlers import StatsHandlers
 from broker.part import Part
 from broker.registration.registrar import Registrar
@@ -105,14 +100,6 @@ class Access:
     handlers: tuple[Part, ...]
 
 
-class Delivering(NamedTuple):
-    """The parts that deliver otherwise than by pulls."""
-
-    timed: TimedDelivery
-    transactions: Transactions
-    reviving: Reviving
-
-
 def wire(
     core: Core,
     listeners: list[Listener],
@@ -129,10 +116,11 @@ def wire(
         return core.is_master and replicated.members.is_lowest
 
     transactions, timed = _transactions(core, access), _timed(core, delivers_delayed)
-    runtime = RuntimeInfo(
-        options.store_path_root_dir, core.fs, store, core.stats, replicated.stats, core.clock,
+    sources = RuntimeSources(
+        store, core.stats, replicated.stats, core.fs, core.clock,
         is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core), timers=lambda: _timers(timed),
     )  # fmt: skip
+    runtime = RuntimeInfo(options.store_path_root_dir, sources)
     answering = (
         access.guard, core.cold, *_request_parts(core, replicated, cleaner, transactions, timed, access, runtime),
         *replicated.others,
@@ -192,17 +180,15 @@ def _request_parts(
 ) -> list[Part]:  # fmt: skip
     """The parts that answer clients and administrators."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
-    topics, groups, offsets = core.metadata.topics, core.metadata.groups, core.metadata.consumer_offsets
+    topics, groups = core.metadata.topics, core.metadata.groups
     in_memory_bytes = memory_bytes() * options.access_message_in_memory_max_ratio // 100
     held = HeldPulls(core.unconfirmed)
     # Held readers go back to their master as soon as it returns, not at the end of their hold time.
     replicated.known.on_return.append(held.release)
     resets = wire_resets(core, held)
     locks, filters = QueueLocks(core.clock), Filters()
-    topic_handlers = TopicHandlers(topics, offsets, stats, core.persister.wait, core.flusher.delete_topic)
-    offset_handlers = OffsetHandlers(
-        store, topics, groups, offsets, core.metadata.delay_offsets, resets, in_memory_bytes
-    )
+    topic_handlers = TopicHandlers(core.metadata, stats, core.persister.wait, core.flusher.delete_topic)
+    offset_handlers = OffsetHandlers(store, core.metadata, resets, in_memory_bytes)
     parts: list[Part] = [
         *wire_pop(core, held, filters, resets, offset_handlers.all_in_memory),
         SendHandlers(
@@ -226,16 +212,12 @@ def _request_parts(
         ClientHandlers(clients, topics, groups, options, core.clock),
         ForwardedHandlers(clients, options, store.visible_record_at),
         topic_handlers,
-        GroupHandlers(groups, offsets, stats, core.persister.wait),
+        GroupHandlers(core.metadata, stats, core.persister.wait),
         CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues),
         ConfigHandlers(options, topics, core.fs, core.clock, runtime),
         offset_handlers,
-        ResetOffsetHandlers(store, topics, groups, offsets, clients, resets, options),
-        StatsHandlers(options.broker_name, core.identity.addr, store, topics, offsets, clients, stats),
-        ConsumeStatsHandlers(
-            options.broker_name, core.identity.addr, store, topics, groups, offsets, clients, stats, core.clock
-        ),
-        StatsSampler(stats, topics, groups),
+        ResetOffsetHandlers(store, core.metadata, clients, resets, options),
+        StatsHandlers(core.identity, store, core.metadata, clients, stats, core.clock),
         AssignmentHandlers(
             core.metadata.request_modes, clients, TopicQueues(core.identity, topics, options), core.persister.wait,
             core.open_client,
@@ -381,15 +363,16 @@ def _wire_metrics(
     """The part; None if metrics are off: then nothing is measured. ``server`` is made later, with its handlers."""
     if core.options.metrics_exporter_type == "DISABLE":
         return None
-    sources = Sources(
-        core.options, core.store, core.metadata.topics, core.metadata.groups, core.clients, core.stats,
-        replicated.stats, *delivering, core.role, core.fs, core.clock, core.flusher.times_ms,
+    now = PresentValues(
         waiting=lambda: {"send": len(core.durability), "pull": len(core.cold)},
         connections=lambda: len(server().channels),
         refusals=lambda: audit.refusals,
         limits=lambda: {**server().refusals.counts, "ha_strangers": replicated.log.strangers},
-        tls=core.tls,
         registered=lambda: len(registrar.registered_addrs),
         runtime=runtime,
+    )
+    sources = Sources(
+        core.options, core.store, core.metadata, core.clients, core.stats, replicated.stats, delivering, core.role,
+        core.fs, core.clock, core.flusher.times_ms, core.tls, now,
     )  # fmt: skip
-    return Metrics(sources, core.metadata.consumer_offsets, health.health, core.stepper)
+    return Metrics(sources, health.health, core.stepper)

@@ -4,10 +4,10 @@ from broker.delivery.filters import Filters, check_property_filter
 from broker.delivery.pop.copies import retry_topic_of
 from broker.delivery.pop.records import Key, Queue
 from broker.meta.groups import Groups
+from broker.meta.table import refused_when_not_stored
 from broker.meta.topics import FAQ, Topics, no_such_topic
 from broker.options import BrokerOptions
 from broker.store.filter import Filter
-from broker.stored_changes import refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.names import PERM_READ, RETRY_TOPIC_MAX_LENGTH, check_topic, is_retry_topic
 from remoting.protocol.codes import ResponseCode
