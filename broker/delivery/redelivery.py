@@ -59,10 +59,10 @@ def given_back(record: Record, topic: str, queue_id: int, level: int | None) -> 
         values |= {_DELAY: None, _DLQ_TOPIC: origin, _DLQ_ID: first_id}
     else:
         values[_DELAY] = b"%d" % level
-    return Incoming(
-        topic, queue_id, record.body, replace_properties(properties, values), record.flag,
-        record.sys_flag & ~TRANSACTION_MASK, record.born_timestamp, record.born_host, record.reconsume_times + 1,
-    )  # fmt: skip
+    message = Incoming.of(record, topic, queue_id, replace_properties(properties, values))
+    message.sys_flag &= ~TRANSACTION_MASK
+    message.reconsume_times += 1
+    return message
 
 
 def described(record: Record) -> str:

@@ -116,11 +116,11 @@ def wire(
         return core.is_master and replicated.members.is_lowest
 
     transactions, timed = _transactions(core, access), _timed(core, delivers_delayed)
-    sources = RuntimeSources(
+    runtime_sources = RuntimeSources(
         store, core.stats, replicated.stats, core.fs, core.clock,
         is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core), timers=lambda: _timers(timed),
     )  # fmt: skip
-    runtime = RuntimeInfo(options.store_path_root_dir, sources)
+    runtime = RuntimeInfo(options.store_path_root_dir, runtime_sources)
     answering = (
         access.guard, core.cold, *_request_parts(core, replicated, cleaner, transactions, timed, access, runtime),
         *replicated.others,
@@ -132,8 +132,21 @@ def wire(
     reviving = next(part for part in answering if isinstance(part, Reviving))
     delivering = Delivering(timed, transactions, reviving)
     health = HealthPages(options, store, core.role, lambda: len(registrar.registered_addrs))
-    metrics = _wire_metrics(core, replicated, delivering, runtime, access.audit, registrar, health, lambda: server)
-    if metrics is not None:
+    metrics = None
+    if options.metrics_exporter_type != "DISABLE":  # else nothing is measured
+        now = PresentValues(
+            waiting=lambda: {"send": len(core.durability), "pull": len(core.cold)},
+            connections=lambda: len(server.channels),
+            refusals=lambda: access.audit.refusals,
+            limits=lambda: {**server.refusals.counts, "ha_strangers": replicated.log.strangers},
+            registered=lambda: len(registrar.registered_addrs),
+            runtime=runtime,
+        )
+        sources = Sources(
+            options, store, core.metadata, core.clients, core.stats, replicated.stats, delivering, core.role, core.fs,
+            core.clock, core.flusher.times_ms, core.tls, now,
+        )  # fmt: skip
+        metrics = Metrics(sources, health.health, core.stepper)
         quick, slow = metrics.measured(quick, slow)
     server = Server(
         quick,
@@ -354,25 +367,3 @@ def _wire_access(core: Core) -> Access:
             ExplainHandlers(explainer),
         ),
     )
-
-
-def _wire_metrics(
-    core: Core, replicated: Replicated, delivering: Delivering, runtime: RuntimeInfo, audit: Audit,
-    registrar: Registrar, health: HealthPages, server: Callable[[], Server],
-) -> Metrics | None:  # fmt: skip
-    """The part; None if metrics are off: then nothing is measured. ``server`` is made later, with its handlers."""
-    if core.options.metrics_exporter_type == "DISABLE":
-        return None
-    now = PresentValues(
-        waiting=lambda: {"send": len(core.durability), "pull": len(core.cold)},
-        connections=lambda: len(server().channels),
-        refusals=lambda: audit.refusals,
-        limits=lambda: {**server().refusals.counts, "ha_strangers": replicated.log.strangers},
-        registered=lambda: len(registrar.registered_addrs),
-        runtime=runtime,
-    )
-    sources = Sources(
-        core.options, core.store, core.metadata, core.clients, core.stats, replicated.stats, delivering, core.role,
-        core.fs, core.clock, core.flusher.times_ms, core.tls, now,
-    )  # fmt: skip
-    return Metrics(sources, health.health, core.stepper)

@@ -154,11 +154,7 @@ def real_queue(properties: bytes) -> tuple[str, int]:
 
 def from_level(record: Record) -> Incoming:
     """A message of a delay level as it is delivered, without its level. ValueError as `real_queue`."""
-    topic, queue_id = real_queue(record.properties)
-    return Incoming(
-        topic, queue_id, record.body, replace_properties(record.properties, {_DELAY: None}), record.flag,
-        record.sys_flag, record.born_timestamp, record.born_host, record.reconsume_times,
-    )  # fmt: skip
+    return Incoming.of(record, *real_queue(record.properties), replace_properties(record.properties, {_DELAY: None}))
 
 
 def from_timer(record: Record) -> Incoming:
@@ -167,9 +163,8 @@ def from_timer(record: Record) -> Incoming:
     Its origin marks the copy, see delivery/timed_delivery.py. The bits of a committed transaction are dropped: with
     them the mark would be that of a commit.
     """
-    topic, queue_id = real_queue(record.properties)
-    return Incoming(
-        topic, queue_id, record.body, replace_properties(record.properties, {REAL_TOPIC: None, REAL_QUEUE: None}),
-        record.flag, record.sys_flag & ~TRANSACTION_MASK, record.born_timestamp, record.born_host,
-        record.reconsume_times, origin=record.physical_offset + 1,
-    )  # fmt: skip
+    properties = replace_properties(record.properties, {REAL_TOPIC: None, REAL_QUEUE: None})
+    message = Incoming.of(record, *real_queue(record.properties), properties)
+    message.sys_flag &= ~TRANSACTION_MASK
+    message.origin = record.physical_offset + 1
+    return message

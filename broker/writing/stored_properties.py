@@ -7,12 +7,14 @@ Neighbours: writer.py (uses this), store/log/valid_record.py (why many NULs in a
 
 from dataclasses import dataclass
 
+from broker.options import BrokerOptions
 from broker.store.log.valid_record import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
 from broker.store.queue.delay_levels import level_in
 from broker.writing.refusals import illegal
 from mqcommon.clock import Clock
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.properties import find_property
+from mqcommon.message.record import Record
 
 _UNIQ_KEY = b"UNIQ_KEY\x01"
 #: Properties that ask for a time of delivery, the one that counts first. Aliyun's clients set the last.
@@ -40,6 +42,14 @@ class Incoming:
     #: See `PutResult`.
     recall_handle: str = ""
 
+    @classmethod
+    def of(cls, record: Record, topic: str, queue_id: int, properties: bytes) -> "Incoming":
+        """The message of ``record``, for another queue."""
+        return cls(
+            topic, queue_id, record.body, properties, record.flag, record.sys_flag, record.born_timestamp,
+            record.born_host, record.reconsume_times,
+        )  # fmt: skip
+
 
 #: (flag, body, encoded properties) of a message in a batch.
 Row = tuple[int, bytes, bytes]
@@ -48,9 +58,9 @@ Row = tuple[int, bytes, bytes]
 class StoredProperties:
     """Makes the stored properties of one broker's messages."""
 
-    def __init__(self, region: str, cluster: str, trace_on: str, unique_keys: UniqueKeys, clock: Clock) -> None:
+    def __init__(self, options: BrokerOptions, unique_keys: UniqueKeys, clock: Clock) -> None:
         # In the order in which RocketMQ stores them.
-        values = (region, cluster, trace_on)
+        values = (options.region_id, options.broker_cluster_name, "true" if options.trace_on else "false")
         #: The broker's own properties, stored after those of each message.
         self.suffix = b"".join(
             b"%s\x01%s\x02" % (name, value.encode()) for name, value in zip(_BROKERS_OWN, values, strict=True)

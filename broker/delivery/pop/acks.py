@@ -7,6 +7,7 @@ with its handle any more cannot be changed, and that is said.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import trio
 
@@ -172,7 +173,4 @@ def _offsets(entry: BatchAck) -> list[int]:
 def _visible_at(lease: PopLease, offset: int, due_ms: int) -> PopCheckpoint:
     """The check point of messages in order, of which one becomes visible at ``due_ms``."""
     again = lease.renewed()
-    return PopCheckpoint(
-        again.key, again.invisible_ms, again.offsets, None, again.acked, True, again.counts,
-        {**again.visible_ms, offset: due_ms}, None, True,
-    )  # fmt: skip
+    return replace(again, visible_ms={**again.visible_ms, offset: due_ms})

@@ -33,10 +33,9 @@ def retry_copy(record: Record, topic: str, pop_ms: int) -> Incoming:
     properties = record.properties
     first = find_property(properties, _FIRST_POP) or b"%d" % pop_ms
     values = {_FIRST_POP: first, _HANDLE: None}
-    return Incoming(
-        topic, 0, record.body, replace_properties(properties, values), record.flag, record.sys_flag,
-        record.born_timestamp, record.born_host, record.reconsume_times + 1,
-    )  # fmt: skip
+    message = Incoming.of(record, topic, 0, replace_properties(properties, values))
+    message.reconsume_times += 1
+    return message
 
 
 def dead_letter(record: Record, origin: str, topic: str) -> Incoming:

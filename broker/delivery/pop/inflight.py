@@ -8,7 +8,7 @@ A queue that is popped in order has at most one lease, which the next one replac
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from broker.delivery.pop.records import Ack, Key, PopCheckpoint, Queue
@@ -42,11 +42,8 @@ class PopLease:
 
     def renewed(self) -> PopCheckpoint:
         """The check point to write again, nearer to the end of the log."""
-        old = self.checkpoint
-        return PopCheckpoint(
-            old.key, old.invisible_ms, old.offsets, None, ((1 << len(old.offsets)) - 1) & ~self.unacked,
-            old.is_ordered, old.counts, old.visible_ms, None, True,
-        )  # fmt: skip
+        acked = ((1 << len(self.checkpoint.offsets)) - 1) & ~self.unacked
+        return replace(self.checkpoint, position=None, acked=acked, replaces=None, is_again=True)
 
 
 class Inflight:
