@@ -89,10 +89,8 @@ class Deferral:
             text = "accurate timer message is not enabled, timerWheelEnable is false"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, text)
         deliver_ms, is_recall = deliver_time(properties, now_ms), find_property(properties, DELETE) is not None
-        if deliver_ms <= now_ms:
-            if is_recall:
-                raise illegal("a recall (TIMER_DEL_UNIQKEY) needs the time of a message that is not delivered yet")
-            return
+        if deliver_ms <= now_ms:  # a message whose time has passed is not a timed one, see `is_timed`
+            raise illegal("a recall (TIMER_DEL_UNIQKEY) needs the time of a message that is not delivered yet")
         max_delay_ms = options.timer_max_delay_sec * 1_000
         if deliver_ms - now_ms > max_delay_ms:
             raise illegal(
