@@ -43,6 +43,7 @@ class Deferral:
 
     def __init__(self, options: BrokerOptions, unique_keys: UniqueKeys, clock: Clock) -> None:
         self._options = options
+        self._levels = options.delay_levels
         self._unique_keys = unique_keys
         self._clock = clock
 
@@ -72,7 +73,7 @@ class Deferral:
 
     def to_level(self, message: Incoming) -> None:
         """Let a message with a delay level wait in the level's queue; a level above the highest means the highest."""
-        level = min(level_in(find_property(message.properties, _DELAY)), self._options.delay_levels.highest)
+        level = min(level_in(find_property(message.properties, _DELAY)), self._levels.highest)
         # The delay of a half begins with its commit.
         if level and message.topic != TRANS_HALF_TOPIC:
             values = {_DELAY: b"%d" % level} | _real(message)
