@@ -76,7 +76,7 @@ class LevelProgress:
         return self.safe_offset
 
 
-# How late a message may be because nobody looked; RocketMQ's value.
+# The pause between two looks at idle levels, so the most that a message is late; RocketMQ's value.
 POLL_S = 0.1
 SAVE_S = 1.0
 # Messages delivered in one turn of the event loop: some 2 ms.

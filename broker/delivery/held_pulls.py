@@ -232,7 +232,7 @@ class HeldPulls:
         self.expire(trio.current_time())
 
     async def run(self) -> None:
-        """Answer pulls at their deadlines, and those that were put off, until cancelled."""
+        """Answer pulls at their deadlines, and pulls that were too many for one turn, until cancelled."""
         while True:
             self._wake.clear()
             if self.expire(trio.current_time()):

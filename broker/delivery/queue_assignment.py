@@ -152,7 +152,7 @@ class AssignmentHandlers(Part):
     def _of_member(
         self, query: QueryAssignmentRequestBody, queues: list[MessageQueue], share: int | None
     ) -> list[MessageQueue]:
-        """``share``: of a group that pops; None for one that pulls."""
+        """``share``: the popShareQueueNum of a group that pops; None for a group that pulls."""
         if query.message_model == BROADCASTING:
             return sorted(queues)
         group = self._clients.consumer_group(query.consumer_group)

@@ -3,7 +3,7 @@
 Only the master delivers, as with delay levels; a slave needs nothing but the log. What waits is read from the queue of
 rmq_sys_wheel_timer when this broker becomes the master, and followed from then on; `History` says what was delivered
 before. A slot is delivered in slices, so that a backlog does not block the event loop. When a message cannot be
-delivered now (a full disk), all wait; one that never can is logged and skipped.
+delivered now (a full disk), all wait. A message that can never be delivered is logged and skipped.
 Neighbours: writing/deferred.py (a timed message on its way into that topic, and out of it), recall.py.
 """
 

@@ -8,8 +8,8 @@ after the last three makes a duplicate:
 - FLUSH_DISK_TIMEOUT: the disk was late; the slaves, if any are needed, have the message.
 - FLUSH_SLAVE_TIMEOUT: the slaves were late, and perhaps the disk, too.
 - SLAVE_NOT_AVAILABLE: too few slaves are in sync, so the answer does not wait for them.
-A broker that is demoted hears of no copies, so the answers that wait for slaves end with FLUSH_SLAVE_TIMEOUT: the new
-master may or may not have the message. An answer that still waits for the disk at that time ends the same way.
+A broker that is demoted gets no reports of slaves, so answers that wait for slaves end with FLUSH_SLAVE_TIMEOUT: the
+new master may or may not have the message. An answer that still waits for the disk at that time ends the same way.
 Neighbours: elected.py (the rules of Controller mode), waits.py (the rows).
 """
 
@@ -124,7 +124,7 @@ class Durability:
             raise RequestRefused(*NO_LEASE)
         if skips_waiting(properties):
             return
-        # The memory of waits is bounded here, before a message is stored: afterwards nobody could refuse it.
+        # The memory of waits is bounded here, before a message is stored: afterwards it cannot be refused.
         if len(self) >= self.max_waiting:
             raise RequestRefused(
                 ResponseCode.SYSTEM_BUSY,

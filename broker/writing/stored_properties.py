@@ -1,7 +1,7 @@
 """A message on its way into the store, and the properties with which it is stored: its own, and the broker's.
 
-Messages with a delay level or a time of delivery and halves of transactions are told from plain ones here; deferred.py
-says where they wait.
+Here plain messages are told from halves of transactions and from messages with a delay level or a time of delivery;
+deferred.py says where these wait.
 Neighbours: writer.py (uses this), store/log/valid_record.py (why many NULs in a row are sealed).
 """
 
@@ -77,7 +77,7 @@ class StoredProperties:
         return [(flag, body, self._of_row(properties)[:-cut]) for flag, body, properties in rows]
 
     def of(self, properties: bytes, *, even_deferred: bool = False) -> bytes | None:
-        """A producer's properties, with those that the broker adds; None for a message that is not a plain one.
+        """A producer's properties and the broker's own; None for a message that is to be deferred.
 
         ``even_deferred``: such a message, too, as what it asks for has been done.
         """
@@ -105,7 +105,7 @@ class StoredProperties:
         return properties + self.suffix
 
     def completed(self, properties: bytes) -> bytes:
-        """As `of`, for a message that has been seen to, whatever it asks for."""
+        """As `of`, also for a message that asks to be deferred: it was, or is delivered now."""
         stored = self.of(properties, even_deferred=True)
         assert stored is not None
         return stored
@@ -152,6 +152,6 @@ def _is_later(value: bytes, than_ms: int) -> bool:
 
 
 def _without_brokers_own(properties: bytes) -> bytes:
-    """``properties`` without those that the broker sets: of duplicates, some clients read the first, some the last."""
+    """``properties`` without the broker's own: of duplicates, some clients read the first, some the last."""
     pairs = properties.split(b"\x02")
     return b"\x02".join([pair for pair in pairs if pair.partition(b"\x01")[0] not in _BROKERS_OWN])

@@ -137,7 +137,7 @@ class AckHandlers(Part):
         return Key(Queue(entry.consumer_group, topic, entry.queue_id), entry.start_offset, entry.pop_time)
 
     def _write(self, key: Key, offsets: Iterable[int]) -> int:
-        """Acknowledge those that are in flight; returns the end of the record, 0 when there is none to write."""
+        """Acknowledge the messages that are in flight; returns the end of the record, 0 when there is none to write."""
         lease, hidden = self._log.inflight.of(key), self._log.inflight.hidden(key, list(offsets))
         if lease is None or not hidden:
             return 0

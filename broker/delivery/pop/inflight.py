@@ -1,6 +1,6 @@
 """Which messages are popped and not acknowledged. Pure: the state is what the records of the revive log say, in order.
 
-The same `apply` serves a running broker, which has just written the record, and one that reads its log at a start.
+`apply` takes a record that a running broker has just written, as well as the records that a start reads from the log.
 Invariant: each message before a group's position in a queue is acknowledged, has come back as a copy, or is in a lease.
 Leases are kept in the order of their check points in the log: the log before the first of them is not needed any more.
 A queue that is popped in order has at most one lease, which the next one replaces.
@@ -176,7 +176,7 @@ class PendingCommits:
         return found
 
     def forget(self, queue: Queue) -> None:
-        """The group was set elsewhere: what waits for this queue must not be committed."""
+        """The group goes on at another offset: older positions of this queue must not be committed."""
         self._rows = deque(row for row in self._rows if row[1] != queue)
 
 

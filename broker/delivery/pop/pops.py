@@ -263,7 +263,7 @@ class PopHandlers(Part):
         return pop_ms
 
     def _without_dead(self, found: QueueMessages) -> QueueMessages:
-        """Messages in order without those that were delivered too often, which become dead letters."""
+        """``found``, popped in order, without messages that were delivered too often: these become dead letters."""
         most = self._copies.most_deliveries(found.queue.group)
         # Messages that are popped for the first time cannot be dead; nor is any of the others, as a rule.
         if found.position is not None or max(found.counts, default=0) <= most:

@@ -1,7 +1,7 @@
-"""Asks producers about halves that stay open, and gives up those that were asked about too often.
+"""Asks producers about halves that stay open, and gives up a half that was asked about too often.
 
 Each check stores a copy of the half at the end of the half topic first, as RocketMQ does: so the count of checks
-survives, and the first open half moves on. The producer is told of the copy; an answer that names an older one counts.
+survives, and the first open half moves on. The producer is asked about the copy; an answer about an older one counts.
 """
 
 import logging

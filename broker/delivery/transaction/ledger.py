@@ -33,7 +33,7 @@ OPS_IN_A_ROW = 256
 
 
 class EndedHalves:
-    """Which halves are over, by queue offset: all before ``base``, and those that are marked after it.
+    """Which halves are over, by queue offset: all before ``base``, and the ones with a mark after it.
 
     A half is a byte of an array, not an object, so a million of open or finished halves cost a megabyte. `OpMessages`
     knows from where on op messages must be read again to know the same.
