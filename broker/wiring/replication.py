@@ -59,7 +59,7 @@ class Replicated:
     log: Replication
     others: tuple[Part, ...]
     known: KnownMaster
-    #: What NameServers report; in Controller mode nobody looks at it, since the Controllers say who is the master.
+    #: What NameServers report; not used in Controller mode, where the Controllers say who is the master.
     by_namesrv: KnownMaster
     members: Members
     stats: ReplicationStats
@@ -200,7 +200,7 @@ def _acting(core: Core, known: KnownMaster, members: Members) -> _Acting:
 
 
 def link_terms(options: BrokerOptions, tls: DaemonTls) -> LinkTerms:
-    """The options that both ends of the link need. ConfigError when no slave could be told from a stranger."""
+    """The options that both ends of the link need. ConfigError when a slave cannot be distinguished from a stranger."""
     secret = options.ha_shared_secret.encode()
     if not secret and options.has_access_control and (inner := options.inner_credentials) is not None:
         # Members of a set have the same account.
