@@ -282,16 +282,6 @@ def test_a_file_that_somebody_else_changed_is_told_and_not_mixed_in(restarts: in
         assert "broker exportMetadata STORE_DIR" in warning
 
 
-def test_the_look_of_the_files_survives_a_compaction() -> None:
-    meta = MetadataDir(fs=with_files(topics_json='{"topicConfigTable":{"T":{"topicName":"T"}}}'))
-    compaction = meta.journal.begin_compaction()
-    compaction.write(meta.metadata.state())
-    meta.journal.end_compaction(compaction)
-    meta.power_loss()
-    assert meta.report.warnings == []
-    assert meta.topics.get("T") is not None
-
-
 def test_offsets_of_pops_are_those_of_the_next_record_here_and_of_the_last_one_there() -> None:
     revive, pops = "rmq_sys_REVIVE_LOG_C@CID_RMQ_SYS_REVIVE_GROUP", "rmq_sys_wheel_timer@CID_RMQ_SYS_REVIVE_GROUP"
     fs = with_files(

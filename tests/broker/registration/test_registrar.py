@@ -214,16 +214,6 @@ async def test_a_nameserver_that_is_away_costs_one_line_and_no_registration_else
     assert caplog.text.count("not registered at NameServer 127.0.0.1:1") == 1
 
 
-async def test_a_refusal_is_tried_again() -> None:
-    namesrv = RecordingNamesrv()
-    namesrv.refuse = True
-    async with serving(namesrv) as addr, broker(addr) as (_, registrar):
-        await until(lambda: len(namesrv.channels) >= 3)
-        assert registrar.registered_addrs == []
-        namesrv.refuse = False
-        await until(lambda: registrar.registered_addrs == [addr])
-
-
 async def test_a_nameserver_that_hangs_delays_no_other_and_is_reached_by_a_new_connection() -> None:
     hung: list[Command] = []
     namesrv = RecordingNamesrv()
