@@ -99,6 +99,6 @@ def test_switches_take_topics_away() -> None:
     assert "TBW102" not in perms and "RMQ_SYS_TRACE_TOPIC" not in perms
 
 
-def test_perm_texts() -> None:
+def test_permissions_are_shown_as_letters() -> None:
     texts = [names.perm_text(perm) for perm in range(8)]
     assert texts == ["---", "--X", "-W-", "-WX", "R--", "R-X", "RW-", "RWX"]

@@ -242,7 +242,7 @@ async def test_topics_are_deleted_and_registered(peer: Peer) -> None:
         assert await peer.topics() == topics
 
 
-async def test_topic_lists(peer: Peer) -> None:
+async def test_topics_are_listed_by_cluster_and_by_flag(peer: Peer) -> None:
     await peer.register()
     await peer.register("127.0.0.1:20911", "t2", "t3", name="broker-b", cluster="other")
 
@@ -294,7 +294,7 @@ async def test_an_acting_master_is_shown_when_the_option_says_so(nursery: trio.N
     await peer.stream.aclose()
 
 
-async def test_the_members_of_a_set(peer: Peer) -> None:
+async def test_the_members_of_a_set_are_listed(peer: Peer) -> None:
     await peer.register()
     await peer.register("127.0.0.1:20911", broker_id=1)
     ext = {"clusterName": "DefaultCluster", "brokerName": "broker-a"}

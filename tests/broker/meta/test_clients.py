@@ -31,7 +31,7 @@ def consume(
     return clients.consume(channel, heartbeat, data, "JAVA", 479, now_ms)
 
 
-def test_what_is_remembered_of_groups_that_left_is_bounded() -> None:
+def test_remembered_subscriptions_of_groups_that_left_are_bounded() -> None:
     clients = Clients()
     for number in range(MAX_LEFT + 2):
         consume(clients, ONE, subscription("T", "a"), group=f"g{number}")

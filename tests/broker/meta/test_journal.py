@@ -176,7 +176,7 @@ def test_a_record_that_no_table_can_use_names_its_place() -> None:
         Journal(fs, DIRECTORY).replay(refuse)
 
 
-def test_append_tells_the_shell() -> None:
+def test_append_calls_its_listener() -> None:
     told = []
     journal = fresh(MemoryFiles())
     journal.on_append = lambda: told.append(1)
@@ -235,7 +235,7 @@ def test_a_half_written_snapshot_is_ignored_and_removed() -> None:
     assert SNAPSHOT + ".tmp" not in fs.listdir(DIRECTORY)
 
 
-def test_what_an_interrupted_compaction_left_is_removed() -> None:
+def test_files_that_an_interrupted_compaction_left_are_removed() -> None:
     fs = MemoryFiles()
     journal = fresh(fs, 3)
     old = fs.read(FIRST)

@@ -119,7 +119,7 @@ def test_a_change_that_cannot_be_written_does_not_happen() -> None:
 
 
 @given(st.lists(st.sampled_from("abcd-"), max_size=30), st.integers(1, 10), st.integers(-2, 32))
-def test_it_tells_all_changes_or_none(notes: str, limit: int, asked: int) -> None:
+def test_recent_changes_tell_all_names_or_none(notes: str, limit: int, asked: int) -> None:
     changes = RecentChanges(limit)
     for note in notes:
         if note == "-":

@@ -66,7 +66,7 @@ async def slave(**changes: Any) -> AsyncIterator[Slave]:
             nursery.cancel_scope.cancel()
 
 
-async def test_it_says_that_it_lives() -> None:
+async def test_a_broker_sends_light_heartbeats() -> None:
     async with slave(**OFTEN) as made:
         first, *_ = await made.namesrv.wait_asked(BROKER_HEARTBEAT.code, 3)
         ext = first.ext or {}
@@ -76,7 +76,7 @@ async def test_it_says_that_it_lives() -> None:
         assert made.forgotten == []
 
 
-async def test_who_lives_decides_whether_it_acts() -> None:
+async def test_the_living_members_decide_whether_a_slave_acts() -> None:
     async with slave(**OFTEN) as made:
         made.namesrv.on(GET_BROKER_MEMBER_GROUP.code, lambda request: told(1, 2))
         await until(lambda: made.members.is_acting, "acts")
@@ -88,7 +88,7 @@ async def test_who_lives_decides_whether_it_acts() -> None:
         assert not made.members.is_acting
 
 
-async def test_a_notice_makes_it_ask_at_once() -> None:
+async def test_a_notice_makes_a_slave_ask_at_once() -> None:
     async with slave(**NEVER) as made:
         made.namesrv.on(GET_BROKER_MEMBER_GROUP.code, lambda request: told(1))
         await trio.testing.wait_all_tasks_blocked()
