@@ -60,6 +60,8 @@ class OpenClient(Generic[C]):
         opened = threading.Event()
         self.begin(opened.set)
         try:
+            # The thread opens the client in its loop. When this wait is interrupted (Ctrl-C), the client is closed as
+            # soon as it is open.
             opened.wait()
         except BaseException:
             self.is_closing = True
@@ -107,6 +109,8 @@ class OpenClient(Generic[C]):
         if self._ended.is_set():
             raise closed()
         assert self._client is not None
+        # Registered, so that the end of the client cancels the call: its thread would wait for ever for an answer of a
+        # loop that is gone.
         self._calls[scope] = None
         try:
             with scope:
@@ -201,6 +205,7 @@ class OpenClient(Generic[C]):
             await self._serve()
         except BaseException as error:
             self._failure = error
+            # Ctrl-C and a cancellation of the host must end the host, too; errors of one guest must not.
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -209,6 +214,8 @@ class OpenClient(Generic[C]):
 
     async def _serve(self) -> None:
         try:
+            # The nursery is for guests. It is inside of the client, so that guests are closed before the connections
+            # that they share.
             async with self._made as client, trio.open_nursery() as self._nursery:
                 self._token = trio.lowlevel.current_trio_token()
                 self._client = client

@@ -7,7 +7,7 @@ from functools import partial
 
 from broker.cold_reads import reading
 from broker.delivery.pop.reviving import Reviving
-from broker.delivery.timer.timed_delivery import TimedDelivery
+from broker.delivery.timed_delivery import TimedDelivery
 from broker.delivery.transaction.transactions import Transactions
 from broker.meta.clients import Clients
 from broker.meta.metadata import Metadata

@@ -19,7 +19,7 @@ from sdk.producer.producer import Producer
 T = TypeVar("T", bound=PendingSend)
 
 
-class TicketsElsewhere(Generic[T]):
+class ForeignTickets(Generic[T]):
     """Sends with tickets of class ``kind`` to the producer in the loop of ``client``.
 
     ``wait_with`` is what a sender is told to call when there is no room.

@@ -2,8 +2,8 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar, overload
 
 import trio
 from trio.lowlevel import reschedule
@@ -15,7 +15,6 @@ from mqcommon.message.properties import decode_properties
 from remoting.net.client import RemotingClient
 from sdk.producer.backlog import Backlog, Span
 from sdk.producer.brokers import Brokers
-from sdk.producer.bulk import Columns
 from sdk.producer.packing import PackedMessage
 from sdk.producer.result import SendResult, StoredBatch
 from sdk.producer.wire import Row
@@ -139,6 +138,8 @@ class PendingSend:
     def _fail_ticket(self, backlog: Backlog, error: Exception) -> None:
         if self.has_ended:
             return
+        # The order matters, as other threads look without a lock: the outcome is set before it is looked who waits.
+        # Whoever adds itself after that finds the outcome.
         self.error = error
         watch, self.task = self.task, None
         if watch is None or (watch.on_delivery is None and not watch.wakes):
@@ -231,6 +232,7 @@ def new_ticket(
 
 def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
     """Take the first send, and up to ``most`` that can be in one request with it."""
+    # The first one is sent in any case, so that a message larger than MAX_BATCH_BYTES is alone and not stuck.
     first = pending.popleft()
     sends = [first]
     if first.alone:
@@ -249,6 +251,7 @@ def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
 
 def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
     """Tell the senders, each its result. Of single messages: as `PendingSend.finish`, without a call for each."""
+    # A bulk send: it has the whole batch, and is alone in its request.
     if sends[0].body is None:
         sends[0].batch = batch
         sends[0].finish()
@@ -268,6 +271,7 @@ def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
     tickets = [send for send in sends if send.span is not None]
     if tickets and (span := tickets[0].span) is not None:
         span.backlog.end(tickets)
+    # All are woken before the first callback runs: it is foreign code, and must not delay the other senders.
     for watch, _ in watched:
         watch.wake()
     for watch, ticket in watched:
@@ -311,6 +315,37 @@ def not_stored(topic: str, error: SkylarkError) -> SendFailed:
     failed = SendFailed(f"message for {topic} was not stored: {error}")
     failed.__cause__ = error
     return failed
+
+
+class Columns(Sequence[Row]):
+    """Rows that are made when they are looked at.
+
+    A tuple for each message in flight would keep the garbage collector busy, and the encoder needs none.
+    """
+
+    __slots__ = ("_bodies", "_flags", "_properties")
+
+    def __init__(self, flags: list[int], bodies: list[bytes], properties: list[bytes]) -> None:
+        self._flags = flags
+        self._bodies = bodies
+        self._properties = properties
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def __iter__(self) -> Iterator[Row]:
+        return zip(self._flags, self._bodies, self._properties, strict=True)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        if isinstance(index, slice):
+            return Columns(self._flags[index], self._bodies[index], self._properties[index])
+        return self._flags[index], self._bodies[index], self._properties[index]
 
 
 class LaneOwner(Protocol):

@@ -41,28 +41,26 @@ from sdk.checked import (
     check_topic_name,
     checked,
 )
+from sdk.client import Client, ClientHandle, sharing
 from sdk.credentials import GivenCredentials, GivenTls
-from sdk.identity import local_ip
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import check_namespace
 from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT, Backlog
-from sdk.producer.batches import ArrowSends, Cut, send_batches
+from sdk.producer.batches import ArrowSends, MakeBatches, batches_of, check_messages, send_batches
 from sdk.producer.brokers import Brokers
-from sdk.producer.bulk import check, check_body, cut
 from sdk.producer.lanes import ANY_QUEUE, Lanes, QueueChoice, Selector, choice_of
-from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL, PackedMessage, Packing
+from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL, PackedMessage, Packing, check_body
 from sdk.producer.pending import PendingSend, Watch, new_ticket
 from sdk.producer.requests import REQUEST_TIMEOUT_MS, Requests
 from sdk.producer.result import BulkResult, SendResult
 from sdk.producer.routing import SendRoutes, Turns, no_writable, queue_of_key
 from sdk.producer.timed import recalling, timed, timed_lane
-from sdk.producer.transaction_checks import TransactionChecks
+from sdk.producer.transaction import TransactionChecks
 from sdk.producer.waiting_sends import WaitingSends
 from sdk.producer.wire import send_request
 from sdk.retry import until_answered
 from sdk.routes import TopicRoute
-from sdk.runtime import FORKS, Home, raise_or_log, survived
-from sdk.shared import Client, ClientHandle, sharing
+from sdk.runtime import FORKS, Home, local_ip, raise_or_log, survived
 from sdk.starting import START_TIMEOUT_MS, Start, check_start_timeout
 from sdk.traces.entries import Recalled
 from sdk.traces.sink import SinkWriter, Trace, TraceSink, check_trace
@@ -225,6 +223,8 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Sends first, since their ends are traced; then the traces; then the connections, whatever happened before.
+        # What is lost is raised last, when nothing can go on any more.
         is_settled = False
         try:
             await self._settle()
@@ -260,6 +260,7 @@ class Producer:
         SendFailed when no broker stored the message in time, RouteNotFound for an unknown topic, TypeError or
         ValueError for invalid arguments, and any error of ``selector``.
         """
+        # The hot path: its checks are written out, since a call for each of them costs more than the check.
         own_key: bytes | None = None
         if type(message) is not Message:
             if not isinstance(message, Message):
@@ -273,11 +274,15 @@ class Producer:
         if is_timed:
             message, topic = timed(message, deliver_at, delay), timed_lane(topic)
         body, packed = message.body, message
+        # Rarely true. ``_plain_bytes`` is -1 while sends wait for a compressed body, so that later ones of the same
+        # queue stand behind them.
         if type(body) is not bytes or len(body) > self._plain_bytes or self._lines.waiting:
             is_ordered = queue is not None or selector is not None or message.sharding_key is not None
             if is_ordered:
                 timeout_s = await self._lines.passed(message.topic, timeout_s)
             packed, timeout_s = await self._packing.packed(message, timeout_s, is_ordered=is_ordered)
+        # Most sends go to the lane of their topic. One that chooses its queue, and the first of a topic, look for their
+        # lane.
         lane = self._open_lanes.get(topic)
         if lane is None or queue is not None or selector is not None or (message.properties and message.sharding_key):
             choice = choice_of(queue, selector, deliver_at, delay)
@@ -286,6 +291,7 @@ class Producer:
             deadline = trio.current_time() + timeout_s
             lane = await self._lanes.find(message, choice, timeout_s)
             timeout_s = deadline - trio.current_time()
+        # Also after a wait above: the client may have been closed meanwhile, and no lane would look at this send.
         if self._client.forks != FORKS.count:
             self._client.check_open()
         task = trio.lowlevel.current_task()
@@ -297,6 +303,7 @@ class Producer:
             send.alone = True
         elif message.properties is not None:
             send.alone = DELAY in message.properties or LIGHT_QUEUES in message.properties
+        # From here on the lane ends the send: it wakes this task with the result, by its deadline at the latest.
         lane.add(send)
         result: SendResult = await trio.lowlevel.wait_task_rescheduled(send.abort)
         return result
@@ -314,10 +321,12 @@ class Producer:
         self._client.check_open()
         if isinstance(messages, list | tuple):
             for start in range(0, len(messages), CHECKED_AT_ONCE):
-                check(topic, messages[start : start + CHECKED_AT_ONCE], self._max_message_bytes, start)
+                check_messages(topic, messages[start : start + CHECKED_AT_ONCE], self._max_message_bytes, start)
                 await trio.lowlevel.checkpoint()
         most, keys, clock = self._max_message_bytes, self._unique_keys, self._clock
-        return await self._send_batches(topic, None, lambda queues: cut(topic, messages, queues, most, keys, clock))
+        return await self._send_batches(
+            topic, None, lambda queues: batches_of(topic, messages, queues, most, keys, clock)
+        )
 
     @checked
     async def send_arrow(
@@ -586,13 +595,13 @@ class Producer:
         """See `UniqueKeys.block`; the producer has other keys when it is open."""
         return self._unique_keys.block(self._clock.now_ms(), count)
 
-    async def _send_batches(self, topic: str, queue: MessageQueue | None, cut_for: Cut) -> BulkResult:
-        """Send the batches that ``cut_for`` makes for so many queues, to the topic's queues in turn or to ``queue``."""
+    async def _send_batches(self, topic: str, queue: MessageQueue | None, make: MakeBatches) -> BulkResult:
+        """Send the batches that ``make`` makes for so many queues, to the topic's queues in turn or to ``queue``."""
         self._client.check_open()
         lane = self._open_lanes.get(topic) if queue is None else None
         lane = lane or await self._lanes.find(Message(topic), QueueChoice(queue), self._timeout_s)
         route = self.route_of(self._names.topic(topic))
-        return await send_batches(lane, cut_for(len(route.writable) if route else 1), route, self._timeout_s)
+        return await send_batches(lane, make(len(route.writable) if route else 1), route, self._timeout_s)
 
     def _oneway_target(self, route: TopicRoute, sharding_key: str | None) -> tuple[str, MessageQueue] | None:
         """The address and queue for one message; None while that queue has no master."""

@@ -22,7 +22,7 @@ from broker.replication.role import RoleMachine
 from broker.replication.slave_tables import SlaveTableHandlers, TimerState
 from broker.replication.stats import HaHandlers, ReplicationStats, SlaveProgress
 from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from mqcommon.errors import RequestRefused, StoreError
 from remoting.net.channel import Channel
 from remoting.net.steps import finish
@@ -56,7 +56,7 @@ class Desk:
         self.deleted: list[str] = []
         self.syncs = 0
         self.acks = AckLedger(meta.options.ha_max_gap_not_in_sync)
-        durability = Durability(GroupCommit(), self.acks, meta.options, double_write=True)
+        durability = Durability(LogWaits(), self.acks, meta.options, double_write=True)
         self.replication = ReplicationStats(self.acks, durability, lambda: self.store.log.end, meta.clock)
         self.progress = SlaveProgress()
         self.role = RoleMachine(meta.options.broker_id)

@@ -23,7 +23,7 @@ from remoting.protocol.requests.replication import (
     GET_TIMER_METRICS,
 )
 from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG
-from scripts.ports import free_port
+from scripts.daemons import free_port
 from tests.broker.running import SMALL, pull_request, running, send_request
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until

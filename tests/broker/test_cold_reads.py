@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -65,7 +66,7 @@ class Disk:
             self.served.append(number)
             return request.respond(remark=str(waited))
 
-        return self.reads.handle(peer.channel, request, attempt)
+        return self.reads.handle(peer.channel, request, partial(attempt, False), partial(attempt, True))
 
 
 @asynccontextmanager
@@ -335,7 +336,7 @@ async def test_a_file_that_is_removed_during_the_read_is_no_longer_there_afterwa
     assert queue is not None
     peer, found, request = Caller(), [], Command(1)
 
-    def attempt(_: bool) -> Command:
+    def attempt() -> Command:
         found.append(read_queue(store.log, queue, 0, 1, 10_000))
         return request.respond()
 
@@ -360,7 +361,7 @@ async def test_the_last_attempt_waits_for_the_disk_in_the_event_loop(
     async with serving() as disk:
         peer, request = Caller(), Command(1)
 
-        def attempt(_: bool) -> Command:
+        def attempt() -> Command:
             attempts.append(bytes_got() is not None)
             if attempts[-1]:
                 raise NotResident([Span(disk.file, step * len(attempts), 10)])
@@ -372,7 +373,7 @@ async def test_the_last_attempt_waits_for_the_disk_in_the_event_loop(
 
 
 async def test_a_read_that_finds_no_descriptor_is_to_be_tried_again() -> None:
-    def attempt(waited: bool) -> Command | None:
+    def attempt() -> Command | None:
         raise OutOfDescriptors("no descriptor")
 
     peer = Caller()
