@@ -7,8 +7,7 @@ name. To add such a table, write
     USERS = TableFormat("user", "user-gone", "users-version", attrgetter("name"), User.to_wire, User.from_wire)
     users = JournalledTable(journal, clock, USERS)
 
-and add ``users`` to the list of tables in metadata.py. This module does recovery, snapshots, versions and the copy of a
-master's table. A table with its own rules is a subclass, as in topics.py and groups.py.
+and add ``users`` to the list of tables in metadata.py. A table with its own rules is a subclass, as in topics.py.
 A change is in the journal's file when a method returns (it survives the death of the broker), and on disk after the
 next ``Journal.sync``, which tasks/persist.py starts at once; an administrator's change is answered only then
 (`Durable`). If a change cannot be written, the method raises, and the table is unchanged. Rows are replaced, never
