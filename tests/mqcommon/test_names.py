@@ -19,9 +19,10 @@ def test_legal_names_pass(name: str) -> None:
     names.check_group(name)
 
 
-@pytest.mark.parametrize("topic", ["%RETRY%" + "g" * 248, "%DLQ%" + "g" * 250])
-def test_retry_topics_may_be_longer(topic: str) -> None:
+@pytest.mark.parametrize("topic", [names.retry_topic("g" * 248), names.dlq_topic("g" * 250)])
+def test_retry_and_dead_letter_topics_may_be_longer(topic: str) -> None:
     names.check_topic(topic)
+    assert names.is_retry_topic(topic) != names.is_dlq_topic(topic)
 
 
 @pytest.mark.parametrize(
