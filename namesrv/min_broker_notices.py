@@ -43,6 +43,7 @@ class MinBrokerNotices:
             if len(self._waiting) >= MAX_WAITING and change.broker_name not in self._waiting:
                 logger.warning("%d notices wait, this one is not sent: %s", MAX_WAITING, change)
                 continue
+            # In place of a change of the same set that still waits: slaves need the last state only.
             self._waiting[change.broker_name] = change
             self._wake.set()
 

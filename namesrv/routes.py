@@ -416,6 +416,7 @@ class RouteTable(Generic[C]):
         return known.data_version == part.base and not known.deleted_here and (known.provides_topics or not is_lowest)
 
     def _drop(self, broker_name: str, topics: Iterable[str]) -> None:
+        # A set without topics has no entry: routes look into every entry.
         own = self._queues[broker_name]
         for topic in topics:
             own.pop(topic, None)

@@ -173,6 +173,8 @@ class ClientHandlers(Part):
         for channel in self._clients.silent(self._clock.monotonic_ms(), self._options.channel_expired_timeout):
             logger.info("connection of client %s closed: no heartbeat in time", channel.remote)
             channel.close("no heartbeat in time")
+            # Its fellows take over its queues now. The call that follows the end of the connection finds no group any
+            # more.
             self.channel_closed(channel)
         self._log_divided()
 

@@ -83,6 +83,7 @@ class Groups(JournalledTable[SubscriptionGroupConfig]):
         config = self.get(name)
         if config is None and self._may_create(name):
             config = SubscriptionGroupConfig(name)
+            # Not on a slave: a row of its own would differ from its master's table, and the next copy would remove it.
             if not self.is_mirror:
                 with suppress(DiskFull):
                     self.put(config)

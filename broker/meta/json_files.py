@@ -60,6 +60,7 @@ class JsonTables:
 
 def read_tables(fs: FileSystem, directory: str) -> JsonTables | None:
     """All tables; None if there is no such file. StoreCorrupt if neither a file nor its backup can be read."""
+    # One file is enough: a broker writes some of them with their first row only.
     if not any(fs.exists(f"{directory}/{name}{end}") for name in NAMES for end in ("", ".bak")):
         return None
     from_backup: list[str] = []

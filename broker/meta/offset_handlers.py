@@ -169,6 +169,7 @@ class OffsetHandlers(Part):
             return True
         if queue.min_offset > 0:
             return False
+        # The first message is the oldest: when it counts as being in memory, all others do.
         physical_offset, _, _ = queue.entry(0)
         return self._store.log.end - physical_offset <= self._in_memory_bytes
 

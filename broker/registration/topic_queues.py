@@ -90,6 +90,7 @@ class TopicQueues:
             try:
                 route = (await call(Remote(client, addr, TIMEOUT_MS), GET_ROUTEINFO_BY_TOPIC, header)).body()
             except BrokerError as error:
+                # An answer, too: all NameServers know the same brokers. Other errors are a reason to ask the next one.
                 if error.code == ResponseCode.TOPIC_NOT_EXIST:
                     return []
             except (RemotingError, ProtocolError):

@@ -21,6 +21,7 @@ FROM_NAMESERVERS: Final = (NOTIFY_MIN_BROKER_ID_CHANGE.code,)
 
 def needs_of(request: Command) -> list[Need]:
     """What ``request`` needs. Raises RequestRefused when its body cannot be read."""
+    # A code without a description is treated as the most dangerous one: only who may change the cluster may send it.
     described = BY_CODE.get(request.code)
     return UPDATE_CLUSTER.of_ext(request.ext) if described is None else described.needs(request)
 

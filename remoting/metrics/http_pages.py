@@ -74,6 +74,7 @@ class PageServer:
                 try:
                     transport = await listener.accept()
                 except OSError as error:
+                    # Usually no descriptor is free. Pages are not worth the end of the daemon.
                     logger.error("no page is served now: %s", error)
                     await trio.sleep(_ACCEPT_PAUSE_S)
                     continue
