@@ -25,8 +25,7 @@ from remoting.protocol.requests.registrations import (
 )
 from remoting.protocol.requests.topics import TopicConfigTable
 from tests.namesrv.peer import Peer, Served, serve
-from tests.namesrv.registrations import configs_of, version
-from tests.namesrv.tables import all_topics, live_addrs
+from tests.namesrv.registrations import all_topics, configs_of, live_addrs, version
 from tests.support.caller import Caller
 from tests.support.waiting import until
 

@@ -7,8 +7,7 @@ from namesrv.registration import RegistrationPart
 from namesrv.routes import CONTEST_MS, MAX_PLACES, Outcome, Rivals, RouteTable
 from remoting.net.steps import finish
 from remoting.protocol.requests.routes import BrokerData, QueueData
-from tests.namesrv.registrations import registration
-from tests.namesrv.tables import all_topics, live_addrs
+from tests.namesrv.registrations import all_topics, live_addrs, registration
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from remoting.protocol.requests.registrations import (
 )
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import MetadataDir, options
-from tests.namesrv.tables import all_topics
+from tests.namesrv.registrations import all_topics
 
 
 class RecordingNamesrv:

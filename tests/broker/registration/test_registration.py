@@ -24,7 +24,7 @@ from remoting.protocol.dialect import decode_body
 from remoting.protocol.requests.registrations import RegisterBrokerBody, decode_compressed
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.registration.test_registrar import RecordingNamesrv, broker, serving, slave, until
-from tests.namesrv.tables import all_topics
+from tests.namesrv.registrations import all_topics
 from tests.support.clock import ManualClock
 
 LIMIT = 65_536
