@@ -36,7 +36,7 @@ class MinBrokerNotices:
         self._wake = Signal()
 
     def look(self) -> None:
-        """Queue notices of what changed since the last call, unless the options switch them off."""
+        """Queue notices of the changes since the last call, unless the options switch them off."""
         for change in self._state.routes.min_broker_changes():
             if not self._state.options.notify_min_broker_id_changed or not change.slaves:
                 continue

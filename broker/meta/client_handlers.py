@@ -260,7 +260,7 @@ class MemberNotices:
         # Groups that were notified less than WINDOW_S ago; until when that is, oldest first.
         self._quiet: set[str] = set()
         self._quiet_until: deque[tuple[float, str]] = deque()
-        # Those of them that changed since.
+        # Quiet groups whose members changed during their window.
         self._again: set[str] = set()
         # Groups to notify in the next turns of the event loop: an ordered set.
         self._ready: dict[str, None] = {}

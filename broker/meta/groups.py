@@ -93,7 +93,7 @@ class Groups(JournalledTable[SubscriptionGroupConfig]):
         return config
 
     def create_system_groups(self) -> None:
-        """Make the groups that RocketMQ makes; one that exists already stays as it is."""
+        """Make RocketMQ's own groups; groups that exist already stay as they are."""
         self.make_system_rows(map(SubscriptionGroupConfig, SYSTEM_GROUPS))
 
     def appliers(self) -> list[Applier]:

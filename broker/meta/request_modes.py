@@ -34,7 +34,7 @@ class RequestModes(JournalledTable[MessageRequestMode]):
         super().__init__(journal, clock, FORMAT)
 
     def mode_of(self, topic: str, group: str) -> MessageRequestMode | None:
-        """What was set for the group and topic."""
+        """The mode that was set for the group and topic; None: the group pulls."""
         return self.get(_key(topic, group))
 
     def by_topic(self) -> dict[str, dict[str, MessageRequestMode]]:

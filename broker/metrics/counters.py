@@ -60,7 +60,7 @@ class PresentValues:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a broker's metrics are read from."""
+    """The objects that a broker's metrics are read from."""
 
     options: BrokerOptions
     store: MessageStore

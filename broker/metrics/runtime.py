@@ -42,7 +42,7 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSources:
-    """What the table is read from. The functions give present values."""
+    """The objects and functions that the table is read from."""
 
     store: MessageStore
     stats: BrokerStats

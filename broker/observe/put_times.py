@@ -75,7 +75,7 @@ class PutTimes:
         self.turn = Turn(self._now(), self._puts.calls)
 
     def follow(self) -> Callable[[object], None] | None:
-        """What to call with the answer of a send that waits; it stands for its turn. None if another send does."""
+        """The function to call with the answer of a waiting send, if this send is measured for its turn, or None."""
         turn = self.turn
         if turn is None or turn.waits:
             return None

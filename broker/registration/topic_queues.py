@@ -61,7 +61,7 @@ class TopicQueues:
         return None if known is None else known.queues
 
     async def _asked(self, client: RemotingClient, topic: str) -> _CachedQueues | None:
-        """Ask, or wait for the answer to whoever asks already."""
+        """Ask the NameServers, or wait for the answer if another request has asked already."""
         answered = self._asking.get(topic)
         if answered is not None:
             await answered.wait()
