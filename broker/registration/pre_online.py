@@ -88,11 +88,13 @@ class PreOnline:
                         failed[addr] = None
                     else:
                         done[addr] = None
+                        failed.pop(addr, None)
                 if all(addr in done for addr in slaves):
                     return
                 await trio.sleep(RETRY_S)
         if limit.cancelled_caught:
-            logger.error("online without the offsets of %s: consumers may see messages twice", " ".join(failed))
+            missing = " ".join(failed) or "its slaves"
+            logger.error("online without the offsets of %s: consumers may see messages twice", missing)
 
     async def _slaves(self, client: RemotingClient) -> list[str]:
         """The addresses of the living slaves, ordered by id; waits until a NameServer answers."""

@@ -167,10 +167,15 @@ async def test_a_master_does_not_wait_for_a_slave_that_nameservers_dropped() -> 
 async def test_a_master_does_not_wait_for_ever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pre_online_module, "LIMIT_S", 0.05)
-    async with master({1: "127.0.0.1:1"}) as made:
+    monkeypatch.setattr(pre_online_module, "LIMIT_S", 0.7)
+    late = Slave({"T@g": {0: 7}})
+    late.on(GET_ALL_CONSUMER_OFFSET.code, lambda request: request.respond(1, "not now"))
+    async with serving(late), master({1: "127.0.0.1:1", 2: late.addr}) as made:
+        await late.wait_asked(GET_ALL_CONSUMER_OFFSET.code, 2)
+        late.on(GET_ALL_CONSUMER_OFFSET.code, lambda request: late.offsets)
         await online(made)
-    assert "online without the offsets of 127.0.0.1:1" in caplog.text
+        assert made.meta.offsets.table() == {"T@g": {0: 7}}
+    assert "online without the offsets of 127.0.0.1:1: consumers" in caplog.text
 
 
 async def test_a_master_waits_for_a_nameserver(caplog: pytest.LogCaptureFixture) -> None:
