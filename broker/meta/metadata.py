@@ -27,7 +27,7 @@ from mqcommon.disk.files import FileSystem
 
 @dataclass
 class MetadataReport:
-    """What `open` found and did; ``imported`` is one line, empty if nothing was imported."""
+    """The result of `open`. ``imported`` is one line, empty if nothing was imported."""
 
     journal: JournalReport
     imported: str = ""
