@@ -10,7 +10,7 @@ from typing import Any
 
 from broker.delivery.pop.records import BATCH_ACK, CHECKPOINT
 from broker.delivery.pop.records import decode as decode_pop
-from broker.delivery.timer.history import TimerCheckpoint
+from broker.delivery.timed_delivery import TimerCheckpoint
 from broker.meta.json_files import parse as parse_table
 from broker.meta.topics import parse_attribute_changes
 from broker.replication.frames import FrameReader, ReportReader
