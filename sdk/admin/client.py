@@ -296,6 +296,8 @@ class Admin:
         """
         ask = body_of(groups.GET_CONSUME_STATS, groups.GetConsumeStatsRequestHeader(group, topic))
         answers = await self._ask.each_of_group(group, topic, ask, cluster)
+        # Brokers without the topic or the group have nothing to add; one that does not answer is an error, since the
+        # sums would be too small.
         return _merge_consume_stats(answers.all(ignore=(*_NO_SUCH_TOPIC, *_NO_SUCH_GROUP)))
 
     async def consumer_connection(self, group: str, addr: str | None = None) -> ConsumerConnection:
@@ -786,6 +788,8 @@ class Admin:
             )
 
         answers = await self._ask.each(names, ask)
+        # A broker that is down may hide messages. That is an error only for callers who must know that there is no
+        # other; people want to see what was found.
         listed = answers.all() if strict else answers.any()
         found = [message for messages in listed for message in messages if message.topic == topic]
         return sorted(found, key=lambda message: message.store_timestamp)
@@ -795,6 +799,8 @@ class Admin:
         header = groups.GetConsumeStatsRequestHeader(group, topic)
         stats = (await call(at, groups.GET_CONSUME_STATS, header)).body()
         rows = []
+        # Queue after queue, since each commit stands by itself: after a failure the queues before it have moved, and
+        # doing it again moves them to the same place.
         for mq, progress in sorted(stats.offset_table.items()):
             by_time = progress.broker_offset
             if timestamp_ms != END_OF_QUEUE:
@@ -808,6 +814,8 @@ class Admin:
         """The address of the leader, asked from ``addrs`` in turn; UserError when no Controller knows it."""
         reasons = []
         for addr in addrs:
+            # Any member of the group may know the leader: the first answer is taken, which may be outdated for a moment
+            # after an election. Then the leader that was refuses the request, and nothing was changed.
             try:
                 leader = (await self.controller_metadata(addr)).controller_leader_address
             except (RemotingError, BrokerError) as error:

@@ -77,6 +77,7 @@ class AdminRequests:
         except RouteNotFound:
             if topic:
                 raise
+            # A group that only pulls sends no heartbeats, so it has no retry topic: any broker may have its offsets.
         return await self.each(await self.all_readers(), ask)
 
     async def readers_of(self, topic: str, cluster: str | None) -> dict[str, str]:

@@ -183,7 +183,7 @@ class Session:
         return answers
 
 
-X = TypeVar("X")
+# --- rounds
 
 WATCH_S = 2.0
 
@@ -217,11 +217,11 @@ def watch_option() -> click.Option:
 async def in_rounds(
     session: Session,
     interval_s: float | None,
-    look: Callable[[], Awaitable[X]],
-    lines: Callable[[X], Iterable[str]],
+    look: Callable[[], Awaitable[T]],
+    lines: Callable[[T], Iterable[str]],
     *,
     clears: bool = False,
-) -> X | None:
+) -> T | None:
     """Return the result of ``look``. With an interval, print it as ``lines`` in each round, and return None.
 
     With --output json each round is then one line. ``clears``: each round begins on a cleared screen, if it is one.
@@ -240,8 +240,8 @@ async def in_rounds(
 async def _repeat(
     session: Session,
     interval_s: float,
-    look: Callable[[], Awaitable[X]],
-    lines: Callable[[X], Iterable[str]],
+    look: Callable[[], Awaitable[T]],
+    lines: Callable[[T], Iterable[str]],
     *,
     clears: bool,
 ) -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -70,18 +71,18 @@ async def gather(session: Session, knock: Knock, peek: Peek, max_lag: int) -> Fa
     wanted = await _answers(session, groups[:MAX_GROUPS], lambda group: _wanted(session, group), unanswered)
     controllers, replica_sets = await _controllers(session, brokers)
     return Facts(
-        name_servers,
-        brokers,
-        tuple(one for rows in lags.values() for one in rows),
-        await _certificates(session, peek, brokers),
-        time.time_ns() // 1_000_000,
-        max(len(groups) - MAX_GROUPS, 0),
-        {topic.removeprefix(DLQ_PREFIX): count for topic, count in dead.items()},
-        tuple(unanswered),
-        max_lag,
-        controllers,
-        replica_sets,
-        {group: members for group, members in wanted.items() if members},
+        name_servers=name_servers,
+        brokers=brokers,
+        groups=tuple(one for rows in lags.values() for one in rows),
+        certificates=await _certificates(session, peek, brokers),
+        now_ms=time.time_ns() // 1_000_000,
+        groups_left_out=max(len(groups) - MAX_GROUPS, 0),
+        dead_letters={topic.removeprefix(DLQ_PREFIX): count for topic, count in dead.items()},
+        unanswered=tuple(unanswered),
+        max_lag=max_lag,
+        controllers=controllers,
+        replica_sets=replica_sets,
+        wanted={group: members for group, members in wanted.items() if members},
     )
 
 
@@ -111,6 +112,7 @@ async def _name_server(session: Session, addr: str) -> NameServerFacts:
 
 
 async def _brokers(session: Session, knock: Knock, name_servers: Iterable[NameServerFacts]) -> tuple[BrokerFacts, ...]:
+    # NameServers may have different addresses for one broker: each is looked at, and the checks tell of the difference.
     known = {
         f"{name} {broker_id} {addr}": BrokerFacts(name, broker_id, addr)
         for one in name_servers
@@ -124,11 +126,12 @@ async def _brokers(session: Session, knock: Knock, name_servers: Iterable[NameSe
 async def _broker(admin: "Admin", knock: Knock, known: BrokerFacts) -> BrokerFacts:
     began_ms = time.time_ns() // 1_000_000
     try:
+        # The first request may also connect. `clock_skew_ms` allows for the time that it took, on both sides.
         info = await admin.broker_runtime_info(known.addr)
         took_ms = time.time_ns() // 1_000_000 - began_ms
         config = await admin.broker_config(known.addr)
     except SkylarkError as error:
-        return _with(known, error=explain(error), refused=isinstance(error, BrokerError))
+        return replace(known, error=explain(error), refused=isinstance(error, BrokerError))
     ports = []
     for kind, addr in ports_of(known, config):
         try:
@@ -137,7 +140,9 @@ async def _broker(admin: "Admin", knock: Knock, known: BrokerFacts) -> BrokerFac
             ports.append(PortFacts(kind, addr, str(error)))
         else:
             ports.append(PortFacts(kind, addr))
-    return _with(known, info=info, config=config, asked_ms=began_ms + took_ms // 2, took_ms=took_ms, ports=tuple(ports))
+    return replace(
+        known, info=info, config=config, asked_ms=began_ms + took_ms // 2, took_ms=took_ms, ports=tuple(ports)
+    )
 
 
 async def _controllers(
@@ -193,10 +198,6 @@ def speaks_tls(config: Mapping[str, str]) -> bool:
         "tls" in key.lower() and "test" not in key.lower() and value.lower() in _TLS_VALUES
         for key, value in config.items()
     )
-
-
-def _with(known: BrokerFacts, **members: Any) -> BrokerFacts:
-    return BrokerFacts(known.name, known.broker_id, known.addr, **members)
 
 
 def ports_of(broker: BrokerFacts, config: dict[str, str]) -> list[tuple[str, str]]:
