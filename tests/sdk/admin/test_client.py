@@ -1,4 +1,8 @@
+"""Admin: each method against fakes of two NameServers and two brokers, and long lists against a broker of ours."""
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqcommon.errors import (
     BrokerError,
@@ -9,24 +13,34 @@ from mqcommon.errors import (
     RouteNotFound,
     UserError,
 )
+from mqcommon.message.ids import encode_host
+from mqcommon.message.message import MessageExt
 from remoting.protocol.body import Body, KVTable
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import decode_body
 from remoting.protocol.requests.brokers import BrokerStatsData, BrokerStatsItem
 from remoting.protocol.requests.clients import (
     Connection,
+    ConsumeMessageDirectlyResult,
     ConsumerConnection,
     ConsumerRunningInfo,
     ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
     QuerySubscriptionResponseBody,
     SubscriptionData,
 )
 from remoting.protocol.requests.groups import (
     ConsumeOffset,
     ConsumeStats,
+    ConsumeStatsList,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
 )
+from remoting.protocol.requests.offsets import GetConsumerStatusBody, ResetOffsetBody
+from remoting.protocol.requests.query import ConsumeQueueData, ConsumeQueueEntries
 from remoting.protocol.requests.routes import BrokerData
 from remoting.protocol.requests.topics import (
     GroupList,
@@ -37,9 +51,10 @@ from remoting.protocol.requests.topics import (
     TopicStatsTable,
 )
 from sdk import Client, Producer, PullConsumer
-from sdk.admin.client import Admin
+from sdk.admin.client import LIST_PART, LONG_MAX, Admin, rollback_of
+from tests.broker.running import pull_request, running, send_request
 from tests.sdk.admin.two_brokers import cluster, ext, mq
-from tests.sdk.fakes import FakeBroker, serving
+from tests.sdk.fakes import FakeBroker, record, serving
 
 # --- routes and clusters
 
@@ -379,3 +394,232 @@ async def test_what_is_no_nameserver_is_the_same_error_everywhere() -> None:
             await admin.namesrv_config(["127.0.0.1:1", "nonsense"])
         with pytest.raises(InvalidArgument, match="'nonsense' is not of the form host:port"):
             await admin.update_namesrv_config({"k": "v"}, ["nonsense"])
+
+
+# --- Admin's messages, offsets, queues and stores, against fakes
+
+
+# Where a record has it.
+STORE_HOST = slice(64, 72)
+
+
+async def test_messages_by_key() -> None:
+    async with cluster() as it:
+        late, early = record("t", 0, 9, b"late", KEYS="k x"), record("t", 0, 1, b"early", KEYS="k")
+        clash, other = record("t", 0, 2, b"clash", KEYS="kk"), record("u", 0, 3, b"other", KEYS="k")
+        it.a.on(12, lambda request: request.respond(body=late + clash + other))
+        it.b.on(12, lambda request: request.respond(body=early))
+        found = await it.admin.query_message_by_key("t", "k", 10, 5, 6)
+        assert [message.body for message in found] == [b"early", b"late"]
+        assert [message.broker_name for message in found] == ["broker-b", "broker-a"]
+        assert ext(it.a.asked(12)[0]) == {
+            "topic": "t", "key": "k", "maxNum": "10", "beginTimestamp": "5", "endTimestamp": "6",
+            "_UNIQUE_KEY_QUERY": "false",
+        }  # fmt: skip
+        assert [message.body for message in await it.admin.query_message_by_key("t", "k", 1)] == [b"early"]
+        it.b.on(12, lambda request: request.respond(22, "can not find message, maybe time range not correct"))
+        assert [message.body for message in await it.admin.query_message_by_key("t", "k")] == [b"late"]
+
+
+async def test_messages_by_unique_key() -> None:
+    async with cluster() as it:
+        it.a.on(12, lambda request: request.respond(body=record("t", 0, 1, b"hit", UNIQ_KEY="A1")))
+        it.b.on(12, lambda request: request.respond(body=record("t", 0, 1, b"clash", UNIQ_KEY="B2")))
+        assert [message.body for message in await it.admin.query_by_unique_key("t", "A1")] == [b"hit"]
+        asked = ext(it.a.asked(12)[0])
+        assert (asked["_UNIQUE_KEY_QUERY"], asked["endTimestamp"]) == ("true", str(LONG_MAX))
+
+
+async def test_a_message_by_its_offset_id() -> None:
+    async with cluster() as it:
+        it.a.on(33, lambda request: request.respond(body=record("t", 0, 1, b"hit")))
+        port = int(it.a.addr.rpartition(":")[2])
+        message = await it.admin.view_message(f"7F000001{port:08X}{1000:016X}")
+        assert message.body == b"hit"
+        assert ext(it.a.asked(33)[0])["offset"] == "1000"
+        for text in ("", "7F", "Z" * 32):
+            with pytest.raises(UserError):
+                await it.admin.view_message(text)
+
+
+async def test_a_message_is_given_to_a_consumer_by_its_broker() -> None:
+    result = ConsumeMessageDirectlyResult(consume_result="CR_SUCCESS", spent_time_mills=3)
+    async with cluster() as it:
+        host, _, port = it.b.addr.rpartition(":")
+        raw = bytearray(record("t", 1, 0, b"x"))
+        raw[STORE_HOST] = encode_host(host, int(port))
+        stored = MessageExt(bytes(raw), 0, "broker-b")
+        it.b.on(309, lambda request: result)
+        assert await it.admin.consume_message_directly("g", "c@1", stored) == result
+        [request] = it.b.asked(309)
+        assert ext(request) == {
+            "consumerGroup": "g", "clientId": "c@1", "topic": "t", "msgId": stored.offset_msg_id,
+        }  # fmt: skip
+
+
+async def test_offsets_of_a_queue() -> None:
+    async with cluster() as it:
+        it.b.put("t", 1, b"x", b"y")
+        assert await it.admin.max_offset(mq("broker-b", 1)) == 2
+        assert await it.admin.min_offset(mq("broker-b", 1)) == 0
+        assert await it.admin.search_offset(mq("broker-b", 1), 4000) == 4
+        await it.admin.search_offset(mq("broker-b", 1), 4000, "UPPER")
+        assert [ext(request)["boundaryType"] for request in it.b.asked(29)] == ["LOWER", "UPPER"]
+        times = iter([7, -1])
+        it.b.on(32, lambda request: {"timestamp": next(times)})
+        assert await it.admin.earliest_store_time(mq("broker-b", 1)) == 7
+        assert await it.admin.earliest_store_time(mq("broker-b", 1)) is None
+
+
+async def test_entries_of_a_queue() -> None:
+    stored = ConsumeQueueEntries(queue_data=[ConsumeQueueData(5, 100, 7)], max_queue_index=4, min_queue_index=3)
+    async with cluster() as it:
+        it.a.on(321, lambda request: stored)
+        assert await it.admin.query_consume_queue(it.a.addr, "t", 1, 3) == stored
+        await it.admin.query_consume_queue(it.a.addr, "t", 1, 3, 2, "g")
+        first, second = it.a.asked(321)
+        assert ext(first) == {"topic": "t", "queueId": "1", "index": "3", "count": "10"}
+        assert ext(second) == {"topic": "t", "queueId": "1", "index": "3", "count": "2", "consumerGroup": "g"}
+
+
+async def test_a_brokers_store_is_cleaned() -> None:
+    async with cluster() as it:
+        for code in (306, 316, 329):
+            it.a.on(code, lambda request: {})
+        await it.admin.clean_expired_consume_queue(it.a.addr)
+        assert [len(it.a.asked(code)) for code in (306, 316, 329)] == [1, 0, 0]
+        await it.admin.clean_unused_topic(it.a.addr)
+        assert [len(it.a.asked(code)) for code in (306, 316, 329)] == [1, 1, 0]
+        await it.admin.delete_expired_commit_log(it.a.addr)
+        assert [len(it.a.asked(code)) for code in (306, 316, 329)] == [1, 1, 1]
+
+
+# --- `OffsetAdmin` against fakes of brokers, also of those that cannot reset offsets while no consumer is connected
+
+
+async def test_both_brokers_reset() -> None:
+    config = b"a=b\n"
+    async with cluster() as it:
+        it.a.on(222, lambda request: ResetOffsetBody({mq("broker-a"): 1}))
+        it.b.on(222, lambda request: ResetOffsetBody({mq("broker-b"): 2}))
+        assert await it.admin.reset_offsets("g", "t", 5, force=False) == {mq("broker-a"): 1, mq("broker-b"): 2}
+        assert ext(it.a.asked(222)[0]) == {
+            "group": "g", "topic": "t", "timestamp": "5", "isForce": "false", "queueId": "-1", "offset": "-1",
+        }  # fmt: skip
+        it.a.on(26, lambda request: request.respond(ext={"version": "1"}, body=config))
+        with pytest.raises(UserError, match="cannot reset one queue"):
+            await it.admin.reset_queue(it.a.addr, "g", "t", 0, -1, 7)
+        config = b"a=b\nuseServerSideResetOffset=true\n"
+        assert await it.admin.reset_queue(it.a.addr, "g", "t", 0, -1, 7) == {mq("broker-a"): 1}
+        asked = ext(it.a.asked(222)[1])
+        assert (asked["queueId"], asked["offset"]) == ("0", "7")
+
+
+async def test_a_broker_that_only_tells_consumers_has_its_offsets_committed() -> None:
+    async with cluster() as it:
+        for broker in (it.a, it.b):
+            broker.on(222, lambda request: request.respond(206, "Consumer not online, so can not reset offset"))
+            broker.on(29, lambda request: {"offset": "3"})
+            broker.on(15, lambda request: request.respond())
+        it.a.on(208, lambda request: ConsumeStats({mq("broker-a"): ConsumeOffset(10, 7, 8, 1)}))
+        it.b.on(208, lambda request: ConsumeStats({mq("broker-b"): ConsumeOffset(10, 2, 8, 1)}))
+        assert await it.admin.reset_offsets("g", "t", 5) == {mq("broker-a"): 3, mq("broker-b"): 3}
+        assert await it.admin.reset_offsets("g", "t", 5, force=False) == {mq("broker-a"): 3, mq("broker-b"): 2}
+        assert await it.admin.reset_offsets("g", "t", -1) == {mq("broker-a"): 10, mq("broker-b"): 10}
+        assert [ext(request)["commitOffset"] for request in it.b.asked(15)] == ["3", "2", "10"]
+        rows = await it.admin.roll_back_offsets("g", "t", 5)
+        assert [(row.consumer_offset, row.timestamp_offset, row.rollback_offset) for row in rows] == [
+            (7, 3, 3),
+            (2, 3, 3),
+        ]
+
+
+async def test_another_refusal_is_an_error() -> None:
+    async with cluster() as it:
+        it.a.on(222, lambda request: ResetOffsetBody({}))
+        it.b.on(222, lambda request: request.respond(26, "Group g does not exist"))
+        with pytest.raises(BrokerError, match="Group g does not exist"):
+            await it.admin.reset_offsets("g", "t", 5)
+
+
+async def test_what_clients_and_brokers_say_is_merged() -> None:
+    async with cluster() as it:
+        it.a.on(223, lambda request: GetConsumerStatusBody(consumer_table={"c": {mq("broker-a"): 1}}))
+        it.b.on(223, lambda request: GetConsumerStatusBody(consumer_table={"c": {mq("broker-b"): 2}, "d": {}}))
+        assert await it.admin.consumer_status("g", "t") == {"c": {mq("broker-a"): 1, mq("broker-b"): 2}, "d": {}}
+        for broker in (it.a, it.b):
+            broker.on(303, lambda request: QueryConsumeTimeSpanBody([QueueTimeSpan(mq("x"), delay_time=9)]))
+            broker.on(314, lambda request: request.respond())
+        assert [span.delay_time for span in await it.admin.consume_time_spans("g", "t")] == [9, 9]
+        await it.admin.clone_group_offsets("g", "h", "t")
+        assert len(it.a.asked(314)) == len(it.b.asked(314)) == 1
+
+
+async def test_one_broker() -> None:
+    async with cluster() as it:
+        it.a.on(317, lambda request: ConsumeStatsList([{"g": [ConsumeStats()]}], it.a.addr, 7))
+        it.a.on(201, lambda request: SubscriptionGroupTable({"g": SubscriptionGroupConfig("g")}))
+        it.a.on(328, lambda request: ProducerTableInfo({"p": [ProducerInfo("c")]}))
+        assert (await it.admin.broker_consume_stats(it.a.addr)).total_diff == 7
+        assert (await it.admin.group_config(it.a.addr, "g")).group_name == "g"
+        with pytest.raises(BrokerError, match="Group h does not exist"):
+            await it.admin.group_config(it.a.addr, "h")
+        assert list((await it.admin.all_producers(it.a.addr)).data) == ["p"]
+
+
+async def test_arguments_are_checked() -> None:
+    async with cluster() as it:
+        with pytest.raises(ValueError, match="group"):
+            await it.admin.reset_offsets("a b", "t", 5)
+        with pytest.raises(TypeError, match="timestamp_ms"):
+            await it.admin.reset_offsets("g", "t", "now")  # type: ignore[arg-type]
+
+
+OFFSETS = st.integers(0, 1 << 62)
+
+
+@given(OFFSETS, OFFSETS, st.integers(-1, 1 << 62), st.booleans())
+def test_a_group_is_moved_to_the_time_or_stays(end: int, consumed: int, by_time: int, force: bool) -> None:
+    row = rollback_of(mq("a"), ConsumeOffset(end, consumed, consumed, 0), by_time, force=force)
+    assert row.rollback_offset in (max(by_time, 0), consumed)
+    assert row.rollback_offset <= consumed or force
+    assert not force or row.rollback_offset == row.timestamp_offset
+
+
+# --- Admin's requests for many rows, modes and counters, answered by a broker of ours
+
+
+async def test_lists_of_any_length() -> None:
+    count = 2 * LIST_PART + 1
+    names = [f"name-{'x' * 80}-{number}" for number in range(count)]
+    async with running() as (_, addr), Admin("") as admin:
+        await admin.create_topics(addr, [TopicConfig(name, 2, 2) for name in names])
+        await admin.create_groups(addr, [SubscriptionGroupConfig(name, retry_max_times=2) for name in names])
+        topics = (await admin.all_topic_config(addr)).topic_config_table
+        assert [topics[name].read_queue_nums for name in names] == [2] * count
+        groups = (await admin.all_groups(addr)).subscription_group_table
+        assert [groups[name].retry_max_times for name in names] == [2] * count
+
+
+async def test_a_mistake_is_refused() -> None:
+    async with running() as (_, addr), Admin("") as admin:
+        with pytest.raises(BrokerError, match="perm is 0 to 7, not 8"):
+            await admin.create_topics(addr, [TopicConfig("A"), TopicConfig("B", perm=8)])
+        await admin.set_consume_mode(addr, "A", "g", "PULL")
+        await admin.set_consume_mode(addr, "A", "g", "POP", 4)
+
+
+async def test_counters_of_a_topic_and_a_group() -> None:
+    async with running() as (client, addr), Admin("") as admin:
+        for _ in range(3):
+            await client.invoke(addr, send_request("T", b"x"))
+        await client.invoke(addr, pull_request("T", 0))
+        put = await admin.broker_stats(addr, "TOPIC_PUT_NUMS", "T")
+        got = await admin.broker_stats(addr, "GROUP_GET_NUMS", "T@group")
+        assert (put.stats_day.sum, put.stats_minute.sum, got.stats_hour.sum) == (3, 3, 3)
+        assert (put.stats_minute.avgpt, got.stats_minute.avgpt) == (1.0, 3.0)
+        with pytest.raises(BrokerError, match="SNDBCK_PUT_NUMS"):
+            await admin.broker_stats(addr, "SNDBCK_PUT_NUMS", "T@group")
+        await admin.delete_topic_in_broker(addr, "T")
+        with pytest.raises(BrokerError, match="not exist"):
+            await admin.broker_stats(addr, "TOPIC_PUT_NUMS", "T")

@@ -1,4 +1,4 @@
-"""Every command against a NameServer and a broker of ours, in this process, over real sockets."""
+"""mqadmin against a NameServer, a broker and its slave, over real sockets."""
 
 import json
 from collections.abc import AsyncIterator
@@ -15,6 +15,8 @@ from broker.options import BrokerOptions
 from sdk import Admin, Message, Producer, PullConsumer, PullStatus
 from sdk.admin.cli import mqadmin
 from tests.namesrv.peer import serve
+
+# --- Every command against a NameServer and a broker of ours, in this process, over real sockets
 
 
 class Cluster:
@@ -295,3 +297,55 @@ async def test_mistakes_about_offsets(cluster: Cluster) -> None:
         assert result.exit_code == 1, arguments
         assert words in result.stderr, result.stderr
         assert result.stderr.count("\n") == 1, result.stderr
+
+
+# --- What mqadmin tells of a master and its slave, over real sockets
+
+
+@pytest.fixture
+async def slave(nursery: trio.Nursery, cluster: Cluster, tmp_path: Path) -> str:
+    """The address of a slave of the cluster's broker, which follows it."""
+    options = BrokerOptions(
+        broker_name="broker-a",
+        broker_id=1,
+        broker_role="SLAVE",
+        broker_ip1="127.0.0.1",
+        bind_address="127.0.0.1",
+        listen_port=0,
+        namesrv_addr=cluster.namesrv,
+        store_path_root_dir=str(tmp_path / "slave"),
+        mapped_file_size_commit_log=1 << 20,
+        mapped_file_size_consume_queue=20 * 1000,
+        max_hash_slot_num=1000,
+        max_index_num=4000,
+    )
+    addr = await nursery.start(Broker(options).run)
+    assert isinstance(addr, str)
+    with trio.fail_after(10):
+        while (await cluster.json("haStatus", "-b", cluster.broker))[0]["inSyncSlaveNums"] != 1:
+            pass
+    return addr
+
+
+async def test_a_set(cluster: Cluster, slave: str) -> None:
+    await cluster.topic("t")
+    async with Producer(cluster.namesrv) as producer:
+        await producer.send(Message("t", b"hello"))
+    with trio.fail_after(10):
+        while (await cluster.json("haStatus", "-b", cluster.broker))[0]["haConnectionInfo"][0]["diff"]:
+            pass
+    _, first, second = (await cluster.text("clusterList", "-l")).splitlines()
+    assert first.split()[-3:] == ["true", "-", "-"]
+    assert second.split()[2:4] == ["1", slave] and second.split()[-3:] == ["false", "0", "0.0"]
+    (row,) = await cluster.json("haStatus", "-b", slave)
+    assert not row["master"] and row["haClientRuntimeInfo"]["maxOffset"] > 0
+    assert f"My Master: {cluster.broker}=====Slave: {slave}" in await cluster.text(
+        "getBrokerConfig", "-c", "DefaultCluster"
+    )
+    await cluster.text("resetMasterFlushOffset", "-b", slave, "-o", "4711")
+    assert "#MasterFlushOffset\t4711" in await cluster.text("haStatus", "-b", slave)
+
+
+async def test_topics_are_changed_on_the_master(cluster: Cluster, slave: str) -> None:
+    refused = await cluster.run("updateTopic", "-b", slave, "-t", "t")
+    assert refused.exit_code == 1 and "please execute it from master broker" in refused.stderr
