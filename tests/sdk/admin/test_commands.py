@@ -69,6 +69,13 @@ def test_ordered_topic_of_one_broker_keeps_the_others_entries() -> None:
     assert world.called("put_kv") == [(NAMESRV, "ORDER_TOPIC_CONFIG", "T", "a:4;b:2")]
 
 
+def test_the_order_of_a_topic_needs_a_broker_that_is_known() -> None:
+    world = World()
+    result = run(world, "updateTopic", "-b", "b:1", "-t", "T", "-o", "true")
+    told = "no NameServer knows a broker at b:1, so the order of T is not recorded"
+    assert (result.exit_code, told in result.stderr, world.called("put_kv")) == (1, True, [])
+
+
 def test_delete_topic_at_all_brokers_and_each_nameserver() -> None:
     world = World(topic_configs={"T": TopicConfig("T")})
     run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T", namesrv=OTHER_NAMESRV)
