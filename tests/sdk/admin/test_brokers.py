@@ -103,11 +103,6 @@ def test_lag_in_cluster_list(
     assert [(row["lagBytes"], row["lagMs"]) for row in rows] == [(None, None), lag]
 
 
-def test_without_the_flag_cluster_list_has_rocketmqs_columns() -> None:
-    world = World(infos={MASTER: TOLD, SLAVE: {"commitLogMaxOffset": "1"}})
-    assert printed(world, "clusterList")[0] == golden("clusterList")[0]
-
-
 # --- deleteExpiredCommitLog, cleanExpiredCQ, cleanUnusedTopic; and -b without a NameServer
 
 

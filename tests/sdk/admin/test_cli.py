@@ -171,17 +171,13 @@ def test_timeout_in_seconds() -> None:
     assert world.opened[0].timeout_ms == 1500
 
 
-def test_unreachable_servers_are_one_line() -> None:
-    world = World(errors={("topic_list",): ConnectFailed(NAMESRV, "connection refused")})
-    result = run(world, "topicList")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.count("\n") == 1
-    assert f"mqadmin: cannot connect to {NAMESRV}: connection refused; check" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("error", "text"),
     [
+        (
+            ConnectFailed(NAMESRV, "connection refused"),
+            f"mqadmin: cannot connect to {NAMESRV}: connection refused; check",
+        ),
         (RequestTimeout(MASTER, 105, 5000), "--timeout"),
         (RouteNotFound("T"), "no NameServer knows topic T; check the topic's name with mqadmin topicList"),
         (
@@ -192,9 +188,8 @@ def test_unreachable_servers_are_one_line() -> None:
 )
 def test_failures_say_what_to_do(error: Exception, text: str) -> None:
     result = run(World(errors={("topic_route",): error}), "topicRoute", "-t", "T")  # type: ignore[dict-item]
-    assert result.exit_code == 1
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
     assert text in result.stderr
-    assert "Traceback" not in result.stderr
 
 
 def test_failures_as_json() -> None:

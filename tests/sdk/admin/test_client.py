@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from mqcommon.errors import (
     BrokerError,
-    ConnectFailed,
     InvalidArgument,
     ProtocolError,
     RemotingError,
@@ -369,13 +368,6 @@ async def test_key_values_are_written_to_all_and_read_from_one() -> None:
 def _value(request: Command, table: dict[str, str]) -> Command:
     value = table.get(ext(request)["key"])
     return request.respond(22, "No config item") if value is None else request.respond(ext={"value": value})
-
-
-async def test_a_server_that_is_not_there() -> None:
-    async with cluster() as it:
-        it.a.stop()
-        with pytest.raises(ConnectFailed, match=it.a.addr):
-            await it.admin.broker_config(it.a.addr)
 
 
 async def test_an_answer_in_another_shape_is_an_error() -> None:

@@ -399,10 +399,3 @@ def test_consumer_connection() -> None:
         "MessageModel: CLUSTERING",
         "ConsumeFromWhere: CONSUME_FROM_LAST_OFFSET",
     ]
-
-
-def test_nobody_online() -> None:
-    error = BrokerError(206, "the consumer group[G] not online", MASTER)
-    result = run(World(errors={("consumer_connection",): error}), "consumerConnection", "-g", "G")
-    assert result.exit_code == 1
-    assert "start a consumer of this group" in result.stderr

@@ -35,6 +35,7 @@ ADDR = "127.0.0.1:10911"
         (RouteNotFound("T"), ["topic T", "topicList"]),
         (BrokerError(26, "no group", ADDR), [ADDR, "code 26", "no group", "updateSubGroup"]),
         (BrokerError(99, "odd", ADDR), ["code 99: odd"]),
+        (BrokerError(206, "not online", ADDR), ["start a consumer of this group"]),
         (BrokerError(1, "org.x.AclException: No acl config for a", ADDR), ["No acl config for a", "--credentials"]),
         (ProtocolError("garbage"), ["garbage"]),
         (SkylarkError(), ["SkylarkError"]),

@@ -60,13 +60,6 @@ async def test_options_and_values_of_a_nameserver(served: Served) -> None:
     assert (await run(served.address, "deleteKvConfig", "-s", "n", "-k", "k")).exit_code == 0
 
 
-async def test_a_topic_that_nobody_knows(served: Served) -> None:
-    result = await run(served.address, "topicRoute", "-t", "nowhere")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("mqadmin: no NameServer knows topic nowhere")
-    assert result.stderr.count("\n") == 1
-
-
 async def test_an_option_that_nobody_knows(served: Served) -> None:
     result = await run(served.address, "updateNamesrvConfig", "-k", "noSuchOption", "-v", "1")
     assert result.exit_code == 1
