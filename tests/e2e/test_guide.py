@@ -13,7 +13,7 @@ import trio
 from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import ROOT
 from sdk import Admin, Message, Producer, SkylarkError
-from tests.support.daemons import SMALL, make_topic, running
+from tests.support.daemons import in_threads, make_topic
 from tests.support.waiting import until
 
 GUIDES = [page for folder in ("docs", "examples") for page in (ROOT / folder).rglob("*.md")]
@@ -29,8 +29,8 @@ ARROW = programs("docs/arrow.md")
 
 
 async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
-    options = (*SMALL, "--enable-lmq", "true", "--enable-multi-dispatch", "true")
-    async with running(tmp_path, brokers=2, options=options) as cluster:
+    options = {"enableLmq": True, "enableMultiDispatch": True}
+    async with in_threads(tmp_path, brokers=2, options=options) as cluster:
         await make_topic(cluster, TopicConfig("orders", 4, 4))
         await make_topic(cluster, TopicConfig("hello", 4, 4))
         env = {**os.environ, "NAMESRV_ADDR": cluster.nameserver}
@@ -49,9 +49,9 @@ async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", [*programs("docs/consumers.md"), *ARROW[2:]])
 async def test_the_consumers_of_the_guide_run_until_they_are_stopped(tmp_path: Path, program: str) -> None:
-    options = (*SMALL, "--enable-property-filter", "true")
+    options = {"enablePropertyFilter": True}
     async with (
-        running(tmp_path, options=options) as cluster,
+        in_threads(tmp_path, options=options) as cluster,
         Producer(cluster.nameserver) as producer,
         Admin(cluster.nameserver) as admin,
     ):
@@ -90,7 +90,7 @@ async def test_ctrl_c_lets_the_handler_of_the_guide_finish_and_commits(tmp_path:
 """
     program = re.sub(r"    print\(.*\)\n", lambda _: interrupted, programs("docs/consumers.md")[0], count=1)
     async with (
-        running(tmp_path) as cluster,
+        in_threads(tmp_path) as cluster,
         Producer(cluster.nameserver) as producer,
         Admin(cluster.nameserver) as admin,
     ):
