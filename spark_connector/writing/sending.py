@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 from zlib import crc32
 
-from mqcommon.message.message import Message
-from mqcommon.message.own_key import OwnKeyMessage, WithOwnKeys
+from mqcommon.message.message import Message, OwnKeyMessage, WithOwnKeys
 from mqcommon.message.queue import MessageQueue
 from spark_connector.writing.rows import Place
 

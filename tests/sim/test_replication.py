@@ -12,6 +12,8 @@ import pytest
 from broker.writing.waits import AckLedger, Done
 from tests.sim.broker_set import BrokerSet
 
+pytestmark = pytest.mark.slow
+
 BLOCK = 25
 IN_CI = 300
 NIGHTLY = 10_000

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from mqcommon.errors import InvalidArgument
-from mqcommon.message.message import Message
-from mqcommon.message.own_key import OwnKeyMessage, WithOwnKeys
+from mqcommon.message.message import Message, OwnKeyMessage, WithOwnKeys
 from sdk import Producer, PullConsumer
 from tests.sdk.consumer.push_cluster import push_cluster
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from mqcommon.errors import BrokerError, InvalidArgument
-from mqcommon.message.recall import RecallHandle
+from mqcommon.message.ids import RecallHandle
 from sdk import Message, Producer, PullConsumer, blocking
 from tests.sdk.consumer.push_cluster import PushCluster, push_cluster
 from tests.support.waiting import until

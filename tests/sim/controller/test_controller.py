@@ -17,6 +17,8 @@ from mqcommon.errors import ProtocolError
 from namesrv.controller.candidates import Candidate
 from tests.sim.controller.world import World
 
+pytestmark = pytest.mark.slow
+
 BLOCK = 25
 IN_CI = 300
 NIGHTLY = 10_000

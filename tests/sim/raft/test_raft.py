@@ -17,6 +17,8 @@ from mqcommon.raft.ready import Persist
 from tests.sim.raft.group import Group
 from tests.sim.raft.node import Disk
 
+pytestmark = pytest.mark.slow
+
 BLOCK = 25
 IN_CI = 300
 NIGHTLY = 10_000

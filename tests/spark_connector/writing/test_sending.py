@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from mqcommon.errors import SendFailed
-from mqcommon.message.message import Message
-from mqcommon.message.own_key import OwnKeyMessage, WithOwnKeys
+from mqcommon.message.message import Message, OwnKeyMessage, WithOwnKeys
 from mqcommon.message.queue import MessageQueue
 from spark_connector.writing.rows import Place
 from spark_connector.writing.sending import send_all

@@ -11,8 +11,7 @@ from broker.delivery.timer.timed_delivery import TimedDelivery
 from broker.delivery.transaction.transactions import half_messages
 from broker.store.store import MessageStore, StoreOptions
 from broker.writing.writer import Writer
-from mqcommon.message.ids import UniqueKeys
-from mqcommon.message.recall import RecallHandle
+from mqcommon.message.ids import RecallHandle, UniqueKeys
 from mqcommon.message.record import Record
 from tests.broker.delivery.delay.support import TrioClock
 from tests.broker.meta.support import MetadataDir

@@ -6,9 +6,8 @@ from broker.delivery.timer.timed import TimerRules, deliver_time, from_timer, re
 from broker.writing.stored_properties import is_timed
 from broker.writing.writer import Incoming
 from mqcommon.errors import RequestRefused
-from mqcommon.message.ids import UniqueKeys
+from mqcommon.message.ids import RecallHandle, UniqueKeys
 from mqcommon.message.properties import find_property
-from mqcommon.message.recall import RecallHandle
 from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from remoting.protocol.codes import ResponseCode
 from tests.broker.delivery.timer.support import Timers
