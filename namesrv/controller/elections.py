@@ -252,9 +252,7 @@ class Elections:
             now_ms = clock.monotonic_ms()
             if now_ms - slept_from_ms > 1_000:
                 # This process was stopped, not the brokers: their heartbeats wait in the sockets. Read those first.
-                logger.warning(
-                    "this process was stopped for %d ms; no broker counts as dead", now_ms - slept_from_ms
-                )
+                logger.warning("this process was stopped for %d ms; no broker counts as dead", now_ms - slept_from_ms)
                 continue
             self.check_silent_brokers()
 
