@@ -104,8 +104,8 @@ class BrokerHandlers:
         registered = None if known is None else known.address(header.broker_id)
         if registered is not None and registered != header.broker_addr:
             refusal = f"BrokerId: {header.broker_id} of {header.broker_name} is registered at {registered}"
-        # A Controller that does not lead notes who is alive, too: if it leads next, it knows. A broker at another address
-        # than the registered one has a copied identity, and must not count as that one.
+        # A Controller that does not lead notes who is alive, too: if it leads next, it knows. A broker at another
+        # address than the registered one has a copied identity, and must not count as that one.
         if refusal is None:
             self._hear(channel, request, header, header.broker_id)
         if not self._view.group.is_leader:
