@@ -253,19 +253,13 @@ def store_bytes(store: MessageStore) -> bytes:
 
 
 async def test_a_master_that_does_not_answer_is_logged_each_minute(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    network: MemoryNetwork, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def find() -> MasterTarget:
         raise OSError("the master at 10.0.0.1:10911 does not answer")
 
-    store = open_store(MemoryFiles(), ManualClock(), SMALL_FILES)
-    replica, guard = Replica(store), trio.Lock()
-    hello = Hello(VERSION, "c", "b", 1, "", b"")
-    dialogue = PlainDialogue(replica, LinkTerms(), hello, guard, sync_flush=False, last_file=False)
-    copied, master = CopiedLog(replica, lambda: None, guard), MasterAccess(find, dialogue, lambda: None)
-    slave = HaClient(copied, master, SlaveProgress(), ManualClock())
-    with trio.move_on_after(3.5 * LOG_S):
-        await slave.run()
+    async with following(open_store(MemoryFiles()), find, network.connect):
+        await trio.sleep(3.5 * LOG_S)
     lines = [line for line in caplog.messages if "the master at 10.0.0.1:10911 does not answer" in line]
     assert 3 <= len(lines) <= 4
 
