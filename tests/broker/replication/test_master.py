@@ -184,8 +184,7 @@ async def test_old_files_are_sent_as_they_lie_on_disk() -> None:
     large = [bytes([number]) * 60_000 for number in range(60)]
     async with namesrv() as addr:
         async with broker(namesrv_addr=addr, **options) as its_master:
-            for body in large:
-                await its_master.send("T", body)
+            await its_master.send("T", *large)
         # What a broker has not written itself is not known to be in memory.
         async with (
             broker(its_master.fs, namesrv_addr=addr, **options) as again,

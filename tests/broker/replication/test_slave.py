@@ -235,8 +235,7 @@ async def test_what_is_no_log_stops_a_slave_for_good(network: MemoryNetwork, cap
 @pytest.mark.parametrize("last_file", [True, False])
 async def test_an_empty_slave_of_a_plain_master_copies_all_that_it_has(last_file: bool) -> None:
     async with broker() as its_master:
-        for body in bodies(100):
-            await its_master.send("T", body)
+        await its_master.send("T", *bodies(100))
         store = open_store(MemoryFiles(), options=SMALL_FILES)
         target = MasterTarget(its_master.broker.ha_addr, hello=False, begin=0)
         async with following(store, target, sockets.connect, last_file=last_file):
