@@ -74,11 +74,8 @@ def test_any_splitting_of_both_streams_gives_the_same_log(
 
 
 def test_a_range_ends_with_a_file_and_is_bounded() -> None:
-    class BigFiles(Log):
-        def bounds(self):  # type: ignore[no-untyped-def]
-            return super().bounds()._replace(file_bytes=1 << 30)
-
-    log = BigFiles(bytes(3 << 20))
+    log = Log(bytes(3 << 20))
+    log.file_bytes = 1 << 30
     plain = master_link(log)
     plain.receive(encode_report(1), 0.0)
     found = plain.next_range(0.0)
