@@ -5,7 +5,7 @@ for their time, and does not understand the revive log of this one. So each open
 RocketMQ stores it. A queue that is popped in order has no check points there: its offset goes back to the first message
 that is not acknowledged. If this broker is started again instead, it leaves all that alone.
 A broker without metadata imports the files when it starts; the command is for a store that RocketMQ has used since.
-Neighbours: meta/json_conversion.py (the files' content), delivery/pop/java.py (the form of check points), offline.py.
+Neighbours: meta/json_files.py (the files' content), delivery/pop/java.py (the form of check points), offline.py.
 """
 
 from bisect import bisect_right
@@ -21,9 +21,8 @@ from broker.delivery.pop.inflight import Inflight
 from broker.delivery.pop.java import as_timed, broker_of, messages_of
 from broker.delivery.pop.log import QUEUE_ID, SLICE, SLICE_BYTES
 from broker.delivery.pop.records import Key, PopCheckpoint, decode
-from broker.meta import json_conversion
-from broker.meta.json_conversion import POPS_KEY, Offsets, to_json_files
-from broker.meta.json_files import read_tables, write_files
+from broker.meta import json_files
+from broker.meta.json_files import POPS_KEY, Offsets, read_tables, to_json_files, write_files
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
 from broker.store.index.index_file import index_file_bytes
@@ -255,4 +254,4 @@ def import_files(fs: FileSystem, clock: Clock, store_dir: str) -> tuple[str, lis
         after = Metadata(fs, directory, clock, BrokerOptions())
         after.take_over(tables)
         before.journal.replace(after.state())
-    return json_conversion.summary(tables), json_conversion.warnings(fs, directory, tables)
+    return json_files.summary(tables), json_files.warnings(fs, directory, tables)

@@ -11,14 +11,6 @@ Invariant: all of the log before ``logOffset`` is on disk, and so are the queue 
 Recovery reads nothing before it, so a checkpoint that says too much loses messages from their queues. It is therefore
 written last, after everything that it claims is synced. A power loss can tear only the slot that is being written: its
 CRC is then wrong, and the other slot, which claims less, is used.
-RocketMQ's times differ from those in the slot if RocketMQ has used the store since. After a crash it reads the log
-again from the newest file whose first message was stored 3 s before the first two times, and drops index files with
-messages stored after the third one. So these times must not claim more than the index holds: see `rocketmq_times`.
-
-``abort`` exists while the store is open. RocketMQ's file is empty or holds a process id. Ours holds the machine's boot
-id: if that is unchanged at the next start, everything that a killed broker wrote is still in the page cache. A stop
-also leaves the file when the index lacks messages, with a text that says so: without the file, RocketMQ would take the
-index as complete.
 """
 
 import struct
@@ -191,6 +183,10 @@ def _parse(data: bytes) -> tuple[CheckpointState, int]:
     if not written:
         # Written by an older version, which put the same time in all three places.
         log_timestamp, written = times[0], (times[0],) * 3
+    # RocketMQ's times differ from those in the slot if RocketMQ has used the store since. After a crash it reads the
+    # log again from the newest file whose first message was stored 3 s before the first two times, and drops index
+    # files with messages stored after the third one. So these times must not claim more than the index holds: see
+    # `rocketmq_times`.
     return CheckpointState(log_offset, bool(clean), log_timestamp, min(times[:2]), times != written), sequence
 
 
@@ -205,6 +201,10 @@ def _read_slot(data: bytes, at: int) -> tuple[int, int, int, int, tuple[int, ...
     return None
 
 
+# ``abort`` exists while the store is open. RocketMQ's file is empty or holds a process id. Ours holds the machine's
+# boot id: if that is unchanged at the next start, everything that a killed broker wrote is still in the page cache. A
+# stop also leaves the file when the index lacks messages, with a text that says so: without the file, RocketMQ would
+# take the index as complete.
 ABORT = "abort"
 _INDEX_LACKS = "closed; the index lacks messages"
 

@@ -17,7 +17,7 @@ from mqcommon.errors import RemotingError
 from mqcommon.raft.errors import RaftError
 from mqcommon.signal import Signal
 from namesrv.controller.commands import Candidate, ElectMaster, encode_change
-from namesrv.controller.liveness import Key, LiveBroker
+from namesrv.controller.liveness import Key, LiveReplica
 from namesrv.controller.replicas import BrokerSet, ChangeOutcome
 from namesrv.controller.view import View
 from remoting.net.channel import Channel
@@ -71,7 +71,7 @@ class Elections:
         finally:
             self._nursery = None  # connections that close from now on are those of a Controller that stops
 
-    def take_heartbeat(self, heard: LiveBroker[Channel]) -> None:
+    def take_heartbeat(self, heard: LiveReplica[Channel]) -> None:
         """A heartbeat came."""
         if self._view.liveness.hear(heard):
             name, broker_id = heard.key

@@ -27,7 +27,7 @@ from namesrv.controller.commands import (
 )
 from namesrv.controller.elections import Elections
 from namesrv.controller.leases import Leases
-from namesrv.controller.liveness import LiveBroker
+from namesrv.controller.liveness import LiveReplica
 from namesrv.controller.replicas import BrokerSet, ChangeOutcome, why_not_registered
 from namesrv.controller.view import TIMEOUT_MS, View
 from remoting.net.answers import answer_with
@@ -125,7 +125,7 @@ class BrokerHandlers:
             DEFAULT_PRIORITY if header.election_priority is None else header.election_priority,
         )
         self._elections.take_heartbeat(
-            LiveBroker(
+            LiveReplica(
                 (header.broker_name, broker_id),
                 channel,
                 now_ms,

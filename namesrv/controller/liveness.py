@@ -15,7 +15,7 @@ Key = tuple[str, int]  # broker name, broker id
 
 
 @dataclass(slots=True)
-class LiveBroker(Generic[C]):
+class LiveReplica(Generic[C]):
     """A living broker, by its last heartbeat. ``is_electable``: False for learners, and where the conf says so."""
 
     key: Key
@@ -32,11 +32,11 @@ class Liveness(Generic[C]):
     """The brokers that are alive, as far as this Controller knows."""
 
     def __init__(self) -> None:
-        self._rows: dict[Key, LiveBroker[C]] = {}
-        self._by_timeout: dict[int, OrderedDict[Key, LiveBroker[C]]] = {}
+        self._rows: dict[Key, LiveReplica[C]] = {}
+        self._by_timeout: dict[int, OrderedDict[Key, LiveReplica[C]]] = {}
         self._by_connection: dict[C, set[Key]] = {}
 
-    def hear(self, heard: LiveBroker[C]) -> bool:
+    def hear(self, heard: LiveReplica[C]) -> bool:
         """Take a heartbeat; whether the broker was not known to be alive."""
         known = self._rows.get(heard.key)
         if known is not None and known.connection is heard.connection and known.timeout_ms == heard.timeout_ms:
@@ -52,17 +52,17 @@ class Liveness(Generic[C]):
         self._by_connection.setdefault(heard.connection, set()).add(heard.key)
         return known is None
 
-    def get(self, key: Key) -> LiveBroker[C] | None:
+    def get(self, key: Key) -> LiveReplica[C] | None:
         """A living broker; None when it is not alive."""
         return self._rows.get(key)
 
-    def alive(self, name: str, broker_ids: Iterator[int] | list[int]) -> list[LiveBroker[C]]:
+    def alive(self, name: str, broker_ids: Iterator[int] | list[int]) -> list[LiveReplica[C]]:
         """The living brokers of a set."""
         return [row for each in broker_ids if (row := self._rows.get((name, each))) is not None]
 
     def silent(self, now_ms: int) -> list[Key]:
         """Forget the brokers that were silent for longer than their timeout, and name them."""
-        found: list[LiveBroker[C]] = []
+        found: list[LiveReplica[C]] = []
         for timeout_ms, rows in self._by_timeout.items():
             for row in rows.values():
                 if now_ms - row.heard_ms <= timeout_ms:
@@ -82,7 +82,7 @@ class Liveness(Generic[C]):
         if row is not None:
             self._drop(row)
 
-    def _drop(self, row: LiveBroker[C]) -> None:
+    def _drop(self, row: LiveReplica[C]) -> None:
         del self._rows[row.key]
         rows = self._by_timeout[row.timeout_ms]
         del rows[row.key]

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Message, Producer
 from spark_connector.schema import spark_schema
-from tests.support.cluster import Cluster, make_topic, running
+from tests.support.daemons import Cluster, make_topic, running
 
 pytestmark = pytest.mark.spark
 

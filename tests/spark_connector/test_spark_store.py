@@ -18,7 +18,7 @@ from spark_connector import register
 from spark_connector.schema import spark_schema
 from tests.broker.store.support import put
 from tests.spark_connector.stores import BROKER, copied, opened, options_of, read
-from tests.support.cluster import make_topic, running
+from tests.support.daemons import make_topic, running
 from tests.tidy.tree import ROOT
 
 pytestmark = pytest.mark.spark

@@ -16,7 +16,7 @@ from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Message, Producer, PullConsumer
-from tests.support.cluster import Cluster, make_topic, running
+from tests.support.daemons import Cluster, make_topic, running, start
 from tests.support.spark import in_thread
 from tests.support.waiting import until
 from tests.tidy.tree import ROOT
@@ -102,8 +102,7 @@ async def test_a_query_reads_what_comes_while_a_broker_goes_and_comes(spark: Spa
                 await until(lambda: one_broker(consumer), "the other broker is alone")
             await send(cluster, range(50, 80))
             await has_read(80)
-            cluster.brokers[1].start()
-            await until(cluster.brokers[1].ready, "the broker is back")
+            await start(cluster.brokers[1])
             await send_to(cluster, MessageQueue(TOPIC, "broker-b", 1), range(80, 100))
             await has_read(100)
         finally:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from mqcommon.message.message import MessageExt
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import PullConsumer
-from tests.support.cluster import Cluster, make_topic, running
+from tests.support.daemons import Cluster, make_topic, running
 from tests.support.spark import in_thread
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from broker.admin.users import UserHandlers
+from broker.admin.access_control import UserHandlers
 from broker.replication import slave_sync as slave_sync_module
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.slave_sync import SlaveSync

@@ -11,7 +11,7 @@ import trio
 from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import ROOT
 from sdk import Message, Producer
-from tests.support.cluster import make_topic, running
+from tests.support.daemons import make_topic, running
 
 pytestmark = pytest.mark.spark
 
