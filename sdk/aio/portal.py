@@ -2,12 +2,11 @@
 
 A call is a trio task. When the asyncio task that waits for it is cancelled, the call is cancelled, and the asyncio task
 goes on when it has ended: so nothing happens behind the back of a caller. A second cancellation does not wait.
-Neighbours: crossing.py (between the loops), sdk/loop_thread.py (the thread).
+What crosses between the loops waits in an `Inbox`, bounded by what the tasks of the application wait for.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -47,29 +46,74 @@ C = TypeVar("C")
 T = TypeVar("T")
 
 
-class _Call(Generic[T]):
-    """A call in progress: ``answer`` for its caller, ``ended`` for a caller that was cancelled."""
+class _Call(Generic[C, T]):
+    """A call in progress: ``_answer`` for its caller, ``_ended`` for a caller that was cancelled."""
 
-    __slots__ = ("answer", "ended", "has_ended", "scope")
+    __slots__ = ("_answer", "_client", "_crossing", "_ended", "_has_ended", "_scope", "_work")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.answer: asyncio.Future[T] = loop.create_future()
-        self.ended: asyncio.Future[None] | None = None
+    def __init__(self, client: OpenClient[C], crossing: Crossing, work: Callable[[C], Awaitable[T]]) -> None:
+        self._client = client
+        self._crossing = crossing
+        self._work = work
+        self._scope = trio.CancelScope()
+        self._answer: asyncio.Future[T] = crossing.loop.create_future()
+        self._ended: asyncio.Future[None] | None = None
         # Also when the call ends after its caller was cancelled, and before that runs again.
-        self.has_ended = False
-        self.scope = trio.CancelScope()
+        self._has_ended = False
 
-    def finish(self, result: T | None, error: BaseException | None) -> None:
-        """In asyncio: the call has ended."""
-        self.has_ended = True
-        if self.ended is not None and not self.ended.done():
-            self.ended.set_result(None)
-        if self.answer.done():
+    # --- in asyncio
+
+    async def result(self) -> T:
+        """Make the call, and return its result or raise its error."""
+        try:
+            self._crossing.to_trio(self._begin)
+        except trio.RunFinishedError:
+            raise closed() from None
+        try:
+            return await self._answer
+        except asyncio.CancelledError:
+            # The call ends first, then this task: after `await` nobody uses what the caller may close next. `_answer`
+            # was cancelled with the task, so the end comes through another future. Waiting for that is not shielded: a
+            # second cancellation does not wait for a call that ignores the first.
+            if self._answer.cancelled() and not self._has_ended:
+                self._ended = self._crossing.loop.create_future()
+                self._client.soon(self._scope.cancel)
+                await self._ended
+            raise
+
+    def _finish(self, result: T | None, error: BaseException | None) -> None:
+        self._has_ended = True
+        if self._ended is not None:
+            set_future(self._ended)
+        if self._answer.done():
             return
         if error is None:
-            self.answer.set_result(result)  # type: ignore[arg-type]
+            self._answer.set_result(result)  # type: ignore[arg-type]
         else:
-            self.answer.set_exception(error)
+            self._answer.set_exception(error)
+
+    # --- in trio
+
+    def _begin(self) -> None:
+        # A system task, not one of a nursery of the client: its errors are those of its caller, and must not cancel
+        # other calls. `OpenClient.run` cancels it when the client closes.
+        try:
+            trio.lowlevel.spawn_system_task(self._run)
+        except RuntimeError:  # the loop is ending
+            self._crossing.to_asyncio(partial(self._finish, None, closed()))
+
+    async def _run(self) -> None:
+        result: T | None = None
+        failed: BaseException | None = None
+        try:
+            result = await self._client.run(self._work, self._scope)
+        except Exception as error:
+            failed = error
+        except BaseException:
+            failed = closed()
+            raise
+        finally:
+            self._crossing.to_asyncio(partial(self._finish, result, failed))
 
 
 class Portal(Generic[C]):
@@ -148,78 +192,20 @@ class Portal(Generic[C]):
         assert self._crossing is not None
         return self._crossing
 
-    async def call(self, work: Callable[[C], Awaitable[T]]) -> T:
+    def call(self, work: Callable[[C], Awaitable[T]]) -> Coroutine[Any, Any, T]:
         """Run ``work`` with the client in trio, and return its result or raise its error."""
-        client, crossing = self.opened(), self._crossing
-        assert crossing is not None
-        call: _Call[T] = _Call(crossing.loop)
-
-        # In trio a call is a system task, not one of a nursery of the client: its errors are those of its caller, and
-        # must not cancel other calls. `OpenClient.run` cancels it when the client closes.
-        async def run() -> None:
-            result: T | None = None
-            failed: BaseException | None = None
-            try:
-                result = await client.run(work, call.scope)
-            except Exception as error:
-                failed = error
-            except BaseException:
-                failed = closed()
-                raise
-            finally:
-                crossing.to_asyncio(partial(call.finish, result, failed))
-
-        def begin() -> None:
-            try:
-                trio.lowlevel.spawn_system_task(run)
-            except RuntimeError:  # the loop is ending
-                crossing.to_asyncio(partial(call.finish, None, closed()))
-
-        try:
-            crossing.to_trio(begin)
-        except trio.RunFinishedError:
-            raise closed() from None
-        try:
-            return await call.answer
-        except asyncio.CancelledError:
-            # The call ends first, then this task: after `await` nobody uses what the caller may close next. `answer`
-            # was cancelled with the task, so the end comes through another future. Waiting for that is not shielded: a
-            # second cancellation does not wait for a call that ignores the first.
-            if call.answer.cancelled() and not call.has_ended:
-                call.ended = crossing.loop.create_future()
-                client.soon(call.scope.cancel)
-                await call.ended
-            raise
+        return _Call(self.opened(), self.crossing, work).result()
 
     def call_sync(self, work: Callable[[C], T]) -> T:
         """Run ``work``, which does not wait, with the client in trio, and return its result or raise its error.
 
         It blocks until the other thread has done it, which is soon, since nothing blocks that loop.
         """
-        client = self.opened()
-        result: Future[T] = Future()
 
-        async def run(it: C) -> T:
-            return work(it)
+        async def run(client: C) -> T:
+            return work(client)
 
-        async def answer() -> None:
-            try:
-                result.set_result(await client.run(run, trio.CancelScope()))
-            except Exception as error:
-                result.set_exception(error)
-            except BaseException:
-                result.set_exception(closed())
-                raise
-
-        def begin() -> None:
-            try:
-                trio.lowlevel.spawn_system_task(answer)
-            except RuntimeError:  # the loop is ending
-                result.set_exception(closed())
-
-        if not client.soon(begin):
-            raise closed()
-        return result.result()
+        return self.opened().call(run)
 
 
 def set_future(future: "asyncio.Future[None]") -> None:
