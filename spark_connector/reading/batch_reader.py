@@ -48,11 +48,7 @@ class RocketMQBatchReader(DataSourceReader):
     """One partition is one range of one queue."""
 
     def __init__(
-        self,
-        options: ReadOptions,
-        schema: StructType,
-        connect: Connect | None = None,
-        topics: ListTopics = list_topics,
+        self, options: ReadOptions, schema: StructType, connect: Connect | None = None, topics: ListTopics = list_topics
     ) -> None:
         self._options = options
         self._schema = schema

@@ -12,7 +12,7 @@ from sdk import Message, MessageExt, MessageQueue, blocking
 from sdk.aio import Client, PushConsumer
 from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
 from sdk.testing import Cluster, cluster_fixture
-from tests.sdk.consumer.push_cluster import until
+from tests.sdk.fakes import until
 
 cluster = cluster_fixture(scope="module")
 

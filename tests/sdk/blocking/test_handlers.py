@@ -10,7 +10,7 @@ from sdk.blocking import PushConsumer
 from sdk.consumer.outcome import ConsumeFrom, ConsumeResult
 from sdk.testing import Cluster, cluster_fixture
 from tests.sdk.aio.test_handlers import committed, fill, rates_of
-from tests.sdk.consumer.push_cluster import until
+from tests.sdk.fakes import until
 from tests.support.forks import in_child
 
 cluster = cluster_fixture(scope="module")

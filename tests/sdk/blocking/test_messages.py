@@ -9,7 +9,7 @@ from sdk.blocking.messages import StreamMessage
 from sdk.testing import Cluster, cluster_fixture
 from tests.sdk.aio.test_handlers import committed, fill
 from tests.sdk.blocking.test_handlers import WAIT_S, consumer_of
-from tests.sdk.consumer.push_cluster import until
+from tests.sdk.fakes import until
 from tests.support.forks import in_child
 
 cluster = cluster_fixture(scope="module")

@@ -1,6 +1,6 @@
 """A NameServer and a broker of ours in this process, whose delay levels are all one second, and push consumers."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +20,14 @@ QUEUES = 4
 
 @dataclass(frozen=True)
 class PushCluster:
-    """Topic ``t`` has four queues."""
+    """Topic ``t`` has four queues unless told otherwise, topic ``one`` has one."""
 
     nameserver: str
     broker: str
 
 
 @asynccontextmanager
-async def push_cluster(home: Path, **others: Any) -> AsyncIterator[PushCluster]:
+async def push_cluster(home: Path, queues: int = QUEUES, **others: Any) -> AsyncIterator[PushCluster]:
     # A slow machine makes a broker register new topics late: it pauses for five times what a registration took.
     with trio.fail_after(120):
         async with trio.open_nursery() as nursery:
@@ -49,7 +49,7 @@ async def push_cluster(home: Path, **others: Any) -> AsyncIterator[PushCluster]:
             broker = Broker(options)
             addr = await nursery.start(broker.run)
             async with Admin(served.address) as admin:
-                await admin.create_topic(addr, TopicConfig("t", QUEUES, QUEUES))
+                await admin.create_topic(addr, TopicConfig("t", queues, queues))
                 await admin.create_topic(addr, TopicConfig("one", 1, 1))
                 await known(admin, "t")
                 await known(admin, "one")
@@ -66,8 +66,3 @@ async def known(admin: Admin, topic: str) -> None:
             await trio.sleep(0.002)
         else:
             return
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110  what is waited for happens behind sockets
-        await trio.sleep(0.002)

@@ -1,7 +1,7 @@
 """PushConsumer with a group that the broker says consumes by pop."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,16 +13,11 @@ from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer
 from sdk.consumer import popped, popping
 from sdk.consumer.popped import Lease, ReceivedMessage
 from sdk.endpoint import Endpoint
-from tests.sdk.consumer.push_cluster import PushCluster, known, push_cluster, until
+from tests.sdk.consumer.push_cluster import PushCluster, known
+from tests.sdk.fakes import until
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 ANY = MessageQueue("t", "broker-a", -1)
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
-    async with push_cluster(tmp_path) as made:
-        yield made
 
 
 async def set_mode(cluster: PushCluster, mode: str) -> None:

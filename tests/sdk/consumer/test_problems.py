@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,12 +19,6 @@ from tests.sdk.consumer.push_cluster import PushCluster, push_cluster
 from tests.support.waiting import until
 
 in_threads = cluster_fixture(scope="module")
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
-    async with push_cluster(tmp_path) as made:
-        yield made
 
 
 def kept(topic: str, **options: Any) -> dict[str, Any]:

@@ -7,46 +7,21 @@ from pathlib import Path
 import pytest
 import trio
 
-from broker.broker import Broker
-from broker.options import BrokerOptions
 from mqcommon.errors import BrokerError, InvalidArgument
 from mqcommon.message.message import Message, MessageExt
 from remoting.net.client import open_client
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.clients import CHECK_CLIENT_CONFIG
-from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, Problem, Producer, PullConsumer, PullStatus, PushConsumer, Sql, aio, blocking
-from tests.namesrv.peer import serve
-from tests.sdk.consumer.push_cluster import PushCluster, known
+from tests.sdk.consumer.push_cluster import PushCluster, push_cluster
 from tests.support.waiting import until
 
 
 @pytest.fixture
-async def cluster(nursery: trio.Nursery, tmp_path: Path) -> AsyncIterator[PushCluster]:
-    """Topic ``one`` has one queue."""
-    served = await serve(nursery, tmp_path)
-    options = BrokerOptions(
-        broker_name="broker-a",
-        broker_ip1="127.0.0.1",
-        bind_address="127.0.0.1",
-        listen_port=0,
-        namesrv_addr=served.address,
-        store_path_root_dir=str(tmp_path / "store"),
-        mapped_file_size_commit_log=1 << 20,
-        mapped_file_size_consume_queue=20 * 1000,
-        max_hash_slot_num=1000,
-        max_index_num=4000,
-        enable_property_filter=True,
-        config_black_list="",
-    )
-    broker = Broker(options)
-    addr = await nursery.start(broker.run)
-    async with Admin(served.address) as admin:
-        await admin.create_topic(addr, TopicConfig("one", 1, 1))
-        await known(admin, "one")
-    yield PushCluster(served.address, addr)
-    broker.stop()
+async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
+    async with push_cluster(tmp_path, enable_property_filter=True, config_black_list="") as made:
+        yield made
 
 
 def paid(number: int) -> Message:

@@ -1,8 +1,6 @@
 """Requests and replies, against a broker of ours in this process."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import trio
@@ -10,15 +8,9 @@ import trio
 from mqcommon.errors import InvalidArgument, ReplyTimeout, SendFailed
 from mqcommon.message.message import Message, MessageExt
 from sdk import Client, ConsumeFrom, Producer, PullConsumer, PushConsumer, aio, blocking
-from tests.sdk.consumer.push_cluster import PushCluster, push_cluster
+from tests.sdk.consumer.push_cluster import PushCluster
 
 TOPIC, GROUP = "one", "server"
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
-    async with push_cluster(tmp_path) as made:
-        yield made
 
 
 class Server:

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-)
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from mqcommon.errors import ConnectFailed, RouteNotFound, UserError
 from mqcommon.message.queue import MessageQueue
