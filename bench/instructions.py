@@ -25,8 +25,7 @@ from bench.traffic import QUEUES, TOPIC, requests
 from remoting.net.client import open_client
 from remoting.protocol.command import FLAG_RESPONSE, Command
 from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
-from scripts.daemons import ROOT, Daemon, broker_daemon, stop
-from scripts.ports import HOST, free_port, in_use
+from scripts.daemons import HOST, ROOT, Daemon, broker_daemon, free_port, in_use, stop
 
 WARM_UP = 2_000
 BODY = bytes(128)

@@ -28,7 +28,7 @@ from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
 from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
 from remoting.protocol.requests.topics import TopicConfig
-from scripts.ports import free_port
+from scripts.daemons import free_port
 
 STOP_TIMEOUT_S = 120
 

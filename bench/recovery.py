@@ -33,7 +33,7 @@ from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
 from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
 from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
-from scripts.ports import free_port
+from scripts.daemons import free_port
 
 GIB, MIB = 1 << 30, 1 << 20
 HOST = encode_host("127.0.0.1", 10911)

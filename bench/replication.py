@@ -26,8 +26,7 @@ import trio
 from bench.harness import Cluster, Row, in_turn, row, show
 from bench.traffic import TOPIC, awaited, make_topic, one_by_one, pipeline, requests, run, send_frames
 from mqcommon.message.message import Message
-from scripts.daemons import Daemon, broker_daemon, namesrv_daemon, stop, wait_ready
-from scripts.ports import HOST, free_port
+from scripts.daemons import HOST, Daemon, broker_daemon, free_port, namesrv_daemon, stop, wait_ready
 from sdk import Admin, Producer
 
 MIB = 1024 * 1024

@@ -20,7 +20,7 @@ from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
 from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
 from remoting.protocol.requests.routes import GET_NAMESRV_CONFIG
-from scripts.ports import free_port
+from scripts.daemons import free_port
 
 IDLE_S = 2.0
 

@@ -53,6 +53,8 @@ class Guard:
 
     async def reload(self) -> None:
         """Read the accounts again. When that fails the old ones stay."""
+        # In force until the new ones have been read as a whole: a file that is being written must not lock everybody
+        # out.
         try:
             accounts = await trio.to_thread.run_sync(read_accounts, self._path)
         except UserError as error:

@@ -12,9 +12,8 @@ from typing import Any
 
 from mqcommon.errors import ProtocolError, RequestRefused
 from namesrv import config_handlers
-from namesrv.checks import topic_fault
 from namesrv.kvconfig import ORDER_TOPIC_CONFIG
-from namesrv.registration import Queues
+from namesrv.registration import Queues, topic_fault
 from namesrv.state import State
 from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
@@ -104,6 +103,7 @@ def query_data_version(state: State, channel: Channel, request: Command) -> Comm
     """322: a broker asks whether its registration is still up to date. Counts as a heartbeat."""
     header = QUERY_DATA_VERSION.header(request)
     told = QUERY_DATA_VERSION.body(request) if request.body else DataVersion()
+    # It also moves the broker to this connection: when the former one ends, the broker stays.
     known = state.routes.touch(header.cluster_name, header.broker_addr, channel, state.clock.monotonic_ms())
     answer = QueryDataVersionResponseHeader(known != told, is_skylark(request) or None)
     body = b"" if known is None else encode_body(known, dialect_for(request))

@@ -14,10 +14,20 @@ from typing import NamedTuple
 
 from mqcommon.errors import ConnectionLost, ProtocolError, RequestRefused
 from mqcommon.signal import Signal
-from namesrv.checks import MAX_FILTER_SERVERS, check_broker, check_text, own_topics, queues_fault, topic_fault
 from namesrv.handlers import is_skylark, unreadable
 from namesrv.kvconfig import ORDER_TOPIC_CONFIG
-from namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, Queues, Registration, RegistrationPart
+from namesrv.registration import (
+    DEFAULT_HEARTBEAT_TIMEOUT_MS,
+    MAX_FILTER_SERVERS,
+    Queues,
+    Registration,
+    RegistrationPart,
+    check_broker,
+    check_text,
+    own_topics,
+    queues_fault,
+    topic_fault,
+)
 from namesrv.routes import Outcome, Registered
 from namesrv.state import State
 from remoting.net.answers import answer_with
@@ -88,6 +98,8 @@ class Registrations:
         while True:
             while not self._waiting:
                 await self._wake.wait()
+            # It stays at the head, and counts in `_by_broker`, until it is done: later requests of its broker must not
+            # overtake it.
             channel, request, broker_addr = self._waiting[0]
             response: Command | None = None
             try:
@@ -127,7 +139,7 @@ def _unregister(state: State, request: Command) -> Steps[Command]:
             header.broker_addr,
         )
     return request.respond()
-    yield
+    yield  # never reached; it makes this a generator, as `_register` is one
 
 
 def _register(state: State, channel: Channel, request: Command) -> Steps[Command]:

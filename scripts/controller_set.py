@@ -15,8 +15,18 @@ from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, UserError
 from mqcommon.names import MASTER_ID
 from remoting.protocol.requests.controller import InSyncStateData
 from remoting.protocol.requests.topics import TopicConfig
-from scripts.daemons import BIN, POLL_S, Daemon, DaemonFailed, broker_daemon, namesrv_daemon, stop, wait_ready
-from scripts.ports import HOST, reserve
+from scripts.daemons import (
+    BIN,
+    HOST,
+    POLL_S,
+    Daemon,
+    DaemonFailed,
+    broker_daemon,
+    namesrv_daemon,
+    reserve,
+    stop,
+    wait_ready,
+)
 from sdk import Admin
 
 NAME = "broker-a"

@@ -10,6 +10,7 @@ suspects.py     brokers that did not answer, and probes of them
 client.py       ClientInstance: connections, route cache, heartbeats; Client: a shared ClientInstance
 membership.py   heartbeats of groups; broker_requests.py: what brokers ask of this client; starting.py: checks
 checked.py, credentials.py: checks of arguments; hidden.py: what hides ours; runtime.py: trio, forks, ids
+last_resort.py  warnings in a program without logging
 producer/  consumer/  admin/  testing/   Producer, the consumers, Admin and mqadmin; a cluster inside of a test process
 traces/  sends and deliveries of messages, for a trace topic, a file or Elasticsearch
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run

@@ -17,7 +17,7 @@ from typing import TypeVar
 import sniffio
 import trio
 
-from mqcommon.logs.last_resort import print_warnings_of
+from sdk.last_resort import print_warnings_of
 
 logger = logging.getLogger(__name__)
 print_warnings_of("mqcommon", "remoting", "sdk")

@@ -6,9 +6,12 @@ try new ones; what they find becomes an ``@example`` or a seed in a test of its 
 
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import sys
+from functools import cache
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -22,17 +25,17 @@ settings.register_profile("ci", ANY_MACHINE, max_examples=60, derandomize=True)
 settings.register_profile("nightly", ANY_MACHINE, max_examples=2000, print_blob=True)
 settings.register_profile("quick", ANY_MACHINE, max_examples=10, derandomize=True)
 
-# --quick leaves these out: they start processes or a JVM, or take seconds.
-NOT_QUICK = (
-    *(
-        "tests/e2e",
-        "tests/interop",
-        "tests/examples",
-        "tests/scripts",
-        "tests/sim",
-        "tests/fuzz",
-        "tests/spark_connector",
-    ),
+# A file of tests that imports one of these starts processes, a JVM among them; --quick leaves it out.
+STARTS_PROCESSES = re.compile(
+    r"^(import subprocess|from (pyspark|scripts\.(daemons|controller_set)|tests\.support\.(daemons|spark\w*)) )",
+    re.MULTILINE,
+)
+# The files that take longest, the longest first: they begin first, so that both processes of tests end together.
+LONGEST = (
+    "tests/e2e/test_spark_stream_kills.py",
+    "tests/e2e/test_controller.py",
+    "tests/spark_connector/test_spark_stream.py",
+    "tests/scripts/test_demo.py",
 )
 
 SEED = "SKYLARK_SEED"
@@ -48,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
     chosen = "nightly" if config.getoption("--run-nightly") else "quick" if config.getoption("--quick") else "ci"
     config.pluginmanager.register(GroupTimes(), "group-times")
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", chosen))
+    # Every daemon would compile all of its modules at each start.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # A machine under load stops a process for seconds at times, and a server in a test's own process with it.
     client.CONNECT_TIMEOUT_MS = 30_000
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -65,16 +70,31 @@ def seed(pytestconfig: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = {"nightly": not config.getoption("--run-nightly"), "spark": not _spark_can_run()}
     is_quick = config.getoption("--quick")
+    left_out = {
+        "nightly": not config.getoption("--run-nightly"),
+        "spark": is_quick or not _spark_can_run(),
+        "slow": is_quick,
+    }
     kept, dropped = [], []
     for item in items:
         drop = any(left_out.get(mark.name, False) for mark in item.iter_markers())
-        drop = drop or (is_quick and item.nodeid.startswith(NOT_QUICK))
+        drop = drop or (is_quick and _starts_processes(item.path))
         (dropped if drop else kept).append(item)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
-        items[:] = kept
+    items[:] = sorted(kept, key=_turn)
+
+
+@cache
+def _starts_processes(path: Path) -> bool:
+    return bool(STARTS_PROCESSES.search(path.read_text(encoding="utf-8")))
+
+
+def _turn(item: pytest.Item) -> int:
+    """When a file of tests begins: small numbers first."""
+    path = item.nodeid.partition("::")[0]
+    return LONGEST.index(path) if path in LONGEST else len(LONGEST) + (not _starts_processes(item.path))
 
 
 def _spark_can_run() -> bool:

@@ -4,7 +4,7 @@ Pops in flight are handed over, too. A Java broker looks for check points among 
 and does not understand the revive log of this one. So each open check point is stored once more as RocketMQ stores it.
 A queue that is popped in order has no check points there: its offset goes back to the first message that is not
 acknowledged. If this broker is started again instead, it leaves all that alone.
-Neighbours: meta/json_conversion.py (the files' content), delivery/pop/java.py (the form of check points), offline.py.
+Neighbours: meta/json_files.py (the files' content), delivery/pop/java.py (the form of check points), offline.py.
 """
 
 from bisect import bisect_right
@@ -20,8 +20,7 @@ from broker.delivery.pop.inflight import Inflight
 from broker.delivery.pop.java import as_timed, broker_of, messages_of
 from broker.delivery.pop.log import QUEUE_ID, SLICE, SLICE_BYTES
 from broker.delivery.pop.records import Key, PopCheckpoint, decode
-from broker.meta.json_conversion import POPS_KEY, Offsets, to_json_files
-from broker.meta.json_files import write_files
+from broker.meta.json_files import POPS_KEY, Offsets, to_json_files, write_files
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
 from broker.store.index.index_file import index_file_bytes

@@ -2,13 +2,13 @@
 
 A broker without metadata imports the files when it starts. This command is for a store that a Java broker has used
 since.
-Neighbours: meta/json_conversion.py, offline.py, cli.py.
+Neighbours: meta/json_files.py, offline.py, cli.py.
 """
 
 import click
 
 from broker.commands.offline import absolute, errors_on_one_line, stopped_metadata
-from broker.meta import json_conversion
+from broker.meta import json_files
 from broker.meta.json_files import read_tables
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
@@ -42,4 +42,4 @@ def import_files(fs: FileSystem, clock: Clock, store_dir: str) -> tuple[str, lis
         after = Metadata(fs, directory, clock, BrokerOptions())
         after.take_over(tables)
         before.journal.replace(after.state())
-    return json_conversion.summary(tables), json_conversion.warnings(fs, directory, tables)
+    return json_files.summary(tables), json_files.warnings(fs, directory, tables)

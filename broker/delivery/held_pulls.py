@@ -44,23 +44,26 @@ Pulls = dict["HeldPull", None]
 
 @dataclass(slots=True, eq=False)
 class HeldPull:
-    """A pull that waits for messages from ``offset`` on that match ``wanted``.
+    """A pull of messages from ``offset`` on that match ``wanted``, while it is read for and while it waits.
 
     ``retry(pull, last)`` answers if there are messages, or if ``last``, and returns whether it answered. It is one
     function for all pulls, with its data in fields here: a closure per pull would take three times the memory.
     """
 
     channel: Channel
-    queue: QueueName
-    deadline: float
-    offset: int
-    wanted: Filter
-    retry: Callable[["HeldPull", bool], bool]
     request: Command
     group: SubscriptionGroupConfig
+    queue: QueueName
+    offset: int
+    wanted: Filter
     max_count: int
     max_bytes: int
-    unwraps: bool = False
+    unwraps: bool
+    #: How long it may wait for messages.
+    suspend_ms: int
+    retry: Callable[["HeldPull", bool], bool]
+    #: Set when it begins to wait.
+    deadline: float = 0.0
     tick: int = 0
     is_held: bool = False
     is_due: bool = False

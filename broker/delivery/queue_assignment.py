@@ -13,9 +13,9 @@ import trio
 
 from broker.meta.clients import Clients
 from broker.meta.request_modes import RequestModes
+from broker.meta.table import Durable, refused_when_not_stored
 from broker.part import Part
 from broker.registration.topic_queues import TopicQueues
-from broker.stored_changes import Durable, refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import check_group, check_topic, is_retry_topic

@@ -34,6 +34,8 @@ class OffsetResets:
 
     def set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Let the group go on at ``offset``."""
+        # The commit is all that a group without connected consumers needs. For a connected one the new offset is
+        # pending before its held pull is released, as the pull is answered with it.
         self._offsets.commit(group, topic, queue_id, offset)
         key = group, topic, queue_id
         self.pending.pop(key, None)

@@ -10,19 +10,23 @@ name. To add such a table, write
 and add ``users`` to the list of tables in metadata.py. This module does recovery, snapshots, versions and the copy of a
 master's table. A table with its own rules is a subclass, as in topics.py and groups.py.
 A change is in the journal's file when a method returns (it survives the death of the broker), and on disk after the
-next ``Journal.sync``, which tasks/persist.py starts at once. If a change cannot be written, the method raises, and the
-table is unchanged. Rows are replaced, never changed in place.
+next ``Journal.sync``, which tasks/persist.py starts at once; an administrator's change is answered only then
+(`Durable`). If a change cannot be written, the method raises, and the table is unchanged. Rows are replaced, never
+changed in place.
 Neighbours: journal.py (the records on disk), tasks/persist.py (sync and snapshots), table_pages.py.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar
 
 from broker.meta.journal import END, MARK, Journal
 from mqcommon.clock import Clock
+from mqcommon.errors import RequestRefused, StoreError
 from remoting.protocol.body import DataVersion
+from remoting.protocol.codes import ResponseCode
 
 # Rows that a slave compares or copies in one turn of the event loop: some milliseconds.
 SLICE = 200
@@ -219,6 +223,7 @@ class JournalledTable(Generic[Row]):
         for number, name in enumerate(gone, 1):
             if number % SLICE == 0:
                 yield
+            # The table may have changed during the pause: each row is looked up again.
             if name in self._table:
                 self._remove(name)
         for number, (name, row) in enumerate(table.items(), 1):
@@ -233,6 +238,7 @@ class JournalledTable(Generic[Row]):
             self._call_listeners()
 
     def _put(self, name: str, row: Row) -> None:
+        # The journal first, here and in `_remove`: when it refuses, the table is unchanged.
         self._journal.append(self._format.put, self._format.to_wire(row))
         self._table[name] = row
         self._made.discard(name)
@@ -277,3 +283,16 @@ class JournalledTable(Generic[Row]):
     def _apply_gone(self, payload: Any) -> None:
         self._table.pop(payload, None)
         self._version.advance()
+
+
+#: Returns when all changes so far survive power loss; raises StoreError when that cannot be.
+Durable = Callable[[], Awaitable[None]]
+
+
+@contextmanager
+def refused_when_not_stored() -> Iterator[None]:
+    """Refuse a change that could not be written, with the reason; otherwise it would be logged with a traceback."""
+    try:
+        yield
+    except StoreError as error:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"not changed: {error}") from error

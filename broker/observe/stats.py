@@ -86,6 +86,7 @@ class GroupRows:
         done = 0
         for topic, groups in list(self._topics.items()):
             for group, meter in list(groups.items()):
+                # Idle, too: a topic that was deleted and made again has counted since, and keeps its row.
                 is_raised = meter.sample(now_ms)
                 if not is_raised and not (topic_exists(topic) and group_exists(group)):
                     self._drop(topic, groups, group)
@@ -146,6 +147,7 @@ class BrokerStats:
 
     def put(self, topic: str, count: int, size: int) -> None:
         """``count`` messages of ``size`` stored bytes went into ``topic`` with one request."""
+        # Written out, here and in `get`: a call for each counter would cost each request more than the counting.
         meter = self._topics.get(topic)
         if meter is None:
             meter = self._topics[topic] = Meter(self._clock.now_ms())
@@ -282,6 +284,7 @@ class BrokerStats:
         return (self._groups, *self._rare.values())
 
     def _totals(self) -> tuple[int, int, int, int]:
+        # In the order of `Rates`: a pull that found something counts once there, its messages as transferred.
         return self.puts.nums, self.gets.calls, self.misses, self.gets.nums
 
 
@@ -311,7 +314,8 @@ class SizedStats(BrokerStats):
         self._sizes: dict[str, list[int]] = {}
 
     def put(self, topic: str, count: int, size: int) -> None:
-        # What the base class does, too, without its call: this runs for each request.
+        # What the base class does, too, without its call. The bits of size - 1 are the power of two that holds the
+        # size.
         meter = self._topics.get(topic)
         if meter is None:
             meter = self._topics[topic] = Meter(self._clock.now_ms())

@@ -34,12 +34,12 @@ class Heartbeats:
         self._members = members
         self._follows = follows
         # By NameServer: wakes the task that asks it.
-        self._asked: dict[str, Signal] = {}
+        self._questions: dict[str, Signal] = {}
 
     def ask_soon(self) -> None:
         """Ask all NameServers now who is alive."""
-        for asked in self._asked.values():
-            asked.set()
+        for question in self._questions.values():
+            question.set()
 
     async def keep(self, namesrv: OuterApi, is_registered: Callable[[], bool], forgotten: Callable[[], None]) -> None:
         """Run until cancelled; active while the broker is registered. ``forgotten`` is called when it is not known."""
@@ -67,10 +67,10 @@ class Heartbeats:
                 logger.exception("heartbeat to NameServer %s failed", namesrv.addr)
 
     async def _ask(self, namesrv: OuterApi, is_registered: Callable[[], bool]) -> None:
-        asked = self._asked[namesrv.addr] = Signal()
+        question = self._questions[namesrv.addr] = Signal()
         while True:
             with trio.move_on_after(self._options.sync_broker_member_group_period / 1000):
-                await asked.wait()
+                await question.wait()
             if not self._follows():
                 continue
             addrs = None
@@ -81,5 +81,8 @@ class Heartbeats:
                     addrs = None  # NameServers that do not answer are ignored
                 except Exception:
                     logger.exception("asking NameServer %s which members are alive failed", namesrv.addr)
+            # None from a NameServer that does not answer, or does not list this broker: it has no say.
             self._members.reported(namesrv.addr, addrs)
+            # Notices that come during the question or the pause set the signal: one more question follows, not one
+            # each.
             await trio.sleep(PAUSE_S)

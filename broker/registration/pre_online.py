@@ -73,6 +73,7 @@ class PreOnline:
         failed: dict[str, None] = {}
         with trio.move_on_after(LIMIT_S) as limit:
             while True:
+                # Asked for in each round: a slave that died meanwhile is no longer waited for, one that came is added.
                 slaves = await self._slaves(client)
                 for addr in slaves:
                     if addr in done:
@@ -137,6 +138,7 @@ class PreOnline:
         except BrokerError as error:
             if error.code != ResponseCode.SYSTEM_ERROR:
                 raise  # a Java slave that never saw a delayed message has none
+        # In the journal before this master registers, as consumers commit on top of these offsets from then on.
         await self._persister.append_offsets()
         logger.info("%d consumer offsets taken over from slave %s", offsets.changes - before, addr)
 

@@ -72,6 +72,7 @@ class TopicQueues:
         finally:
             del self._asking[topic]
             answered.set()
+        # When no NameServer answers, the queues of before stay in use, and one is asked again soon.
         now = trio.current_time()
         before = self._known.pop(topic, None)
         if found is None:

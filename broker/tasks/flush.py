@@ -16,7 +16,7 @@ from broker.part import Part
 from broker.store.checkpoint import CheckpointMark
 from broker.store.log.residency import NotResident, resident_only, warm
 from broker.store.store import MAX_ENTRIES_WAITING, QUEUES, WAITING, MessageStore
-from broker.writing.waits import GroupCommit
+from broker.writing.waits import LogWaits
 from mqcommon.errors import DiskFull, OutOfDescriptors, StoreError
 from mqcommon.metrics.metric import Histogram
 from mqcommon.signal import Signal
@@ -54,7 +54,7 @@ class Flusher(Part):
     def __init__(
         self,
         store: MessageStore,
-        commits: GroupCommit,
+        commits: LogWaits,
         options: BrokerOptions,
         settle: Callable[[], Awaitable[None]],
     ) -> None:
@@ -97,7 +97,7 @@ class Flusher(Part):
                 await self._settle()
             except StoreError as error:
                 logger.error("sends answered FLUSH_DISK_TIMEOUT, their topic may not be on disk: %s", error)
-                self._commits.give_up(reached)
+                self._commits.advance(reached, is_safe=False)
             else:
                 self._commits.advance(reached)
 

@@ -163,17 +163,6 @@ def _plain_link(core: Core, known: KnownMaster, prepare: Callable[[RemotingClien
     )  # fmt: skip
 
 
-def _controlled_link(core: Core, known: KnownMaster) -> _Link:
-    by_namesrv = KnownMaster()
-    controlled = wire_controller(core, known, by_namesrv, link_terms(core.options, core.tls))
-    membership = controlled.membership
-    known.ask_again = membership.look_soon
-    return _Link(
-        controlled.finder.find, controlled.finder.changed, controlled.new_session, controlled.examine,
-        controlled.new_dialogue, membership.prepare_to_lead, by_namesrv, membership.wait_enrolled, controlled.parts,
-    )  # fmt: skip
-
-
 @dataclass(frozen=True)
 class _Acting:
     parts: tuple[Part, ...] = ()
@@ -249,23 +238,12 @@ def _ha_rate(options: BrokerOptions) -> int:
 EPOCH_FILE, IDENTITY_FILE = "epochFileCheckpoint", "brokerIdentity"
 
 
-@dataclass(frozen=True)
-class Controlled:
-    """What a broker in Controller mode has besides, or instead of, the parts of others."""
-
-    membership: Membership
-    finder: SwitchFinder
-    new_session: NewMasterSide
-    examine: Examine
-    new_dialogue: Callable[[Replica], Dialogue]
-    parts: tuple[Part, ...]
-
-
-def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster, terms: LinkTerms) -> Controlled:
-    """Make them. ``known`` gets the master's address.
+def _controlled_link(core: Core, known: KnownMaster) -> _Link:
+    """Make it. ``known`` gets the master's address.
 
     StoreCorrupt when the file of epochs is damaged, ConfigError when the store is that of another broker.
     """
+    by_namesrv, terms = KnownMaster(), link_terms(core.options, core.tls)
     elected = core.elected
     assert elected is not None
     options, identity, log, fs = core.options, core.identity, core.store.log, core.fs
@@ -315,11 +293,12 @@ def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster, ter
 
     # Where the HA port is, is asked with a request that also tells a slave of a master. Only Controllers may do that.
     requests = MemberHandlers(core.role, identity, core.store, by_namesrv, membership.look_soon)
-    return Controlled(
-        membership,
-        SwitchFinder(
-            known, core.open_client, options.plain_hosts, must_prove=terms.must_prove or bool(terms.secret)
-        ),
-        switch_sessions(master_end, membership.followers), examine, new_dialogue,
+    finder = SwitchFinder(
+        known, core.open_client, options.plain_hosts, must_prove=terms.must_prove or bool(terms.secret)
+    )
+    known.ask_again = membership.look_soon
+    return _Link(
+        finder.find, finder.changed, switch_sessions(master_end, membership.followers), examine, new_dialogue,
+        membership.prepare_to_lead, by_namesrv, membership.wait_enrolled,
         (membership, EpochHandlers(identity, epochs, log), requests),
     )  # fmt: skip

@@ -1,9 +1,11 @@
-"""The properties with which a producer's messages are stored: its own, and those that the broker sets.
+"""A message on its way into the store, and the properties with which it is stored: its own, and the broker's.
 
-Messages with a delay level or a time of delivery and halves of transactions are told from plain ones here; the writer's
-interceptors see them.
+Messages with a delay level or a time of delivery and halves of transactions are told from plain ones here; deferred.py
+says where they wait.
 Neighbours: writer.py (uses this), store/log/valid_record.py (why many NULs in a row are sealed).
 """
+
+from dataclasses import dataclass
 
 from broker.store.log.valid_record import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
 from broker.store.queue.delay_levels import level_in
@@ -18,6 +20,26 @@ TIMED = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS", b"__STARTDE
 _ABSOLUTE = TIMED[2:]
 # Properties that the broker sets itself. A consumed message that is sent again already has them all.
 _BROKERS_OWN = (b"MSG_REGION", b"CLUSTER", b"TRACE_ON")
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A message before it is stored. ``properties`` and ``born_host`` are encoded."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    reconsume_times: int
+    #: Stored as preparedTransactionOffset: which deferred message of the log this one is the delivery of; 0 for none.
+    origin: int = 0
+    #: See `PutResult`.
+    recall_handle: str = ""
+
 
 #: (flag, body, encoded properties) of a message in a batch.
 Row = tuple[int, bytes, bytes]
@@ -55,7 +77,7 @@ class StoredProperties:
         # find is several times faster than "in" for bytes.
         has = properties.find
         if not seen_to:
-            is_special = has(b"TRAN_MSG") >= 0 and (find_property(properties, b"TRAN_MSG") or b"").lower() == b"true"
+            is_special = is_half(properties)
             if has(b"DELAY") >= 0 or has(b"DELIVER") >= 0:
                 is_special = is_special or _has_level(properties) or is_timed(properties, self._clock.now_ms())
             if is_special:
@@ -83,6 +105,11 @@ class StoredProperties:
         if stored is None:
             raise illegal("a message in a batch is delayed or in a transaction; send such messages one by one")
         return stored
+
+
+def is_half(properties: bytes) -> bool:
+    """Whether the message is the half of a transaction."""
+    return properties.find(b"TRAN_MSG") >= 0 and (find_property(properties, b"TRAN_MSG") or b"").lower() == b"true"
 
 
 def _has_level(properties: bytes) -> bool:

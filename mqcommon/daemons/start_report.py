@@ -60,18 +60,8 @@ class DaemonCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-class DaemonGroup(click.Group):
+class DaemonGroup(DaemonCommand, click.Group):
     """As `DaemonCommand`, with commands below it."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        with _usage_errors(args):
-            return super().make_context(info_name, args, parent, **extra)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        refuse_repeated(self, ctx, args)
-        return super().parse_args(ctx, args)
 
 
 @contextmanager

@@ -76,12 +76,14 @@ class RotatedFile:
             self.close()
             self._reopen = False
             self.open()
+        # Asked for each time: another process may append to the same file.
         self._size = os.fstat(self._fd).st_size
         if self._rotation.is_due(self._size, len(data), self._began_local_s, self._local(self._now_s())):
             self._rotate()
         self._append(data)
 
     def _append(self, data: bytes) -> None:
+        # A line is whole or not there: when the disk is full in the middle of one, what was written of it is removed.
         rest = memoryview(data)
         try:
             while rest:

@@ -87,6 +87,7 @@ class PageServer:
     def _make_room(self) -> None:
         busiest, _ = Counter(each.network for each in self._open).most_common(1)[0]
         of_busiest = [each for each in self._open if each.network == busiest]
+        # Removed here and not when its task has ended: the next connection would count it once more.
         gives_way = next((each for each in of_busiest if not each.has_request), of_busiest[0])
         del self._open[gives_way]
         gives_way.scope.cancel()
@@ -137,6 +138,7 @@ class PageServer:
             return text_page(HTTPStatus.NOT_FOUND, f"the pages are {' '.join(self._pages)}")
         if path in self._cheap:
             return await page()
+        # A page of metrics has all values in memory: only one of them at a time.
         async with self._one_at_a_time:
             return await page()
 

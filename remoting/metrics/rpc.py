@@ -97,6 +97,7 @@ class RpcTimes:
             row.count += 1
 
         def measured(channel: Channel, request: Command) -> Command | None:
+            # The first request of a turn starts the clock for all of them.
             if not self._turning:
                 self._turning = True
                 self._start = now()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.ports import free_port
+from scripts.daemons import free_port
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import trio
 
-from scripts.daemons import BIN, POLL_S, ROOT, DaemonFailed, broker_daemon, namesrv_daemon, stop, wait_ready
+from scripts.daemons import BIN, POLL_S, ROOT, DaemonFailed, broker_daemon, in_use, namesrv_daemon, stop, wait_ready
 from scripts.demo.consuming import Consuming
 from scripts.demo.flights import FLIGHTS, airline_names, carriers_of_csv, flight_messages
 from scripts.demo.options import Options, parse
@@ -25,7 +25,6 @@ from scripts.demo.publish import Publishing
 from scripts.demo.report import Differs, compare, first_of, show_carriers
 from scripts.demo.stages import Stages
 from scripts.demo.switching import SwitchingDemo
-from scripts.ports import in_use
 from sdk import Admin, SkylarkError
 
 TOPIC = "flights"

@@ -23,7 +23,7 @@ from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER, UPDATE_AND
 from sdk import broker_api
 from sdk.endpoint import Endpoint
 from tests.broker.running import pull_request, running, send_request
-from tests.broker.test_held_pulls import HELD_MS, held
+from tests.broker.test_send_pull import HELD_MS, held
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 

@@ -72,7 +72,7 @@ async def test_every_request(codec: int, monkeypatch: pytest.MonkeyPatch, caplog
         await junk.throw(SEND_MESSAGE_V2.code, codec)  # makes the topic
         thrown = {code: await junk.throw(code, codec) for code in server_of(built[0]).codes}
         await stream.aclose()
-    assert sum(thrown.values()) > 5_000
+    assert sum(thrown.values()) > 2_000
 
 
 async def test_a_topic_without_queues_is_sent_to(caplog: pytest.LogCaptureFixture) -> None:

@@ -261,3 +261,20 @@ async def test_it_cannot_be_set_to_what_does_not_fit() -> None:
         assert "a message of maxMessageSize=8388608 bytes does not fit into" in (answer.remark or "")
         smaller = Command(UPDATE_BROKER_CONFIG.code, {}, b"maxMessageSize=1000\n")
         assert (await client.invoke(addr, smaller)).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("guarded", "options", "allowed"),
+    [
+        (False, {}, True),
+        (True, {}, False),
+        (False, {"ha_shared_secret": "x"}, False),
+        (True, {"ha_allow_plain_peers": "true"}, True),
+        (False, {"ha_allow_plain_peers": "false"}, False),
+    ],
+)
+def test_plain_slaves_need_the_option_with_access_control(
+    monkeypatch: pytest.MonkeyPatch, guarded: bool, options: dict[str, str], allowed: bool
+) -> None:
+    monkeypatch.setattr(BrokerOptions, "has_access_control", guarded)
+    assert BrokerOptions(**options).allow_plain_peers is allowed  # type: ignore[arg-type]

@@ -19,9 +19,11 @@ Acked = tuple[MessageQueue, int, bytes]
 
 
 class Load:
-    """Senders that each send one message after the other; bodies tell the sender and the number."""
+    """Senders that each send one message after the other, with a pause; bodies tell the sender and the number."""
 
-    def __init__(self, producer: Producer, topic: str, name: str = "load", keyed: bool = False) -> None:
+    def __init__(
+        self, producer: Producer, topic: str, name: str = "load", keyed: bool = False, pause_s: float = 0
+    ) -> None:
         self.producer = producer
         self.acked: list[Acked] = []
         self.by_broker: Counter[str] = Counter()
@@ -33,6 +35,7 @@ class Load:
         self._topic = topic
         self._name = name
         self._keyed = keyed
+        self._pause_s = pause_s
 
     async def send(self, sender: int) -> None:
         """One sender, until told to stop."""
@@ -52,6 +55,8 @@ class Load:
             self.worst_s = max(self.worst_s, trio.current_time() - started)
             self.acked.append((result.queue, result.queue_offset, body))
             self.by_broker[result.queue.broker_name] += 1
+            if self._pause_s:
+                await trio.sleep(self._pause_s)
 
     async def more(self, count: int) -> None:
         """Wait until so many more sends have ended."""
@@ -75,14 +80,14 @@ class Load:
 
 @asynccontextmanager
 async def under_load(
-    nameserver: str, topic: str, senders: int = 50, timeout_ms: int = 3_000, keyed: bool = False
+    nameserver: str, topic: str, senders: int = 50, timeout_ms: int = 3_000, keyed: bool = False, pause_s: float = 0
 ) -> AsyncIterator[Load]:
     """Senders run while the block does; at its end the sends under way are waited for.
 
     With ``keyed`` every other sender's messages have a sharding key.
     """
     async with Producer(nameserver, send_timeout_ms=timeout_ms) as producer:
-        load = Load(producer, topic, keyed=keyed)
+        load = Load(producer, topic, keyed=keyed, pause_s=pause_s)
         async with trio.open_nursery() as nursery:
             for sender in range(senders):
                 nursery.start_soon(load.send, sender)

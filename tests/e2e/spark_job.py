@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from mqcommon.errors import SkylarkError
 from sdk import PullConsumer
 from spark_connector import register
-from tests.support.cluster import Cluster
+from tests.support.daemons import Cluster
 from tests.tidy.tree import ROOT
 
 # Each question opens a client.

@@ -14,13 +14,12 @@ from mqcommon.message.queue import MessageQueue
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.codes import ResponseCode
 from scripts.controller_set import NAME, ControllerSet, running
-from scripts.daemons import Daemon
-from scripts.ports import ReservedPort, reserve
+from scripts.daemons import Daemon, ReservedPort, reserve
 from sdk import Admin, Producer, PullConsumer
 from tests.broker.running import pull_request
 from tests.broker.test_send_pull import messages
 from tests.e2e.load import Load, check_acknowledged, check_order, follow, stored
-from tests.support.cluster import SMALL
+from tests.support.daemons import SMALL
 from tests.support.links import Link
 from tests.support.waiting import until
 
@@ -30,7 +29,8 @@ SENDERS = 20
 # A try gets a third of it: so a send to a frozen broker is tried elsewhere after that.
 SEND_TIMEOUT_MS = 6_000
 PULL_WAIT_MS, PULL_TIMEOUT_MS = 200, 3_000
-PAUSE_S = 0.02
+# Of readers that found nothing, and of senders: without it the load would take the processor from what is tested.
+PAUSE_S = 0.03
 # A silent master is replaced soon. A busy machine makes more switches than the test asked for, which is no harm.
 QUICK = (
     *SMALL,
@@ -210,7 +210,7 @@ async def switching(
                 open_client() as client,
                 trio.open_nursery() as reading,
             ):
-                made = Switching(at, admin, Load(producer, TOPIC), Readers(at))
+                made = Switching(at, admin, Load(producer, TOPIC, pause_s=PAUSE_S), Readers(at))
                 reading.start_soon(made.readers.run, consumer, client)
                 async with trio.open_nursery() as senders:
                     for sender in range(SENDERS):

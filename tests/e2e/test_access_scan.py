@@ -40,7 +40,7 @@ from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
 from remoting.protocol.requests.routes import GET_BROKER_CLUSTER_INFO
 from remoting.protocol.requests.table import BY_CODE
 from remoting.protocol.signature import Credentials, sign
-from scripts.ports import free_port
+from scripts.daemons import free_port
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.running import send_request
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, write

@@ -13,10 +13,9 @@ from remoting.protocol.command import Command
 from remoting.protocol.frame import MAX_FRAME_BYTES, encode
 from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
 from remoting.protocol.requests.routes import GET_NAMESRV_CONFIG
-from scripts.daemons import Daemon
-from scripts.ports import HOST
+from scripts.daemons import HOST, Daemon
 from tests.remoting.protocol.golden import recorded
-from tests.support.cluster import Cluster, running
+from tests.support.daemons import Cluster, running
 from tests.support.waiting import until
 
 MIB = 1024 * 1024

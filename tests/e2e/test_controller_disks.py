@@ -13,6 +13,7 @@ from scripts.controller_set import NOT_YET, ControllerSet, running
 from scripts.daemons import BIN, Daemon
 from sdk import Admin
 from tests.e2e.switches import QUICK
+from tests.support.daemons import start
 from tests.support.waiting import until
 
 
@@ -31,7 +32,7 @@ def removed(log: Path) -> None:
 DAMAGES: list[Callable[[Path], None]] = [emptied, cut, removed]
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_a_damaged_log_is_a_lost_disk(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)
     at = ControllerSet(tmp_path, brokers=2)
@@ -49,8 +50,7 @@ async def test_a_damaged_log_is_a_lost_disk(tmp_path: Path, seed: int, rounds: i
             # The set goes on meanwhile, with the ids and the SyncStateSet that it had.
             assert await at.until_in_sync(admin) is master
             shutil.rmtree(home)
-            damaged.start()
-            await until(damaged.ready, f"{damaged.name} serves")
+            await start(damaged)
 
             async def is_whole(before: set[str] = before) -> bool:
                 try:

@@ -13,12 +13,11 @@ import trio
 
 from broker.replication.autoswitch.frames import SlaveHello, encode_ack, encode_slave_hello
 from scripts.controller_set import NAME
-from scripts.daemons import Daemon, broker_daemon
-from scripts.ports import HOST, reserve
+from scripts.daemons import HOST, Daemon, broker_daemon, reserve
 from tests.e2e.switches import QUICK, Switching, switching
 from tests.support.waiting import until
 
-FEW = 200
+FEW = 100
 
 
 async def claimed_by_a_stranger(now: Switching, master: Daemon, slaves: list[Daemon]) -> None:

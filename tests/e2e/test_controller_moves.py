@@ -14,13 +14,13 @@ from scripts.controller_set import NAME, ControllerSet
 from scripts.daemons import Daemon
 from sdk import Admin
 from tests.e2e.load import check_acknowledged, check_order, stored, under_load
-from tests.e2e.switches import QUICK, TOPIC, until_logs_are_equal
-from tests.support.cluster import Cluster, until_route
+from tests.e2e.switches import PAUSE_S, QUICK, TOPIC, until_logs_are_equal
+from tests.support.daemons import Cluster, until_route
 from tests.support.waiting import until
 
 PATIENT_MS = 60_000
 SENDERS = 20
-FEW = 200
+FEW = 100
 # Of both kinds of set: a message is on two brokers when it is acknowledged, where there are two.
 OPTIONS = (
     *QUICK, "--total-replicas", "3", "--enable-auto-in-sync-replicas", "true", "--min-in-sync-replicas", "1"
@@ -76,7 +76,7 @@ async def test_a_set_moves_to_controllers_and_back(tmp_path: Path) -> None:
             await mover.until_followed(admin, first)
             await admin.create_topic(first.addr, TopicConfig(TOPIC, 4, 4))
             await until_route(Cluster(tmp_path, [at.namesrv], [first]), TOPIC, [NAME])
-            async with under_load(at.nameserver, TOPIC, SENDERS, PATIENT_MS) as load:
+            async with under_load(at.nameserver, TOPIC, SENDERS, PATIENT_MS, pause_s=PAUSE_S) as load:
                 await load.more_from(NAME, FEW)
                 # There: the master first, or a slave would be elected beside it.
                 for number, broker in enumerate(at.brokers):

@@ -15,13 +15,13 @@ from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import BIN, Daemon
 from sdk import Producer
 from tests.e2e.load import Acked, Load, check_acknowledged, stored
-from tests.support.cluster import Cluster, make_topic, running, until_route
+from tests.support.daemons import Cluster, make_topic, running, start, until_route
 from tests.support.waiting import until
 
 QUEUES = 2
 TOPICS = {"damaged": "SimpleCQ", "beside": "SimpleCQ", "batches": "BatchCQ"}
 SENDERS = 10
-FEW = 300
+FEW = 150
 
 
 async def sent(cluster: Cluster, number: int) -> dict[str, list[Acked]]:
@@ -113,13 +113,12 @@ async def away(broker: Daemon, *, gracefully: bool) -> None:
 
 
 async def back(cluster: Cluster, broker: Daemon) -> None:
-    broker.start()
-    await until(broker.ready, "the broker has recovered")
+    await start(broker)
     for topic in TOPICS:
         await until_route(cluster, topic, [broker.name])
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_a_store_that_lacks_a_part_does_not_look_new(tmp_path: Path, seed: int, rounds: int) -> None:
     """The metadata is made again by the command that the refusal names; a file of the log has to be put back."""
     random = Random(seed)

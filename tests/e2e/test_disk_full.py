@@ -12,7 +12,7 @@ from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import Daemon
 from sdk import Admin, Message, Producer, PullConsumer, SendFailed
 from tests.e2e.load import Acked, bodies, check_acknowledged, stored
-from tests.support.cluster import SMALL, Cluster, make_topic, running, until_route
+from tests.support.daemons import SMALL, Cluster, make_topic, running, start, until_route
 from tests.support.small_disk import small_disk
 from tests.support.waiting import until
 
@@ -69,8 +69,7 @@ class Filling:
 async def restarted(cluster: Cluster) -> None:
     broker = cluster.brokers[0]
     broker.kill()
-    broker.start()
-    await until(broker.ready, "the broker starts on a full disk")
+    await start(broker)
     await until_route(cluster, TOPIC, [broker.name])
 
 

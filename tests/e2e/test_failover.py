@@ -14,7 +14,7 @@ from sdk import Message, MessageQueue, Producer, PullConsumer
 from sdk.producer import lane
 from sdk.producer.wire import send_request
 from tests.e2e.load import check_acknowledged, stored, under_load
-from tests.support.cluster import make_topic, running, until_registered, until_route
+from tests.support.daemons import make_topic, running, start, until_registered, until_route
 from tests.support.waiting import until
 
 TOPIC = "load"
@@ -116,8 +116,7 @@ async def test_a_rolling_restart_of_all_brokers_costs_no_send(tmp_path: Path) ->
                 for broker in cluster.brokers:
                     # The next one goes as soon as this one serves, whatever clients and NameServers know of it.
                     broker.kill()
-                    broker.start()
-                    await until(broker.ready, f"{broker.name} is ready")
+                    await start(broker)
             await load.more(2_000)
         assert load.failures == []
         assert load.producer.retried > 0

@@ -13,7 +13,7 @@ import trio
 from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import ROOT
 from sdk import Admin, Message, Producer, SkylarkError
-from tests.support.cluster import SMALL, make_topic, running
+from tests.support.daemons import SMALL, make_topic, running
 from tests.support.waiting import until
 
 GUIDES = [page for folder in ("docs", "examples") for page in (ROOT / folder).rglob("*.md")]

@@ -10,9 +10,8 @@ import pytest
 from mqcommon.message.queue import MessageQueue
 from scripts.daemons import BIN, broker_daemon, namesrv_daemon
 from sdk import Admin, Message, Producer, PullConsumer
-from tests.support.cluster import Cluster, until_registered
+from tests.support.daemons import Cluster, start, started, until_registered
 from tests.support.golden_store import VERSIONS, rows, stored_offsets, unpack
-from tests.support.waiting import until
 
 NAME = "broker-g"
 # The keys of the Java broker's conf file.
@@ -42,11 +41,7 @@ def cluster_on(version: str, home: Path) -> Cluster:
 async def test_a_java_brokers_store_is_served_and_given_back(version: str, tmp_path: Path) -> None:
     cluster = cluster_on(version, tmp_path)
     (broker,) = cluster.brokers
-    try:
-        for daemon in (*cluster.namesrvs, broker):
-            daemon.start()
-        for daemon in (*cluster.namesrvs, broker):
-            await until(daemon.ready, f"{daemon.name} is ready")
+    async with started(*cluster.namesrvs, broker):
         await until_registered(cluster, [NAME])
         await read_everything(cluster, version)
         sent = await send_on(cluster, version)
@@ -56,18 +51,13 @@ async def test_a_java_brokers_store_is_served_and_given_back(version: str, tmp_p
         assert set(exported["topicConfigTable"]) == {"GoldenA", "GoldenB", "GoldenBatch"}
         assert set(exported["subscriptionGroupTable"]) == {"golden_group"}
         broker.kill()
-        broker.start()
-        await until(broker.ready, "the broker is back")
+        await start(broker)
         await until_registered(cluster, [NAME])
         await read_everything(cluster, version)
         async with Admin(cluster.nameserver) as admin:
             assert (await admin.view_message(sent)).body == b"ours"
         broker.terminate()
         broker.wait_stopped()
-    finally:
-        for daemon in (broker, *cluster.namesrvs):
-            if daemon.runs:
-                daemon.kill()
     assert b"Traceback" not in broker.logged
     give_back(tmp_path / NAME, version)
 

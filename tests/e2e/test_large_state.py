@@ -4,7 +4,6 @@ CI runs it with frames of 256 KiB; ``--run-nightly`` with those of RocketMQ, 48,
 characters, 1.7 million offsets and 300 MB of KV config.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from remoting.protocol.requests.routes import (
 )
 from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC
 from scripts.daemons import Daemon, broker_daemon, namesrv_daemon
-from tests.support.cluster import SMALL
+from tests.support.daemons import SMALL, start, started
 from tests.support.waiting import until
 
 NAME_CHARS = 120
@@ -96,11 +95,6 @@ def daemons(home: Path, size: Size) -> tuple[Daemon, Daemon, Daemon]:
     slave = broker_daemon(home, "broker-a", namesrv.addr, 0, *options, *slave_options)
     slave.log = home / "slave.log"
     return namesrv, master, slave
-
-
-async def ready(some: Sequence[Daemon]) -> None:
-    for daemon in some:
-        await until(daemon.ready, f"{daemon.name} is ready", TIMEOUT_S)
 
 
 async def brokers_of(client: RemotingClient, namesrv: Daemon, name: str) -> list[int]:
@@ -175,10 +169,7 @@ async def check_lists(client: RemotingClient, namesrv: Daemon, master: Daemon) -
 async def run(home: Path, size: Size) -> None:
     write_state(home, size)
     namesrv, master, slave = everything = daemons(home, size)
-    try:
-        for daemon in everything:
-            daemon.start()
-        await ready(everything)
+    async with started(*everything, timeout_s=TIMEOUT_S):
         async with open_client() as client:
             await until_registered(client, namesrv, size)
             await until_copied(client, slave, size)
@@ -196,17 +187,12 @@ async def run(home: Path, size: Size) -> None:
             await until(has_route, "the new topic has a route", TIMEOUT_S)
             for daemon in (namesrv, master, slave):
                 daemon.kill()
-                daemon.start()
-                await ready([daemon])
+                await start(daemon, timeout_s=TIMEOUT_S)
                 await until_registered(client, namesrv, size)
                 await until_copied(client, slave, size)
         for daemon in everything:
             assert daemon.runs
             assert b"Traceback" not in daemon.log.read_bytes()
-    finally:
-        for daemon in everything:
-            if daemon.runs:
-                daemon.kill()
 
 
 async def test_state_that_no_frame_holds(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import trio
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import LightMessage, MessageExt, MessageQueue, Producer, PullConsumer, SkylarkError
 from tests.e2e.test_soak import verify
-from tests.support.cluster import SMALL, Cluster, make_topic, running, until_route
+from tests.support.daemons import SMALL, Cluster, make_topic, running, start, until_route
 from tests.support.waiting import until
 
 TOPIC = "orders"
@@ -55,8 +55,7 @@ async def test_what_was_acknowledged_is_in_each_of_its_queues(tmp_path: Path) ->
         (broker,) = cluster.brokers
         for number in range(ROUNDS):
             acked |= await acknowledged_until_killed(cluster, number)
-            broker.start()
-            await until(broker.ready, "the broker is ready")
+            await start(broker)
             await until_route(cluster, TOPIC, [broker.name])
             async with PullConsumer(cluster.nameserver) as consumer:
                 for name in NAMES:

@@ -15,7 +15,7 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import BIN
 from sdk import Message, Producer
-from tests.support.cluster import make_topic, running
+from tests.support.daemons import make_topic, running
 
 TIMEOUT_S = 60
 COUNT = 300

@@ -10,7 +10,7 @@ import trio
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import BufferFull, Message, Producer, SendFailed, Ticket
 from tests.e2e.load import BODY_BYTES, Acked, check_acknowledged, check_order, stored
-from tests.support.cluster import make_topic, running, until_route
+from tests.support.daemons import make_topic, running, start, until_route
 from tests.support.waiting import until
 
 TOPIC = "nowait"
@@ -88,8 +88,7 @@ async def test_every_ticket_ends_once_and_says_the_truth(tmp_path: Path, seed: i
                     await load.more(random.randrange(1, 10_000))
                     broker.kill()
                     await load.full_and_failing()
-                    broker.start()
-                    await until(broker.ready, "the broker has recovered")
+                    await start(broker)
                     await until_route(cluster, TOPIC, [broker.name])
                 await load.more(1)
                 load.is_stopping = True

@@ -17,7 +17,7 @@ from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import ROOT
 from sdk import Message, Producer, SendFailed
 from tests.e2e.chaos.popper import INVISIBLE_MS, Line, is_forgotten, parse
-from tests.support.cluster import SMALL, Cluster, make_topic, running
+from tests.support.daemons import SMALL, Cluster, make_topic, running, start
 from tests.support.waiting import until
 
 TOPIC, GROUP = "pops", "poppers"
@@ -94,8 +94,7 @@ async def act(cluster: Cluster, poppers: Poppers, random: Random) -> None:
         return
     broker = random.choice(cluster.brokers)
     broker.kill()
-    broker.start()
-    await until(broker.ready, f"{broker.name} is ready")
+    await start(broker)
 
 
 def came_again(lines: list[Line]) -> list[str]:
@@ -113,7 +112,7 @@ def came_again(lines: list[Line]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "seconds", [5, pytest.param(300, marks=pytest.mark.nightly)], ids=["5 seconds", "five minutes"]
+    "seconds", [4, pytest.param(300, marks=pytest.mark.nightly)], ids=["4 seconds", "five minutes"]
 )
 async def test_popped_messages_come_back_when_nobody_acknowledges(tmp_path: Path, seed: int, seconds: int) -> None:
     random, acked, number = Random(seed), set[str](), 0

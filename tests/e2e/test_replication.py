@@ -17,17 +17,14 @@ from broker.replication.master_api import MasterClient as BrokerTables
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import open_client
 from remoting.protocol.requests.replication import PageRequestHeader
-from scripts.daemons import Daemon
-from scripts.ports import free_port
+from scripts.daemons import Daemon, free_port
 from sdk import Admin, Message, Producer, PullConsumer, SendStatus
 from tests.e2e.load import Load, check_acknowledged, check_order_and_uniqueness, follow, stored
-from tests.support.broker_set import NAME, BrokerSet, broker_set
+from tests.support.daemons import NAME, BrokerSet, broker_set, start, started
 from tests.support.waiting import until
 
 TOPIC = "replicated"
 SENDERS = 40
-IN_CI = 4
-NIGHTLY = 30
 MIB = 1024 * 1024
 
 
@@ -61,7 +58,10 @@ async def read_from_the_slave(at: BrokerSet) -> dict[MessageQueue, list[bytes]]:
     return await stored(at.nameserver, TOPIC)
 
 
-async def lose_disks(tmp_path: Path, rounds: int, seed: int) -> None:
+@pytest.mark.parametrize("rounds", [1, pytest.param(30, marks=pytest.mark.nightly)])
+async def test_sync_master_what_was_acknowledged_outlives_the_masters_disk(
+    tmp_path: Path, seed: int, rounds: int
+) -> None:
     random, acked = Random(seed), 0
     for number in range(rounds):
         home = tmp_path / str(number)
@@ -75,15 +75,6 @@ async def lose_disks(tmp_path: Path, rounds: int, seed: int) -> None:
             acked += len(load.acked)
         shutil.rmtree(home)
     sys.stdout.write(f"{rounds} disks of a master lost, {acked} acknowledged messages, all on the slaves, in order\n")
-
-
-async def test_sync_master_what_was_acknowledged_outlives_the_masters_disk(tmp_path: Path, seed: int) -> None:
-    await lose_disks(tmp_path, IN_CI, seed)
-
-
-@pytest.mark.nightly
-async def test_sync_master_what_was_acknowledged_outlives_thirty_disks(tmp_path: Path, seed: int) -> None:
-    await lose_disks(tmp_path, NIGHTLY, seed)
 
 
 @pytest.mark.parametrize("rate", [0, 200_000])
@@ -111,10 +102,7 @@ async def test_the_slave_is_made_the_master_of_what_is_left(tmp_path: Path) -> N
         at.slave.terminate()
         await trio.to_thread.run_sync(at.slave.wait_stopped)
         changed = replace(at, master=as_master(at.slave), slaves=[as_slave(at.master)])
-        try:
-            for daemon in (changed.master, changed.slave):
-                daemon.start()
-                await until(daemon.ready, f"{daemon.name} serves")
+        async with started(changed.master, changed.slave):
             await changed.until_in_sync(1)
             async with Producer(at.nameserver) as producer:
                 last = await producer.send(Message(TOPIC, b"goes on"))
@@ -123,10 +111,6 @@ async def test_the_slave_is_made_the_master_of_what_is_left(tmp_path: Path) -> N
             await changed.until_caught_up()
             changed.master.kill()
             assert await read_from_the_slave(changed) == found
-        finally:
-            for daemon in (changed.master, changed.slave):
-                if daemon.runs:
-                    daemon.kill()
 
 
 def as_master(slave: Daemon) -> Daemon:
@@ -268,8 +252,7 @@ async def test_reads_go_on_from_the_slave_and_lose_and_skip_nothing_when_the_mas
             assert await consumer.committed_offset(queue) == 300
             assert [one.body async for one in consumer.messages(queue, 300, 1000)] == [*first, *second][300:]
             await consumer.commit_offset(queue, 1000)
-            at.master.start()
-            await until(at.master.ready, "the master is back")
+            await start(at.master)
             await at.until_in_sync(1)
             async with Producer(at.nameserver) as producer:
                 for body in third:

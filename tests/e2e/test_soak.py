@@ -16,8 +16,7 @@ from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import BIN, Daemon, stop
 from sdk import Admin, Message, Producer, PullConsumer
 from tests.e2e.load import Load, bodies
-from tests.support.broker_set import NAME, BrokerSet, broker_set
-from tests.support.cluster import until_route
+from tests.support.daemons import NAME, BrokerSet, broker_set, start, until_route
 from tests.support.waiting import until
 
 FORGETFUL = (sys.executable, "-m", "tests.support.forgetful_broker")
@@ -60,8 +59,7 @@ class Soak:
             await self._load.more(SENDS)
             await admin.delete_topic_in_broker(at.master.addr, topic)
             if not at.slave.runs:
-                at.slave.start()
-                await until(at.slave.ready, "the slave is ready")
+                await start(at.slave)
         self._lives += 1
         if self._lives >= WARM_UP:
             for daemon in (at.master, at.slave):

@@ -15,7 +15,7 @@ from scripts.daemons import ROOT
 from scripts.demo.flights import flight_messages
 from scripts.spark_zip import make_zip
 from sdk import Producer, PullConsumer
-from tests.support.cluster import Cluster, make_topic, running
+from tests.support.daemons import Cluster, make_topic, running
 from tests.support.spark_cluster import START_S, SparkCluster, spark_cluster
 from tests.support.waiting import until
 

@@ -12,7 +12,7 @@ import trio
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Producer
 from tests.e2e.spark_job import POLL_S, Job, bodies, count
-from tests.support.cluster import Cluster, make_topic, running
+from tests.support.daemons import Cluster, make_topic, running, start
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.spark
@@ -78,8 +78,7 @@ async def test_each_message_arrives_once_whatever_is_killed(
                     job.kill_a_worker(random)
                 else:
                     cluster.brokers[0].kill()
-                    cluster.brokers[0].start()
-                    await until(cluster.brokers[0].ready, "the broker is back")
+                    await start(cluster.brokers[0])
             await until(lambda: job.ended_well, "the job ends", TIMEOUT_S)
             if await progress(cluster, target) < messages:  # the broker was away when the last run began
                 job.kill_and_start()

@@ -9,7 +9,7 @@ import trio
 
 from remoting.protocol.requests.topics import TopicConfig
 from tests.e2e.spark_job import POLL_S, Job, bodies, count
-from tests.support.cluster import make_topic, running
+from tests.support.daemons import make_topic, running, start
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
@@ -50,8 +50,7 @@ async def test_each_row_is_written_once_whatever_is_killed(kills: int, seed: int
                     job.kill_and_start()
                 else:
                     cluster.brokers[0].kill()
-                    cluster.brokers[0].start()
-                    await until(cluster.brokers[0].ready, "the broker is back")
+                    await start(cluster.brokers[0])
             await until(lambda: job.ended_well, "all is written", TIMEOUT_S)
         finally:
             await trio.to_thread.run_sync(job.kill)

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts.daemons import BIN, Daemon, broker_daemon, namesrv_daemon
-from scripts.ports import HOST, free_port
+from scripts.daemons import BIN, HOST, Daemon, broker_daemon, free_port, namesrv_daemon
 from sdk import Admin, Message, Producer
-from tests.support.cluster import SMALL, running, until_registered
+from tests.support.daemons import SMALL, running, start, until_registered
 from tests.support.waiting import until
 
 READY_TIMEOUT_S = 60
@@ -31,8 +30,7 @@ async def test_a_broker_without_namesrv_serves_and_registers_when_there_is_one(t
         async with Admin(namesrv.addr) as admin:
             assert (await admin.broker_config(broker.addr))["brokerName"] == "broker-a"
         await until(lambda: namesrv.addr.encode() in broker.logged, "the broker says which NameServer is missing")
-        namesrv.start()
-        await until(namesrv.ready, "the NameServer serves")
+        await start(namesrv)
         async with Admin(namesrv.addr) as admin:
 
             async def registered() -> bool:

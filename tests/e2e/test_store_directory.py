@@ -13,7 +13,7 @@ from spark_connector.reading.batch_reader import RocketMQBatchReader
 from spark_connector.schema import spark_schema
 from spark_connector.store.reader import StoreReader
 from tests.e2e.load import Load
-from tests.support.cluster import Cluster, make_topic, running, until_route
+from tests.support.daemons import Cluster, make_topic, running, start, until_route
 from tests.support.waiting import until
 
 TOPIC = "kill"
@@ -54,7 +54,6 @@ async def test_a_directory_has_what_its_broker_serves_after_a_kill(tmp_path: Pat
             broker.kill()
         found = await of_directory(cluster)
         assert len(found) >= len(load.acked) and len(found) >= len(while_it_runs) >= enough
-        broker.start()
-        await until(broker.ready, "the broker has recovered")
+        await start(broker)
         await until_route(cluster, TOPIC, [broker.name])
         assert found == await of_broker(cluster) == await of_directory(cluster)

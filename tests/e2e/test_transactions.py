@@ -18,7 +18,7 @@ from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import ROOT
 from sdk import MessageQueue, PullConsumer, TransactionProducer
 from tests.e2e.chaos.transactions import check, commits
-from tests.support.cluster import SMALL, Cluster, make_topic, running
+from tests.support.daemons import SMALL, Cluster, make_topic, running
 from tests.support.waiting import until
 
 TOPIC, GROUP = "orders", "payments"
@@ -76,7 +76,7 @@ class Seen:
 
 
 @pytest.mark.parametrize(
-    "seconds", [6, pytest.param(300, marks=pytest.mark.nightly)], ids=["6 seconds", "five minutes"]
+    "seconds", [4, pytest.param(300, marks=pytest.mark.nightly)], ids=["4 seconds", "five minutes"]
 )
 async def test_transactions_end_as_their_producers_want(tmp_path: Path, seed: int, seconds: int) -> None:
     random = Random(seed)

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Message, Producer, PullConsumer
-from tests.support.cluster import Cluster, make_topic, running
+from tests.support.daemons import Cluster, make_topic, running
 from tests.support.spark import in_thread
 from tests.tidy.tree import ROOT
 

@@ -15,7 +15,7 @@ import trio
 from mqcommon.message.message import MessageExt
 from scripts.daemons import ROOT
 from sdk import PullConsumer
-from tests.support.cluster import Cluster
+from tests.support.daemons import Cluster
 
 DEADLINE_S = 90
 

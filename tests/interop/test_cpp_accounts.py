@@ -13,7 +13,7 @@ from sdk import Admin, testing
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, write
 from tests.interop import cpp
 from tests.interop.test_cpp_signed import Where
-from tests.support.cluster import Cluster
+from tests.support.daemons import Cluster
 from tests.support.waiting import until
 
 TOPIC, OTHER = "accounts-cpp", "others-cpp"

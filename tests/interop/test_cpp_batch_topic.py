@@ -7,7 +7,7 @@ import trio
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Message, Producer
 from tests.interop import cpp
-from tests.support.cluster import make_topic, running
+from tests.support.daemons import make_topic, running
 from tests.support.waiting import until
 
 TOPIC = "in-batches"

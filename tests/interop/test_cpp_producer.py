@@ -6,7 +6,7 @@ from mqcommon.message.ids import parse_offset_msg_id
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin
 from tests.interop import cpp
-from tests.support.cluster import make_topic, running, until_route
+from tests.support.daemons import make_topic, running, until_route
 from tests.support.waiting import until
 
 TOPIC = "from-cpp"

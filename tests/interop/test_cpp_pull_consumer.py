@@ -8,7 +8,7 @@ from mqcommon.message.message import MessageExt
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Message, Producer
 from tests.interop import cpp
-from tests.support.cluster import Cluster, make_topic, running
+from tests.support.daemons import Cluster, make_topic, running
 
 TOPIC = "to-cpp"
 CONFIG = TopicConfig(TOPIC, 4, 4)

@@ -8,7 +8,7 @@ from mqcommon.errors import BrokerError
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, Message, Producer, PullConsumer
 from tests.interop import cpp
-from tests.support.cluster import SMALL, Cluster, make_topic, running
+from tests.support.daemons import SMALL, Cluster, make_topic, running
 from tests.support.waiting import until
 
 TOPIC = "pushed"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.interop import cpp
-from tests.support.broker_set import broker_set
+from tests.support.daemons import broker_set
 
 TOPIC = "cpp-set"
 

@@ -15,7 +15,7 @@ from remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC
 from remoting.protocol.signature import ACCESS_KEY_FIELD, is_signed_with
 from sdk import testing
 from tests.interop import cpp
-from tests.support.cluster import Cluster
+from tests.support.daemons import Cluster
 from tests.support.waiting import until
 
 TOPIC = "signed-cpp"

@@ -9,7 +9,7 @@ from pathlib import Path
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import MessageExt, TransactionProducer, TransactionState
 from tests.interop import cpp
-from tests.support.cluster import SMALL, make_topic, running
+from tests.support.daemons import SMALL, make_topic, running
 from tests.support.waiting import until
 
 TOPIC = "from-cpp"

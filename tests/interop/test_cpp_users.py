@@ -14,7 +14,7 @@ from remoting.protocol.signature import Credentials
 from sdk import Admin, testing
 from tests.interop import cpp
 from tests.interop.test_cpp_signed import Where
-from tests.support.cluster import Cluster
+from tests.support.daemons import Cluster
 from tests.support.waiting import until
 
 TOPIC, OTHER = "users-cpp", "others-cpp"

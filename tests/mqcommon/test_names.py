@@ -99,13 +99,6 @@ def test_switches_take_topics_away() -> None:
     assert "TBW102" not in perms and "RMQ_SYS_TRACE_TOPIC" not in perms
 
 
-def test_derived_topics() -> None:
-    assert names.retry_topic("g") == "%RETRY%g" and names.is_retry_topic("%RETRY%g")
-    assert names.is_dlq_topic("%DLQ%g")
-    assert names.reply_topic("c") == "c_REPLY_TOPIC"
-    assert not names.is_retry_topic("%DLQ%g") and not names.is_dlq_topic("%RETRY%g")
-
-
 def test_perm_texts() -> None:
     texts = [names.perm_text(perm) for perm in range(8)]
     assert texts == ["---", "--X", "-W-", "-WX", "R--", "R-X", "RW-", "RWX"]

@@ -4,12 +4,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from namesrv.config_handlers import build_slow_handlers
-from namesrv.handlers import build_handlers, build_step_handlers
-from namesrv.registration_handlers import Registrations
 from namesrv.routes import CONTEST_MS
 from remoting.net.client import open_client
-from remoting.net.steps import Stepper
 from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, ROCKETMQ, Command
@@ -46,16 +42,6 @@ from tests.namesrv.peer import V4_9_3, V5_3_3, Peer, Served, serve
 from tests.namesrv.registrations import configs_of, version
 
 ONE_BROKER = {"brokerName": "broker-a", "brokerAddr": "127.0.0.1:10911", "clusterName": "DefaultCluster", "brokerId": 0}
-
-
-async def test_every_request_of_a_name_server_has_a_handler(served: Served) -> None:
-    state = served.namesrv.state
-    registrations = Registrations(state, Stepper(), lambda: None).handlers()
-    others = [*build_handlers(state), *build_slow_handlers(state), *build_step_handlers(state)]
-    assert sorted([*others, *registrations]) == [
-        100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327,
-        901, 904,
-    ]  # fmt: skip
 
 
 async def test_a_registered_broker_is_found(peer: Peer) -> None:
@@ -182,15 +168,6 @@ async def test_the_data_version_tells_whether_to_register(peer: Peer) -> None:
     other = {**ONE_BROKER, "clusterName": "other"}
     answer = await peer.ask(QUERY_DATA_VERSION.code, other, asked)
     assert answer.ext == {"changed": "true"}
-
-
-async def test_asking_for_the_version_is_a_sign_of_life(served: Served, peer: Peer) -> None:
-    await peer.register()
-    served.clock.advance(100_000)
-    await peer.ask(QUERY_DATA_VERSION.code, ONE_BROKER, encode_body(version(0)))
-    served.clock.advance(100_000)
-    served.namesrv.forget_silent_brokers(served.clock.monotonic_ms())
-    assert await peer.topics() == ["t1", "t2"]
 
 
 async def test_a_silent_broker_is_forgotten_and_its_connection_closed(served: Served, peer: Peer) -> None:

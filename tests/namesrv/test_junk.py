@@ -41,4 +41,4 @@ async def test_every_request(
     junk = Junk((await served.peer()).stream, GOOD, BODIES, monkeypatch, caplog)
     codes = sorted({**build_handlers(state), **build_slow_handlers(state), 103: None, 104: None})
     thrown = {code: await junk.throw(code, codec) for code in codes}
-    assert sum(thrown.values()) > 2_000
+    assert sum(thrown.values()) > 700

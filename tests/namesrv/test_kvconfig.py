@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import orjson
@@ -82,12 +81,6 @@ async def test_values_survive_a_restart(tmp_path: Path) -> None:
     assert (again.get("ns", "k"), again.get("ns", "k2"), again.get("other", "k")) == ("v", "ö=1;b:4", None)
     assert again.namespace("ns") == {"k": "v", "k2": "ö=1;b:4"}
     assert again.namespace("absent") is None
-
-
-async def test_the_file_is_rocketmqs(tmp_path: Path) -> None:
-    path = tmp_path / "kvConfig.json"
-    await kv_config(path).put("ORDER_TOPIC_CONFIG", "t", "broker-a:4")
-    assert json.loads(path.read_bytes()) == {"configTable": {"ORDER_TOPIC_CONFIG": {"t": "broker-a:4"}}}
 
 
 async def test_what_changes_nothing_writes_nothing(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ class RouteTableMachine(RuleBasedStateMachine):
         assert {name: (c.min_broker_id, c.min_broker_addr) for name, c in changes.items()} == expected
         for name, change in changes.items():
             addrs = info[name].broker_addrs
-            assert set(change.tell) == {addr for broker_id, addr in addrs.items() if broker_id != 0}
+            assert set(change.slaves) == {addr for broker_id, addr in addrs.items() if broker_id != 0}
             assert change.offline_broker_addr not in addrs.values()
         self.told = {name: min(data.broker_addrs.items()) for name, data in info.items()}
 

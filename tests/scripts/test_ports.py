@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.daemons import namesrv_daemon
-from scripts.ports import HOST, ReservedPort, free_port, in_use, reserve
+from scripts.daemons import HOST, ReservedPort, free_port, in_use, namesrv_daemon, reserve
 
 
 def test_a_port_is_nobody_elses_while_it_is_kept() -> None:

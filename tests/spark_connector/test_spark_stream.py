@@ -2,13 +2,13 @@
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
@@ -17,6 +17,7 @@ from mqcommon.message.queue import MessageQueue
 from sdk import Message
 from sdk.blocking import Producer, PullConsumer
 from sdk.testing import Cluster
+from tests.support.waiting import until
 from tests.tidy.tree import ROOT
 
 pytestmark = pytest.mark.spark
@@ -37,11 +38,8 @@ def send(cluster: Cluster, numbers: range, queue: MessageQueue | None = None) ->
             producer.send(Message(TOPIC, b"%d" % number), queue=queue)
 
 
-def wait_for(reached: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
-    while not reached():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+def wait_for(reached: Callable[[], bool], what: str) -> None:
+    trio.run(until, reached, what, 120)
 
 
 def brokers_of(consumer: PullConsumer) -> set[str]:
@@ -85,7 +83,7 @@ def test_each_run_goes_on_where_the_last_one_ended(spark: SparkSession, cluster:
 
     with PullConsumer(cluster.nameserver, group="copier") as consumer:
         cluster.create_topic(TOPIC, queues=3)
-        wait_for(lambda: len(consumer.message_queues(TOPIC)) == 6)
+        wait_for(lambda: len(consumer.message_queues(TOPIC)) == 6, "the new queues are known")
         send(cluster, range(100, 160))
         progress = run(reader, tmp_path, once=True)
         assert [one["numInputRows"] for one in progress] == [60]
@@ -105,15 +103,15 @@ def test_a_query_reads_what_comes_while_a_broker_goes_and_comes(
         return sum(one["numInputRows"] for one in query.recentProgress) >= count
 
     try:
-        wait_for(lambda: has_read(50))
+        wait_for(lambda: has_read(50), "50 messages are read")
         cluster.brokers[1].kill()
         with PullConsumer(cluster.nameserver) as consumer:
-            wait_for(lambda: brokers_of(consumer) == {"broker-a"})
+            wait_for(lambda: brokers_of(consumer) == {"broker-a"}, "the other broker is alone")
         send(cluster, range(50, 80))
-        wait_for(lambda: has_read(80))
+        wait_for(lambda: has_read(80), "80 messages are read")
         cluster.brokers[1].start()
         send(cluster, range(80, 100), MessageQueue(TOPIC, "broker-b", 1))
-        wait_for(lambda: has_read(100))
+        wait_for(lambda: has_read(100), "100 messages are read")
     finally:
         query.stop()
     assert numbers(spark, tmp_path) == list(range(100))

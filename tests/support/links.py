@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import trio
 
-from scripts.ports import HOST
+from scripts.daemons import HOST
 
 GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
 

@@ -24,8 +24,8 @@ LEFT_OUT = "sdk/testing"
 
 def started(module: Module) -> Iterator[str]:
     """The first arguments of ``nursery.start_soon`` and ``nursery.start``."""
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+    for node in module.calls():
+        if isinstance(node.func, ast.Attribute):
             name = node.func.attr
             if name == "start_soon" or (name == "start" and "nursery" in ast.unparse(node.func.value)):
                 yield ast.unparse(node.args[0])
@@ -33,7 +33,7 @@ def started(module: Module) -> Iterator[str]:
 
 def is_protected(module: Module, name: str) -> bool:
     """Whether the module has such coroutine functions, all of them protected."""
-    found = [node for node in ast.walk(module.tree) if isinstance(node, ast.AsyncFunctionDef) and node.name == name]
+    found = [node for node in module.nodes if isinstance(node, ast.AsyncFunctionDef) and node.name == name]
     return bool(found) and all(
         any(ast.unparse(decorator) == "enable_ki_protection" for decorator in node.decorator_list) for node in found
     )
@@ -60,4 +60,4 @@ def test_the_check_sees_a_breach() -> None:
     task = "async def work() -> None: ...\n"
     start = "def f(nursery): nursery.start_soon(work)\n"
     for text, count in ((task + start, 1), ("@enable_ki_protection\n" + task + start, 0), (start, 1)):
-        assert len(unprotected(Module("sdk/x.py", "sdk.x", text, ast.parse(text)), {})) == count
+        assert len(unprotected(Module("sdk/x.py", "sdk.x", text), {})) == count

@@ -7,7 +7,7 @@ A request counts as served where its code is a key of a handler table: ``{X.code
 import ast
 
 from remoting.protocol.requests.table import BY_NAME
-from tests.tidy.tree import PACKAGES, Module, modules
+from tests.tidy.tree import Module, modules
 
 CODES = {name: request.code for name, request in BY_NAME.items()}
 
@@ -39,7 +39,7 @@ def handled(package: str) -> set[str]:
     """Names of the codes for which a package has a handler."""
     found = set()
     for module in modules(package):
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             keys: list[ast.expr | None] = []
             if isinstance(node, ast.Dict):
                 keys = list(node.keys)
@@ -60,8 +60,8 @@ def written_by_hand(module: Module) -> list[str]:
     """Requests that are made without their descriptions."""
     return [
         f"{module}:{node.lineno}"
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Command" and _code_is_named(node)
+        for node in module.calls()
+        if isinstance(node.func, ast.Name) and node.func.id == "Command" and _code_is_named(node)
     ]
 
 
@@ -88,10 +88,10 @@ def test_every_description_is_served() -> None:
 
 
 def test_requests_are_made_by_their_descriptions() -> None:
-    places = [place for module in modules(*PACKAGES) for place in written_by_hand(module)]
+    places = [place for module in modules() for place in written_by_hand(module)]
     assert {place.partition(":")[0] for place in places} == WRITES_COMMANDS
 
 
 def test_a_request_that_is_written_by_hand_is_seen() -> None:
     text = "Command(GET_MAX_OFFSET.code, {})\nCommand(request.code, {})"
-    assert written_by_hand(Module("x.py", "x", text, ast.parse(text))) == ["x.py:1"]
+    assert written_by_hand(Module("x.py", "x", text)) == ["x.py:1"]

@@ -6,15 +6,14 @@ as in RocketMQ: the message was acknowledged, or its copy is on its way. The tim
 with its handle any more cannot be changed, and that is said.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import trio
 
 from broker.delivery.pop.checks import PopChecks, check_invisible, handle_of, key_of
-from broker.delivery.pop.held_pops import HeldPops
 from broker.delivery.pop.inflight import PopLease
-from broker.delivery.pop.log import ReviveLog
 from broker.delivery.pop.records import Ack, Key, PopCheckpoint, Queue
+from broker.delivery.pop.state import PopState
 from broker.part import Part
 from broker.store.store import MessageStore
 from broker.writing.durability import Durability
@@ -47,22 +46,18 @@ class AckHandlers(Part):
 
     def __init__(
         self,
-        log: ReviveLog,
-        held: HeldPops,
+        state: PopState,
         checks: PopChecks,
         store: MessageStore,
         durability: Durability,
         clock: Clock,
-        turned: Callable[[], None],
     ) -> None:
-        """``turned`` is called when an acknowledgement lets waiting requests go on."""
-        self._log = log
-        self._held = held
+        self._log = state.log
+        self._held = state.held
         self._checks = checks
         self._store = store
         self._durability = durability
         self._clock = clock
-        self._turned = turned
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -78,7 +73,7 @@ class AckHandlers(Part):
         self._check_offset(header.topic, header.queue_id, header.offset)
         key = key_of(handle_of(header.extra_info), header.consumer_group, header.topic, header.queue_id)
         self._log.check_ready()
-        return self._when_safe(channel, request, self._write(key, [header.offset]))
+        return self._answer_when_safe(channel, request, self._write(key, [header.offset]))
 
     def ack_many(self, channel: Channel, request: Command) -> Command | None:
         """200151: each entry is checked before one is taken."""
@@ -88,7 +83,7 @@ class AckHandlers(Part):
         end = 0
         for key, offsets in entries:
             end = max(end, self._write(key, offsets))
-        return self._when_safe(channel, request, end)
+        return self._answer_when_safe(channel, request, end)
 
     def change_time(self, channel: Channel, request: Command) -> Command | None:
         """200053: the message gets a check point, and so a handle, of its own; one in order keeps its own."""
@@ -118,7 +113,8 @@ class AckHandlers(Part):
             record = PopCheckpoint(own, header.invisible_time, range(header.offset, header.offset + 1), replaces=key)
         put = self._log.write(record)
         fields = ChangeInvisibleTimeResponseHeader(pop_ms, header.invisible_time, revive_queue)
-        return self._when_safe(channel, request, put.end, CHANGE_MESSAGE_INVISIBLETIME.answer(request, fields))
+        answer = CHANGE_MESSAGE_INVISIBLETIME.answer(request, fields)
+        return self._answer_when_safe(channel, request, put.end, answer)
 
     def _check_offset(self, topic: str, queue_id: int, offset: int) -> None:
         self._checks.queue(topic, queue_id)
@@ -146,23 +142,19 @@ class AckHandlers(Part):
             self._held.wake((topic, group))
         return put.end
 
-    def _when_safe(
-        self, channel: Channel, request: Command, end: int, response: Command | None = None
+    def _answer_when_safe(
+        self, channel: Channel, request: Command, end: int, answer: Command | None = None
     ) -> Command | None:
-        """The answer, when the log is safe up to ``end``."""
-        answer = response if response is not None else request.respond()
-        if not end or not self._durability.waits or request.is_oneway:
+        """``answer``, if the log is safe up to ``end`` already, which is 0 if no record was written."""
+        answer = answer or request.respond()
+        if not end:
             return answer
+        return self._durability.answer_when_safe(channel, request, answer, end, trio.current_time(), _explain_if_unsafe)
 
-        def done(code: int) -> None:
-            if code != ResponseCode.SUCCESS:
-                answer.code = code
-                answer.remark = "it was stored, but not safely in time: acknowledge the messages again"
-            channel.reply(request, answer)
 
-        self._durability.when_safe(end, trio.current_time(), done)
-        self._turned()
-        return None
+def _explain_if_unsafe(answer: Command) -> None:
+    if answer.code != ResponseCode.SUCCESS:
+        answer.remark = "it was stored, but not safely in time: acknowledge the messages again"
 
 
 def _offsets(entry: BatchAck) -> list[int]:

@@ -3,13 +3,13 @@
 import logging
 
 from broker.delivery.pop.records import Queue
-from broker.delivery.retry.messages import given_back
-from broker.delivery.retry.send_back import made_dlq_topic, writable
+from broker.delivery.redelivery import given_back, made_dlq_topic, writable
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.writing.refusals import no_space
-from broker.writing.writer import Incoming, Writer
+from broker.writing.stored_properties import Incoming
+from broker.writing.writer import Writer
 from mqcommon.errors import DiskFull
 from mqcommon.message.properties import find_property, replace_properties
 from mqcommon.message.record import Record

@@ -10,16 +10,15 @@ Nothing here waits; `take_up` and `half_at` are steps. Neighbours: transactions.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
 
+from broker.cold_reads import reading
 from broker.delivery.transaction.halves import first_offset
 from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.store.log.residency import NotResident, resident_only, warm
 from broker.store.queue.entry import BLANK_SIZE
 from broker.store.store import MessageStore
-from broker.writing.writer import Incoming, Writer
+from broker.writing.stored_properties import Incoming
+from broker.writing.writer import Writer
 from mqcommon.clock import Clock
 from mqcommon.errors import ProtocolError
 from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
@@ -125,8 +124,6 @@ def offsets_in(body: bytes) -> list[int]:
     return [int(text) for text in body.split(b",") if text.isdigit() and len(text) < 20]
 
 
-T = TypeVar("T")
-
 GROUP = "CID_RMQ_SYS_TRANS"
 # Messages that are read in one step.
 SLICE = 256
@@ -222,7 +219,7 @@ class Ledger:
 
     def half_at(self, offset: int) -> Steps[Record | None]:
         """Half ``offset`` of the queue; None when the log does not have it any more."""
-        return resident(lambda: self._half_at(offset))
+        return reading(lambda: self._half_at(offset))
 
     def _half_at(self, offset: int) -> Record | None:
         queue = self._store.queues.find(TRANS_HALF_TOPIC, 0)
@@ -297,7 +294,7 @@ class Ledger:
         offset, last = min(self._saved[1], self._store.max_offset(TRANS_OP_TOPIC, 0)), 0
         while True:
             at = offset
-            got = yield from resident(lambda: self._store.get(TRANS_OP_TOPIC, 0, at, SLICE, SLICE_BYTES))  # noqa: B023
+            got = yield from reading(lambda: self._store.get(TRANS_OP_TOPIC, 0, at, SLICE, SLICE_BYTES))  # noqa: B023
             if got.next_offset <= offset:
                 return last
             for record in _records(got.records):
@@ -346,7 +343,7 @@ class Ledger:
         at = max(start, self._record_near(end - TAIL_BYTES))
         while at + BLANK_BYTES <= end:
             place = at
-            size, half = yield from resident(lambda: self._committed_at(place))  # noqa: B023  called at once
+            size, half = yield from reading(lambda: self._committed_at(place))  # noqa: B023  called at once
             if not size:
                 return
             offset = None if half is None else self.open_offset(half)
@@ -393,17 +390,6 @@ class Ledger:
             else:
                 high = middle
         return queue.entry(low)[0]
-
-
-def resident(read: Callable[[], T]) -> Steps[T]:
-    """Steps to the result of ``read``; a thread brings in what is on disk only."""
-    got = None
-    while True:
-        try:
-            with resident_only(got):
-                return read()
-        except NotResident as cold:
-            got = yield partial(warm, cold)
 
 
 def _records(records: bytes) -> Iterator[Record]:

@@ -1,7 +1,7 @@
 """The delay levels: how long a message of each level waits before it is delivered. Pure.
 
 Written as RocketMQ's messageDelayLevel: "1s 5s 10s 30s 1m", units s, m, h and d; the first is level 1.
-Neighbours: tags.py (the due time in a queue's entry), delivery/delay/ (delivers).
+Neighbours: tags.py (the due time in a queue's entry), delivery/delayed_delivery.py.
 """
 
 import re

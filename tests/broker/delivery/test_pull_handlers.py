@@ -10,7 +10,7 @@ import trio
 from broker.cold_reads import ColdReads
 from broker.delivery.filters import Filters
 from broker.delivery.held_pulls import HeldPulls
-from broker.delivery.pull_handlers import PullHandlers
+from broker.delivery.pull_handlers import Consumers, PullHandlers, PullWaits, ReadAdvice
 from broker.meta.clients import Clients
 from broker.meta.offset_resets import OffsetResets
 from broker.observe.stats import BrokerStats
@@ -47,9 +47,10 @@ class Desk:
         self.clients = Clients()
         self.resets = OffsetResets(self.meta.offsets, self.clients, self.held.release_group)
         self.handlers = PullHandlers(
-            self.store, self.meta.topics, self.meta.groups, self.meta.offsets, self.clients, self.held, self.resets,
-            ColdReads(), BrokerStats(self.meta.clock), self.meta.options, 300,
-            RoleMachine(self.meta.options.broker_id), self.known, Filters(),
+            self.store, self.meta.metadata, Consumers(self.clients, Filters(), self.resets),
+            PullWaits(self.held, ColdReads()),
+            ReadAdvice(self.store, self.meta.options, RoleMachine(self.meta.options.broker_id), self.known, 300),
+            BrokerStats(self.meta.clock), self.meta.options,
         )  # fmt: skip
         for _ in range(messages):
             put(self.store, "T", 0, b"x")

@@ -48,16 +48,6 @@ def test_what_is_remembered_of_groups_that_left_is_bounded() -> None:
     assert clients.last_subscription("g2", "T") is None, "the group was there again, without this topic"
 
 
-def test_a_new_member_is_a_change_and_its_next_heartbeat_is_none() -> None:
-    clients = Clients()
-    assert consume(clients, ONE, subscription("T"))
-    assert not consume(clients, ONE, subscription("T"))
-    assert consume(clients, TWO, subscription("T"))
-    group = clients.consumer_group("g")
-    assert group is not None
-    assert group.client_ids() == ["client of one connection", "client of another connection"]
-
-
 def test_topics_that_come_and_go_are_changes() -> None:
     clients = Clients()
     consume(clients, ONE, subscription("T"))
@@ -130,18 +120,6 @@ def test_consumers_that_choose_their_queues_themselves_may_differ() -> None:
     for channel, topic in ((ONE, "T"), (TWO, "U")):
         consume(clients, channel, subscription(topic), consume_type="CONSUME_ACTIVELY")
     assert clients.divided_groups() == []
-
-
-def test_the_last_member_takes_the_group_with_it() -> None:
-    clients = Clients()
-    consume(clients, ONE, subscription("T"))
-    consume(clients, TWO, subscription("T"))
-    assert clients.leave_consumer_group(ONE, "g")
-    assert not clients.leave_consumer_group(ONE, "g")
-    assert clients.consumer_group("g") is not None
-    assert clients.leave_consumer_group(TWO, "g")
-    assert clients.consumer_group("g") is None
-    assert not clients.leave_consumer_group(TWO, "never")
 
 
 def test_a_closed_connection_leaves_all_its_groups() -> None:

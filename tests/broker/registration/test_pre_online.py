@@ -15,7 +15,7 @@ from broker.registration.pre_online import PreOnline
 from broker.replication.members import Members
 from broker.tasks.persist import Persister
 from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from remoting.net.client import open_client
 from remoting.protocol.body import DataVersion
 from remoting.protocol.requests.offsets import (
@@ -63,7 +63,7 @@ async def master(living: dict[int, str], **changes: Any) -> AsyncIterator[Master
         persister = Persister(meta.metadata, meta.options)
         meta.journal.on_append = persister.appended
         acks = AckLedger(meta.options.ha_max_gap_not_in_sync)
-        durability = Durability(GroupCommit(), acks, meta.options, double_write=meta.options.is_sync_master)
+        durability = Durability(LogWaits(), acks, meta.options, double_write=meta.options.is_sync_master)
         pre_online = PreOnline(
             identity_of(meta.options, 10911), meta.options, meta.metadata, persister, members, acks, durability
         )

@@ -11,7 +11,7 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.command import Command
 from remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET
 from remoting.protocol.requests.topics import TopicConfig
-from scripts.ports import free_port
+from scripts.daemons import free_port
 from sdk import Admin, Producer, PullConsumer, PullStatus
 from sdk.consumer import offsets, replicas
 from sdk.consumer.reader import PullResult

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.admin.users import UserHandlers
+from broker.admin.access_control import UserHandlers
 from broker.replication import slave_sync as slave_sync_module
 from broker.security.users.guard import Logins
 from remoting.net.channel import Channel

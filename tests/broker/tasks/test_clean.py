@@ -14,7 +14,7 @@ from broker.store.retention import HOUR_MS, CleanDecision
 from broker.store.store import MessageStore
 from broker.tasks.clean import Cleaner
 from broker.tasks.flush import Flusher
-from broker.writing.waits import GroupCommit
+from broker.writing.waits import LogWaits
 from mqcommon.errors import DiskFull
 from tests.broker.store.support import bodies, open_store, put
 from tests.support.clock import ManualClock
@@ -49,7 +49,7 @@ class Parts:
         self.options = BrokerOptions(
             **{"clean_resource_interval": 10, "delete_commit_log_files_interval": 0, "delete_when": "00", **changes}
         )
-        self.flusher = Flusher(self.store, GroupCommit(), self.options, settled)
+        self.flusher = Flusher(self.store, LogWaits(), self.options, settled)
         self.removal = CountingRemoval(self.fs, "/store", self.store)
         self.cleaner = Cleaner(self.store, self.removal, self.flusher, self.options, self.clock)
 

@@ -15,7 +15,7 @@ from broker.options import BrokerOptions
 from broker.store.store import StoreOptions
 from broker.tasks import flush
 from broker.tasks.flush import PAGE_BYTES, Flusher
-from broker.writing.waits import GroupCommit
+from broker.writing.waits import LogWaits
 from mqcommon.errors import OutOfDescriptors, StoreError
 from mqcommon.message.message import decode_messages
 from remoting.protocol.codes import ResponseCode
@@ -64,7 +64,7 @@ class Parts:
         put(self.store, "first", 0, b"")
         self.store.flush()
         self.synced = self.store.log.syncs
-        self.commits = GroupCommit()
+        self.commits = LogWaits()
         self.settle_error = ""
         self.flusher = Flusher(self.store, self.commits, BrokerOptions(**options), self._settle)
 

@@ -1,5 +1,6 @@
 """When a SYNC_MASTER answers a send, and with what, against a plain model of both disks and all slaves."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,9 +9,10 @@ from hypothesis import strategies as st
 
 from broker.options import BrokerOptions
 from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from mqcommon.errors import RequestRefused
 from remoting.protocol.codes import ResponseCode
+from tests.broker.writing.support import Answers
 
 GAP = 1000
 SLAVES = ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]
@@ -26,17 +28,18 @@ class Master:
     """The two ledgers of a SYNC_MASTER, and what its sends were answered."""
 
     def __init__(self, *, slaves: int = 1, sync_flush: bool = False, max_waiting: int = 100, **options: Any) -> None:
-        self.commits, self.acks = GroupCommit(), AckLedger(GAP)
+        self.commits, self.acks = LogWaits(), AckLedger(GAP)
         flush = "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH"
         self.options = BrokerOptions(broker_role="SYNC_MASTER", flush_disk_type=flush, **options)
         self.durability = Durability(self.commits, self.acks, self.options, double_write=True, max_waiting=max_waiting)
-        self.answers: list[int] = []
+        self.client = Answers()
+        self.answers = self.client.codes
         for addr in SLAVES[:slaves]:
             self.acks.connected(addr, 0.0)
             self.acks.acked(addr, 0)
 
     def send(self, end: int, now: float = 0.0) -> None:
-        self.durability.when_safe(end, now, self.answers.append)
+        self.client.wait(self.durability, end, now)
 
     def ack(self, end: int, slave: int = 0) -> None:
         self.acks.acked(SLAVES[slave], end)
@@ -205,7 +208,7 @@ def test_any_order_of_events(steps: list[tuple[str, int]], sync_flush: bool, cop
         if what == "send":
             end += size
             answers[end], sent[end] = [], now
-            master.durability.when_safe(end, now, lambda code, number=end: answered(number, code))  # type: ignore[misc]
+            Answers(partial(answered, end)).wait(master.durability, end, now)
         elif what == "flush" and flushed < end:
             flushed = min(flushed + size, end)
             master.commits.advance(flushed)

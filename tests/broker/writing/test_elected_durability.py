@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from broker.options import BrokerOptions
 from broker.writing.durability import Durability
 from broker.writing.elected import Elected
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from mqcommon.errors import RequestRefused
 from remoting.protocol.codes import ResponseCode
+from tests.broker.writing.support import Answers
 
 OK, DISK, NONE, SLAVE = (
     ResponseCode.SUCCESS,
@@ -36,16 +37,17 @@ class Master:
         self.now = 0.0
         self.elected = Elected(lambda: self.now)
         self.elected.lease_until = 10.0
-        self.commits, self.acks = GroupCommit(), AckLedger(1000)
+        self.commits, self.acks = LogWaits(), AckLedger(1000)
         flush = "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH"
         self.durability = Durability(
             self.commits, self.acks, controlled(flush_disk_type=flush, **options), double_write=False,
             elected=self.elected,
         )  # fmt: skip
-        self.answers: list[int] = []
+        self.client = Answers()
+        self.answers = self.client.codes
 
     def send(self, end: int) -> None:
-        self.durability.when_safe(end, self.now, self.answers.append)
+        self.client.wait(self.durability, end, self.now)
 
     def refusal(self, properties: bytes = b"") -> tuple[int, str] | None:
         try:
@@ -221,7 +223,7 @@ def test_any_order_of_events(steps: list[tuple[str, int]], sync_flush: bool) -> 
                 assert master.now < elected.lease_until
                 assert not sync_flush or this.end <= flushed
 
-        master.durability.when_safe(end, master.now, answered)
+        Answers(answered).wait(master.durability, end, master.now)
 
     for what, size in steps:
         if what == "send" and master.refusal() is None:

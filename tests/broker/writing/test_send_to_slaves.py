@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import encode_batch
 from remoting.protocol.codes import ResponseCode
@@ -27,7 +27,7 @@ class SyncMaster:
         self.options = options(broker_role="SYNC_MASTER", **changes)
         meta = MetadataDir(self.options)
         self.store = open_store(meta.fs, meta.clock)
-        self.commits, self.acks, self.caller = GroupCommit(), AckLedger(1 << 20), Caller()
+        self.commits, self.acks, self.caller = LogWaits(), AckLedger(1 << 20), Caller()
         self.writer, self.durability, handlers = make_sends(
             self.store, meta.topics, self.options, meta.clock,
             commits=self.commits, acks=self.acks, max_waiting=max_waiting,

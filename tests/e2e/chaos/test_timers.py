@@ -13,7 +13,7 @@ from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Message, Producer, PullConsumer, SkylarkError
-from tests.support.cluster import SMALL, Cluster, make_topic, running, until_registered
+from tests.support.daemons import SMALL, Cluster, make_topic, running, until_registered
 from tests.support.waiting import until
 
 TOPIC, QUEUES = "timed", 4

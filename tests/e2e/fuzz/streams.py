@@ -13,7 +13,7 @@ import trio
 
 from broker.replication.hello import MAGIC
 from remoting.protocol.frame import MAX_FRAME_BYTES
-from scripts.ports import HOST
+from scripts.daemons import HOST
 from tests.e2e.fuzz.requests import Requests
 
 PEERS = 8

@@ -1,6 +1,6 @@
 """What may be committed, by how far the log is safe."""
 
-from broker.delivery.pop.commits import Horizon, PendingCommits
+from broker.delivery.pop.inflight import Horizon, PendingCommits
 from broker.delivery.pop.records import Queue
 
 ONE, TWO = Queue("g", "T", 0), Queue("g", "T", 1)

@@ -7,8 +7,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from broker.delivery.delay.waiting import from_level
 from broker.delivery.transaction import ledger
+from broker.writing.deferred import from_level
 from mqcommon.errors import RequestRefused
 from mqcommon.message.flags import TRANSACTION_COMMIT
 from mqcommon.message.ids import offset_msg_id

@@ -22,7 +22,7 @@ from broker.replication.stats import SlaveProgress
 from broker.store.store import StoreOptions
 from broker.tasks.flush import Flusher
 from broker.tasks.truncate import LogTruncation
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from remoting.net.transport import Connect, Transport
 from tests.broker.store.support import SMALL, open_store, put
 from tests.support.clock import ManualClock
@@ -109,7 +109,7 @@ class Member:
             await trio.lowlevel.checkpoint()
 
         replica = Replica(self.store)
-        flusher = Flusher(self.store, GroupCommit(), BrokerOptions(), settle)
+        flusher = Flusher(self.store, LogWaits(), BrokerOptions(), settle)
         cutter = LogTruncation(self.fs, "/store", self.store, flusher)
 
         async def cut(offset: int) -> None:
