@@ -15,7 +15,7 @@ from mqcommon.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, is_system_topic
 from spark_connector.offsets import COMMITTED, OffsetRange, QueueBounds, resolve, split, spread, within_bounds
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.pulling import QueueReader, SlaveBehind
+from spark_connector.reading.pulling import Pulled, SlaveBehind
 from spark_connector.reading.pushdown import ALL, Only
 from spark_connector.schema import KAFKA, MAX_QUEUES, partition_number
 
@@ -110,7 +110,7 @@ def _names(queues: Iterable[MessageQueue]) -> str:
     return ", ".join(f"{topic} {broker} {queue}" for topic, broker, queue in queues)
 
 
-class QueueDirectory(QueueReader, Protocol):
+class QueueDirectory(Protocol):
     """A source of queues and their offsets."""
 
     def message_queues(self, topic: str) -> list[MessageQueue]: ...
@@ -118,6 +118,7 @@ class QueueDirectory(QueueReader, Protocol):
     def max_offset(self, mq: MessageQueue) -> int: ...
     def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int: ...
     def committed_offset(self, mq: MessageQueue) -> int | None: ...
+    def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled: ...
 
 
 def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> list[OffsetRange]:

@@ -39,7 +39,7 @@ def send(cluster: Cluster, numbers: range, queue: MessageQueue | None = None) ->
 
 
 def wait_for(reached: Callable[[], bool], what: str) -> None:
-    trio.run(until, reached, what, 120)
+    trio.run(until, partial(trio.to_thread.run_sync, reached), what, 120)
 
 
 def brokers_of(consumer: PullConsumer) -> set[str]:
