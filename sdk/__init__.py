@@ -5,12 +5,10 @@
 endpoint.py     one request to one server, or to several; broker_api.py, namesrv_api.py: one function each
 nameservers.py  where the NameServers' addresses come from, and which one to ask
 routes.py       what routes mean (pure); namespaces.py: topics and groups of several tenants (pure)
-retry.py        which failures are worth a retry, and reads that are retried until their timeout
-suspects.py     brokers that did not answer, and probes of them
+retry.py        which failures are worth a retry; suspects.py: brokers that did not answer, and probes of them
 client.py       ClientInstance: connections, route cache, heartbeats; Client: a shared ClientInstance
 membership.py   heartbeats of groups; broker_requests.py: what brokers ask of this client; starting.py: checks
-checked.py, credentials.py: checks of arguments; hidden.py: what hides ours; runtime.py: trio, forks, ids
-last_resort.py  warnings in a program without logging
+checked.py, credentials.py: checks of arguments; runtime.py: trio, forks; hidden.py, last_resort.py: what users see
 producer/  consumer/  admin/  testing/   Producer, the consumers, Admin and mqadmin; a cluster inside of a test process
 traces/  sends and deliveries of messages, for a trace topic, a file or Elasticsearch
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run

@@ -14,9 +14,8 @@ from broker.writing.writer import Writer
 from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
-from mqcommon.message.ids import encode_host
+from mqcommon.message.ids import RecallHandle, encode_host
 from mqcommon.message.properties import encode_properties
-from mqcommon.message.recall import RecallHandle
 from mqcommon.names import PERM_WRITE
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
@@ -84,6 +83,7 @@ class Recall(Part):
             raise _illegal("recall failed, topic not match")
         if handle.broker_name != options.broker_name:
             raise _illegal("recall failed, broker service not available")
+        # In its last second the message may be on its way already: a recall then could come too late without saying so.
         left_ms = handle.slot_ms - self._clock.now_ms()
         if not 0 < left_ms < options.timer_max_delay_sec * 1_000:
             raise _illegal("recall failed, timestamp invalid: the message is delivered, or will be within its second")

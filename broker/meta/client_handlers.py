@@ -37,6 +37,7 @@ from remoting.protocol.requests.clients import (
     GET_PRODUCER_CONNECTION_LIST,
     HEART_BEAT,
     NOTIFY_CONSUMER_IDS_CHANGED,
+    QUERY_SUBSCRIPTION_BY_CONSUMER,
     UNREGISTER_CLIENT,
     Connection,
     ConsumerConnection,
@@ -46,6 +47,7 @@ from remoting.protocol.requests.clients import (
     ProducerConnection,
     ProducerInfo,
     ProducerTableInfo,
+    QuerySubscriptionResponseBody,
 )
 from remoting.protocol.requests.groups import (
     ConsumerIdList,
@@ -98,6 +100,7 @@ class ClientHandlers(Part):
             HEART_BEAT.code: self.heartbeat,
             UNREGISTER_CLIENT.code: self.unregister,
             GET_CONSUMER_LIST_BY_GROUP.code: self.consumer_ids,
+            QUERY_SUBSCRIPTION_BY_CONSUMER.code: self.subscription,
         }
 
     def step_handlers(self) -> dict[int, StepHandler]:
@@ -173,6 +176,8 @@ class ClientHandlers(Part):
         for channel in self._clients.silent(self._clock.monotonic_ms(), self._options.channel_expired_timeout):
             logger.info("connection of client %s closed: no heartbeat in time", channel.remote)
             channel.close("no heartbeat in time")
+            # Its fellows take over its queues now. The call that follows the end of the connection finds no group any
+            # more.
             self.channel_closed(channel)
         self._log_divided()
 
@@ -213,6 +218,13 @@ class ClientHandlers(Part):
             group.consume_from_where,
         )
         return (yield from answer_steps(GET_CONSUMER_CONNECTION_LIST, request, body, channel.max_frame_bytes))
+
+    def subscription(self, channel: Channel, request: Command) -> Command:
+        """345: of the members that are connected to this broker."""
+        asked = QUERY_SUBSCRIPTION_BY_CONSUMER.header(request)
+        found = self._clients.subscription(asked.group, asked.topic)
+        body = QuerySubscriptionResponseBody(asked.group, asked.topic, found)
+        return answer_with(QUERY_SUBSCRIPTION_BY_CONSUMER, request, body)
 
     def producer_connections(self, channel: Channel, request: Command) -> Steps[Command]:
         """204."""
@@ -258,7 +270,7 @@ class MemberNotices:
         # Groups that were notified less than WINDOW_S ago; until when that is, oldest first.
         self._quiet: set[str] = set()
         self._quiet_until: deque[tuple[float, str]] = deque()
-        # Those of them that changed since.
+        # Quiet groups whose members changed during their window.
         self._again: set[str] = set()
         # Groups to notify in the next turns of the event loop: an ordered set.
         self._ready: dict[str, None] = {}

@@ -12,7 +12,7 @@ import trio
 from broker.options import BrokerOptions
 from broker.replication.known_master import KnownMaster
 from broker.replication.master_api import MasterClient
-from broker.replication.session_interfaces import MasterTarget
+from broker.replication.session import MasterTarget
 from mqcommon.addresses import format_address, split_address
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from mqcommon.signal import Signal
@@ -66,7 +66,8 @@ class MasterFinder:
             return MasterTarget(ha_addr, hello=True)
         if known.address is not None and known.address.ha_addr == ha_addr:
             return await self._ask(known.address.addr, ha_addr)
-        # RocketMQ's default: the HA port is the port for clients + 1.
+        # Only haMasterAddress is known, so the port for clients is guessed: with RocketMQ's defaults it is one below. A
+        # wrong guess must not keep the slave from its master for ever.
         host, port = split_address(ha_addr)
         guess = format_address(host, port - 1)
         try:

@@ -222,6 +222,8 @@ class MasterHandshake:
             else:
                 self._output += encode(Challenge(VERSION, self._nonce, _proof(terms, b"master", hello, self._nonce)))
             return
+        # The proof covers both nonces, so a recorded claim proves nothing on another connection. Until it is checked
+        # the slave has been told nothing about the log.
         claim = decode(LogClaim, body)
         if not hmac.compare_digest(claim.proof, _proof(terms, b"slave", self.hello, self._nonce)):
             raise ProtocolError(
@@ -264,7 +266,7 @@ class SlaveHandshake:
         self.welcome: Welcome | None = None
 
     def receive(self, data: bytes) -> bytes:
-        """Take bytes from the master; returns those that came after its Welcome."""
+        """Take bytes from the master; returns the bytes that came after its Welcome."""
         body = self._reader.receive(data)
         if body is None:
             return b""

@@ -2,12 +2,12 @@
 
 The log is a file of records, each with a length and a CRC; one record holds what one fsync made safe: a hard state, and
 entries that replace what stands from their first index on. It is rewritten as a whole when a snapshot makes it shorter.
-A record that is not whole at the end of the file was never acknowledged and is cut off. One that is damaged while
-another follows is rot: such a node must not go on, since it does not know what it promised.
+A record that is not whole at the end of the file was never acknowledged and is cut off. A damaged record
+that another one follows is rot: such a node must not go on, since it does not know what it promised.
 
 A file that ends with a whole record may still have lost others. So ``mark`` says how long the log was: after each
 fsync of the log it is written through a map, without an fsync of its own. A killed process leaves the latest one. A
-power loss may leave an older one, which claims less. The first record is written with the file, so it is always there.
+power loss may leave an older mark, which claims less. The first record is written with the file, so it is always there.
 """
 
 import os
@@ -84,6 +84,8 @@ class FileStorage:
             return None
         self.node, snapshot = self._read_snapshot()
         records, whole = self._read_log()
+        # Before anything is used: a node that goes on with less than it promised could elect a leader that lacks
+        # committed entries, or vote twice in a term.
         self._refuse_lost(records, whole)
         base, entries = (snapshot.index, snapshot.term), MemoryEntries(snapshot.index, snapshot.term)
         for vote, found_base, fields in records:
@@ -138,6 +140,7 @@ class FileStorage:
         self._note_size()
 
     def begin(self, node: str, snapshot: Snapshot) -> None:
+        # The snapshot last: its file says that the node has begun, and then there must be a log.
         self.node = node
         self._rewrite((snapshot.index, snapshot.term), ())
         self._write_snapshot(snapshot)
@@ -154,6 +157,7 @@ class FileStorage:
         vote = None if persist.hard_state is None else [persist.hard_state.term, persist.hard_state.vote]
         self._log.write(_record([vote, None, entry_fields(persist.entries)]))
         self._log.sync()
+        # After the sync: the mark must never claim what is not on disk.
         self._note_size()
 
     def compact(self, snapshot: Snapshot, base: tuple[int, int], entries: Sequence[RaftEntry]) -> None:

@@ -26,7 +26,7 @@ class Crossing:
         self.loop = loop
         self._client = client
         self._for_trio = Inbox(lambda run: client.token.run_sync_soon(run), call_each)
-        self._for_asyncio = Inbox(self._wake_asyncio, call_each)
+        self._for_asyncio = Inbox(self.wake_asyncio, call_each)
 
     def to_trio(self, work: Work) -> None:
         """Run ``work`` in trio. Raises RunFinishedError when that loop has ended."""
@@ -36,15 +36,11 @@ class Crossing:
         """Run ``work`` in asyncio."""
         self._for_asyncio.put(work)
 
-    def _wake_asyncio(self, run: Callable[[], None]) -> None:
+    def wake_asyncio(self, run: Callable[[], None]) -> None:
         try:
             self.loop.call_soon_threadsafe(run)
         except RuntimeError:  # the application closed its loop before the client
-            self._client.begin_close(_nothing)
-
-
-def _nothing() -> None:
-    """Nobody waits for the end."""
+            self._client.begin_close()
 
 
 C = TypeVar("C")
@@ -52,7 +48,7 @@ T = TypeVar("T")
 
 
 class _Call(Generic[T]):
-    """A call in progress: ``answer`` for its caller, ``ended`` for one that was cancelled."""
+    """A call in progress: ``answer`` for its caller, ``ended`` for a caller that was cancelled."""
 
     __slots__ = ("answer", "ended", "has_ended", "scope")
 
@@ -105,6 +101,7 @@ class Portal(Generic[C]):
         try:
             await asyncio.shield(opened)
         except asyncio.CancelledError:
+            # The thread cannot be left half open: it opens, sees `is_closing`, closes, and is joined below.
             opening.is_closing = True
             await opened
             await self.close()
@@ -122,7 +119,8 @@ class Portal(Generic[C]):
         if client is None or crossing is None or not client.home.is_here or not client.was_opened:
             return
         ended = crossing.loop.create_future()
-        client.begin_close(lambda: crossing.to_asyncio(partial(set_future, ended)))
+        client.when_ended.append(lambda: crossing.to_asyncio(partial(set_future, ended)))
+        client.begin_close()
         if not client.has_ended:
             try:
                 await asyncio.shield(ended)
@@ -156,6 +154,8 @@ class Portal(Generic[C]):
         assert crossing is not None
         call: _Call[T] = _Call(crossing.loop)
 
+        # In trio a call is a system task, not one of a nursery of the client: its errors are those of its caller, and
+        # must not cancel other calls. `OpenClient.run` cancels it when the client closes.
         async def run() -> None:
             result: T | None = None
             failed: BaseException | None = None
@@ -182,6 +182,9 @@ class Portal(Generic[C]):
         try:
             return await call.answer
         except asyncio.CancelledError:
+            # The call ends first, then this task: after `await` nobody uses what the caller may close next. `answer`
+            # was cancelled with the task, so the end comes through another future. Waiting for that is not shielded: a
+            # second cancellation does not wait for a call that ignores the first.
             if call.answer.cancelled() and not call.has_ended:
                 call.ended = crossing.loop.create_future()
                 client.soon(call.scope.cancel)
@@ -220,6 +223,6 @@ class Portal(Generic[C]):
 
 
 def set_future(future: "asyncio.Future[None]") -> None:
-    """Wake those that wait for it; it may have been cancelled."""
+    """Wake the waiters of ``future``, which may have been cancelled."""
     if not future.done():
         future.set_result(None)

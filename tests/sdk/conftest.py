@@ -9,7 +9,8 @@ import pytest
 import sdk
 import sdk.aio
 import sdk.blocking
-from tests.sdk.consumer.push_cluster import PushCluster, push_cluster
+from tests.sdk.consumer.push_cluster import push_cluster
+from tests.support.in_process import Servers
 
 PATIENCE_MS = 30_000
 CLIENTS = ("Admin", "Client", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer", "TransactionProducer")
@@ -26,6 +27,6 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
     async with push_cluster(tmp_path) as made:
         yield made

@@ -19,7 +19,7 @@ from zlib import crc32
 
 import cbor2
 
-from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.atomic import read_with_crc, write_with_crc
 from mqcommon.disk.files import FileSystem, ReadableFiles
 from mqcommon.errors import DiskFull, OutOfDescriptors
 
@@ -60,7 +60,7 @@ def _write(fs: FileSystem, directory: str, data: bytes) -> bool:
     """Whether the file was written."""
     path = f"{directory}/{FILE_NAME}"
     try:
-        write_atomic(fs, path, _CRC.pack(crc32(data)) + data)
+        write_with_crc(fs, path, data)
     except OutOfDescriptors:
         raise
     except DiskFull:
@@ -104,7 +104,7 @@ class EndsTable:
             parts += (cbor2.dumps(topic), ends)
         parts += (cbor2.dumps(list(index_files.items())), cbor2.dumps(()))
         data = b"".join(parts)
-        # `queueEnds` may have the same bytes as before, and what was added to them may be undone.
+        # First the additions go: `queueEnds` may have the same bytes as before, and then they would be added to it.
         remove_since(fs, directory)
         self._written = _CRC.pack(crc32(data)) if _write(fs, directory, data) else None
         self._is_since = False
@@ -142,19 +142,15 @@ def remove_since(fs: FileSystem, directory: str) -> None:
 
 def read_queue_ends(fs: ReadableFiles, directory: str) -> QueueEnds | None:
     """The contents of both files; None if `queueEnds` is missing or damaged."""
-    path = f"{directory}/{FILE_NAME}"
-    if not fs.exists(path):
-        return None
-    raw = fs.read(path)
-    data = raw[_CRC.size :]
-    if len(raw) < _CRC.size or _CRC.unpack_from(raw)[0] != crc32(data):
+    data = read_with_crc(fs, f"{directory}/{FILE_NAME}")
+    if data is None:
         return None
     version, *rows = cbor2.loads(data)
     if version != _VERSION:
         return None
     log_start, queues, index_files, unfinished = rows
     ends = {topic: {int(n): (low, high) for n, (low, high) in by_id.items()} for topic, by_id in queues.items()}
-    _add_since(fs, directory, raw[: _CRC.size], ends)
+    _add_since(fs, directory, _CRC.pack(crc32(data)), ends)
     return QueueEnds(log_start, ends, dict(index_files), tuple((topic, number) for topic, number in unfinished))
 
 
@@ -164,6 +160,7 @@ def _add_since(fs: ReadableFiles, directory: str, written: bytes, ends: dict[str
     at = _CRC.size
     if raw[:at] != written:
         return
+    # Up to the first frame that is not whole: the process was killed while it wrote that one.
     while at + _FRAME.size <= len(raw):
         crc, size = _FRAME.unpack_from(raw, at)
         at += _FRAME.size

@@ -28,8 +28,7 @@ from broker.store.log.segment import Segment
 from broker.store.log.valid_record import valid_record
 from broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
 from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.entry import BATCH_ENTRY, BLANK_SIZE, ENTRY, ENTRY_BYTES, NOT_COMPACTED
-from broker.store.queue.inner import messages_in
+from broker.store.queue.entry import BATCH_ENTRY, BLANK_SIZE, ENTRY, ENTRY_BYTES, NOT_COMPACTED, messages_in
 from broker.store.queue.rebuild import is_queued
 from broker.store.queue.tags import TagCodes
 from mqcommon.disk.files import FileSystem
@@ -62,7 +61,7 @@ _BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
 def names_message(queue: ConsumeQueue, offset: int, physical: int, size: int, data: bytes | mmap, at: int) -> bool:
     """Whether the bytes at ``at`` of ``data`` are message ``offset`` of ``queue``, or in a batch queue its batch.
 
-    ``physical`` and ``size`` are those of the entry.
+    ``physical`` and ``size``: what the entry says.
     """
     if not 0 <= at <= len(data) - _HEAD_BYTES or size < _HEAD_BYTES:
         return False
@@ -216,7 +215,7 @@ def whole_batches(log: CommitLog, queue: BatchConsumeQueue, batches: list[BatchA
 
 
 def is_place_of(log: CommitLog, queue: BatchConsumeQueue, place: int, offset: int) -> bool:
-    """Whether ``place`` is that of the batch with message ``offset``, or of the next one. Bisection has found it.
+    """Whether the entry at ``place``, found by bisection, is of the batch with message ``offset``, or of the next one.
 
     Entries that are not near may have misled it. But if this entry and the one before it are right, then it is right.
     """
@@ -272,6 +271,8 @@ class EntriesDamaged(SkylarkError):
 
         For the event loop. NotResident when a thread has to look for them first.
         """
+        # Outside of the event loop the search may run here. Within it a thread runs it, as a read from disk, and this
+        # is called again with the result. Meanwhile the entries may have changed, so only those still as they were go.
         got = bytes_got()
         found = self._search.run() if got is None else got.get(self._span)
         if found is None:
@@ -345,6 +346,8 @@ class _Search:
 
     def _wrong(self) -> tuple[int, int]:
         """The places from the first wrong entry to the one after the last wrong entry."""
+        # From the entries that were looked at outwards, to the next right ones on both sides: between two right entries
+        # the log has all messages of the queue, in order.
         wrong = [place for place, raw in self._each(self._place, self._end) if not self._is_right(place, raw)]
         if not wrong:
             return self._place, self._place
@@ -362,6 +365,7 @@ class _Search:
     def _right(self, first: int, last: int) -> bytes:
         """What the log says about these places. A hole in the queue stays one."""
         queue, size = self._queue, self._queue.entry_bytes
+        # The part of the log between the records that the right entries on both sides name, or its start or end.
         start = self._log.start
         if first > self._low:
             physical, bytes_ = ENTRY.unpack_from(self._raw(first - 1, first))[:2]
@@ -380,6 +384,7 @@ class _Search:
 
         for record in self._log.records(start, end):
             in_each_queue(note)(record)
+        # Entries of a batch queue have no place by offset: they can be made again only if the log has as many.
         if isinstance(queue, BatchConsumeQueue):
             if len(found) != last - first:
                 raise StoreError(

@@ -15,8 +15,8 @@ from broker.replication.frames import ReportReader, encode_header
 from broker.replication.hello import VERSION, Hello, LinkTerms
 from broker.replication.plain_dialogue import PlainDialogue
 from broker.replication.replica import Replica
-from broker.replication.session_interfaces import MasterTarget
-from broker.replication.slave import FIRST_PAUSE_S, LOG_S, MAX_PAUSE_S, HaClient
+from broker.replication.session import MasterTarget
+from broker.replication.slave import FIRST_PAUSE_S, LOG_S, MAX_PAUSE_S, CopiedLog, HaClient, MasterAccess
 from broker.replication.stats import SlaveProgress
 from broker.store.store import MessageStore
 from remoting.net import sockets
@@ -70,21 +70,13 @@ async def following(
         await trio.to_thread.run_sync(store.flush)
 
     replica, guard = Replica(store), trio.Lock()
+    dialogue = PlainDialogue(
+        replica, LinkTerms(), Hello(VERSION, "c", "b", 1, "127.0.0.1:1", b""), guard, sync_flush=sync_flush,
+        last_file=last_file,
+    )  # fmt: skip
     slave = HaClient(
-        replica,
-        PlainDialogue(
-            replica, LinkTerms(), Hello(VERSION, "c", "b", 1, "127.0.0.1:1", b""), guard,
-            sync_flush=sync_flush, last_file=last_file,
-        ),
-        find,
-        lambda: None,
-        lambda: None,
-        flush if sync_flush else None,
-        SlaveProgress(),
-        ManualClock(),
-        guard,
-        random=random,
-        connect=connect,
+        CopiedLog(replica, lambda: None, guard, flush if sync_flush else None),
+        MasterAccess(find, dialogue, lambda: None, connect), SlaveProgress(), ManualClock(), random=random,
     )  # fmt: skip
     async with trio.open_nursery() as nursery:
         nursery.start_soon(slave.run)
@@ -243,8 +235,7 @@ async def test_what_is_no_log_stops_a_slave_for_good(network: MemoryNetwork, cap
 @pytest.mark.parametrize("last_file", [True, False])
 async def test_an_empty_slave_of_a_plain_master_copies_all_that_it_has(last_file: bool) -> None:
     async with broker() as its_master:
-        for body in bodies(100):
-            await its_master.send("T", body)
+        await its_master.send("T", *bodies(100))
         store = open_store(MemoryFiles(), options=SMALL_FILES)
         target = MasterTarget(its_master.broker.ha_addr, hello=False, begin=0)
         async with following(store, target, sockets.connect, last_file=last_file):
@@ -261,20 +252,13 @@ def store_bytes(store: MessageStore) -> bytes:
 
 
 async def test_a_master_that_does_not_answer_is_logged_each_minute(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    network: MemoryNetwork, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def find() -> MasterTarget:
         raise OSError("the master at 10.0.0.1:10911 does not answer")
 
-    store = open_store(MemoryFiles(), ManualClock(), SMALL_FILES)
-    replica, guard = Replica(store), trio.Lock()
-    hello = Hello(VERSION, "c", "b", 1, "", b"")
-    slave = HaClient(
-        replica, PlainDialogue(replica, LinkTerms(), hello, guard, sync_flush=False, last_file=False), find,
-        lambda: None, lambda: None, None, SlaveProgress(), ManualClock(), guard,
-    )  # fmt: skip
-    with trio.move_on_after(3.5 * LOG_S):
-        await slave.run()
+    async with following(open_store(MemoryFiles()), find, network.connect):
+        await trio.sleep(3.5 * LOG_S)
     lines = [line for line in caplog.messages if "the master at 10.0.0.1:10911 does not answer" in line]
     assert 3 <= len(lines) <= 4
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from broker.writing.deferred import Deferral, deliver_time, from_level, from_timer, slot_of
 from broker.writing.stored_properties import Incoming, is_timed
 from mqcommon.errors import RequestRefused
-from mqcommon.message.ids import UniqueKeys
+from mqcommon.message.ids import RecallHandle, UniqueKeys
 from mqcommon.message.properties import find_property
-from mqcommon.message.recall import RecallHandle
 from mqcommon.message.record import Record, decode_record, encode_record, topic_field
 from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from remoting.protocol.codes import ResponseCode
@@ -118,6 +117,7 @@ def test_a_delay_level_counts_more_than_a_time() -> None:
         (b"TIMER_DELAY_SEC\x01soon\x02", "TIMER_DELAY_SEC is b'soon', which is no time"),
         (b"TIMER_DELIVER_MS\x01" + b"9" * 500 + b"\x02", "which is no time"),
         (b"TIMER_DELIVER_MS\x015\x02TIMER_DEL_UNIQKEY\x01k\x02", "needs the time of a message"),
+        (b"TIMER_DEL_UNIQKEY\x01k\x02", "needs the time of a message"),
     ],
 )
 def test_a_wrong_time_is_refused(text: bytes, said: str) -> None:

@@ -13,13 +13,13 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.clients import Connection
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, Client, ConsumeFrom, ConsumeResult, Producer, PullConsumer, PullStatus, PushConsumer, blocking
-from tests.sdk.consumer.push_cluster import known, push_cluster
+from tests.support.in_process import servers, until_known
 
 
 @pytest.fixture
 async def nameserver(tmp_path: Path) -> AsyncIterator[str]:
     """A cluster with topic ``t``: one broker, two queues."""
-    async with push_cluster(tmp_path, queues=2) as made:
+    async with servers(tmp_path, {"t": 2}, message_delay_level="1s") as made:
         yield made.nameserver
 
 
@@ -237,7 +237,7 @@ async def test_a_namespace_keeps_its_topics_and_groups_apart(nameserver: str) ->
         (addr,) = await admin.brokers_of_cluster("DefaultCluster")
         await admin.create_topic(addr, TopicConfig("t", 1, 1))
         assert (await admin.topic_config(addr, "t")).topic_name == "prod%t"
-        await known(admin, "t")
+        await until_known(admin, "t")
         await outside.send(Message("t", b"outside"))
         result = await producer.send(Message("t", b"plain"))
         mq = MessageQueue("t", "broker-a", 0)
@@ -281,7 +281,7 @@ async def test_a_member_of_a_group_in_a_namespace(nameserver: str, fails: bool) 
     async with Client(nameserver, namespace="dev") as client, Producer(client) as producer, Admin(client) as admin:
         (addr,) = await admin.brokers_of_cluster("DefaultCluster")
         await admin.create_topic(addr, TopicConfig(topic, 1, 1))
-        await known(admin, topic)
+        await until_known(admin, topic)
         await producer.send(Message(topic, b"x"))
         async with PushConsumer(
             client, group="pushed", subscriptions={topic: "*"}, handler=handle, consume_from=ConsumeFrom.FIRST_OFFSET

@@ -14,13 +14,14 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.clients import CHECK_CLIENT_CONFIG
 from sdk import Admin, Problem, Producer, PullConsumer, PullStatus, PushConsumer, Sql, aio, blocking
-from tests.sdk.consumer.push_cluster import PushCluster, push_cluster
+from tests.support.in_process import Servers, servers
 from tests.support.waiting import until
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
-    async with push_cluster(tmp_path, enable_property_filter=True, config_black_list="") as made:
+async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
+    """Topic ``one`` has one queue."""
+    async with servers(tmp_path, {"one": 1}, enable_property_filter=True, config_black_list="") as made:
         yield made
 
 
@@ -33,7 +34,7 @@ def paid(number: int) -> Message:
 WANTED = Sql("amount > 5 AND shop = 'north' AND amount < 12")
 
 
-async def test_a_pull_returns_what_matches(cluster: PushCluster) -> None:
+async def test_a_pull_returns_what_matches(cluster: Servers) -> None:
     async with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver) as consumer:
         for number in range(20):
             await producer.send(paid(number))
@@ -56,7 +57,7 @@ async def test_a_pull_returns_what_matches(cluster: PushCluster) -> None:
         assert [message.body for message in polled] == [b"7", b"9", b"11"]
 
 
-async def test_a_held_pull_waits_for_a_message_that_matches(cluster: PushCluster) -> None:
+async def test_a_held_pull_waits_for_a_message_that_matches(cluster: Servers) -> None:
     async with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver) as consumer:
         await producer.send(paid(1))
         (mq,) = await consumer.message_queues("one")
@@ -77,7 +78,7 @@ async def test_a_held_pull_waits_for_a_message_that_matches(cluster: PushCluster
         assert found == [b"7"]
 
 
-async def test_a_push_consumer_gets_what_matches(cluster: PushCluster) -> None:
+async def test_a_push_consumer_gets_what_matches(cluster: Servers) -> None:
     got: list[bytes] = []
     enough = trio.Event()
 
@@ -119,7 +120,7 @@ async def ask(addr: str, expression: str, kind: str) -> Command:
         return await client.invoke(addr, Command(CHECK_CLIENT_CONFIG.code, {}, body))
 
 
-async def test_a_client_may_ask_first(cluster: PushCluster) -> None:
+async def test_a_client_may_ask_first(cluster: Servers) -> None:
     assert (await ask(cluster.broker, "a > 5", "SQL92")).code == ResponseCode.SUCCESS
     assert (await ask(cluster.broker, "a || b", "TAG")).code == ResponseCode.SUCCESS
     answer = await ask(cluster.broker, "a > ", "SQL92")
@@ -138,7 +139,7 @@ async def test_a_client_may_ask_first(cluster: PushCluster) -> None:
 
 
 async def test_a_subscription_that_brokers_refuse_raises_at_the_start_and_where_it_is_made(
-    cluster: PushCluster,
+    cluster: Servers,
 ) -> None:
     async with Admin(cluster.nameserver) as admin:
         await admin.update_broker_config(cluster.broker, {"enablePropertyFilter": "false"})

@@ -17,13 +17,13 @@ from mqcommon.message.message import Message, MessageExt
 from sdk import ConsumeFrom, Producer, PullConsumer, PushConsumer, aio, blocking
 from sdk.producer import packing
 from sdk.producer.packing import COMPRESSION_LEVEL, THREAD_BYTES, PackedMessage, Packing
-from tests.sdk.consumer.push_cluster import PushCluster
+from tests.support.in_process import Servers
 
 TOPIC = "one"
 PACKAGES = {"zlib": "zlib", "lz4": "lz4.frame", "zstd": "zstandard"}
 
 
-async def stored(cluster: PushCluster) -> list[MessageExt]:
+async def stored(cluster: Servers) -> list[MessageExt]:
     async with PullConsumer(cluster.nameserver) as consumer:
         (mq,) = await consumer.message_queues(TOPIC)
         end = await consumer.max_offset(mq)
@@ -32,7 +32,7 @@ async def stored(cluster: PushCluster) -> list[MessageExt]:
 
 
 @pytest.mark.parametrize("name", ["zlib", "lz4", "zstd"])
-async def test_large_bodies_are_compressed_and_read_by_all_consumers(cluster: PushCluster, name: str) -> None:
+async def test_large_bodies_are_compressed_and_read_by_all_consumers(cluster: Servers, name: str) -> None:
     pytest.importorskip(PACKAGES[name])
     bodies = [b"small", b"x" * 4_096, b"y" * 4_097, b"z" * (THREAD_BYTES + 1)]
     async with Producer(cluster.nameserver, compression=name) as producer:
@@ -68,7 +68,7 @@ async def test_large_bodies_are_compressed_and_read_by_all_consumers(cluster: Pu
     assert await trio.to_thread.run_sync(blocking_side) == sorted(got)
 
 
-async def test_what_does_not_get_smaller_is_sent_as_it_is(cluster: PushCluster) -> None:
+async def test_what_does_not_get_smaller_is_sent_as_it_is(cluster: Servers) -> None:
     body = random.Random(1).randbytes(10_000)
     async with Producer(cluster.nameserver, compression="zlib", compress_over_bytes=100) as producer:
         await producer.send(Message(TOPIC, body))
@@ -77,7 +77,7 @@ async def test_what_does_not_get_smaller_is_sent_as_it_is(cluster: PushCluster) 
     assert [(message.sys_flag, len(message.body)) for message in found] == [(0, 10_000), (0x301, 101)]
 
 
-async def test_a_selector_sees_the_message_as_it_was_given(cluster: PushCluster) -> None:
+async def test_a_selector_sees_the_message_as_it_was_given(cluster: Servers) -> None:
     async with Producer(cluster.nameserver, compression="zlib") as producer:
         message, seen = Message(TOPIC, b"x" * 5_000), []
         await producer.send(message, selector=lambda queues, given: (seen.append(given), queues[0])[1])
