@@ -141,6 +141,7 @@ def split(ranges: Sequence[OffsetRange], min_partitions: int, max_records: int) 
     0 means no such limit. The sizes of the parts of a range differ by at most one message.
     """
     sizes = [one.end - one.start for one in ranges]
+    # Rounded up, so that no part has more than ``max_records``.
     parts = [-(-size // max_records) if max_records else 1 for size in sizes]
     # the range with the largest parts gets one more part, until there are enough
     largest = [(-size / part, at) for at, (size, part) in enumerate(zip(sizes, parts, strict=True)) if part < size]

@@ -92,6 +92,7 @@ def copied_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 def origin_of(properties: Mapping[str, str]) -> Origin | None:
     """Where a message was copied from; None: it is not a copy."""
+    # From the right: the name of a broker may have colons.
     parts = properties.get(ORIGIN, "").rsplit(":", 3)
     if len(parts) != 4 or not all(part.isdecimal() for part in parts[1:]):
         return None
