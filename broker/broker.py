@@ -16,7 +16,7 @@ from broker.identity import Identity, identity_of, resolved, with_port
 from broker.meta.metadata import Metadata, MetadataReport
 from broker.options import UNKNOWN_ID, BrokerOptions
 from broker.replication.role import RoleMachine
-from broker.store.recovery import LastStop
+from broker.store.checkpoint import LastStop
 from broker.store.store import MessageStore, StoreOptions
 from broker.tasks.repeat import repeat
 from broker.wiring.core import make_core

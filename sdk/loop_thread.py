@@ -30,7 +30,8 @@ class OpenClient(Generic[C]):
         self._thread = threading.Thread(target=self._run, name="skylark-sdk", daemon=True)
         self._ended = threading.Event()
         self._when_opened: Callable[[], object] = _nothing
-        self._when_ended: Callable[[], object] = _nothing
+        #: Called in the thread when the client has ended.
+        self.when_ended: list[Callable[[], object]] = []
         self.is_closing = False
         self._failure: BaseException | None = None
         self._token: trio.lowlevel.TrioToken | None = None
@@ -130,7 +131,7 @@ class OpenClient(Generic[C]):
 
         Raises SendsFailed when sends are lost.
         """
-        self.begin_close(_nothing)
+        self.begin_close()
         if self.home.is_here and self._token is not None:
             self._wait_for_end()
             self.raise_lost()
@@ -141,9 +142,8 @@ class OpenClient(Generic[C]):
             self._failure = None
             raise lost
 
-    def begin_close(self, ended: Callable[[], object]) -> None:
-        """Begin to close the client; ``ended`` is called in the loop when it has ended, unless it has already."""
-        self._when_ended = ended
+    def begin_close(self) -> None:
+        """Begin to close the client."""
         self.is_closing = True
         if self.home.is_here and self._token is not None:
             self.soon(self._stop.set)
@@ -186,7 +186,8 @@ class OpenClient(Generic[C]):
         self._ended.set()
         if self._client is None:
             self._when_opened()
-        self._when_ended()
+        for tell in self.when_ended:
+            tell()
 
     def _enter_host(self) -> None:
         host = self._host

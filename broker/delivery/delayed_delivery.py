@@ -76,7 +76,7 @@ class LevelProgress:
         return self.safe_offset
 
 
-# How late a message may be because nobody looked; RocketMQ's value.
+# The pause between two looks at idle levels, so the most that a message is late; RocketMQ's value.
 POLL_S = 0.1
 SAVE_S = 1.0
 # Messages delivered in one turn of the event loop: some 2 ms.
@@ -197,6 +197,7 @@ class DelayedDelivery(Part):
         what = f"messages of delay level {level.number} are not delivered"
         try:
             due = await from_disk(partial(self._find_due, level, queue))
+            # The role may have changed while a thread read: a slave's log must not get a copy.
             if due is None or not self._is_active() or self._stopping:
                 return False
             self._deliver_all(level, *due)
@@ -278,6 +279,7 @@ class DelayedDelivery(Part):
     def _save(self) -> None:
         table, reached = self._offsets.table, self._store.safe_end
         changed: dict[int, int] = {}
+        # Only what is on disk, and confirmed, is saved: see `LevelProgress`.
         for level in self._levels:
             safe = level.progress.flushed(reached)
             # An offset that was taken over a moment ago is looked at first.

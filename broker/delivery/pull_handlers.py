@@ -2,7 +2,7 @@
 
 The body of an answer is the stored bytes. The broker filters tags by their hash, and clients compare the tags
 themselves; SQL92 filters are evaluated here only.
-A pull that finds nothing is held (long polling) if the client asked for that; one that needs the disk waits for a
+A pull that finds nothing is held (long polling) if the client asked for that; a pull that needs the disk waits for a
 thread. Each answer suggests which broker of the set to ask next: with ``slaveReadEnable`` a slave, for messages that
 are too old to be in this broker's memory. A slave that has nothing for a reader sends it back to the living master. It
 does not correct the reader's offset, since the slave may only be behind.
@@ -146,6 +146,8 @@ class PullHandlers(Part):
         group = self._check(header.consumer_group, topic, queue_id, channel)
         wanted = self._filter(header)
         max_count, max_bytes = self._limits(request, header.max_msg_nums, header.max_msg_bytes or 0)
+        # An offset that an administrator has set counts more than what the consumer says, and is sent to it once. Until
+        # then the consumer's own commit must not overwrite it.
         moved = self._resets.take(channel, group.group_name, topic, queue_id) if self._resets.pending else None
         if moved is not None:
             if moved != offset:
@@ -173,6 +175,8 @@ class PullHandlers(Part):
             self._store.log, queue, pull.offset, count, size, pull.wanted, self._store.confirmed, unwraps=pull.unwraps
         )
         code, suggested = self._advice.judge(result, queue, pull)
+        # A slave's judgement is in the code: where the master lives and has more, the consumer is sent there, not held
+        # here.
         if code == ResponseCode.PULL_NOT_FOUND and pull.suspend_ms > 0:
             options = self._options
             wait_ms = pull.suspend_ms if options.long_polling_enable else options.short_polling_time_mills
@@ -304,7 +308,7 @@ class PullHandlers(Part):
 
 
 class ReadAdvice:
-    """What a reader is told besides its messages: the code, and which broker of the set to ask next.
+    """The code of a pull's answer, and which broker of the set the reader should ask next.
 
     Messages more than ``in_memory_bytes`` before the log's end count as on disk. ``known_master``: whether a slave's
     master is alive.
@@ -331,6 +335,8 @@ class ReadAdvice:
         if options.slave_read_enable:
             is_slow = self._is_on_disk(result, queue)
             suggested = group.which_broker_when_consume_slowly if is_slow else group.broker_id
+        # Only a slave goes on from here: it may lag behind its master, so an offset that looks wrong here may be right
+        # there.
         if not self.role.now.follows:
             return code, suggested
         if code == ResponseCode.PULL_OFFSET_MOVED and not options.offset_check_in_slave:
@@ -364,6 +370,6 @@ def _unwraps(request: Command, sys_flag: int) -> bool:
 
 def _code(result: GetResult, offset: int) -> int:
     if result.status is GetStatus.NO_MESSAGE_IN_QUEUE:
-        # A consumer at the end of the (empty) queue waits; one elsewhere is told the queue's end.
+        # A consumer at the end of the (empty) queue waits; at any other offset it is sent to the queue's end.
         return ResponseCode.PULL_NOT_FOUND if offset == result.next_offset else ResponseCode.PULL_OFFSET_MOVED
     return _CODES[result.status]

@@ -84,6 +84,7 @@ class Recall(Part):
             raise _illegal("recall failed, topic not match")
         if handle.broker_name != options.broker_name:
             raise _illegal("recall failed, broker service not available")
+        # In its last second the message may be on its way already: a recall then could come too late without saying so.
         left_ms = handle.slot_ms - self._clock.now_ms()
         if not 0 < left_ms < options.timer_max_delay_sec * 1_000:
             raise _illegal("recall failed, timestamp invalid: the message is delivered, or will be within its second")

@@ -2,7 +2,7 @@
 
 Request 36: the broker reads the message at its physical offset, and stores a copy for the group's retry topic (in a
 delay level) or for its dead letter topic. The consumer is answered when the copy is safe, so it may commit the offset
-of the message. Checks, codes and texts are RocketMQ's. A slave refuses the request (replication/refusals.py).
+of the message. Checks, codes and texts are RocketMQ's. A slave refuses the request (replication/set_requests.py).
 Neighbours: writing/deferred.py and delayed_delivery.py (delay levels), pop/copies.py (popped messages that come back).
 """
 
@@ -59,13 +59,13 @@ def given_back(record: Record, topic: str, queue_id: int, level: int | None) -> 
         values |= {_DELAY: None, _DLQ_TOPIC: origin, _DLQ_ID: first_id}
     else:
         values[_DELAY] = b"%d" % level
-    return Incoming(
-        topic, queue_id, record.body, replace_properties(properties, values), record.flag,
-        record.sys_flag & ~TRANSACTION_MASK, record.born_timestamp, record.born_host, record.reconsume_times + 1,
-    )  # fmt: skip
+    message = Incoming.of(record, topic, queue_id, replace_properties(properties, values))
+    message.sys_flag &= ~TRANSACTION_MASK
+    message.reconsume_times += 1
+    return message
 
 
-def named(record: Record) -> str:
+def described(record: Record) -> str:
     """The message id that clients log, and the topic that the message was sent to."""
     key = find_property(record.properties, _UNIQUE_KEY)
     message_id = key.decode(errors="replace") if key else offset_msg_id(record.store_host, record.physical_offset)
@@ -161,6 +161,7 @@ class SendBack(Part):
             )
         if group.retry_queue_nums <= 0:
             return request.respond()  # the group wants no second delivery
+        # Here the handler stops and runs again if the message is on disk only, so nothing may be changed before.
         record = self._find(header.offset)
         if record.sys_flag & WRAPPED == WRAPPED:
             record = _in_batch(record, header.origin_msg_id)
@@ -194,13 +195,14 @@ class SendBack(Part):
         config = self._retry_topic(header, group) if level is not None else made_dlq_topic(self._topics, header.group)
         message = given_back(record, config.topic_name, random.randrange(max(config.write_queue_nums, 1)), level)
         self._deferral.to_level(message)
+        # Without the checks of `Writer.put`: the message has passed them when it was sent, perhaps with a larger limit.
         put = self._writer.put_again(message)
         self._stats.count(SEND_BACK, header.group, record.topic, 1, 0)
         if level is None:
             self._stats.count(DEAD_LETTER, header.group, record.topic, 1, 0)
             logger.warning(
                 "message %s became a dead letter of group %s: given back %d times",
-                named(record), header.group, record.reconsume_times + 1,
+                described(record), header.group, record.reconsume_times + 1,
             )  # fmt: skip
         answer = self._durability.answer_when_safe(
             channel, request, request.respond(), put.end, trio.current_time(), _explain_if_unsafe
@@ -267,7 +269,7 @@ def writable(config: TopicConfig | None, name: str) -> TopicConfig:
     return config
 
 
-class Resent:
+class RetrySends:
     """Sends to retry topics: clients use them when request 36 fails, and for dead letters of orderly consumers.
 
     RocketMQ's rule: with more deliveries than ``maxReconsumeTimes`` of the send, else of the group, the message goes to

@@ -3,7 +3,7 @@
 Only the master delivers, as with delay levels; a slave needs nothing but the log. What waits is read from the queue of
 rmq_sys_wheel_timer when this broker becomes the master, and followed from then on; `History` says what was delivered
 before. A slot is delivered in slices, so that a backlog does not block the event loop. When a message cannot be
-delivered now (a full disk), all wait; one that never can is logged and skipped.
+delivered now (a full disk), all wait. A message that can never be delivered is logged and skipped.
 Neighbours: writing/deferred.py (a timed message on its way into that topic, and out of it), recall.py.
 """
 
@@ -120,6 +120,7 @@ def read_origins(data: bytes, at: int, into: "array[int]") -> int:
         size, magic, sys_flag = _HEAD.unpack_from(data, at)
         if magic not in (MAGIC_V1, MAGIC_V2):
             break
+        # In a committed message the field has the place of a half.
         if not sys_flag & TRANSACTION_MASK:
             (origin,) = _ORIGINS[sys_flag & HOSTS_V6].unpack_from(data, at)
             if origin:
@@ -432,8 +433,9 @@ class TimedDelivery(Part):
             if self._stopping or not self._is_active():
                 return False
             self._state = state
+        # First the queue, then what is due: a recall must be known before its message is delivered.
         if state.read_to < queue.next_offset:
-            await self._follow(state, queue)
+            await self._read_entries(state, queue)
             return True
         if state.history is not None:
             self._restoring_ends(state)
@@ -449,6 +451,7 @@ class TimedDelivery(Part):
         checkpoint = await last_checkpoint(self._store)
         if checkpoint is None and (data := self._read_java_checkpoint()) is not None:
             checkpoint = TimerCheckpoint.of_rocketmq(data)
+        # Without any checkpoint all of the queue is read, and all of the log is searched for copies.
         checkpoint = checkpoint or TimerCheckpoint()
         low = max(checkpoint.low, queue.min_offset)
         end = queue.next_offset
@@ -467,7 +470,7 @@ class TimedDelivery(Part):
             if state.pending.count:
                 logger.info("%d timed messages wait in %s", state.pending.count, TIMER_TOPIC)
 
-    async def _follow(self, state: _State, queue: ConsumeQueue) -> None:
+    async def _read_entries(self, state: _State, queue: ConsumeQueue) -> None:
         """Read the next entries of the queue."""
         start = state.read_to = max(state.read_to, queue.min_offset)
         count = min(ENTRIES_AT_ONCE, queue.next_offset - start)
@@ -519,6 +522,7 @@ class TimedDelivery(Part):
     async def _deliver(self, state: _State, slot: int, offsets: list[int]) -> None:
         """Deliver messages of one slot, as far as they lie side by side in the queue."""
         first, count = offsets[0], 1
+        # One read for all that lie side by side; the next round takes the others.
         while count < len(offsets) and offsets[count] == first + count:
             count += 1
         queue = self._store.queues.find(TIMER_TOPIC, 0)
@@ -528,6 +532,8 @@ class TimedDelivery(Part):
                 [] if queue is None else [size for _, size, _ in islice(queue.entries(first, count), count)],
             )
         )
+        # The role may have changed while a thread read. Then the state is another one, and what is delivered here would
+        # not be known to it.
         if self._state is not state or not self._is_active() or self._stopping:
             return
         if found.status is not GetStatus.FOUND:
@@ -575,6 +581,7 @@ class TimedDelivery(Part):
 
     def _save(self, state: _State) -> None:
         now = self._now(state)
+        # It goes into the log after all that it speaks of, see `TimerCheckpoint`.
         self._writer.put_again(
             Incoming(TIMER_TOPIC, CHECKPOINT_QUEUE, now.encode(), b"", 0, 0, self._clock.now_ms(), self._store_host, 0)
         )

@@ -5,7 +5,7 @@ fastjson's dialect. `journal_records` imports them as records of the journal, an
 `to_json_files` exports the tables in the form of 5.x, which 4.9 can read, too. Only `write_files` changes the files.
 ``JsonFiles`` keeps their sizes and CRCs in the journal, as they were last read or written here: a file that differs was
 changed by another program.
-Neighbours: metadata.py (imports), commands/export_metadata.py, commands/import_metadata.py.
+Neighbours: metadata.py (imports), commands/json_metadata.py.
 """
 
 from collections.abc import Callable, Iterator, Mapping

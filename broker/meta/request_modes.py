@@ -3,7 +3,7 @@
 RocketMQ's messageRequestMode.json: imported from a Java broker, exported to one, and copied by slaves. Groups that are
 not here consume by pull.
 The journal has no record of this table before the first change, so an earlier Skylark opens such a store.
-Neighbours: table.py, delivery/queue_assignment.py (400, 401), replication/slave_tables.py (402).
+Neighbours: table.py, delivery/queue_assignment.py (400, 401), replication/set_requests.py (402).
 """
 
 from collections.abc import Iterable, Iterator, Mapping

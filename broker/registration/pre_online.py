@@ -5,7 +5,7 @@ log at once. Then it takes over the slave's consumer offsets (43) and delay offs
 own, so no offset goes back. (RocketMQ takes a slave's whole table if its version is higher, else nothing.)
 A SYNC_MASTER also waits up to COPYING_S until the slave copies its log: otherwise the first sends would find no slave.
 It waits for a slave that is alive but does not answer until NameServers have forgotten that, at most LIMIT_S.
-Neighbours: registrar.py waits for `prepare`; replication/member_requests.py handles 906 in the slave;
+Neighbours: registrar.py waits for `prepare`; replication/set_requests.py handles 906 in the slave;
 replication/offset_hand_over.py sends later offsets.
 """
 

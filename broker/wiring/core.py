@@ -126,11 +126,8 @@ def make_core(
     # A slave that becomes the master waits for its slaves, as in RocketMQ.
     durability = Durability(commits, acks, options, double_write=options.broker_role != "ASYNC_MASTER", elected=elected)
     unique_keys = UniqueKeys(ip, os.getpid(), port)
-    properties = StoredProperties(
-        options.region_id, options.broker_cluster_name, "true" if options.trace_on else "false", unique_keys, clock
-    )
     writer = Writer(
-        store, durability, stats, properties, Deferral(options, unique_keys, clock),
+        store, durability, stats, StoredProperties(options, unique_keys, clock), Deferral(options, unique_keys, clock),
         store_host_is_v6=len(store_host) > 8, max_message_bytes=options.max_message_size,
         light=LightQueues(store, options.max_lmq_consume_queue_num) if options.enable_multi_dispatch else None,
     )  # fmt: skip

@@ -37,7 +37,7 @@ from broker.delivery.query_handlers import QueryHandlers
 from broker.delivery.queue_assignment import AssignmentHandlers
 from broker.delivery.queue_locks import QueueLocks
 from broker.delivery.recall import Recall
-from broker.delivery.redelivery import Resent, SendBack
+from broker.delivery.redelivery import RetrySends, SendBack
 from broker.delivery.replies import Replies
 from broker.delivery.timed_delivery import TimedDelivery
 from broker.delivery.transaction.checks import TransactionChecks
@@ -55,7 +55,7 @@ from broker.part import Part
 from broker.registration.registrar import Registrar
 from broker.registration.topic_queues import TopicQueues
 from broker.replication.role import Role
-from broker.replication.slave_tables import SlaveTableHandlers, TimerState
+from broker.replication.set_requests import SlaveTableHandlers, TimerState
 from broker.security.accounts.files import AccountFiles
 from broker.security.accounts.guard import AccountGuard, LiveRules
 from broker.security.audit import Audit
@@ -63,7 +63,7 @@ from broker.security.users.first_users import make_first_users, migrate
 from broker.security.users.guard import Logins, UserExplainer, UserGuard
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
-from broker.tasks.populate_pages import PopulatePages
+from broker.tasks.flush import PopulatePages
 from broker.unsupported_requests import RefusedHandlers
 from broker.wiring.core import Core
 from broker.wiring.replication import Replicated, wire_replication
@@ -116,23 +116,37 @@ def wire(
         return core.is_master and replicated.members.is_lowest
 
     transactions, timed = _transactions(core, access), _timed(core, delivers_delayed)
-    sources = RuntimeSources(
+    runtime_sources = RuntimeSources(
         store, core.stats, replicated.stats, core.fs, core.clock,
         is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core), timers=lambda: _timers(timed),
     )  # fmt: skip
-    runtime = RuntimeInfo(options.store_path_root_dir, sources)
+    runtime = RuntimeInfo(options.store_path_root_dir, runtime_sources)
     answering = (
-        access.guard, core.cold, *_answering(core, replicated, cleaner, transactions, timed, access, runtime),
+        access.guard, core.cold, *_request_parts(core, replicated, cleaner, transactions, timed, access, runtime),
         *replicated.others,
     )  # fmt: skip
     delayed = DelayedDelivery(core.background(delivers_delayed), options.delay_levels, core.metadata.delay_offsets)
     quick, slow = handlers_of(answering, core.stepper, core.cold.guarded)
     registrar = _registrar(core, replicated)
+    # The first of the parts of pops.
     reviving = next(part for part in answering if isinstance(part, Reviving))
     delivering = Delivering(timed, transactions, reviving)
     health = HealthPages(options, store, core.role, lambda: len(registrar.registered_addrs))
-    metrics = _wire_metrics(core, replicated, delivering, runtime, access.audit, registrar, health, lambda: server)
-    if metrics is not None:
+    metrics = None
+    if options.metrics_exporter_type != "DISABLE":  # else nothing is measured
+        now = PresentValues(
+            waiting=lambda: {"send": len(core.durability), "pull": len(core.cold)},
+            connections=lambda: len(server.channels),
+            refusals=lambda: access.audit.refusals,
+            limits=lambda: {**server.refusals.counts, "ha_strangers": replicated.log.strangers},
+            registered=lambda: len(registrar.registered_addrs),
+            runtime=runtime,
+        )
+        sources = Sources(
+            options, store, core.metadata, core.clients, core.stats, replicated.stats, delivering, core.role, core.fs,
+            core.clock, core.flusher.times_ms, core.tls, now,
+        )  # fmt: skip
+        metrics = Metrics(sources, health.health, core.stepper)
         quick, slow = metrics.measured(quick, slow)
     server = Server(
         quick,
@@ -162,7 +176,7 @@ def _timed(core: Core, is_active: Callable[[], bool]) -> TimedDelivery:
     java_file, offsets = f"{options.store_path_root_dir}/config/timercheck", core.metadata.consumer_offsets
 
     def is_read_here(topic: str) -> bool:
-        # See delivery/pop/moving.py.
+        # See delivery/pop/java_takeover.py.
         return topic.startswith(REVIVE_TOPIC_PREFIX) and offsets.query(REVIVE_GROUP, TIMER_TOPIC, 0) >= 0
 
     timed = TimedDelivery(
@@ -173,7 +187,7 @@ def _timed(core: Core, is_active: Callable[[], bool]) -> TimedDelivery:
     return timed
 
 
-def _answering(
+def _request_parts(
     core: Core, replicated: Replicated, cleaner: Cleaner, transactions: Transactions, timed: TimedDelivery,
     access: Access, runtime: RuntimeInfo,
 ) -> list[Part]:  # fmt: skip
@@ -192,7 +206,7 @@ def _answering(
         *wire_pop(core, held, filters, resets, offset_handlers.all_in_memory),
         SendHandlers(
             core.writer, topics, options, core.store_host, core.stepper, core.turn_end,
-            Resent(groups, topics, locks.is_ordered).dead_letter_topic,
+            RetrySends(groups, topics, locks.is_ordered).dead_letter_topic,
         ),
         Recall(core.writer, topics, options, core.clock),
         SlaveTableHandlers(
@@ -246,11 +260,11 @@ def wire_pop(
     topics, groups, offsets = metadata.topics, metadata.groups, metadata.consumer_offsets
     log = ReviveLog(store, core.writer, offsets, clock, options, core.store_host, core.stats.pops)
 
-    def taken_over(queue: Queue) -> None:
+    def on_foreign_offset(queue: Queue) -> None:
         # Else it would wait for a pull of the group.
         resets.pending.pop(queue, None)
 
-    positions = Positions(log, offsets, store, clock, all_in_memory, taken_over)
+    positions = Positions(log, offsets, store, clock, all_in_memory, on_foreign_offset)
     held = HeldPops(options.max_pop_polling_size, options.pop_polling_size)
     held_pulls.watchers.append(held.arrived)
     state = PopState(log, positions, held, RevivedCopies(core.writer, topics, groups, options))
@@ -353,25 +367,3 @@ def _wire_access(core: Core) -> Access:
             ExplainHandlers(explainer),
         ),
     )
-
-
-def _wire_metrics(
-    core: Core, replicated: Replicated, delivering: Delivering, runtime: RuntimeInfo, audit: Audit,
-    registrar: Registrar, health: HealthPages, server: Callable[[], Server],
-) -> Metrics | None:  # fmt: skip
-    """The part; None if metrics are off: then nothing is measured. ``server`` is made later, with its handlers."""
-    if core.options.metrics_exporter_type == "DISABLE":
-        return None
-    now = PresentValues(
-        waiting=lambda: {"send": len(core.durability), "pull": len(core.cold)},
-        connections=lambda: len(server().channels),
-        refusals=lambda: audit.refusals,
-        limits=lambda: {**server().refusals.counts, "ha_strangers": replicated.log.strangers},
-        registered=lambda: len(registrar.registered_addrs),
-        runtime=runtime,
-    )
-    sources = Sources(
-        core.options, core.store, core.metadata, core.clients, core.stats, replicated.stats, delivering, core.role,
-        core.fs, core.clock, core.flusher.times_ms, core.tls, now,
-    )  # fmt: skip
-    return Metrics(sources, health.health, core.stepper)

@@ -43,6 +43,7 @@ class Deferral:
 
     def __init__(self, options: BrokerOptions, unique_keys: UniqueKeys, clock: Clock) -> None:
         self._options = options
+        self._levels = options.delay_levels
         self._unique_keys = unique_keys
         self._clock = clock
 
@@ -62,6 +63,7 @@ class Deferral:
         if self._options.reject_transaction_message:
             text = f"the broker[{self._options.broker_ip1}] sending transaction message is forbidden"
             raise RequestRefused(ResponseCode.NO_PERMISSION, text)
+        # A half that was sent again, for example by a consumer of it, has properties of its former life.
         values = _real(message) | {CHECK_TIMES: None, PREPARED: None}
         if (key := find_property(message.properties, UNIQ_KEY)) is not None:
             values[TRANSACTION_ID] = key
@@ -71,7 +73,8 @@ class Deferral:
 
     def to_level(self, message: Incoming) -> None:
         """Let a message with a delay level wait in the level's queue; a level above the highest means the highest."""
-        level = min(level_in(find_property(message.properties, _DELAY)), self._options.delay_levels.highest)
+        level = min(level_in(find_property(message.properties, _DELAY)), self._levels.highest)
+        # The delay of a half begins with its commit.
         if level and message.topic != TRANS_HALF_TOPIC:
             values = {_DELAY: b"%d" % level} | _real(message)
             message.properties = replace_properties(message.properties, values)
@@ -87,10 +90,8 @@ class Deferral:
             text = "accurate timer message is not enabled, timerWheelEnable is false"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, text)
         deliver_ms, is_recall = deliver_time(properties, now_ms), find_property(properties, DELETE) is not None
-        if deliver_ms <= now_ms:
-            if is_recall:
-                raise illegal("a recall (TIMER_DEL_UNIQKEY) needs the time of a message that is not delivered yet")
-            return
+        if deliver_ms <= now_ms:  # a message whose time has passed is not a timed one, see `is_timed`
+            raise illegal("a recall (TIMER_DEL_UNIQKEY) needs the time of a message that is not delivered yet")
         max_delay_ms = options.timer_max_delay_sec * 1_000
         if deliver_ms - now_ms > max_delay_ms:
             raise illegal(
@@ -152,11 +153,7 @@ def real_queue(properties: bytes) -> tuple[str, int]:
 
 def from_level(record: Record) -> Incoming:
     """A message of a delay level as it is delivered, without its level. ValueError as `real_queue`."""
-    topic, queue_id = real_queue(record.properties)
-    return Incoming(
-        topic, queue_id, record.body, replace_properties(record.properties, {_DELAY: None}), record.flag,
-        record.sys_flag, record.born_timestamp, record.born_host, record.reconsume_times,
-    )  # fmt: skip
+    return Incoming.of(record, *real_queue(record.properties), replace_properties(record.properties, {_DELAY: None}))
 
 
 def from_timer(record: Record) -> Incoming:
@@ -165,9 +162,8 @@ def from_timer(record: Record) -> Incoming:
     Its origin marks the copy, see delivery/timed_delivery.py. The bits of a committed transaction are dropped: with
     them the mark would be that of a commit.
     """
-    topic, queue_id = real_queue(record.properties)
-    return Incoming(
-        topic, queue_id, record.body, replace_properties(record.properties, {REAL_TOPIC: None, REAL_QUEUE: None}),
-        record.flag, record.sys_flag & ~TRANSACTION_MASK, record.born_timestamp, record.born_host,
-        record.reconsume_times, origin=record.physical_offset + 1,
-    )  # fmt: skip
+    properties = replace_properties(record.properties, {REAL_TOPIC: None, REAL_QUEUE: None})
+    message = Incoming.of(record, *real_queue(record.properties), properties)
+    message.sys_flag &= ~TRANSACTION_MASK
+    message.origin = record.physical_offset + 1
+    return message

@@ -8,8 +8,8 @@ after the last three makes a duplicate:
 - FLUSH_DISK_TIMEOUT: the disk was late; the slaves, if any are needed, have the message.
 - FLUSH_SLAVE_TIMEOUT: the slaves were late, and perhaps the disk, too.
 - SLAVE_NOT_AVAILABLE: too few slaves are in sync, so the answer does not wait for them.
-A broker that is demoted hears of no copies, so the answers that wait for slaves end with FLUSH_SLAVE_TIMEOUT: the new
-master may or may not have the message. An answer that still waits for the disk at that time ends the same way.
+A broker that is demoted gets no reports of slaves, so answers that wait for slaves end with FLUSH_SLAVE_TIMEOUT: the
+new master may or may not have the message. An answer that still waits for the disk at that time ends the same way.
 Neighbours: elected.py (the rules of Controller mode), waits.py (the rows).
 """
 
@@ -117,16 +117,21 @@ class Durability:
 
         Fewer than minInSyncReplicas brokers would hold it, too many wait already, or the lease is over.
         """
+        # Without its lease this broker may not be the master any more: what it stores now may be cut off again, whether
+        # the producer waits or not. So this is asked first.
         elected = self.elected
         if elected is not None and not elected.is_leased:
             raise RequestRefused(*NO_LEASE)
         if skips_waiting(properties):
             return
+        # The memory of waits is bounded here, before a message is stored: afterwards it cannot be refused.
         if len(self) >= self.max_waiting:
             raise RequestRefused(
                 ResponseCode.SYSTEM_BUSY,
                 f"[REJECTREQUEST]system busy, start flow control for a while: {len(self)} sends wait for slaves",
             )
+        # minInSyncReplicas counts this broker, too, and slaves that are in sync with the log as it is before the
+        # message.
         least = self._options.min_in_sync_replicas
         if elected is None:
             too_few = 1 + self._acks.in_sync(end) < least

@@ -16,7 +16,7 @@ from broker.broker_names import check_broker_name
 from broker.meta.topics import Topics, no_such_topic
 from broker.options import BrokerOptions
 from broker.part import Part
-from broker.store.queue.inner import shared_tag, uniform_rows
+from broker.store.queue.entry import shared_tag, uniform_rows
 from broker.store.store import BatchPutResult
 from broker.writing.durability import skips_waiting
 from broker.writing.refusals import bad_fields, illegal, no_space
@@ -147,6 +147,7 @@ class SendHandlers(Part):
         if batch or ext.get(names.batch) in ("true", "1", True):
             fields = BatchFields(topic, queue_id, sys_flag, born_timestamp, born_host, reconsume_times)
             return self._put_batch(channel, request, fields, raw_properties)
+        # From here on the message is in the log, whatever becomes of the answer.
         put = self._writer.put(
             topic, queue_id, request.body, raw_properties, flag, sys_flag, born_timestamp, born_host, reconsume_times
         )
@@ -218,6 +219,8 @@ class SendHandlers(Part):
                 yield None
         except ProtocolError as error:
             raise illegal(str(error)) from None
+        # All rows are checked now. Each part is stored in a turn of its own. If a put fails, the parts before it stay:
+        # the producer is told of the failure, and may send all of it again.
         stored = self._put_rows(batch, parts[0])
         for part in parts[1:]:
             self._turned()

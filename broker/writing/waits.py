@@ -1,7 +1,7 @@
 """Sends that wait until their message is safe, as rows of queues (no task or timer per send).
 
-`LogWaits` has the sends that wait for an fsync, or for all members of the SyncStateSet; `AckLedger` those that wait for
-copies by slaves, with one queue of rows for each number of slaves needed.
+`LogWaits` has the sends that wait for an fsync, or for all members of the SyncStateSet; `AckLedger` has sends that wait
+for copies by slaves, with one queue of rows for each number of slaves needed.
 A row is (end of the message, deadline, function to call). Rows of one queue are in log order, and all sends have the
 same timeout. So both ends and deadlines rise from row to row, and it is enough to look at the first row of each queue
 when the log is safe up to a later offset or time passes (`expire`, which is called periodically).
@@ -100,7 +100,7 @@ class AckLedger:
         """A slave that is ``max_gap_bytes`` behind, or more, is not in sync."""
         self._max_gap_bytes = max_gap_bytes
         self._slaves: dict[str, ConnectedSlave] = {}
-        self._acked: list[int] = []  # reported by the slaves, without those that have not reported yet
+        self._acked: list[int] = []  # as reported; slaves that have not reported yet are left out
         self._ends: list[int] = []  # the same without slaves that lack the oldest waiting message, largest first
         self._rows: dict[int, deque[tuple[int, float, Done]]] = {}  # by the number of slaves needed, in log order
         self._waiting = 0
@@ -185,7 +185,7 @@ class AckLedger:
         return late
 
     def _having(self, end: int) -> int:
-        """How many slaves have the message before ``end``: the log of one that has more may start after it."""
+        """How many slaves have the message before ``end``: a slave counts only if its log starts before it."""
         return sum([slave.acked >= end > slave.start for slave in self._slaves.values()])
 
     def _pop_reached(self) -> None:

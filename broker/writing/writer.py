@@ -99,9 +99,11 @@ class Writer:
 
         ``born_host``: the encoded address of the producer. This method sets the bits of ``sys_flag`` about hosts.
         """
+        # A master that waits for no slaves takes every message: it asks one flag, not three objects.
         if self._is_guarded:
             self.admit(properties)
         stamped = self._stamped(properties)
+        # Not a plain message: the half of a transaction, or one that is to be delivered later.
         if stamped is None:
             return self._put_deferred(
                 Incoming(topic, queue_id, body, properties, flag, sys_flag, born_timestamp, born_host, reconsume_times)
@@ -223,6 +225,7 @@ class Writer:
     ) -> BatchPutResult:
         if self._is_guarded:
             self.admit(properties)
+        # The properties of the batch as a whole hold for each of its messages.
         has = properties.find
         if (has(b"DEL") >= 0 or has(b"TRAN_MSG") >= 0) and self._stamped(properties) is None:
             raise illegal("a batch cannot be delayed or in a transaction; send such messages one by one")

@@ -13,6 +13,7 @@ from mqcommon.errors import SendFailed, SkylarkError
 from mqcommon.message.message import Message, own_properties
 from mqcommon.message.properties import decode_properties
 from remoting.net.client import RemotingClient
+from sdk.loop_thread import Inbox
 from sdk.producer.backlog import Backlog, Span
 from sdk.producer.brokers import Brokers
 from sdk.producer.packing import PackedMessage
@@ -76,7 +77,8 @@ class PendingSend:
         self.rows = rows
         # In seconds from now; the lane turns it into a point in time when it takes the send in.
         self.deadline = timeout_s
-        # The task that waits, until the end or until it is cancelled. Of a ticket: a `Watch`, or None.
+        # Who waits, until the end or until a cancellation: a task of this loop, or the `Inbox` of another loop with the
+        # task. Of a ticket: a `Watch`, or None.
         self.task = task
         self.alone = rows is not None
         # None until a try fails.
@@ -124,7 +126,9 @@ class PendingSend:
     def finish(self) -> None:
         """Wake the sender, unless it was cancelled; ``batch`` or ``error`` is set."""
         task, self.task = self.task, None
-        if task is not None:
+        if type(task) is Inbox:
+            task.put(self)
+        elif task is not None:
             reschedule(task, self)  # type: ignore[arg-type]  # trio only calls its unwrap()
 
     def fail(self, error: Exception) -> None:
@@ -211,7 +215,13 @@ class PendingSend:
 
 
 def new_ticket(
-    kind: type[T], message: Message, body: bytes, timeout_s: float, watch: Watch | None, span: Span, size: int
+    kind: type[T],
+    message: Message,
+    body: bytes,
+    timeout_s: float,
+    waiter: Any,
+    span: Span | None = None,
+    size: int = 0,
 ) -> T:
     """A ticket of class ``kind``. Calling a constructor would take twice as long."""
     ticket = object.__new__(kind)
@@ -221,7 +231,7 @@ def new_ticket(
     ticket.properties = b"" if message.properties is None else own_properties(message)
     ticket.packed = ticket.rows = None
     ticket.deadline = timeout_s
-    ticket.task = watch
+    ticket.task = waiter
     ticket.alone = False
     ticket.failed = ticket.batch = ticket.error = None
     ticket.number = 0
@@ -264,10 +274,12 @@ def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
         task = send.task
         if task is not None:
             send.task = None
-            if send.span is None:
-                reschedule(task, send)  # type: ignore[arg-type]  # all that trio does with it is unwrap()
-            else:
+            if send.span is not None:
                 watched.append((task, send))
+            elif type(task) is Inbox:
+                task.put(send)
+            else:
+                reschedule(task, send)  # type: ignore[arg-type]  # all that trio does with it is unwrap()
     tickets = [send for send in sends if send.span is not None]
     if tickets and (span := tickets[0].span) is not None:
         span.backlog.end(tickets)

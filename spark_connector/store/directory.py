@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from broker.store.abort import read_abort
-from broker.store.checkpoint import CheckpointState, read_checkpoint
+from broker.store.checkpoint import CheckpointState, LastStop, read_abort, read_checkpoint
 from broker.store.log.log_files import HEAD_BYTES, LogFile, LogFiles, stored_ms
 from broker.store.log.valid_record import torn_reason
 from broker.store.query import first_at_least
 from broker.store.queue.ends import read_queue_ends
 from broker.store.queue.entry import BLANK_SIZE, ENTRY_BYTES
-from broker.store.recovery import ROCKETMQ_MARGIN_MS, LastStop, why_torn
+from broker.store.recovery import ROCKETMQ_MARGIN_MS, why_torn
 from mqcommon.errors import StoreCorrupt, UserError
 from mqcommon.message.layout import BLANK_BYTES
 from mqcommon.message.queue import MessageQueue

@@ -4,8 +4,7 @@ import orjson
 import pytest
 import trio
 
-from mqcommon.disk.descriptors import Descriptors
-from mqcommon.disk.files import OsAppendFile, OsFiles
+from mqcommon.disk.files import Descriptors, OsAppendFile, OsFiles
 from mqcommon.errors import DiskFull, UserError
 from namesrv.kvconfig import PIECE_BYTES, KvConfig
 

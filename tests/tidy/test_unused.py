@@ -9,7 +9,16 @@ CALLERS = (*PACKAGES, "scripts", "mqadmin.py", "pyspark_rocketmq.py")
 VOCABULARY = ("remoting/protocol/requests/", "remoting/protocol/codes.py", "mqcommon/message/", "mqcommon/names.py")
 # Python, click, reprlib, PyYAML, Arrow and Spark look for these names.
 OF_LIBRARIES = {
-    *("__getattr__", "__init_subclass__", "format_commands", "flow_style", "maxlong", "maxother", "maxstring", "requested_schema"),
+    *(
+        "__getattr__",
+        "__init_subclass__",
+        "format_commands",
+        "flow_style",
+        "maxlong",
+        "maxother",
+        "maxstring",
+        "requested_schema",
+    ),
     *("streamReader", "streamWriter", "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow"),
 }
 # Programs use these.

@@ -7,7 +7,7 @@ checks.py     checks of requests; finder.py: messages for one, and its answer; h
 pops.py       200050, 200052, 200054 to 200056; acks.py: 200051, 200053, 200151
 state.py      what all these share
 reviving.py   lets messages come back when their time is over; copies.py: stores their copies
-moving.py     takes over what a Java broker had popped when this broker opens its store
+java_takeover.py     takes over what a Java broker had popped when this broker opens its store
 
 The state of all groups is in the log: a check point is written before a pop is answered, an acknowledgement before it
 is. So it survives what the log survives, and slaves have it. Committed offsets follow when the check points before them

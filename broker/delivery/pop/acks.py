@@ -7,6 +7,7 @@ with its handle any more cannot be changed, and that is said.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import trio
 
@@ -102,11 +103,15 @@ class AckHandlers(Part):
                 " it was acknowledged, or its invisible time is over",
             )
         now_ms = self._clock.now_ms()
+        # A queue that is popped in order has one check point, so the message gets a time of its own in that. Any other
+        # message leaves its check point for a new one, which `replaces` the old one in one record: it is never in none
+        # or in both.
         if lease.checkpoint.is_ordered:
             record = _visible_at(lease, header.offset, now_ms + header.invisible_time)
             pop_ms, revive_queue = key.pop_ms, ORDER_REVIVE_QUEUE
         else:
             pop_ms, revive_queue = now_ms, handle.revive_queue_id
+            # Offset and time are the identity of the new check point.
             while self._log.inflight.of(Key(key.queue, header.offset, pop_ms)) is not None:
                 pop_ms += 1
             own = Key(key.queue, header.offset, pop_ms)
@@ -132,11 +137,12 @@ class AckHandlers(Part):
         return Key(Queue(entry.consumer_group, topic, entry.queue_id), entry.start_offset, entry.pop_time)
 
     def _write(self, key: Key, offsets: Iterable[int]) -> int:
-        """Acknowledge those that are in flight; returns the end of the record, 0 when there is none to write."""
+        """Acknowledge the messages that are in flight; returns the end of the record, 0 when there is none to write."""
         lease, hidden = self._log.inflight.of(key), self._log.inflight.hidden(key, list(offsets))
         if lease is None or not hidden:
             return 0
         put = self._log.write(Ack(key, hidden))
+        # All of the queue is acknowledged: it may be popped again.
         if lease.checkpoint.is_ordered and not lease.unacked:
             group, topic, _ = key.queue
             self._held.wake((topic, group))
@@ -167,7 +173,4 @@ def _offsets(entry: BatchAck) -> list[int]:
 def _visible_at(lease: PopLease, offset: int, due_ms: int) -> PopCheckpoint:
     """The check point of messages in order, of which one becomes visible at ``due_ms``."""
     again = lease.renewed()
-    return PopCheckpoint(
-        again.key, again.invisible_ms, again.offsets, None, again.acked, True, again.counts,
-        {**again.visible_ms, offset: due_ms}, None, True,
-    )  # fmt: skip
+    return replace(again, visible_ms={**again.visible_ms, offset: due_ms})

@@ -43,9 +43,11 @@ class PopChecks:
         if is_retry_topic(topic):
             text = f"the topic[{topic}] is read with the topic whose messages come back there: pop that one"
             raise RequestRefused(ResponseCode.NO_PERMISSION, text)
+        # Refused now: later, when a message must come back, there is no request to refuse.
         if len(retry_topic_of(topic, group, False)) > RETRY_TOPIC_MAX_LENGTH:
             text = f"the names of topic {topic} and group {group} are too long together for a retry topic"
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
+        # A group is made only for a request that is right in all else.
         with refused_when_not_stored():
             known = self._groups.get_or_create(group)
         if known is None:
@@ -92,7 +94,7 @@ def handle_of(text: str) -> PopHandle:
 
 
 def key_of(handle: PopHandle, group: str, topic: str, queue_id: int) -> Key:
-    """The check point of a message; ``topic`` is the one that it was read from."""
+    """The check point of a message, which was read from ``topic``, perhaps a retry topic."""
     return Key(Queue(group, topic, queue_id), handle.start_offset, handle.pop_time)
 
 

@@ -88,17 +88,21 @@ class Finder:
         self.attempts: dict[Queue, str] = {}
 
     def look(self, query: PopQuery, now_ms: int) -> PopResult:
-        """The messages to pop now: in order those that are not acknowledged, else those where the group is."""
+        """The messages to pop now: the next ones of the group, or, in order, again what is not acknowledged."""
         found = PopResult()
         for queue, place in self._queues(query):
             if found.count >= query.max_count or found.size >= query.max_bytes:
                 break
+            # In order no consumer gets a message of this queue while earlier ones are in flight. A request with the id
+            # of the attempt that has them gets them again: its answer was lost.
             lease = self._log.inflight.ordered.get(place) if query.is_ordered else None
             if lease is not None:
                 if not self._is_blocked(query, lease, now_ms):
                     self._read_again(query, found, queue, lease)
                 continue
             offset = self._positions.next(place, query.init_mode)
+            # A filter may leave out all that one read looks at; a few more reads are tried, then the consumer asks
+            # again.
             for _ in range(READS):
                 if offset == queue.next_offset:
                     break

@@ -2,7 +2,7 @@
 
 A held request is a row, as in held_pulls.py. Rows wait for a topic and group, as a pop reads all queues of a topic
 and of the group's retry topics. Rows of one group compete for the same messages: they are tried in the order in which
-they came, and when one of them finds nothing, those that want the same are not tried.
+they came, and when a row finds nothing, rows with the same queue and filter are not tried.
 Deadlines have the precision of `TICK_S`. Times are trio's.
 """
 
@@ -73,6 +73,7 @@ class HeldPops:
 
     def hold(self, pop: HeldPop, topics: tuple[str, ...], now: float) -> bool:
         """Keep ``pop`` until a message comes into one of ``topics``; False when too many wait already."""
+        # Two bounds: for the memory of all, and so that one group does not make each message expensive.
         pops = self._by_place.get(pop.place)
         if self._count >= self._most or (pops is not None and len(pops) >= self._most_of_place):
             return False
@@ -91,7 +92,7 @@ class HeldPops:
         return True
 
     def arrived(self, queue: ConsumeQueue) -> bool:
-        """Messages came into ``queue``: try those who wait for its topic. Returns whether any still wait."""
+        """Messages came into ``queue``: try the requests for its topic. Returns whether any of them still wait."""
         for place in list(self._by_topic.get(queue.topic, ())):
             self.wake(place)
         return queue.topic in self._by_topic
@@ -99,6 +100,7 @@ class HeldPops:
     def wake(self, place: Place) -> None:
         """Try the requests of a place."""
         empty: list[tuple[int, Filter, bool]] = []
+        # A list, as an answer takes its row away.
         for pop in list(self._by_place.get(place, ())):
             if pop.wanted in empty:
                 continue
@@ -132,7 +134,7 @@ class HeldPops:
 
     def _try(self, pop: HeldPop) -> bool:
         """Send the answer of ``pop``, if there is one; returns whether that is so."""
-        # This runs in the turn of somebody else: an error here must not reach that connection.
+        # This runs in the turn of the message's sender: an error here must not reach its connection.
         try:
             response = pop.answer(pop)
         except Exception as error:

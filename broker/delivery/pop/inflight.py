@@ -1,6 +1,6 @@
 """Which messages are popped and not acknowledged. Pure: the state is what the records of the revive log say, in order.
 
-The same `apply` serves a running broker, which has just written the record, and one that reads its log at a start.
+`apply` takes a record that a running broker has just written, as well as the records that a start reads from the log.
 Invariant: each message before a group's position in a queue is acknowledged, has come back as a copy, or is in a lease.
 Leases are kept in the order of their check points in the log: the log before the first of them is not needed any more.
 A queue that is popped in order has at most one lease, which the next one replaces.
@@ -8,7 +8,7 @@ A queue that is popped in order has at most one lease, which the next one replac
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from broker.delivery.pop.records import Ack, Key, PopCheckpoint, Queue
@@ -42,11 +42,8 @@ class PopLease:
 
     def renewed(self) -> PopCheckpoint:
         """The check point to write again, nearer to the end of the log."""
-        old = self.checkpoint
-        return PopCheckpoint(
-            old.key, old.invisible_ms, old.offsets, None, ((1 << len(old.offsets)) - 1) & ~self.unacked,
-            old.is_ordered, old.counts, old.visible_ms, None, True,
-        )  # fmt: skip
+        acked = ((1 << len(self.checkpoint.offsets)) - 1) & ~self.unacked
+        return replace(self.checkpoint, position=None, acked=acked, replaces=None, is_again=True)
 
 
 class Inflight:
@@ -73,14 +70,17 @@ class Inflight:
             self._take_back(record.key, record.offsets)
             return
         key = record.key
+        # First what the record ends, then the lease that it begins.
         if record.replaces is not None:
             self._take_back(record.replaces, record.offsets)
         if (old := self._leases.get(key)) is not None:
             self._drop(old)
+        # A queue that is popped in order has one lease.
         if record.is_ordered and (before := self.ordered.get(key.queue)) is not None:
             self._drop(before)
         if record.position is not None:
             self.positions[key.queue] = record.position
+        # A check point without messages only moves the group; it needs no lease.
         lease = PopLease(record, log_offset)
         if lease.unacked:
             self._leases[key] = lease
@@ -176,7 +176,7 @@ class PendingCommits:
         return found
 
     def forget(self, queue: Queue) -> None:
-        """The group was set elsewhere: what waits for this queue must not be committed."""
+        """The group goes on at another offset: older positions of this queue must not be committed."""
         self._rows = deque(row for row in self._rows if row[1] != queue)
 
 

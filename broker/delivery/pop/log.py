@@ -93,6 +93,7 @@ class ReviveLog:
             self.topic, QUEUE_ID, encode(record, self.broker_name), _PROPERTIES[type(record)],
             0, 0, self._clock.now_ms(), self._host,
         )  # fmt: skip
+        # Stored first: an error above leaves the state as the log has it.
         self._take(record, put.queue_offset, put.end)
         if isinstance(record, PopCheckpoint):
             self._counts.checkpoints += 1
@@ -108,7 +109,7 @@ class ReviveLog:
     async def read(self) -> JavaPops:
         """Read what is popped. Cancel it when the role changes.
 
-        Returns what a Java broker has written among it. `is_ready` is the caller's to set, when it has seen to that.
+        Returns the records that a Java broker has written. The caller takes them over, and then sets `is_ready`.
         """
         start, end = max(self._offsets.query(REVIVE_GROUP, self.topic, QUEUE_ID), 0), self.end
         java = JavaPops(self.broker_name)

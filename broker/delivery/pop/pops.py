@@ -191,9 +191,10 @@ class PopHandlers(Part):
         is_ordered = bool(header.order)
         topics = (topic,) if is_ordered else self._topics(group, topic)
         query = PopQuery(group, topic, header.queue_id, topics, 1, 1, ALL, INIT_MIN, is_ordered, header.attempt_id)
-        return self._say(query, self._waiting(channel, request, query, header.poll_time, partial(self._say, query)))
+        pop = self._waiting(channel, request, query, header.poll_time, partial(self._notification, query))
+        return pop.answer(pop)
 
-    def _say(self, query: PopQuery, pop: HeldPop) -> Command | None:
+    def _notification(self, query: PopQuery, pop: HeldPop) -> Command | None:
         """The answer whether there are messages; None if ``pop`` waits for some."""
         has_message, is_full = self._finder.has_messages(query, self._clock.now_ms()), False
         if not has_message and not pop.is_last:
@@ -262,8 +263,9 @@ class PopHandlers(Part):
         return pop_ms
 
     def _without_dead(self, found: QueueMessages) -> QueueMessages:
-        """Messages in order without those that were delivered too often, which become dead letters."""
+        """``found``, popped in order, without messages that were delivered too often: these become dead letters."""
         most = self._copies.most_deliveries(found.queue.group)
+        # Messages that are popped for the first time cannot be dead; nor is any of the others, as a rule.
         if found.position is not None or max(found.counts, default=0) <= most:
             self._give_up_missing(found)
             return found
@@ -273,7 +275,7 @@ class PopHandlers(Part):
         dead = [offset for place, offset in enumerate(found.offsets) if place not in kept]
         for place in range(len(starts)):
             if place not in kept:
-                self._copies.bury(decode_record(data, starts[place]), found.queue)
+                self._copies.make_dead_letter(decode_record(data, starts[place]), found.queue)
         lease = self._log.inflight.ordered[found.queue]
         self._log.write(Ack(lease.checkpoint.key, dead))
         return QueueMessages(
@@ -301,6 +303,8 @@ class PopHandlers(Part):
     def _answer(
         self, request: Command, query: PopQuery, taken: list[QueueMessages], pop_ms: int, invisible_ms: int, rest: int
     ) -> Command:
+        # The client makes the handle of each message from the start of its queue and its own offset; messages of retry
+        # topics have their handles as a property.
         revive_queue = ORDER_REVIVE_QUEUE if query.is_ordered else REVIVE_QUEUE
         starts, offsets, counts, bodies = [], [], [], []
         for found in taken:

@@ -3,7 +3,7 @@
 Copies are stored first, then their acknowledgement: a crash in between makes a second copy, and loses nothing.
 Once a second the log is flushed, positions before its safe end are committed, and the start of the revive log is saved.
 A check point that stays open while the log grows is written again near its end, so that a start reads a bounded part.
-Neighbours: log.py, copies.py, inflight.py (`Horizon`), moving.py; wiring/wiring.py calls `role_changed`.
+Neighbours: log.py, copies.py, inflight.py (`Horizon`), java_takeover.py; wiring/wiring.py calls `role_changed`.
 """
 
 import logging
@@ -16,8 +16,8 @@ import trio
 from broker.cold_reads import from_disk
 from broker.delivery.background import Background, Failures
 from broker.delivery.pop.inflight import Horizon, PopLease
+from broker.delivery.pop.java_takeover import JavaTakeover
 from broker.delivery.pop.log import QUEUE_ID
-from broker.delivery.pop.moving import Moving
 from broker.delivery.pop.records import Ack
 from broker.delivery.pop.state import PopState
 from broker.meta.consumer_offsets import ConsumerOffsets
@@ -70,7 +70,7 @@ class Reviving(Part):
         self._safe_end = safe_end
         self._persist = persist
         self._counts = counts
-        self._moving = Moving(log, store, offsets, clock)
+        self._takeover = JavaTakeover(log, store, offsets, clock)
         self._role_changed = Signal()
         self._reign = trio.CancelScope()
         self._failures = Failures(logger)
@@ -98,6 +98,7 @@ class Reviving(Part):
                     started = True
                     task_status.started()
                 if self._log.is_ready:
+                    # Both end with the reign: `role_changed` cancels it, and the next round begins with another state.
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._revive_often)
                         nursery.start_soon(self._save_often)
@@ -107,7 +108,7 @@ class Reviving(Part):
                     await self._role_changed.wait()
 
     async def _read_log(self) -> None:
-        await self._moving.take_over(await self._log.read())
+        await self._takeover.take_over(await self._log.read())
         self._log.is_ready = True
 
     async def stop(self) -> None:
@@ -164,7 +165,7 @@ class Reviving(Part):
             # Some may have been acknowledged while the disk was read.
             for offset in self._log.inflight.hidden(key, lease.left):
                 if (record := records.get(offset)) is not None:
-                    self._copies.come_back(record, key.queue, key.pop_ms)
+                    self._copies.redeliver(record, key.queue, key.pop_ms)
                     self._counts.revived[key.queue.group, key.queue.topic] += 1
                 done.append(offset)
         finally:
@@ -203,11 +204,13 @@ class Reviving(Part):
             if horizon is None and rounds % HORIZON_ROUNDS == 0:
                 horizon = Horizon(self._log.inflight.needed_from(self._log.end), self._store.log.end)
             await self._try("offsets of pop consumers are not saved", self._flush_log)
+            # In this order: what the flush has made safe is committed, and only then may the start of the log move past
+            # it.
             reached = self._safe_end()
             self._positions.commit(self._log.commits.safe(reached))
-            self._moving.save(reached)
+            self._takeover.save(reached)
             if rounds % HORIZON_ROUNDS == 0:
-                self._moving.go_on()
+                self._takeover.go_on()
             if horizon is not None and horizon.may_be_saved(reached):
                 await self._try("the start of the revive log is not saved", partial(self._save, horizon.offset))
                 horizon = None
@@ -217,6 +220,7 @@ class Reviving(Part):
             await self._flush()
 
     async def _save(self, offset: int) -> None:
+        # The commits before it must be on disk first, see `Horizon`.
         if offset > self._offsets.query(REVIVE_GROUP, self._log.topic, QUEUE_ID):
             await self._persist()
             self._offsets.commit(REVIVE_GROUP, self._log.topic, QUEUE_ID, offset)

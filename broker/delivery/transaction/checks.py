@@ -1,7 +1,7 @@
-"""Asks producers about halves that stay open, and gives up those that were asked about too often.
+"""Asks producers about halves that stay open, and gives up a half that was asked about too often.
 
 Each check stores a copy of the half at the end of the half topic first, as RocketMQ does: so the count of checks
-survives, and the first open half moves on. The producer is told of the copy; an answer that names an older one counts.
+survives, and the first open half moves on. The producer is asked about the copy; an answer about an older one counts.
 """
 
 import logging
@@ -89,11 +89,11 @@ class TransactionChecks:
                 offset = ledger.first_open(offset + 1)
                 count += 1
                 if count % SLICE == 0:
-                    ledger.mark()
+                    ledger.write_ops()
                     yield None
         finally:
             if ledger.is_ready:
-                ledger.mark()
+                ledger.write_ops()
         return checked
 
     def _look(self, half: Record, wanted: Due) -> bool:
@@ -114,6 +114,8 @@ class TransactionChecks:
         ready = [channel for channel in channels if channel.buffered_bytes < MAX_WAITING_BYTES]
         if channels and not ready:
             return False  # it is not the producers' fault, so this does not count as a check
+        # The copy first: a kill between the two leaves two open halves of one transaction, which a start links again.
+        # The other order would lose the transaction.
         message = halves.put_back(half)
         put = self._writer.put_again(message)
         self._ledger.replaced(half, put.queue_offset)
@@ -135,6 +137,7 @@ class TransactionChecks:
             logger.warning("producer %s is not asked about a half message: %s", channel.remote, error)
 
     def _give_up(self, half: Record) -> None:
+        # The message is in its last topic before the half is over.
         self._writer.put_again(halves.given_up(half))
         self._ledger.finish(half.queue_offset, halves.first_offset(half.properties, half.queue_offset))
         topic, _ = real_queue(half.properties)

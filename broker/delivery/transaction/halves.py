@@ -51,8 +51,8 @@ def immunity_ms(properties: bytes, default_ms: int) -> int | None:
 
 def committed(half: Record) -> Incoming:
     """The message, for its own queue. Its origin says which half it commits."""
-    topic, queue_id = real_queue(half.properties)
-    message = _message(half, topic, queue_id, replace_properties(half.properties, _OF_HALVES), TRANSACTION_COMMIT)
+    message = _without_bits(half, *real_queue(half.properties), replace_properties(half.properties, _OF_HALVES))
+    message.sys_flag |= TRANSACTION_COMMIT
     message.origin = half.physical_offset
     return message
 
@@ -63,19 +63,19 @@ def put_back(half: Record) -> Incoming:
         CHECK_TIMES: b"%d" % (checks_of(half.properties) + 1),
         PREPARED: b"%d" % first_offset(half.properties, half.queue_offset),
     }
-    return _message(half, TRANS_HALF_TOPIC, 0, replace_properties(half.properties, values))
+    return _without_bits(half, TRANS_HALF_TOPIC, 0, replace_properties(half.properties, values))
 
 
 def given_up(half: Record) -> Incoming:
     """The copy of a half that was checked too often, for TRANS_CHECK_MAX_TIME_TOPIC."""
-    return _message(half, TRANS_CHECK_MAX_TIME_TOPIC, 0, half.properties)
+    return _without_bits(half, TRANS_CHECK_MAX_TIME_TOPIC, 0, half.properties)
 
 
 def resumed(record: Record) -> Incoming:
     """A new half of a message that was given up."""
     real_queue(record.properties)
     properties = replace_properties(record.properties, {CHECK_TIMES: b"0", PREPARED: None})
-    return _message(record, TRANS_HALF_TOPIC, 0, properties)
+    return _without_bits(record, TRANS_HALF_TOPIC, 0, properties)
 
 
 def check_header(half: Record) -> CheckTransactionStateRequestHeader:
@@ -104,11 +104,10 @@ def as_users(half: Record) -> bytes:
     )  # fmt: skip
 
 
-def _message(half: Record, topic: str, queue_id: int, properties: bytes, bits: int = 0) -> Incoming:
-    return Incoming(
-        topic, queue_id, half.body, properties, half.flag, half.sys_flag & ~TRANSACTION_MASK | bits,
-        half.born_timestamp, half.born_host, half.reconsume_times,
-    )  # fmt: skip
+def _without_bits(half: Record, topic: str, queue_id: int, properties: bytes) -> Incoming:
+    message = Incoming.of(half, topic, queue_id, properties)
+    message.sys_flag &= ~TRANSACTION_MASK
+    return message
 
 
 def _number(value: bytes | None, default: int) -> int:

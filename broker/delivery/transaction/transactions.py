@@ -3,7 +3,7 @@
 The Writer sends halves to their topic (writing/deferred.py). Only the master ends and checks: on a slave the log has
 one writer, the replica, and RocketMQ's acting master passes halves on to another broker only (enableRemoteEscape),
 which this broker does not have. They wait until a master is back.
-Neighbours: ledger.py, checks.py, replication/refusals.py (37 on a slave).
+Neighbours: ledger.py, checks.py, replication/set_requests.py (37 on a slave).
 """
 
 import logging
@@ -99,6 +99,7 @@ class Transactions(Part):
             return request.respond()
         if not self._ledger.is_ready:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, "the broker still reads its transactions; try again soon")
+        # The request names the half by its place in the log, which a client may have made up: the half decides.
         half = self._half(header, raw)
         topic = halves.topic_of(half.properties)
         self._may_send(channel, request, topic)
@@ -143,6 +144,7 @@ class Transactions(Part):
         if half.queue_offset != header.tran_state_table_offset:
             raise _failed("The transaction state table offset wrong")
         immune_ms = halves.immunity_ms(half.properties, self._options.transaction_time_out)
+        # Afterwards the broker may have given the half up, so only an answer to its question counts.
         if immune_ms is not None and not header.from_transaction_check:
             age_ms = self._clock.now_ms() - half.store_timestamp
             if age_ms > immune_ms:
@@ -178,13 +180,13 @@ class Transactions(Part):
 
     def after_turn(self) -> None:
         """Name the halves that have ended in this turn."""
-        if self._ledger.has_unmarked:
-            self._mark()
+        if self._ledger.has_ops_to_write:
+            self._write_ops()
 
-    def _mark(self) -> None:
+    def _write_ops(self) -> None:
         what = "op messages of transactions are not written"
         try:
-            self._ledger.mark()
+            self._ledger.write_ops()
         except (RequestRefused, StoreError, OSError) as error:
             self._failures.failed(what, error)
         else:
@@ -203,8 +205,9 @@ class Transactions(Part):
             await self._follow_role()
             if not self._ledger.is_ready:
                 continue
-            if self._ledger.has_unmarked:
-                self._mark()
+            # What could not be written at the end of its turn, on a full disk for example.
+            if self._ledger.has_ops_to_write:
+                self._write_ops()
             now = trio.current_time()
             if now >= checked_at + interval_s:
                 checked_at = now
@@ -219,8 +222,8 @@ class Transactions(Part):
 
     async def close(self) -> None:
         """Name what has ended."""
-        if self._ledger.is_ready and self._ledger.has_unmarked and self._is_active():
-            self._mark()
+        if self._ledger.is_ready and self._ledger.has_ops_to_write and self._is_active():
+            self._write_ops()
 
     async def _follow_role(self) -> None:
         """Take up the halves when this broker has become the master, forget them when it is none."""
@@ -229,7 +232,7 @@ class Transactions(Part):
             if self._ledger.is_ready:
                 self._ledger.forget()
         elif not self._ledger.is_ready:
-            await self._try("transactions are not taken up", self._ledger.take_up())
+            await self._try("transactions are not taken up", self._ledger.recover())
 
     async def _try(self, what: str, steps: Steps[object]) -> None:
         try:
@@ -251,6 +254,7 @@ class Transactions(Part):
             self._failures.failed(what, error)
             return
         self._failures.succeeded(what)
+        # The role may have changed during the fsync: then this progress is of a log that is not this broker's any more.
         if self._ledger.is_ready and self._is_active():
             self._ledger.save(progress)
 

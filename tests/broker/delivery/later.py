@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from random import Random
 
 import trio
@@ -10,7 +11,6 @@ from broker.delivery.background import Background
 from broker.delivery.delayed_delivery import DelayedDelivery
 from broker.delivery.timed_delivery import TimedDelivery
 from broker.options import BrokerOptions
-from broker.store.queue.delay_levels import DelayLevels
 from broker.store.store import MessageStore, StoreOptions
 from broker.writing.writer import Writer
 from mqcommon.message.properties import find_property
@@ -22,8 +22,7 @@ from tests.broker.writing.support import make_sends
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
-LEVELS = DelayLevels((1_000, 5_000, 60_000))
-LEVEL_OPTION = {"message_delay_level": "1s 5s 1m"}
+LEVELS = "1s 5s 1m"
 MAX_DELAY_MS = 3 * 86_400_000
 
 
@@ -102,12 +101,13 @@ class _Later:
 
 
 class Delays(_Later):
-    """Messages with the levels `LEVELS`."""
+    """Messages with delay levels."""
 
     part: DelayedDelivery
 
-    def __init__(self) -> None:
-        super().__init__(options(**LEVEL_OPTION))
+    def __init__(self, levels: str = LEVELS) -> None:
+        broker_options = options(message_delay_level=levels)
+        super().__init__(broker_options, replace(SMALL, delay_levels=broker_options.delay_levels))
 
     def make_part(self, background: Background) -> None:
         self.offsets = self.meta.metadata.delay_offsets

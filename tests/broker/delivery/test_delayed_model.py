@@ -13,10 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.delivery.delayed_delivery import POLL_S
+from broker.store.queue.delay_levels import DelayLevels
 from mqcommon.names import SCHEDULE_TOPIC
-from tests.broker.delivery.later import LEVELS, Delays
+from tests.broker.delivery.later import Delays
 from tests.broker.store.support import read_all
 
+# Short, so that an example has few polls.
+LEVELS = DelayLevels.parse("1s 2s 6s")
 Step = tuple[str, int]
 ENDINGS = ("stop", "kill", "power")
 steps = st.lists(
@@ -65,7 +68,7 @@ class History:
 
 
 async def run(history: list[Step], seed: int) -> None:
-    random, delays = Random(seed), Delays()
+    random, delays = Random(seed), Delays("1s 2s 6s")
     model = History(delays)
     left = list(history)
     while left:

@@ -28,7 +28,7 @@ from tests.broker.running import pull_request
 from tests.broker.store.support import put
 from tests.support.caller import Caller
 
-MANY = 10_000
+MANY = 2_000
 QUEUE = {"topic": "T", "queueId": 0}
 GROUP = {"consumerGroup": "g", "topic": "T"}
 NUMBERS = st.sampled_from([-1, 0, 1, 5, 2**62])

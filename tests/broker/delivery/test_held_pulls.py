@@ -122,15 +122,6 @@ async def test_a_queue_that_was_made_anew_wakes_all() -> None:
     assert pulls.looks == [pull]
 
 
-async def test_the_first_message_of_a_queue_wakes_those_who_wait_for_it() -> None:
-    pulls, queue, other = Pulls(), Queue(0), Queue(1)
-    waiting = [pulls.hold(queue), pulls.hold(queue, {7})]
-    pulls.hold(other)
-    pulls.turn(queue, [7])
-    assert pulls.answered == waiting
-    assert len(pulls.held) == 1
-
-
 async def test_the_store_tells_of_a_queue_while_somebody_may_wait_for_it() -> None:
     pulls, queue = Pulls(), Queue()
     assert queue.is_awaited, "nobody knows yet"

@@ -63,11 +63,8 @@ def make_sends(
         double_write=options.is_sync_master, max_waiting=max_waiting,
     )  # fmt: skip
     keys = UniqueKeys("127.0.0.1", 1, 1)
-    properties = StoredProperties(
-        options.region_id, options.broker_cluster_name, "true" if options.trace_on else "false", keys, clock
-    )
     writer = Writer(
-        store, durability, stats, properties, Deferral(options, keys, clock),
+        store, durability, stats, StoredProperties(options, keys, clock), Deferral(options, keys, clock),
         store_host_is_v6=False, max_message_bytes=options.max_message_size,
     )  # fmt: skip
     handlers = SendHandlers(writer, topics, options, HOST, Stepper(), turned, dead_letter_topic)

@@ -118,6 +118,7 @@ def test_a_delay_level_counts_more_than_a_time() -> None:
         (b"TIMER_DELAY_SEC\x01soon\x02", "TIMER_DELAY_SEC is b'soon', which is no time"),
         (b"TIMER_DELIVER_MS\x01" + b"9" * 500 + b"\x02", "which is no time"),
         (b"TIMER_DELIVER_MS\x015\x02TIMER_DEL_UNIQKEY\x01k\x02", "needs the time of a message"),
+        (b"TIMER_DEL_UNIQKEY\x01k\x02", "needs the time of a message"),
     ],
 )
 def test_a_wrong_time_is_refused(text: bytes, said: str) -> None:

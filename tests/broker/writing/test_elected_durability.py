@@ -61,22 +61,6 @@ def test_the_mode_waits_whatever_the_role_in_the_conf() -> None:
     assert Master(broker_role="ASYNC_MASTER").durability.needs_slaves
 
 
-def test_a_send_is_acknowledged_when_it_is_confirmed() -> None:
-    master = Master()
-    master.send(100)
-    master.elected.confirmed(99)
-    assert (master.answers, len(master.durability)) == ([], 1)
-    master.elected.confirmed(100)
-    assert (master.answers, len(master.durability)) == ([OK], 0)
-
-
-def test_a_confirmed_send_does_not_wait() -> None:
-    master = Master()
-    master.elected.confirmed(100)
-    master.send(100)
-    assert master.answers == [OK]
-
-
 def test_slow_members() -> None:
     master = Master()
     master.send(100)
@@ -86,15 +70,6 @@ def test_slow_members() -> None:
     assert (master.answers, master.durability.timed_out) == ([SLAVE], 1)
     master.elected.confirmed(100)
     assert master.answers == [SLAVE], "a send is answered once"
-
-
-def test_the_disk_comes_first() -> None:
-    master = Master(sync_flush=True)
-    master.send(100)
-    master.elected.confirmed(100)
-    assert master.answers == []
-    master.commits.advance(100)
-    assert master.answers == [OK]
 
 
 def test_a_demotion_ends_the_waits() -> None:

@@ -99,28 +99,6 @@ class LedgerModel(RuleBasedStateMachine):
 TestLedger = LedgerModel.TestCase
 
 
-def test_a_slave_with_two_connections_is_one_copy() -> None:
-    ledger, heard = AckLedger(GAP), list[bool]()
-    ledger.connected("10.0.0.1:1", 0.0, "broker-a/1")
-    ledger.acked("10.0.0.1:1", 10)
-    ledger.connected("10.0.0.1:2", 1.0, "broker-a/1")  # the first one is half-open
-    ledger.wait(10, 2, 9.0, heard.append)
-    ledger.acked("10.0.0.1:2", 10)
-    ledger.acked("10.0.0.1:1", 10)
-    assert heard == [] and len(ledger.slaves()) == 1
-    ledger.connected("10.0.0.2:1", 1.0, "broker-a/2")
-    ledger.acked("10.0.0.2:1", 10)
-    assert heard == [True]
-
-
-def test_a_slave_that_has_not_reported_is_no_copy() -> None:
-    ledger = AckLedger(GAP)
-    ledger.connected("10.0.0.1:1", 0.0)
-    assert ledger.in_sync(0) == 0
-    ledger.acked("10.0.0.1:1", 0)
-    assert ledger.in_sync(0) == 1
-
-
 def test_a_connection_that_was_given_up_does_not_take_the_place_of_the_next() -> None:
     ledger = AckLedger(GAP)
     ledger.connected("10.0.0.1:2", 2.0, "slave 1")

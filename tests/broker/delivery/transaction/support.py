@@ -28,7 +28,7 @@ from remoting.protocol.requests.transactions import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
-from tests.broker.delivery.later import LEVEL_OPTION, TrioClock
+from tests.broker.delivery.later import LEVELS, TrioClock
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.store.support import HOST, SMALL, new_store, read_all
 from tests.broker.writing.support import make_sends
@@ -68,7 +68,7 @@ class Broker:
         self.clock = clock or ManualClock()
         self.options = options(
             transaction_time_out=TIMEOUT_MS, transaction_check_interval=INTERVAL_MS,
-            **{"transaction_check_max": 1_000, **LEVEL_OPTION, **changes},
+            **{"transaction_check_max": 1_000, "message_delay_level": LEVELS, **changes},
         )  # fmt: skip
         self.producer = Producer()
         self.is_master = True
@@ -113,8 +113,8 @@ class Broker:
         self.flushes += 1
         self.store.flush()
 
-    def take_up(self) -> None:
-        finish(self.ledger.take_up())
+    def recover(self) -> None:
+        finish(self.ledger.recover())
 
     def check(self) -> int:
         return finish(self.checks.run())

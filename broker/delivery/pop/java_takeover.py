@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _MARGIN_MS = 10_000
 
 
-class Moving:
+class JavaTakeover:
     """See the module."""
 
     def __init__(self, log: ReviveLog, store: MessageStore, offsets: ConsumerOffsets, clock: Clock) -> None:
@@ -42,16 +42,17 @@ class Moving:
         self._safe_at = 0
 
     @property
-    def _was_javas(self) -> bool:
+    def _had_java_broker(self) -> bool:
         return self._offsets.query(REVIVE_GROUP, TIMER_TOPIC, 0) >= 0
 
     async def take_over(self, java: JavaPops) -> None:
         """Let the pops of a Java broker be this broker's own. ``java``: what is in queue 0 of the revive topic."""
         self._read_to = {}
-        if not self._was_javas:
+        if not self._had_java_broker:
             return
         topic = self._log.topic
         queues = {queue.queue_id: queue for queue in self._store.queues if queue.topic == topic}
+        # Where each queue ends is noted before it is read. Nothing comes later that counts: no Java broker runs now.
         read_to: dict[tuple[str, int], int] = {}
         for queue_id in sorted(queues.keys() - {QUEUE_ID}):
             start = max(self._offsets.query(REVIVE_GROUP, topic, queue_id), 0)
@@ -68,6 +69,7 @@ class Moving:
         await each_record(self._store, TIMER_TOPIC, 0, start, end, waiting)
         await self._leave_out_done(java, list(queues))
         self._write(java)
+        # From here on a start needs none of it, once the log is safe up to here (`save`).
         self._read_to, self._safe_at = read_to, self._store.log.end
 
     def save(self, reached: int) -> None:
@@ -79,7 +81,7 @@ class Moving:
 
     def go_on(self) -> None:
         """This broker has written all that waits since it took over, so no pops of a Java broker are among that."""
-        if self._was_javas and not self._read_to:
+        if self._had_java_broker and not self._read_to:
             self._offsets.commit(REVIVE_GROUP, TIMER_TOPIC, 0, self._store.max_offset(TIMER_TOPIC, 0))
 
     def _add(self, java: JavaPops, record: Record) -> None:

@@ -1,9 +1,10 @@
-"""``broker exportMetadata``: writes the metadata of a stopped broker as RocketMQ's files, for a Java broker.
+"""``broker exportMetadata`` and ``importMetadata``: the metadata of a stopped broker as RocketMQ's files, and back.
 
-Pops in flight are handed over, too. A Java broker looks for check points among the messages that wait for their time,
-and does not understand the revive log of this one. So each open check point is stored once more as RocketMQ stores it.
-A queue that is popped in order has no check points there: its offset goes back to the first message that is not
-acknowledged. If this broker is started again instead, it leaves all that alone.
+An export hands popped messages in flight over, too. A Java broker looks for check points among the messages that wait
+for their time, and does not understand the revive log of this one. So each open check point is stored once more as
+RocketMQ stores it. A queue that is popped in order has no check points there: its offset goes back to the first message
+that is not acknowledged. If this broker is started again instead, it leaves all that alone.
+A broker without metadata imports the files when it starts; the command is for a store that RocketMQ has used since.
 Neighbours: meta/json_files.py (the files' content), delivery/pop/java.py (the form of check points), offline.py.
 """
 
@@ -20,7 +21,8 @@ from broker.delivery.pop.inflight import Inflight
 from broker.delivery.pop.java import as_timed, broker_of, messages_of
 from broker.delivery.pop.log import QUEUE_ID, SLICE, SLICE_BYTES
 from broker.delivery.pop.records import Key, PopCheckpoint, decode
-from broker.meta.json_files import POPS_KEY, Offsets, to_json_files, write_files
+from broker.meta import json_files
+from broker.meta.json_files import POPS_KEY, Offsets, read_tables, to_json_files, write_files
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
 from broker.store.index.index_file import index_file_bytes
@@ -116,7 +118,7 @@ def hand_over(
 
 
 class _Handover:
-    """That of the pops of one cluster: a broker that changed its cluster's name has two revive logs."""
+    """Hands over the pops of one cluster: a broker that changed its cluster's name has two revive logs."""
 
     def __init__(
         self,
@@ -151,7 +153,7 @@ class _Handover:
         given = self._give(first)
         revive = f"{topic}@{REVIVE_GROUP}"
         taken_to = self._own.query(REVIVE_GROUP, TIMER_TOPIC, 0)
-        # A Java broker's offset is that of the last record that it has done with.
+        # A Java broker's offset names the last record that it has processed.
         if end := store.max_offset(topic, QUEUE_ID):
             self._java(revive)[QUEUE_ID] = end - 1
         if taken_to < 0:
@@ -224,3 +226,31 @@ def _has_index_of(fs: FileSystem, options: StoreOptions) -> bool:
     """Whether the index has this size: one of another size would be removed, for the lack of a conf file."""
     root, size = f"{options.directory}/index", index_file_bytes(options.index_slots, options.index_capacity)
     return all(fs.size(f"{root}/{name}") == size for name in fs.listdir(root) if name.isdigit())
+
+
+@click.command("importMetadata")
+@click.argument("store_dir")
+def import_metadata(store_dir: str) -> None:
+    """Replace topics, groups and offsets by those in RocketMQ's JSON files.
+
+    STORE_DIR is the broker's storePathRootDir; the broker must be stopped. The files are read from STORE_DIR/config.
+    """
+    with errors_on_one_line(store_dir):
+        summary, warnings = import_files(OsFiles(), SystemClock(), store_dir)
+        click.echo(f"import {summary}")
+        for warning in warnings:
+            click.echo(f"broker: {warning}", err=True)
+
+
+def import_files(fs: FileSystem, clock: Clock, store_dir: str) -> tuple[str, list[str]]:
+    """Replace the metadata atomically; returns a summary of what was imported, and warnings of what was not."""
+    root = absolute(store_dir)
+    directory = f"{root}/config"
+    with stopped_metadata(fs, clock, root) as before:
+        tables = read_tables(fs, directory)
+        if tables is None:
+            raise UserError(f"{directory} holds none of RocketMQ's files: there is nothing to import")
+        after = Metadata(fs, directory, clock, BrokerOptions())
+        after.take_over(tables)
+        before.journal.replace(after.state())
+    return json_files.summary(tables), json_files.warnings(fs, directory, tables)
