@@ -57,6 +57,10 @@ def test_with_acting_masters_the_loss_of_the_master_ends_writing(table: RouteTab
     assert acting.broker_datas[0].broker_addrs == {0: "s:1"}
     table.register(master, "again", 1)
     assert perms(table, "t") == {"broker-a": 6}
+    finish(table.wipe_write_perm("broker-a"))  # a topic without writing is not the sign of a master that is away
+    acting = table.route("t", acting_master=True)
+    assert acting is not None
+    assert acting.broker_datas[0].broker_addrs == {0: "m:1", 1: "s:1"}
 
 
 def test_by_the_topic_of_a_set_brokers_see_who_lives(table: RouteTable[object]) -> None:
