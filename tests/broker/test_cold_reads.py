@@ -383,6 +383,22 @@ async def test_the_last_attempt_waits_for_the_disk_in_the_event_loop(
     assert attempts == expected
 
 
+@pytest.mark.parametrize("on_disk", [True, False])
+async def test_bytes_that_a_thread_only_copies_are_no_wait_for_the_disk(on_disk: bool) -> None:
+    async with serving() as disk:
+        peer, request = Caller(), Command(1)
+
+        def attempt(remark: str) -> Command:
+            if not bytes_got():
+                raise NotResident([Span(disk.file, 0, 10)], on_disk=on_disk)
+            return request.respond(remark=remark)
+
+        disk.reads.handle(peer.channel, request, partial(attempt, "first"), partial(attempt, "after the disk"))
+        await until(lambda: bool(peer.received()), "answers")
+    (answer,) = peer.received()
+    assert answer.remark == ("after the disk" if on_disk else "first")
+
+
 async def test_a_read_that_finds_no_descriptor_is_to_be_tried_again() -> None:
     def attempt() -> Command | None:
         raise OutOfDescriptors("no descriptor")
