@@ -13,8 +13,7 @@ import trio
 from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ConfigError, RequestRefused, StoreError
 from mqcommon.logs.options import change_levels
-from mqcommon.options.conf_file import read_update, save_changes, to_properties, update
-from mqcommon.options.fields import options_of, value_text
+from mqcommon.options.conf_file import changes_of, read_update, save_changes, to_properties, update
 from namesrv.state import State
 from remoting.net.answers import answer_steps
 from remoting.net.channel import Channel
@@ -108,7 +107,7 @@ class OptionsHolder(Protocol):
 async def update_options(state: OptionsHolder, channel: Channel, request: Command) -> Command:
     """Change options while running. The changes are saved in the conf file, if there is one."""
     try:
-        text, pairs = read_update(request.body)
+        pairs = read_update(request.body)
     except ConfigError as error:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
     if state.options.forbidden_keys.intersection(key for key, _ in pairs):
@@ -116,10 +115,10 @@ async def update_options(state: OptionsHolder, channel: Channel, request: Comman
     # From reading the present options to replacing them: of two changes at a time none may be lost.
     async with state.changing_options:
         try:
-            options = update(state.options, text)
+            options = update(state.options, pairs)
         except ConfigError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        changes = _changes(state.options, options)
+        changes = changes_of(state.options, options)
         # The file first: when it cannot be written, nothing changes.
         path = options.config_store_path
         if changes and path:
@@ -132,14 +131,6 @@ async def update_options(state: OptionsHolder, channel: Channel, request: Comman
         state.options = options
     logger.info("options changed: %s kept=%s by=%s", changes, path or "until the stop", channel.remote)
     return request.respond()
-
-
-def _changes(old: Any, new: Any) -> dict[str, str]:
-    return {
-        o.key: value_text(getattr(new, o.name))
-        for o in options_of(type(new))
-        if getattr(new, o.name) != getattr(old, o.name)
-    }
 
 
 def _not_written(error: Exception) -> RequestRefused:

@@ -18,8 +18,8 @@ from mqcommon.clock import Clock
 from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ConfigError, RequestRefused, StoreError
 from mqcommon.logs.options import change_levels
-from mqcommon.options.conf_file import read_update, save_changes, to_properties, update
-from mqcommon.options.fields import options_of, value_text
+from mqcommon.options.conf_file import changes_of, read_update, save_changes, to_properties, update
+from mqcommon.options.fields import options_of
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
@@ -90,16 +90,15 @@ class ConfigHandlers(Part):
 
     async def update(self, channel: Channel, request: Command) -> Command:
         """25: change mutable options, and write them to the conf file, if there is one."""
-        text = self._checked_text(request)
+        pairs = self._checked_pairs(request)
         async with self._changing:
             try:
-                wanted = update(self._options, text)
+                wanted = update(self._options, pairs)
                 if wanted.max_message_size > self._options.max_message_size:
                     check_file_size(wanted)
             except ConfigError as error:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
-            changed = [o for o in options_of(BrokerOptions) if _differs(o.name, self._options, wanted)]
-            changes = {o.key: value_text(getattr(wanted, o.name)) for o in changed}
+            changes = changes_of(self._options, wanted)
             # The file first: when it cannot be written, nothing changes.
             path = self._options.broker_config_path
             if changes and path:
@@ -108,8 +107,9 @@ class ConfigHandlers(Part):
                 change_levels(self._options.log_levels, wanted.log_levels)
             # In place, though the object is frozen for everybody else: all parts have it, and read mutable options at
             # each use.
-            for o in changed:
-                object.__setattr__(self._options, o.name, getattr(wanted, o.name))
+            for o in options_of(BrokerOptions):
+                if o.key in changes:
+                    object.__setattr__(self._options, o.name, getattr(wanted, o.name))
         if changes:
             self._version = self._version.next(self._clock.now_ms())
         if "brokerPermission" in changes:
@@ -117,20 +117,18 @@ class ConfigHandlers(Part):
         logger.info("options changed: %s kept=%s by=%s", changes, path or "until the stop", channel.remote)
         return request.respond()
 
-    def _checked_text(self, request: Command) -> str:
-        """The properties of the request, without keys that have no effect here."""
+    def _checked_pairs(self, request: Command) -> list[tuple[str, str]]:
+        """The keys and values of the request, without keys that have no effect here."""
         try:
-            text, pairs = read_update(request.body)
+            pairs = read_update(request.body)
         except ConfigError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         if self._options.forbidden_keys.intersection(key for key, _ in pairs):
             raise RequestRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         ignored = [key for key, _ in pairs if key in BrokerOptions.ignored_keys]
-        if not ignored:
-            return text
-        logger.warning("options without effect here: %s", ", ".join(dict.fromkeys(ignored)))
-        escaped = ((key, value.replace("\\", "\\\\")) for key, value in pairs if key not in ignored)
-        return "".join(f"{key}={value}\n" for key, value in escaped)
+        if ignored:
+            logger.warning("options without effect here: %s", ", ".join(dict.fromkeys(ignored)))
+        return [(key, value) for key, value in pairs if key not in ignored]
 
     async def _save(self, path: str, changes: dict[str, str]) -> None:
         try:
@@ -140,7 +138,3 @@ class ConfigHandlers(Part):
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"not changed, the file could not be written: {error}"
             ) from error
-
-
-def _differs(name: str, one: BrokerOptions, other: BrokerOptions) -> bool:
-    return bool(getattr(one, name) != getattr(other, name))

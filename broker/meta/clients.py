@@ -223,10 +223,8 @@ class Clients:
         return changed
 
     def fingerprint_changed(self, group: str, fingerprint: int) -> bool:
-        """Note a heartbeat's fingerprint; returns whether the group had another one."""
-        members = self._consumers.get(group)
-        if members is None:
-            return False
+        """Note the fingerprint of a member's heartbeat; returns whether the group had another one."""
+        members = self._consumers[group]
         before, members.fingerprint = members.fingerprint, fingerprint
         return before not in (0, fingerprint)
 

@@ -11,7 +11,7 @@ import dataclasses
 import difflib
 import os
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -115,25 +115,24 @@ def to_properties(options: Any) -> str:
     return "".join(lines)
 
 
-def read_update(body: bytes) -> tuple[str, list[tuple[str, str]]]:
-    """The properties text that a peer sent, and its keys and values. Raises ConfigError with RocketMQ's text."""
+def read_update(body: bytes) -> list[tuple[str, str]]:
+    """The keys and values that a peer sent. Raises ConfigError with RocketMQ's text."""
     lines = body.count(b"\n") + body.count(b"\r")
     if len(body) > MAX_UPDATE_BYTES or lines > MAX_UPDATE_LINES:
         limits = f"at most {MAX_UPDATE_BYTES} in {MAX_UPDATE_LINES} lines are taken"
         raise ConfigError(f"the options have {len(body)} bytes in {lines} lines, {limits}")
     try:
-        text = body.decode()
-        return text, [(key, value) for _, key, value in entries(text)]
+        return [(key, value) for _, key, value in entries(body.decode())]
     except (UnicodeDecodeError, ConfigError):
         raise ConfigError("string2Properties error") from None
 
 
-def update(options: T, text: str) -> T:
-    """A copy with the ``key=value`` lines of ``text`` applied; a key that cannot change must keep its value."""
+def update(options: T, pairs: Iterable[tuple[str, str]]) -> T:
+    """A copy with the values of ``pairs``; a key that cannot change must keep its value."""
     known = {o.key: o for o in options_of(type(options))}
-    # All lines are read before anything changes, so one that is wrong leaves all options as they were.
+    # All values are read before anything changes, so a wrong one leaves all options as they were.
     changes: dict[str, Value] = {}
-    for _, key, value in entries(text):
+    for key, value in pairs:
         o = known.get(key)
         if o is None:
             raise ConfigError(f"{key}: {_unknown(key, known)}")
@@ -146,6 +145,12 @@ def update(options: T, text: str) -> T:
             raise ConfigError(f"{key}: cannot change while running; set it in the conf file and restart")
         changes[o.name] = parsed
     return typing.cast(T, dataclasses.replace(typing.cast(Any, options), **changes))
+
+
+def changes_of(old: T, new: T) -> dict[str, str]:
+    """Key and text of the values of ``new`` that differ from those of ``old``."""
+    options = options_of(type(new))
+    return {o.key: value_text(getattr(new, o.name)) for o in options if getattr(new, o.name) != getattr(old, o.name)}
 
 
 def _read_text(file: str) -> tuple[str, int]:

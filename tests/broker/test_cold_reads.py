@@ -17,7 +17,7 @@ import trio
 import trio.testing
 
 from broker import cold_reads as cold_module
-from broker.cold_reads import THREADS, ColdReads
+from broker.cold_reads import THREADS, ColdReads, from_disk
 from broker.store.log.residency import NotResident, Span, bytes_got, check_resident
 from broker.store.reader import GetStatus, read_queue
 from broker.store.store import MessageStore
@@ -103,6 +103,17 @@ async def test_a_connection_that_closed_is_gone_without_a_garbage_collection() -
             assert gone() is None
         finally:
             gc.enable()
+
+
+async def test_a_task_that_reads_from_disk_repeats_its_read_with_the_bytes() -> None:
+    file = Disk(ColdReads()).file
+
+    def read() -> bytes:
+        check_resident(file, 0, 10)  # first this, then the rest: two reads in a thread
+        check_resident(file, 100, 10)
+        return (bytes_got() or {})[Span(file, 100, 10)]
+
+    assert await from_disk(read) == bytes(10)
 
 
 SMALL_FILES = {"mapped_file_size_commit_log": 4096, "mapped_file_size_consume_queue": 20 * 16,
@@ -370,6 +381,22 @@ async def test_the_last_attempt_waits_for_the_disk_in_the_event_loop(
         disk.reads.handle(peer.channel, request, attempt)
         await until(lambda: bool(peer.received()), "answers")
     assert attempts == expected
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+async def test_bytes_that_a_thread_only_copies_are_no_wait_for_the_disk(on_disk: bool) -> None:
+    async with serving() as disk:
+        peer, request = Caller(), Command(1)
+
+        def attempt(remark: str) -> Command:
+            if not bytes_got():
+                raise NotResident([Span(disk.file, 0, 10)], on_disk=on_disk)
+            return request.respond(remark=remark)
+
+        disk.reads.handle(peer.channel, request, partial(attempt, "first"), partial(attempt, "after the disk"))
+        await until(lambda: bool(peer.received()), "answers")
+    (answer,) = peer.received()
+    assert answer.remark == ("after the disk" if on_disk else "first")
 
 
 async def test_a_read_that_finds_no_descriptor_is_to_be_tried_again() -> None:

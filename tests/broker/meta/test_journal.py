@@ -97,6 +97,18 @@ def test_a_missing_journal_stops() -> None:
         reopen(fs)
 
 
+def test_a_missing_journal_between_unsynced_ones_ends_the_chain() -> None:
+    fs = MemoryFiles()
+    journal = fresh(fs, 3)
+    journal.begin_compaction()
+    journal.begin_compaction()
+    journal.append("n", 3)
+    fs.remove(SECOND)
+    _, records, report = reopen(fs)
+    assert records == numbers(3)
+    assert "journal 1, which follows it, is missing" in str(report.cuts[0])
+
+
 def test_a_torn_journal_with_an_unsynced_one_behind_it_is_cut_there() -> None:
     fs = MemoryFiles()
     journal = fresh(fs, 3)
@@ -207,6 +219,19 @@ def test_compaction_is_wanted_when_the_chain_is_long_and_far_longer_than_what_li
         journal.append("n", blob)
         appended += 1
     assert appended == 17  # just over four times the snapshot
+
+
+@pytest.mark.parametrize("operation", ["open", "write"])
+def test_a_compaction_that_cannot_begin_leaves_the_journal_as_it_is(operation: str) -> None:
+    fs = MemoryFiles()
+    journal = fresh(fs, 3)
+    fs.faults.fail(operation, code=errno.ENOSPC)
+    with pytest.raises(StoreError, match=r"metadata\.journal\.1 cannot be made"):
+        journal.begin_compaction()
+    assert not journal.wants_compaction
+    journal.append("n", 3)
+    assert fs.listdir(DIRECTORY) == ["metadata.journal.0"]
+    assert reopen(fs)[1] == numbers(4)
 
 
 def test_a_failed_compaction_costs_nothing_and_is_not_tried_at_once_again() -> None:

@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from broker.identity import identity_of, resolved
+from broker.registration import heartbeats
 from broker.registration.heartbeats import Heartbeats
 from broker.registration.outer_api import OuterApi
 from broker.registration.registrar import Registrar
@@ -133,6 +134,14 @@ async def test_a_nameserver_that_does_not_know_it_is_told_anew() -> None:
         await until(lambda: bool(made.forgotten), "forgotten")
 
 
+async def test_a_heartbeat_without_an_answer_is_followed_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeats, "TIMEOUT_MS", 10)
+    async with slave(**OFTEN) as made:
+        made.namesrv.on(BROKER_HEARTBEAT.code, lambda request: None)
+        await made.namesrv.wait_asked(BROKER_HEARTBEAT.code, 3)
+        assert made.forgotten == []
+
+
 async def test_an_old_nameserver_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     async with slave(**OFTEN) as made:
         made.namesrv.on(BROKER_HEARTBEAT.code, lambda request: request.respond(3, "not supported"))
@@ -154,9 +163,9 @@ async def test_with_acting_masters_a_broker_sends_heartbeats_and_registers_anew_
     namesrv.on(BROKER_HEARTBEAT.code, lambda request: request.respond(1, "not registered"))
     async with serving(namesrv):
         meta = MetadataDir(resolved(options(enable_slave_acting_master=acting, namesrv_addr=namesrv.addr, **OFTEN)))
-        heartbeats = Heartbeats(meta.options, Members(0), lambda: False) if acting else None
+        beats = Heartbeats(meta.options, Members(0), lambda: False) if acting else None
         identity = identity_of(meta.options, 10911)
-        registrar = Registrar(identity, meta.topics, meta.options, KnownMaster(), heartbeats)
+        registrar = Registrar(identity, meta.topics, meta.options, KnownMaster(), beats)
         with trio.fail_after(10):
             async with trio.open_nursery() as nursery:
                 await nursery.start(registrar.run)

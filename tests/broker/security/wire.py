@@ -1,9 +1,9 @@
-"""A client that sends exactly the requests that a test has signed: nothing is added afterwards.
+"""Requests that need different rights, and a client that adds nothing to a request after its signature.
 
-It signs as RocketMQ's clients do, or whole requests once it has asked for a challenge.
+The client signs as RocketMQ's clients do, or whole requests once it has asked for a challenge.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import trio
@@ -11,10 +11,48 @@ import trio
 from mqcommon.addresses import split_address
 from remoting.protocol.command import Command
 from remoting.protocol.connection import Connection
+from remoting.protocol.dialect import encode_body
 from remoting.protocol.frame import MAX_FRAME_BYTES, encode
-from remoting.protocol.requests.clients import CHALLENGE
+from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
+from remoting.protocol.requests.clients import CHALLENGE, HEART_BEAT, ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig
+from remoting.protocol.requests.offsets import GET_MAX_OFFSET, UPDATE_CONSUMER_OFFSET
+from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 from remoting.protocol.signature import Credentials, WholeSignatures, sign
+from tests.broker.running import pull_request, send_request
 from tests.broker.security.users.rows import SECRET
+
+
+def heartbeat() -> Command:
+    data = HeartbeatData("c", consumer_data_set=[ConsumerData("group", subscription_data_set=[SubscriptionData("T")])])
+    return Command(HEART_BEAT.code, None, encode_body(data))
+
+
+def create_topic() -> Command:
+    ext = {
+        "topic": "T", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6,
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+    }  # fmt: skip
+    return Command(UPDATE_AND_CREATE_TOPIC.code, ext)
+
+
+#: Requests of clients and tools about topic T and group "group".
+REQUESTS: dict[str, Callable[[], Command]] = {
+    "send": lambda: send_request("T", b"x"),
+    "give back": lambda: send_request("%RETRY%group", b"x"),
+    "pull": lambda: pull_request("T", 0),
+    "commit": lambda: Command(
+        UPDATE_CONSUMER_OFFSET.code,
+        {"consumerGroup": "group", "topic": "T", "queueId": 0, "commitOffset": 0},
+    ),
+    "heartbeat": heartbeat,
+    "max offset": lambda: Command(GET_MAX_OFFSET.code, {"topic": "T", "queueId": 0}),
+    "create topic": create_topic,
+    "create group": lambda: Command(
+        UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.code, None, encode_body(SubscriptionGroupConfig("group"))
+    ),
+    "broker config": lambda: Command(GET_BROKER_CONFIG.code),
+}
 
 
 class Wire:

@@ -200,8 +200,7 @@ def test_properties_read_back_as_they_were(options: Options) -> None:
 @given(values, values)
 def test_update_applies_what_may_change(old: Options, new: Options) -> None:
     mutable = {o.key for o in options_of(Options) if o.mutable}
-    text = "".join(line + "\n" for line in to_properties(new).split("\n") if line.split("=")[0] in mutable)
-    updated = update(old, text)
+    updated = update(old, [(key, value) for key, value in read_update(to_properties(new).encode()) if key in mutable])
     for field in fields(Options):
         source = new if field.metadata["mutable"] else old
         assert getattr(updated, field.name) == getattr(source, field.name)
@@ -209,24 +208,23 @@ def test_update_applies_what_may_change(old: Options, new: Options) -> None:
 
 def test_update_accepts_the_whole_configuration_back() -> None:
     options = Options(listen_port=5, password="secret")
-    assert update(options, to_properties(options).replace("=500", "=600")) == Options(
-        listen_port=5, password="secret", interval_ms=600
-    )
+    pairs = read_update(to_properties(options).replace("=500", "=600").encode())
+    assert update(options, pairs) == Options(listen_port=5, password="secret", interval_ms=600)
 
 
 @pytest.mark.parametrize(
-    ("text", "error"),
+    ("key", "value", "error"),
     [
-        ("listenPort=1", "listenPort: cannot change while running; set it in the conf file and restart"),
-        ("intervalMS=1", "intervalMS: unknown key; did you mean intervalMs?"),
-        ("ratio=2", "ratio: 2 is too large; give a number from 0.0 to 1.0"),
-        ("useEpollNativeSelector=true", "useEpollNativeSelector: unknown key; docs/conf.md lists all keys"),
+        ("listenPort", "1", "listenPort: cannot change while running; set it in the conf file and restart"),
+        ("intervalMS", "1", "intervalMS: unknown key; did you mean intervalMs?"),
+        ("ratio", "2", "ratio: 2 is too large; give a number from 0.0 to 1.0"),
+        ("useEpollNativeSelector", "true", "useEpollNativeSelector: unknown key; docs/conf.md lists all keys"),
     ],
 )
-def test_update_refuses_and_changes_nothing(text: str, error: str) -> None:
+def test_update_refuses_and_changes_nothing(key: str, value: str, error: str) -> None:
     options = Options()
     with pytest.raises(ConfigError) as caught:
-        update(options, f"intervalMs=7\n{text}")
+        update(options, [("intervalMs", "7"), (key, value)])
     assert str(caught.value) == error
     assert options == Options()
 
@@ -244,7 +242,7 @@ def test_a_long_update_is_refused_with_its_limits(data: bytes) -> None:
 
 
 def test_an_update_is_read() -> None:
-    assert read_update("a=é\n".encode()) == ("a=é\n", [("a", "é")])
+    assert read_update("a=é\n".encode()) == [("a", "é")]
     with pytest.raises(ConfigError, match="string2Properties error"):
         read_update(b"\xff")
 

@@ -1,7 +1,7 @@
 """Who may do what with accounts in files, through real sockets: kinds of accounts, permissions, white lists."""
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,24 +11,18 @@ import pytest
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, Command
 from remoting.protocol.dialect import encode_body
-from remoting.protocol.requests.brokers import GET_BROKER_CONFIG
-from remoting.protocol.requests.clients import HEART_BEAT, ConsumerData, HeartbeatData, SubscriptionData
 from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
 from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig
-from remoting.protocol.requests.offsets import GET_MAX_OFFSET, UPDATE_CONSUMER_OFFSET
+from remoting.protocol.requests.offsets import GET_MAX_OFFSET
 from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
-from remoting.protocol.requests.topics import GET_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC
+from remoting.protocol.requests.topics import GET_TOPIC_CONFIG
 from remoting.protocol.signature import Credentials, sign
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, write
+from tests.broker.security.wire import REQUESTS as COMMON_REQUESTS
 from tests.broker.security.wire import Wire, connected
 
 ACL = "org.apache.rocketmq.acl.common.AclException: "
-
-
-def heartbeat() -> Command:
-    data = HeartbeatData("c", consumer_data_set=[ConsumerData("group", subscription_data_set=[SubscriptionData("T")])])
-    return Command(HEART_BEAT.code, None, encode_body(data))
 
 
 def batch() -> Command:
@@ -37,37 +31,17 @@ def batch() -> Command:
     return request
 
 
-def commit() -> Command:
-    ext = {"consumerGroup": "group", "topic": "T", "queueId": 0, "commitOffset": 0}
-    return Command(UPDATE_CONSUMER_OFFSET.code, ext)
-
-
-def create_topic() -> Command:
-    ext = {
-        "topic": "T", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6,
-        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
-    }  # fmt: skip
-    return Command(UPDATE_AND_CREATE_TOPIC.code, ext)
-
-
-# Twelve kinds of requests, and what each needs of topic T and of the group.
-REQUESTS = {
-    "send": (lambda: send_request("T", b"x"), "T"),
-    "batch": (batch, "T"),
-    "trace": (lambda: send_request("RMQ_SYS_TRACE_TOPIC", b"x"), ""),
-    "give back": (lambda: send_request("%RETRY%group", b"x"), "g"),
-    "pull": (lambda: pull_request("T", 0), "tg"),
-    "commit": (commit, "tg"),
-    "heartbeat": (heartbeat, "tg"),
-    "max offset": (lambda: Command(GET_MAX_OFFSET.code, {"topic": "T", "queueId": 0}), "t"),
-    "topic config": (lambda: Command(GET_TOPIC_CONFIG.code, {"topic": "T"}), "*"),
-    "create topic": (create_topic, "a"),
-    "create group": (
-        lambda: Command(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.code, None, encode_body(SubscriptionGroupConfig("group"))),
-        "a",
-    ),
-    "broker config": (lambda: Command(GET_BROKER_CONFIG.code), "a"),
+# What each kind of request needs of topic T and of the group.
+NEEDS = {
+    "send": "T", "batch": "T", "trace": "", "give back": "g", "pull": "tg", "commit": "tg", "heartbeat": "tg",
+    "max offset": "t", "topic config": "*", "create topic": "a", "create group": "a", "broker config": "a",
+}  # fmt: skip
+MORE_REQUESTS: dict[str, Callable[[], Command]] = {
+    "batch": batch,
+    "trace": lambda: send_request("RMQ_SYS_TRACE_TOPIC", b"x"),
+    "topic config": lambda: Command(GET_TOPIC_CONFIG.code, {"topic": "T"}),
 }
+REQUESTS = {what: (make, NEEDS[what]) for what, make in (COMMON_REQUESTS | MORE_REQUESTS).items()}
 # By the permission on the topic, and on the group: what of the above is allowed.
 PERMISSIONS = {"DENY": "", "PUB": "T*", "SUB": "t*", "PUB|SUB": "Tt*"}
 GROUP_PERMISSIONS = {"DENY": "", "PUB": "", "SUB": "g", "PUB|SUB": "g"}

@@ -20,15 +20,13 @@ from remoting.protocol.requests.auth import (
     AclInfo,
     UserInfo,
 )
-from remoting.protocol.requests.brokers import GET_BROKER_CONFIG, UPDATE_BROKER_CONFIG
-from remoting.protocol.requests.clients import HEART_BEAT, ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG
 from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
-from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig
-from remoting.protocol.requests.offsets import GET_MAX_OFFSET, UPDATE_CONSUMER_OFFSET
-from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER, UPDATE_AND_CREATE_TOPIC
+from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER
 from remoting.protocol.requests.transactions import END_TRANSACTION
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.security.users.rows import SECRET, acl, entry, user
+from tests.broker.security.wire import REQUESTS as COMMON_REQUESTS
 from tests.broker.security.wire import Wire, connected
 from tests.support.memory_files import MemoryFiles
 
@@ -63,36 +61,9 @@ async def update(wire: Wire, name: str, **changes: Any) -> None:
     assert (await wire.ask(Command(AUTH_UPDATE_USER.code, {"username": name}, body), "root")).code == 0
 
 
-def heartbeat() -> Command:
-    data = HeartbeatData("c", consumer_data_set=[ConsumerData("group", subscription_data_set=[SubscriptionData("T")])])
-    return Command(HEART_BEAT.code, None, encode_body(data))
-
-
-def create_topic() -> Command:
-    ext = {
-        "topic": "T", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6,
-        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
-    }  # fmt: skip
-    return Command(UPDATE_AND_CREATE_TOPIC.code, ext)
-
-
-REQUESTS = {
-    "send": lambda: send_request("T", b"x"),
-    "give back": lambda: send_request("%RETRY%group", b"x"),
-    "pull": lambda: pull_request("T", 0),
+REQUESTS = COMMON_REQUESTS | {
     "pull retry": lambda: pull_request("%RETRY%group", 0),
-    "commit": lambda: Command(
-        UPDATE_CONSUMER_OFFSET.code,
-        {"consumerGroup": "group", "topic": "T", "queueId": 0, "commitOffset": 0},
-    ),
-    "heartbeat": heartbeat,
-    "max offset": lambda: Command(GET_MAX_OFFSET.code, {"topic": "T", "queueId": 0}),
-    "create topic": create_topic,
     "delete topic": lambda: Command(DELETE_TOPIC_IN_BROKER.code, {"topic": "T"}),
-    "create group": lambda: Command(
-        UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.code, None, encode_body(SubscriptionGroupConfig("group"))
-    ),
-    "broker config": lambda: Command(GET_BROKER_CONFIG.code),
     "change config": lambda: Command(UPDATE_BROKER_CONFIG.code, None, b"longPollingEnable=true"),
     "list users": lambda: Command(AUTH_LIST_USER.code),
 }
