@@ -16,7 +16,7 @@ from broker.identity import Identity, identity_of, resolved, with_port
 from broker.meta.metadata import Metadata, MetadataReport
 from broker.options import UNKNOWN_ID, BrokerOptions
 from broker.replication.role import RoleMachine
-from broker.store.recovery import LastStop
+from broker.store.checkpoint import LastStop
 from broker.store.store import MessageStore, StoreOptions
 from broker.tasks.repeat import repeat
 from broker.wiring.core import make_core
@@ -135,6 +135,7 @@ class Broker:
         if report.rebuilt:
             names = ", ".join(report.rebuilt[:10]) + (" ..." if len(report.rebuilt) > 10 else "")
             logger.warning("%d consume queues lacked messages and were rebuilt: %s", len(report.rebuilt), names)
+        # Store times never go back within a log, or a search by time would miss messages.
         if report.ahead_ms >= CLOCK_WARNING_MS and self.role.now.is_master:
             logger.warning(
                 "the clock was set back: the store time of the newest message is %d s in the future. New messages get"

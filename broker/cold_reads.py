@@ -155,6 +155,8 @@ class ColdReads(Part):
                 self._answer(waiting, await self._serve(waiting))
             finally:
                 self._running -= 1
+            # Its client does not read as fast as the disk does: its other requests wait until what is buffered has been
+            # sent.
             channel = waiting.channel
             if channel.buffered_bytes >= BULK_BYTES and channel not in self._sending:
                 self._sending.add(channel)

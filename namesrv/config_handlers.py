@@ -94,7 +94,7 @@ async def update_config(state: State, channel: Channel, request: Command) -> Com
 
 
 class OptionsHolder(Protocol):
-    """Whoever keeps options that change while running: a NameServer or a Controller."""
+    """A daemon whose options change while it runs: a NameServer or a Controller."""
 
     options: Any
 

@@ -133,6 +133,7 @@ def get_member_group(state: State, channel: Channel, request: Command) -> Comman
 def get_route(state: State, channel: Channel, request: Command) -> Command:
     """105: the route of a topic."""
     header = GET_ROUTEINFO_BY_TOPIC.header(request)
+    # An error and not "no such topic", which clients believe: they would drop routes that are good.
     if state.is_waiting_for_brokers:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "name server not ready")
     route = state.routes.route(header.topic, acting_master=state.options.support_acting_master)

@@ -36,13 +36,14 @@ class MinBrokerNotices:
         self._wake = Signal()
 
     def look(self) -> None:
-        """Queue notices of what changed since the last call, unless the options switch them off."""
+        """Queue notices of the changes since the last call, unless the options switch them off."""
         for change in self._state.routes.min_broker_changes():
             if not self._state.options.notify_min_broker_id_changed or not change.slaves:
                 continue
             if len(self._waiting) >= MAX_WAITING and change.broker_name not in self._waiting:
                 logger.warning("%d notices wait, this one is not sent: %s", MAX_WAITING, change)
                 continue
+            # In place of a change of the same set that still waits: slaves need the last state only.
             self._waiting[change.broker_name] = change
             self._wake.set()
 

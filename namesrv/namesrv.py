@@ -140,6 +140,7 @@ class Namesrv:
         return "brokers may not have registered yet" if self.state.is_waiting_for_brokers else ""
 
     def _on_close(self, channel: Channel) -> None:
+        # At a stop all connections close: that says nothing about the brokers.
         for live in self.state.routes.close(channel):
             if not self._stopping:
                 logger.warning("broker gone: %s reason=%s", _name(live), channel.closed_reason)

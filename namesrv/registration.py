@@ -1,4 +1,4 @@
-"""What a broker registers, in one part or in several, and what is kept about it while it is alive. Pure.
+"""Registrations of brokers, in one part or in several, and the entry of a live broker. Pure.
 
 RocketMQ's registration has all topics in one frame: some 40,000 topics fill it, and a change of one topic sends all of
 them again. So Skylark's brokers send a large set, or the changes since a version, in parts: a part has a number and
@@ -96,7 +96,7 @@ class Queues(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a broker registers."""
+    """A registration of a broker with its topics, or a part of them."""
 
     cluster: str
     broker_name: str

@@ -190,6 +190,7 @@ def _answer(
 
 def _registration(request: Command) -> Steps[Registration]:
     header = REGISTER_BROKER.header(request)
+    # Of the body as it was sent: a compressed one is checked before it is decompressed.
     if header.body_crc32 and body_crc32(request.body) != header.body_crc32:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
     check_broker(header)
@@ -240,6 +241,7 @@ class _Topics:
         for name, one in topics.items():
             queues = Queues(one.read_queue_nums, one.write_queue_nums, one.perm, one.topic_sys_flag)
             fault = queues_fault(queues) if name in self._own else topic_fault(name, queues)
+            # Most topics have the same queues, and share one object: a table may have a million of them.
             if fault is None:
                 self.good[name] = self._shared.setdefault(queues, queues)
             else:

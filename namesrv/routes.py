@@ -400,7 +400,7 @@ class RouteTable(Generic[C]):
 
         A first part of a whole set always can. A later part must be the next one, on the connection of the part
         before. Changes must be based on the version held here, and this table must hold all topics of that version:
-        none deleted here only, and none left out because a master spoke for the set.
+        none deleted here only, and none left out because the set had a master then.
         """
         if part.number == 0 and part.base is None:
             return True
@@ -416,6 +416,7 @@ class RouteTable(Generic[C]):
         return known.data_version == part.base and not known.deleted_here and (known.provides_topics or not is_lowest)
 
     def _drop(self, broker_name: str, topics: Iterable[str]) -> None:
+        # A set without topics has no entry: routes look into every entry.
         own = self._queues[broker_name]
         for topic in topics:
             own.pop(topic, None)

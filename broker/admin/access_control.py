@@ -179,7 +179,7 @@ class UserHandlers(Part):
             raise refuse(f"The super user can only be {what} by super user")
 
     def _check_not_last(self, user: UserInfo) -> None:
-        """Without a super user nobody could change users any more, except who can change the conf file."""
+        """Refuse to lose the last super user: then users could be changed by way of the conf file only."""
         if not self._options.authentication_enabled or not _can_rule(user):
             return
         if not any(_can_rule(other) for other in self._users.all().values() if other is not user):

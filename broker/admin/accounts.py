@@ -108,6 +108,7 @@ class AccountHandlers(Part):
         """52."""
         live, who = self._live(), self._identity
         versions = {file.path: file.version.to_wire() for file in live.rules.files}
+        # One version for tools that know a single file, plain_acl.yml, and those of all files for newer ones.
         header = AclVersionResponseHeader(
             orjson.dumps(versions.get(live.path, DataVersion().to_wire())).decode(),
             who.addr,

@@ -70,6 +70,7 @@ class CleanHandlers(Part):
                 await trio.lowlevel.checkpoint()
             if self._topics.get(topic) is not None or is_system_topic(topic) or is_light(topic):
                 continue
+            # It looks again under the lock of deletions: the topic may have been made since the check above.
             with refused_when_not_stored():
                 deleted = await self._delete_queues(topic)
             if deleted:

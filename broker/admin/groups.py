@@ -82,6 +82,7 @@ class GroupHandlers(Part):
     def _checked(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         """The group as it is stored: the attributes that were sent are changes of the present ones."""
         check_group(config.group_name)
+        # A group that exists already may be changed, though it can have no retry topic.
         known = self._groups.get(config.group_name)
         if known is None and not can_have_retry_topic(config.group_name):
             text = f"the name of a group with {len(config.group_name)} characters is too long for its retry topic"

@@ -70,7 +70,7 @@ class ResetOffsetHandlers(Part):
         }
 
     def reset(self, channel: Channel, request: Command) -> Steps[Command]:
-        """222: the answer lists the offsets, also those that stay as they are because they may only go back."""
+        """222: the answer lists all offsets, also the unchanged ones where the group may not skip messages."""
         header = INVOKE_BROKER_TO_RESET_OFFSET.header(request)
         self._check_group(header.group)
         config = self._topic(header.topic)

@@ -124,6 +124,7 @@ class TopicHandlers(Part):
             try:
                 next(steps)
             except StopIteration as end:
+                # By both forms of the name: the option that chooses between them may have changed since.
                 names = [pop_retry_topic(topic, group, retry) for group in end.value for retry in (RETRY_V1, RETRY_V2)]
                 return [name for name in names if self._topics.get(name) is not None]
             await trio.lowlevel.checkpoint()

@@ -2,7 +2,7 @@
 
 Request 36: the broker reads the message at its physical offset, and stores a copy for the group's retry topic (in a
 delay level) or for its dead letter topic. The consumer is answered when the copy is safe, so it may commit the offset
-of the message. Checks, codes and texts are RocketMQ's. A slave refuses the request (replication/refusals.py).
+of the message. Checks, codes and texts are RocketMQ's. A slave refuses the request (replication/set_requests.py).
 Neighbours: writing/deferred.py and delayed_delivery.py (delay levels), pop/copies.py (popped messages that come back).
 """
 

@@ -173,6 +173,8 @@ class ClientHandlers(Part):
         for channel in self._clients.silent(self._clock.monotonic_ms(), self._options.channel_expired_timeout):
             logger.info("connection of client %s closed: no heartbeat in time", channel.remote)
             channel.close("no heartbeat in time")
+            # Its fellows take over its queues now. The call that follows the end of the connection finds no group any
+            # more.
             self.channel_closed(channel)
         self._log_divided()
 
@@ -258,7 +260,7 @@ class MemberNotices:
         # Groups that were notified less than WINDOW_S ago; until when that is, oldest first.
         self._quiet: set[str] = set()
         self._quiet_until: deque[tuple[float, str]] = deque()
-        # Those of them that changed since.
+        # Quiet groups whose members changed during their window.
         self._again: set[str] = set()
         # Groups to notify in the next turns of the event loop: an ordered set.
         self._ready: dict[str, None] = {}

@@ -44,7 +44,7 @@ class ConsumerGroup:
     clients: dict[str, dict[Channel, Member]] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     fingerprint: int = 0
-    # What each client subscribes to, of those that share the queues, and the other way round; see `note_wanted`. With
+    # The subscriptions of each client that shares the queues, and the clients of each set; see `note_wanted`. With
     # more than one set the group loses messages.
     wanted: dict[str, Wanted] = field(default_factory=dict)
     clients_of: dict[Wanted, dict[str, None]] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class ConsumerGroup:
 
     @property
     def differences(self) -> str:
-        """Who of the members subscribes to something else than the others; empty when all are equal."""
+        """A text about members whose subscriptions differ from those of the others; empty when all are equal."""
         if len(self.clients_of) < 2:
             return ""
         if self._differences is None:

@@ -36,6 +36,7 @@ class DelayOffsets(JournalledValue[DelayOffsetTable]):
 
     def advance(self, table: DelayOffsetTable) -> None:
         """Take the offsets that are higher in ``table``, which is from a slave that acted for this master."""
+        # Never back: messages before our offset were delivered, and would be once more.
         ours, theirs = self.table.offset_table, table.offset_table
         further = {level: offset for level, offset in theirs.items() if offset > ours.get(level, -1)}
         if further:

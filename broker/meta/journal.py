@@ -63,7 +63,7 @@ class JournalDamage(NamedTuple):
 
 @dataclass(slots=True)
 class JournalReport:
-    """What recovery found and did; ``fresh``: there was no record of any change."""
+    """The result of a recovery. ``fresh``: there was no record of any change."""
 
     fresh: bool = False
     records: int = 0
@@ -248,8 +248,8 @@ class Journal:
     def append(self, kind: str, payload: Any) -> None:
         """Hand one change to the kernel. If that fails, an error is raised, and the file is as before."""
         file = self._writable()
-        # The durable length is that of before this record: `sync` raises it only when its fsync has returned. So no
-        # record claims more than was on disk when it was written.
+        # A record carries the durable length of the time before it: `sync` raises it when its fsync has returned. So
+        # no record claims more than was on disk when it was written.
         data = encode_record(kind, payload, self._durable_bytes)
         try:
             file.write(data)
@@ -369,7 +369,7 @@ class Journal:
 
 
 def _lost_tail(number: int, found: Scan, later: list[tuple[int, Scan]]) -> str:
-    """What the next journal says about the end of this one."""
+    """Why this journal must have lost its tail, by the header of the next one; "" if it has not."""
     if not later:
         return ""
     next_number, following = later[0]

@@ -45,7 +45,7 @@ class JournalRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a file holds: its readable records, and why reading stopped."""
+    """The readable records of a file, and why reading stopped."""
 
     records: list[JournalRecord]
     #: Bytes of the header and of all records before the first damage.

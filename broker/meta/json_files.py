@@ -5,7 +5,7 @@ fastjson's dialect. `journal_records` imports them as records of the journal, an
 `to_json_files` exports the tables in the form of 5.x, which 4.9 can read, too. Only `write_files` changes the files.
 ``JsonFiles`` keeps their sizes and CRCs in the journal, as they were last read or written here: a file that differs was
 changed by another program.
-Neighbours: metadata.py (imports), commands/export_metadata.py, commands/import_metadata.py.
+Neighbours: metadata.py (imports), commands/json_metadata.py.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -60,6 +60,7 @@ class JsonTables:
 
 def read_tables(fs: FileSystem, directory: str) -> JsonTables | None:
     """All tables; None if there is no such file. StoreCorrupt if neither a file nor its backup can be read."""
+    # One file is enough: a broker writes some of them with their first row only.
     if not any(fs.exists(f"{directory}/{name}{end}") for name in NAMES for end in ("", ".bak")):
         return None
     from_backup: list[str] = []
@@ -150,7 +151,7 @@ def _fingerprints(payload: Any) -> dict[str, Fingerprint]:
     return {name: (size, crc) for name, (size, crc) in payload.items()}
 
 
-#: The offset of RocketMQ's records of pops among those that wait for their time. RocketMQ has none.
+#: Key of the offset up to which Java's records of pops were read from the timer's queue. RocketMQ has no such offset.
 POPS_KEY = f"{TIMER_TOPIC}@{REVIVE_GROUP}"
 
 # File, the member that is not imported, and what it holds.
@@ -190,7 +191,7 @@ def journal_records(tables: JsonTables) -> Iterator[Change]:
 
 
 def is_of_revive_log(key: str) -> bool:
-    """Whether RocketMQ's offset is that of the last record that is done with, and ours that of the next one."""
+    """Whether this is an offset in a revive log: RocketMQ stores the last processed record, Skylark the next one."""
     return key.startswith(REVIVE_TOPIC_PREFIX) and key.endswith(f"@{REVIVE_GROUP}")
 
 
@@ -213,7 +214,7 @@ def refuse_rocksdb(fs: FileSystem, directory: str) -> None:
 
 
 def warnings(fs: FileSystem, directory: str, tables: JsonTables) -> list[str]:
-    """What is not imported, or has no effect here, although a user who moves from a Java broker may expect it."""
+    """Warnings about tables that are not imported, and values without effect here, that a user of RocketMQ may miss."""
     found = [f"{directory}/{name} could not be read, its .bak was used" for name in tables.from_backup]
     for name, member, what in _NOT_READ:
         path = f"{directory}/{name}"

@@ -2,8 +2,8 @@
 
 `open` is called at the broker's start. In a directory without a journal it imports RocketMQ's files, as one snapshot,
 so all of them or none. `recover` only reads.
-Neighbours: tasks/persist.py (sync, intervals, compaction), broker.py (wiring), commands/export_metadata.py and
-commands/import_metadata.py (write RocketMQ's files, and read them again).
+Neighbours: tasks/persist.py (sync, intervals, compaction), broker.py (wiring),
+commands/json_metadata.py (writes RocketMQ's files, and reads them again).
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from mqcommon.disk.files import FileSystem
 
 @dataclass
 class MetadataReport:
-    """What `open` found and did; ``imported`` is one line, empty if nothing was imported."""
+    """The result of `open`. ``imported`` is one line, empty if nothing was imported."""
 
     journal: JournalReport
     imported: str = ""

@@ -134,7 +134,7 @@ class OffsetHandlers(Part):
         part = None
         if header.known_run is not None and header.known_changes is not None:
             part = offsets.changed_since(DataVersion(0, header.known_run, header.known_changes), PAGE_OFFSETS)
-        # The version from before, so that offsets which change while the answer is made are sent again.
+        # The version before the answer is made: offsets that change meanwhile are sent again with the next answer.
         version = offsets.live_version
         if part is not None:
             answer = answer_with(GET_ALL_CONSUMER_OFFSET, request, ConsumerOffsetTable(part, {}, offsets.data_version))
@@ -169,6 +169,7 @@ class OffsetHandlers(Part):
             return True
         if queue.min_offset > 0:
             return False
+        # The first message is the oldest: when it counts as being in memory, all others do.
         physical_offset, _, _ = queue.entry(0)
         return self._store.log.end - physical_offset <= self._in_memory_bytes
 

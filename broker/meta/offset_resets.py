@@ -51,7 +51,8 @@ class OffsetResets:
     def take(self, channel: Channel, group: str, topic: str, queue_id: int) -> int | None:
         """The offset that a member's pull of the queue has to go on at; None when none was set.
 
-        A reader without heartbeats is no member: it chooses its offsets itself, and takes none that is for members.
+        A reader without heartbeats is not a member: it chooses its own offsets, and must not take an offset that waits
+        for a member.
         """
         members = self._clients.consumer_group(group)
         if members is None or channel not in members.members:

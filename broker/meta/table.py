@@ -7,8 +7,7 @@ name. To add such a table, write
     USERS = TableFormat("user", "user-gone", "users-version", attrgetter("name"), User.to_wire, User.from_wire)
     users = JournalledTable(journal, clock, USERS)
 
-and add ``users`` to the list of tables in metadata.py. This module does recovery, snapshots, versions and the copy of a
-master's table. A table with its own rules is a subclass, as in topics.py and groups.py.
+and add ``users`` to the list of tables in metadata.py. A table with its own rules is a subclass, as in topics.py.
 A change is in the journal's file when a method returns (it survives the death of the broker), and on disk after the
 next ``Journal.sync``, which tasks/persist.py starts at once; an administrator's change is answered only then
 (`Durable`). If a change cannot be written, the method raises, and the table is unchanged. Rows are replaced, never
@@ -158,7 +157,7 @@ class JournalledTable(Generic[Row]):
         self._version = JournalledVersion(journal, table_format.version, clock.now_ms())
         # Names of the rows that every broker makes at its start.
         self._system: set[str] = set()
-        # Those of them that are unchanged since, and so are not in the journal.
+        # System rows that are unchanged since the start, so the journal does not have them.
         self._made: set[str] = set()
         self.get: Callable[[str], Row | None] = self._table.get
         #: How many rows were removed in this run.
@@ -185,7 +184,7 @@ class JournalledTable(Generic[Row]):
         return [row for name, row in self._table.items() if name not in self._made]
 
     def is_system(self, name: str) -> bool:
-        """Whether the row is one that the broker makes for itself at its start."""
+        """Whether the broker makes this row at each start."""
         return name in self._system
 
     # --- changes
@@ -204,7 +203,7 @@ class JournalledTable(Generic[Row]):
         return True
 
     def make_system_rows(self, rows: Iterable[Row]) -> None:
-        """Add the rows that every broker makes at its start; one that the journal has stays as it is."""
+        """Add the rows that every broker makes at its start; rows that the journal has stay as they are."""
         for row in rows:
             name = self._format.name_of(row)
             self._system.add(name)

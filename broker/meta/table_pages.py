@@ -63,6 +63,8 @@ class Cursor:
         if at == start and self._table is table and self._removals == removals:
             with suppress(RuntimeError):  # the table has grown since
                 rows = dict(_first(self._rows, values, values_of))
+        # Not where the last page ended, or past the end of its iterator while rows were added: count from the
+        # beginning.
         if not rows:
             self._table, self._removals, self._rows = table, removals, islice(table.items(), start, None)
             rows = dict(_first(self._rows, values, values_of))

@@ -60,7 +60,7 @@ class PresentValues:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a broker's metrics are read from."""
+    """The objects that a broker's metrics are read from."""
 
     options: BrokerOptions
     store: MessageStore
@@ -86,6 +86,7 @@ def message_columns(sources: Sources) -> Steps[list[Column]]:
         config = topics.get(topic)
         kind = (config.attributes.get("message.type") if config else None) or "NORMAL"
         into.append(((topic, kind.lower(), is_system(topic)), meter))
+    # A list, as counters come and go between two steps.
     for number, (topic, group, meter) in enumerate(list(sources.stats.get_meters()), 1):
         if number % ROWS == 0:
             yield None

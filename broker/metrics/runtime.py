@@ -42,7 +42,7 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSources:
-    """What the table is read from. The functions give present values."""
+    """The objects and functions that the table is read from."""
 
     store: MessageStore
     stats: BrokerStats
@@ -88,6 +88,7 @@ class RuntimeInfo:
 
     def _counters(self) -> dict[str, str]:
         stats, store = self._sources.stats, self._sources.store
+        # RocketMQ counts a pull as found or missed; its total is of both.
         put, got, rates = stats.put_totals(), stats.get_totals(), stats.rates()
         totals = [found + missed for found, missed in zip(rates.found, rates.missed, strict=True)]
         return {

@@ -75,7 +75,7 @@ class PutTimes:
         self.turn = Turn(self._now(), self._puts.calls)
 
     def follow(self) -> Callable[[object], None] | None:
-        """What to call with the answer of a send that waits; it stands for its turn. None if another send does."""
+        """The function to call with the answer of a waiting send, if this send is measured for its turn, or None."""
         turn = self.turn
         if turn is None or turn.waits:
             return None
@@ -84,6 +84,8 @@ class PutTimes:
         return partial(self._answered, turn)
 
     def _answered(self, turn: Turn, answer: object) -> None:
+        # The turn is added when both are known: its number of sends (at its end) and the end of the wait, whichever is
+        # last.
         del self._waiting[turn]
         turn.waits = False
         if turn is not self.turn:

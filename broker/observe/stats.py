@@ -1,6 +1,6 @@
 """The broker's counters: by topic, by topic and group, and in all.
 
-Figures of what is delivered otherwise than by pulls are `TransactionCounts` and `PopCounts`. Handlers call `put`, `get`
+Transactions and pops have counters of their own, `TransactionCounts` and `PopCounts`. Handlers call `put`, `get`
 and `miss` for each request, and `count` for what is rare; sampler.py samples; admin requests read. Counters have the
 names of RocketMQ's BrokerStatsManager, as statsAll and exporters request them (code 315).
 """
@@ -235,15 +235,15 @@ class BrokerStats:
         return meter.view(self._clock.now_ms(), of_size=unit == "SIZE")
 
     def topic_meters(self) -> list[tuple[str, Meter]]:
-        """What was put, by topic."""
+        """The counters of stored messages, by topic."""
         return list(self._topics.items())
 
     def get_meters(self) -> Iterator[tuple[str, str, Meter]]:
-        """What was got: topic, group, counter. Not to be used over turns of the event loop."""
+        """Topic, group and counter of delivered messages. Do not keep the iterator over turns of the event loop."""
         return self._groups.all()
 
     def dead_letter_meters(self) -> Iterator[tuple[str, str, Meter]]:
-        """What became dead letters, in the same form."""
+        """Topic, group and counter of dead letters, as `get_meters`."""
         return self._rare[DEAD_LETTER].all()
 
     def topic_put_tps(self, topic: str) -> float:
@@ -369,7 +369,7 @@ class TransactionCounts:
 
 
 class PopCounts:
-    """What was written to the revive log, and what came back."""
+    """Records written to the revive log, and messages that were delivered again."""
 
     def __init__(self) -> None:
         self.checkpoints = 0

@@ -246,6 +246,7 @@ class StatsHandlers(Part):
         members = self._clients.consumer_group(group)
         pulled = furthest_pulled(members.members, group, topic) if members else {}
         for queue_id in range(config.read_queue_nums if config else 0):
+            # The rows of earlier topics count, too: many topics with a queue each take as long as one with many.
             if len(rows) % QUEUES == QUEUES - 1:
                 yield None
             row = yield from reading(partial(self._consume_offset, group, topic, queue_id, pulled.get(queue_id, 0)))

@@ -1,4 +1,4 @@
-"""Requests of a broker with acting masters to each NameServer, every second: a heartbeat (904), who is alive (901).
+"""What a broker with acting masters sends to each NameServer every second: a heartbeat (904), a question (901).
 
 A NameServer forgets such a broker after brokerNotActiveTimeoutMillis of silence, and others after 120 s. So a slave
 acts soon after its master froze or lost its network. When the master's connection closes, NameServers know at once and
@@ -20,7 +20,7 @@ from remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
-# A NameServer that takes longer is ignored until it is asked again; one that hangs does not decide who acts.
+# A NameServer that takes longer is ignored until the next question: a hung one must not decide which slave acts.
 TIMEOUT_MS = 1_000
 # Pause between two questions, however many notices come.
 PAUSE_S = 0.02
@@ -37,7 +37,7 @@ class Heartbeats:
         self._questions: dict[str, Signal] = {}
 
     def ask_soon(self) -> None:
-        """Ask all NameServers now who is alive."""
+        """Ask all NameServers now which members are alive."""
         for question in self._questions.values():
             question.set()
 
@@ -81,7 +81,7 @@ class Heartbeats:
                     addrs = None  # NameServers that do not answer are ignored
                 except Exception:
                     logger.exception("asking NameServer %s which members are alive failed", namesrv.addr)
-            # None from a NameServer that does not answer, or does not list this broker: it has no say.
+            # None from a NameServer that does not answer, or does not list this broker: its view does not count.
             self._members.reported(namesrv.addr, addrs)
             # Notices that come during the question or the pause set the signal: one more question follows, not one
             # each.

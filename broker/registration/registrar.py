@@ -57,7 +57,7 @@ class _NameServer:
     def __init__(self, addr: str) -> None:
         self.addr = addr
         self.wake = Signal()
-        #: What was sent to it; None before the first connection.
+        #: The registration there; None before the first connection.
         self.registration: Registration | None = None
         #: Whether it answers; None until the first attempt.
         self.up: bool | None = None

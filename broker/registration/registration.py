@@ -52,7 +52,7 @@ class Registration:
         self._forgotten = 0
 
     def forget(self) -> None:
-        """What was sent does not count: the connection is gone, or this broker has another id now."""
+        """Send all topics next time: the connection is gone, or this broker has another id now."""
         self._forgotten += 1
         self.version = None
         self._namesrv.takes_parts = False
@@ -93,7 +93,7 @@ class Registration:
         return await self._send_in_one(names, version)
 
     async def _send_parts(self, names: Sequence[str], version: DataVersion, base: DataVersion | None) -> RegisterAnswer:
-        """``names`` are all topics, or those that changed since ``base``.
+        """Send ``names``, which are all topics or the topics that changed since ``base``.
 
         TBW102 is the last one: a client that finds it, and not the topic that it asked for, takes that topic for new.
         """

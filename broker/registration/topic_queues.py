@@ -61,7 +61,7 @@ class TopicQueues:
         return None if known is None else known.queues
 
     async def _asked(self, client: RemotingClient, topic: str) -> _CachedQueues | None:
-        """Ask, or wait for the answer to whoever asks already."""
+        """Ask the NameServers, or wait for the answer if another request has asked already."""
         answered = self._asking.get(topic)
         if answered is not None:
             await answered.wait()
@@ -90,6 +90,7 @@ class TopicQueues:
             try:
                 route = (await call(Remote(client, addr, TIMEOUT_MS), GET_ROUTEINFO_BY_TOPIC, header)).body()
             except BrokerError as error:
+                # An answer, too: all NameServers know the same brokers. Other errors are a reason to ask the next one.
                 if error.code == ResponseCode.TOPIC_NOT_EXIST:
                     return []
             except (RemotingError, ProtocolError):

@@ -51,6 +51,7 @@ class Audit:
         now_ms = self._clock.now_ms()
         name = ext_text((request.ext or {}).get(ACCESS_KEY_FIELD) or "")[:_MAX_NAME]
         key = request.code, name, split_address(remote)[0], (why or "")[:_MAX_WHY]
+        # First the same refusal within its minute, which is only counted, then the limit for all lines of a second.
         logged = self._logged.get(key)
         if logged is not None and now_ms < logged.until_ms:
             logged.times += 1

@@ -55,7 +55,7 @@ from broker.part import Part
 from broker.registration.registrar import Registrar
 from broker.registration.topic_queues import TopicQueues
 from broker.replication.role import Role
-from broker.replication.slave_tables import SlaveTableHandlers, TimerState
+from broker.replication.set_requests import SlaveTableHandlers, TimerState
 from broker.security.accounts.files import AccountFiles
 from broker.security.accounts.guard import AccountGuard, LiveRules
 from broker.security.audit import Audit
@@ -63,7 +63,7 @@ from broker.security.users.first_users import make_first_users, migrate
 from broker.security.users.guard import Logins, UserExplainer, UserGuard
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
-from broker.tasks.populate_pages import PopulatePages
+from broker.tasks.flush import PopulatePages
 from broker.unsupported_requests import RefusedHandlers
 from broker.wiring.core import Core
 from broker.wiring.replication import Replicated, wire_replication

@@ -16,7 +16,7 @@ from broker.broker_names import check_broker_name
 from broker.meta.topics import Topics, no_such_topic
 from broker.options import BrokerOptions
 from broker.part import Part
-from broker.store.queue.inner import shared_tag, uniform_rows
+from broker.store.queue.entry import shared_tag, uniform_rows
 from broker.store.store import BatchPutResult
 from broker.writing.durability import skips_waiting
 from broker.writing.refusals import bad_fields, illegal, no_space

@@ -1,4 +1,4 @@
-"""What a daemon says on stderr without its log, in the log's format: mistakes at its start, and why it ended.
+"""Lines of a daemon on stderr while it has no log, in the log's format: mistakes at its start, and why it ended.
 
 A collector that reads the daemon's stderr as JSON must be able to read these lines, too. They are needed most when
 the options cannot be read, so `log_format_of` looks for the format alone.

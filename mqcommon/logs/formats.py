@@ -21,7 +21,7 @@ TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s - %(message)s"
 _DIRECTIVE = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?%(?:\((?P<key>[^)]*)\))?[-+ #0]*\d*(?:\.\d+)?(?P<kind>[a-zA-Z%])")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 _ESCAPES = {"\n": "\\n", "\r": "\\r"}
-# What every record has; everything else was given as ``extra``.
+# The attributes of every record; all others were given as ``extra``.
 _OWN = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName", "fields"}
 _PLAIN = (int, float, bool, type(None))
 

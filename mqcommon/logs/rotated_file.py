@@ -32,7 +32,7 @@ class Rotation:
         return is_full or self.period(now_local_s) > self.period(began_local_s)
 
     def renames(self, path: str) -> list[tuple[str, str]]:
-        """What becomes of the files, in this order; the last one of ``keep`` is replaced."""
+        """(old, new) names of a rotation, in the order of renaming; the last of ``keep`` files is replaced."""
         names = [path, *(f"{path}.{number}" for number in range(1, self.keep + 1))]
         return list(zip(names[-2::-1], names[:0:-1], strict=True))
 

@@ -67,6 +67,8 @@ class LogWriter(logging.Handler):
         """Write what waits, for CLOSE_TIMEOUT_S at most."""
         with self._counting:
             was_closed, self._is_closed = self._is_closed, True
+        # The mark comes after the last line, so all lines before it are written. Not waited for without end: nobody may
+        # read the pipe that is written to.
         if not was_closed:
             self._records.put(None)
             self._thread.join(CLOSE_TIMEOUT_S)

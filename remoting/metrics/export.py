@@ -1,4 +1,4 @@
-"""Lets a daemon's metrics out, in the way that ``metricsExporterType`` says.
+"""Exports a daemon's metrics, as ``metricsExporterType`` says.
 
 Nothing is imported, and nothing runs, while it is DISABLE. A collection is made in steps on the event loop, so that all
 its numbers are of one daemon and no lock is needed; what takes longer than a step is done in a thread.

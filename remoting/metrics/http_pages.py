@@ -1,10 +1,10 @@
 """HTTP pages of a daemon: a GET of a few paths, answered, and the connection is closed.
 
 h11 reads the request, so garbage is a 400 and no more. Limits: connections, the size of a request (h11's 16 KiB), the
-time until the request is there, and that of the whole exchange. When there are too many connections, one is closed in
-favour of the next: of the address (IPv6: /64) that has most, the one that has waited longest without a request, or else
-the oldest. So nobody keeps the others out. One of the pages that cost much is made at a time; the others wait, within
-their time.
+time until the request is there, and that of the whole exchange. With too many connections, one is closed for each new
+one: of the address (IPv6: /64) with the most connections, the one that has waited longest without a request, or else
+the oldest. So no client keeps the others out. Expensive pages are made one at a time; the others wait, within their
+time.
 """
 
 import logging
@@ -74,6 +74,7 @@ class PageServer:
                 try:
                     transport = await listener.accept()
                 except OSError as error:
+                    # Usually no descriptor is free. Pages are not worth the end of the daemon.
                     logger.error("no page is served now: %s", error)
                     await trio.sleep(_ACCEPT_PAUSE_S)
                     continue

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from remoting.protocol.signature import Credentials
     from sdk.admin.client import Admin
     from sdk.consumer.pull import PullConsumer
-    from sdk.fanout import Answers
+    from sdk.endpoint import Answers
     from sdk.producer.producer import Producer
 
 T = TypeVar("T")
@@ -165,7 +165,7 @@ class Session:
 
     async def each(self, keys: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> "Answers[T]":
         """Await ``ask`` for each key, several at a time, and show the progress."""
-        from sdk.fanout import ask_all
+        from sdk.endpoint import ask_all
 
         every = list(keys)
         done = 0

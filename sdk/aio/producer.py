@@ -1,23 +1,27 @@
 """`Producer` for asyncio."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Generator
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+import trio
+
 from mqcommon.clock import Clock
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from sdk.aio.facade import Client, Facade, call_of
-from sdk.aio.portal import Crossing, set_future
+from sdk.aio.portal import Crossing, Portal, set_future
 from sdk.credentials import GivenCredentials, GivenTls
-from sdk.nameserver_source import NameServerSource
+from sdk.loop_thread import Inbox, closed
+from sdk.nameservers import NameServerSource
 from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT
-from sdk.producer.foreign_thread import TicketsElsewhere
-from sdk.producer.lanes import Selector, choice_of
+from sdk.producer.foreign_thread import ForeignTickets
+from sdk.producer.lanes import QueueChoice, Selector, choice_of
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
-from sdk.producer.pending import PendingSend, deliver
+from sdk.producer.pending import PendingSend, deliver, new_ticket
 from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, watch_for
 from sdk.producer.producer import Producer as TrioProducer
 from sdk.producer.result import SendResult
@@ -71,6 +75,97 @@ class Ticket(PendingSend):
                 # It has failed meanwhile, and this task cannot raise that any more.
                 self.span.backlog.keep(self)
             raise
+
+
+class _AwaitedSend(PendingSend):
+    """A send that a task of the asyncio loop waits for."""
+
+    __slots__ = ("answer",)
+
+    answer: "asyncio.Future[SendResult]"
+
+
+class _AwaitedSends:
+    """`Producer.send` of one producer: sends cross to the client's loop in batches, and back when they have ended.
+
+    A call of its own for each send would cost a task in each loop, and waking both.
+    """
+
+    def __init__(self, portal: Portal[TrioProducer]) -> None:
+        client, crossing = portal.opened(), portal.crossing
+        self._client, self._crossing = client, crossing
+        self._producer = client.client
+        self._for_trio: Inbox[_AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]] = Inbox(
+            client.token.run_sync_soon, self._place
+        )
+        self._for_asyncio: Inbox[_AwaitedSend] = Inbox(crossing.wake_asyncio, self._answer)
+        self._waiting: dict[_AwaitedSend, None] = {}
+        # A client that ends, in whatever way, may leave sends without an outcome.
+        client.when_ended.append(lambda: crossing.to_asyncio(self._fail_all))
+
+    async def send(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        timeout_ms: float | None,
+        deliver_at: datetime | None,
+        delay: timedelta | None,
+    ) -> SendResult:
+        """As `Producer.send`."""
+        producer, ended = self._producer, self._for_asyncio
+        if not producer.is_open or self._client.has_ended:
+            raise closed()
+        entry: _AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]
+        if (
+            queue is None
+            and selector is None
+            and timeout_ms is None
+            and deliver_at is None
+            and delay is None
+            and producer.straight_size(message) is not None
+        ):
+            entry = send = new_ticket(_AwaitedSend, message, message.body, producer.timeout_s, ended)
+        else:
+            choice = choice_of(queue, selector, deliver_at, delay)
+            send, sent = producer.make_send(_AwaitedSend, message, choice, timeout_ms, deliver_at, delay, ended)
+            entry = (send, sent, choice)
+        send.answer = self._crossing.loop.create_future()
+        self._waiting[send] = None
+        try:
+            self._for_trio.put(entry)
+            return await send.answer
+        except trio.RunFinishedError:
+            raise closed() from None
+        finally:
+            # Cancelled: a request that was sent already may still store the message, another try is not made.
+            send.task = None
+            self._waiting.pop(send, None)
+
+    def _place(self, sends: deque[_AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]]) -> None:
+        """In the client's loop."""
+        producer = self._producer
+        while sends:
+            send = sends.popleft()
+            if isinstance(send, tuple):
+                producer.place_ticket(*send)
+            else:
+                producer.add_send(send)
+
+    def _answer(self, sends: deque[_AwaitedSend]) -> None:
+        """In asyncio."""
+        while sends:
+            send = sends.popleft()
+            if not send.answer.done():
+                if send.error is None:
+                    send.answer.set_result(send.outcome())
+                else:
+                    send.answer.set_exception(send.error)
+
+    def _fail_all(self) -> None:
+        for send in self._waiting:
+            if not send.answer.done():
+                send.answer.set_exception(closed())
 
 
 class Producer(Facade[TrioProducer], of=TrioProducer):
@@ -127,7 +222,8 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
                 start_timeout_ms=start_timeout_ms,
             ),
         )
-        self._sender: TicketsElsewhere[Ticket] | None = None
+        self._sender: ForeignTickets[Ticket] | None = None
+        self._sends: _AwaitedSends | None = None
         self.group = group
 
     @property
@@ -137,7 +233,24 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
 
     # --- public methods
 
-    send = call_of(TrioProducer.send)
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout_ms: float | None = None,
+        deliver_at: datetime | None = None,
+        delay: timedelta | None = None,
+    ) -> SendResult:
+        self._loop.opened()
+        sends = self._sends
+        if sends is None:
+            sends = self._sends = _AwaitedSends(self._loop)
+        return await sends.send(message, queue, selector, timeout_ms, deliver_at, delay)
+
+    send.__doc__ = TrioProducer.send.__doc__
+
     send_many = call_of(TrioProducer.send_many)
     send_arrow = call_of(TrioProducer.send_arrow)
     send_oneway = call_of(TrioProducer.send_oneway)
@@ -164,14 +277,13 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         """
         client, sender, crossing = self._loop.opened(), self._sender, self._loop.crossing
         if sender is None:
-            sender = self._sender = TicketsElsewhere(client, Ticket, "await producer.room()")
+            sender = self._sender = ForeignTickets(client, Ticket, "await producer.room()")
         watch = None
         if on_delivery is not None:
             watch = watch_for(on_delivery)
             # The loop of the client calls it, and lets the application's loop call the function.
             watch.on_delivery = lambda ticket: crossing.to_asyncio(partial(deliver, on_delivery, ticket))
-        choice = choice_of(queue, selector, deliver_at, delay)
-        ticket = sender.send(message, choice, timeout_ms, deliver_at, delay, watch)
+        ticket = sender.send(message, queue, selector, timeout_ms, deliver_at, delay, watch)
         ticket.crossing = crossing
         return ticket
 

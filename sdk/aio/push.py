@@ -25,12 +25,12 @@ from sdk.consumer.push import (
     PULL_BYTES,
     PULL_COUNT,
     WAIT_MS,
+    CrossingMessages,
 )
 from sdk.consumer.push import PushConsumer as TrioPushConsumer
-from sdk.consumer.stream_foreign import CrossingMessages
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace

@@ -9,7 +9,7 @@ from sdk.consumer.simple import INVISIBLE_MS, InvisibleMs
 from sdk.consumer.simple import SimpleConsumer as TrioSimpleConsumer
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.starting import START_TIMEOUT_MS
 

@@ -9,7 +9,7 @@ from sdk.aio.facade import Client, Facade, call_of
 from sdk.aio.handlers import in_tasks
 from sdk.checked import GroupName, Milliseconds, NotNegative
 from sdk.credentials import GivenCredentials, GivenTls
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
 from sdk.producer.producer import MAX_MESSAGE_BYTES

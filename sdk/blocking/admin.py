@@ -4,7 +4,7 @@ from sdk.admin.client import Admin as TrioAdmin
 from sdk.blocking.facade import Client, Facade, call_of
 from sdk.checked import Milliseconds
 from sdk.credentials import GivenCredentials, GivenTls
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 
 

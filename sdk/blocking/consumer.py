@@ -19,7 +19,7 @@ from sdk.consumer.stream import QueueStream
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.loop_thread import OpenClient
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace

@@ -14,12 +14,12 @@ from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
 from sdk.blocking.handlers import ThreadHandlers
 from sdk.blocking.loop import ClientLoop
 from sdk.checked import Milliseconds
+from sdk.client import Client as TrioClient
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.runtime import SendsFailed, raise_or_log
-from sdk.shared import Client as TrioClient
 
 C = TypeVar("C")
 C_co = TypeVar("C_co", covariant=True)

@@ -11,10 +11,10 @@ from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from sdk.blocking.facade import Client, Facade, call_of
 from sdk.credentials import GivenCredentials, GivenTls
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT
-from sdk.producer.foreign_thread import TicketsElsewhere
-from sdk.producer.lanes import Selector, choice_of
+from sdk.producer.foreign_thread import ForeignTickets
+from sdk.producer.lanes import Selector
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
 from sdk.producer.pending import PendingSend
 from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, watch_for
@@ -130,7 +130,7 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
                 start_timeout_ms=start_timeout_ms,
             ),
         )
-        self._sender: TicketsElsewhere[Ticket] | None = None
+        self._sender: ForeignTickets[Ticket] | None = None
         self.group = group
 
     @property
@@ -168,10 +168,9 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         client, sender = self._loop.opened(), self._sender
         if sender is None or sender.client is not client:
             # The first ticket, also of the child of a fork.
-            sender = self._sender = TicketsElsewhere(client, Ticket, "producer.room()")
+            sender = self._sender = ForeignTickets(client, Ticket, "producer.room()")
         watch = None if on_delivery is None else watch_for(on_delivery)
-        choice = choice_of(queue, selector, deliver_at, delay)
-        return sender.send(message, choice, timeout_ms, deliver_at, delay, watch)
+        return sender.send(message, queue, selector, timeout_ms, deliver_at, delay, watch)
 
     room = call_of(TrioProducer.room)
     flush = call_of(TrioProducer.flush)

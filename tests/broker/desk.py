@@ -19,7 +19,7 @@ from broker.observe.stats import BrokerStats
 from broker.observe.stats_handlers import StatsHandlers
 from broker.options import BrokerOptions
 from broker.replication.role import RoleMachine
-from broker.replication.slave_tables import SlaveTableHandlers, TimerState
+from broker.replication.set_requests import SlaveTableHandlers, TimerState
 from broker.replication.stats import HaHandlers, ReplicationStats, SlaveProgress
 from broker.writing.durability import Durability
 from broker.writing.waits import AckLedger, LogWaits

@@ -77,7 +77,7 @@ async def test_a_batch_is_one_record_and_a_single_message_another() -> None:
 
 
 @pytest.mark.parametrize(("who", "whole"), [(JAVA_5, True), (JAVA_4, False), (CPP, False), (("PYTHON", 479), False)])
-async def test_who_gets_batches_and_who_gets_messages(who: tuple[str, int], whole: bool) -> None:
+async def test_java_5_gets_batches_and_other_clients_get_messages(who: tuple[str, int], whole: bool) -> None:
     async with running() as (client, addr):
         await make_topic(client, addr)
         await send_batch(client, addr)

@@ -188,7 +188,7 @@ async def test_a_disk_that_cannot_be_read_is_an_answer(caplog: pytest.LogCapture
         assert peer.received()[1].code == 0, "others go on"
 
 
-async def test_what_is_in_memory_is_answered_at_once() -> None:
+async def test_a_request_for_bytes_in_memory_is_answered_at_once() -> None:
     async with serving() as disk:
         peer = Caller()
         assert disk.ask(peer, 7) is None
@@ -240,7 +240,7 @@ async def test_too_many_are_refused_with_a_code_that_consumers_retry_later() -> 
         await until(lambda: len(peer.received()) == THREADS + 3, "answers")
 
 
-async def test_who_waited_too_long_is_told_so_without_a_read(mock_clock: trio.testing.MockClock) -> None:
+async def test_a_request_that_waited_too_long_is_refused_without_a_read(mock_clock: trio.testing.MockClock) -> None:
     mock_clock.rate = 1
     async with serving() as disk:
         gate, peer, late = Gate(disk.fs), Caller(), Caller()
@@ -352,7 +352,9 @@ async def test_a_file_that_is_removed_during_the_read_is_no_longer_there_afterwa
 
 
 @pytest.mark.parametrize(("step", "expected"), [(10, [True] * 4 + [False]), (0, [True, True, False])])
-async def test_the_loop_waits_in_the_end(step: int, expected: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_last_attempt_waits_for_the_disk_in_the_event_loop(
+    step: int, expected: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A walk without end, and bytes that are gone again before they are looked at."""
     monkeypatch.setattr(cold_module, "MAX_ATTEMPTS", 5)
     attempts: list[bool] = []

@@ -62,7 +62,9 @@ BODIES: dict[int, Any] = {
 
 
 @pytest.mark.parametrize("codec", [JSON, CBOR])
-async def test_every_request(codec: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_request_answers_junk_with_a_code(
+    codec: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     built: list[Wiring] = []
     monkeypatch.setattr(broker_module, "wire", lambda *args: built.append(wire(*args)) or built[0])
     async with running() as (_, addr):

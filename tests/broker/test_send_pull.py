@@ -29,7 +29,7 @@ def messages(answer: Command) -> list[MessageExt]:
     return decode_messages(answer.body)
 
 
-async def test_what_is_sent_is_pulled() -> None:
+async def test_a_message_is_pulled_as_it_was_sent() -> None:
     async with running() as (client, addr):
         sent = await client.invoke(addr, send_request("t", b"hello", properties="TAGS\x01a\x02KEYS\x01k1 k2\x02"))
         assert sent.code == 0 and sent.ext is not None

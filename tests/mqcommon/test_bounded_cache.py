@@ -14,7 +14,7 @@ def test_the_oldest_goes_when_there_is_no_room() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 2000)), max_size=60), st.integers(0, 5000))
-def test_it_never_holds_more_than_it_may(puts: list[tuple[int, int]], most: int) -> None:
+def test_a_cache_never_holds_more_bytes_than_its_limit(puts: list[tuple[int, int]], most: int) -> None:
     cache: BoundedCache[int, int] = BoundedCache(most)
     sizes: dict[int, int] = {}
     for key, size in puts:

@@ -21,7 +21,6 @@ from remoting.protocol.requests.registrations import (
     encode_compressed,
 )
 from remoting.protocol.requests.routes import (
-    ADD_WRITE_PERM_OF_BROKER,
     DELETE_TOPIC_IN_NAMESRV,
     GET_BROKER_CLUSTER_INFO,
     GET_HAS_UNIT_SUB_TOPIC_LIST,
@@ -31,7 +30,6 @@ from remoting.protocol.requests.routes import (
     GET_TOPICS_BY_CLUSTER,
     GET_UNIT_TOPIC_LIST,
     REGISTER_TOPIC_IN_NAMESRV,
-    WIPE_WRITE_PERM_OF_BROKER,
     ClusterInfo,
     MemberGroupAnswer,
     QueueData,
@@ -82,15 +80,6 @@ async def test_a_contest_ends_when_one_of_the_two_says_good_bye(served: Served, 
     await peer.ask(UNREGISTER_BROKER.code, {**ONE_BROKER, "brokerAddr": one})
     assert served.namesrv.state.routes.rivals.contested(served.clock.monotonic_ms()) == {}
     assert (await peer.register(two)).ext == {}
-
-
-async def test_an_unknown_topic_is_refused_in_rocketmqs_words(peer: Peer) -> None:
-    answer = await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "X"})
-    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
-    assert answer.remark == (
-        "No topic route info in name server for the topic: X\n"
-        "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-    )
 
 
 @pytest.mark.parametrize(
@@ -241,18 +230,6 @@ async def test_a_first_registration_of_one_topic_is_refused(peer: Peer) -> None:
     assert await peer.topics() == ["n", "t1", "t2"]
 
 
-async def test_write_permission_is_wiped_and_added(peer: Peer) -> None:
-    await peer.register()
-    answer = await peer.ask(WIPE_WRITE_PERM_OF_BROKER.code, {"brokerName": "broker-a"})
-    assert answer.ext == {"wipeTopicCount": "2"}
-    answer = await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "t1"})
-    assert decode_body(TopicRouteData, answer.body).queue_datas[0].perm == 4
-    answer = await peer.ask(ADD_WRITE_PERM_OF_BROKER.code, {"brokerName": "broker-a"})
-    assert answer.ext == {"addTopicCount": "2"}
-    answer = await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "t1"})
-    assert decode_body(TopicRouteData, answer.body).queue_datas[0].perm == 6
-
-
 async def test_topics_are_deleted_and_registered(peer: Peer) -> None:
     await peer.register()
     await peer.ask(DELETE_TOPIC_IN_NAMESRV.code, {"topic": "t1", "clusterName": "other"})
@@ -265,7 +242,7 @@ async def test_topics_are_deleted_and_registered(peer: Peer) -> None:
         assert await peer.topics() == topics
 
 
-async def test_topic_lists(peer: Peer) -> None:
+async def test_topics_are_listed_by_cluster_and_by_flag(peer: Peer) -> None:
     await peer.register()
     await peer.register("127.0.0.1:20911", "t2", "t3", name="broker-b", cluster="other")
 
@@ -317,7 +294,7 @@ async def test_an_acting_master_is_shown_when_the_option_says_so(nursery: trio.N
     await peer.stream.aclose()
 
 
-async def test_the_members_of_a_set(peer: Peer) -> None:
+async def test_the_members_of_a_set_are_listed(peer: Peer) -> None:
     await peer.register()
     await peer.register("127.0.0.1:20911", broker_id=1)
     ext = {"clusterName": "DefaultCluster", "brokerName": "broker-a"}

@@ -33,7 +33,7 @@ BODIES: dict[int, Any] = {
 
 
 @pytest.mark.parametrize("codec", [JSON, CBOR])
-async def test_every_request(
+async def test_every_request_answers_junk_with_a_code(
     codec: int, nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await serve(nursery, tmp_path)

@@ -4,8 +4,7 @@ import orjson
 import pytest
 import trio
 
-from mqcommon.disk.descriptors import Descriptors
-from mqcommon.disk.files import OsAppendFile, OsFiles
+from mqcommon.disk.files import Descriptors, OsAppendFile, OsFiles
 from mqcommon.errors import DiskFull, UserError
 from namesrv.kvconfig import PIECE_BYTES, KvConfig
 
@@ -83,7 +82,7 @@ async def test_values_survive_a_restart(tmp_path: Path) -> None:
     assert again.namespace("absent") is None
 
 
-async def test_what_changes_nothing_writes_nothing(tmp_path: Path) -> None:
+async def test_an_equal_value_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "kvConfig.json"
     kv = kv_config(path)
     await kv.delete("ns", "k")

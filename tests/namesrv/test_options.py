@@ -72,7 +72,7 @@ def test_a_controller_that_cannot_be_is_refused(tmp_path: Path, text: str, error
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_switched_off_is_no_reason_to_refuse(tmp_path: Path) -> None:
+def test_features_that_are_switched_off_are_no_reason_to_refuse(tmp_path: Path) -> None:
     conf = tmp_path / "namesrv.conf"
     conf.write_text("enableControllerInNamesrv=false\nuseTLS=false")
     assert load_conf(NamesrvOptions, conf) == NamesrvOptions()

@@ -18,8 +18,7 @@ from remoting.protocol.requests.registrations import REGISTER_BROKER, RegisterBr
 from remoting.protocol.requests.routes import GET_ALL_TOPIC_LIST_FROM_NAMESERVER
 from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 from tests.namesrv.peer import Peer, Served
-from tests.namesrv.registrations import registration, version
-from tests.namesrv.tables import all_topics, live_addrs
+from tests.namesrv.registrations import all_topics, live_addrs, registration, version
 from tests.support.caller import Caller
 
 ADDR = "127.0.0.1:10911"

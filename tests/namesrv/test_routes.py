@@ -7,8 +7,7 @@ from namesrv.registration import RegistrationPart
 from namesrv.routes import CONTEST_MS, MAX_PLACES, Outcome, Rivals, RouteTable
 from remoting.net.steps import finish
 from remoting.protocol.requests.routes import BrokerData, QueueData
-from tests.namesrv.registrations import registration
-from tests.namesrv.tables import all_topics, live_addrs
+from tests.namesrv.registrations import all_topics, live_addrs, registration
 
 
 @pytest.fixture
@@ -115,7 +114,7 @@ def test_the_last_member_of_a_set_becomes_its_master_and_no_topic_is_away_meanwh
         (2, 1, "old:1", {"broker-a": {0: "new:1"}}),
     ],
 )
-def test_whoever_claims_the_same_place_is_noted(
+def test_a_broker_that_claims_the_same_place_is_noted(
     table: RouteTable[object], before: int, now: int, rival: str | None, noted: dict[str, dict[int, str]]
 ) -> None:
     table.register(registration(addr="old:1", state_version=before), "c1", 0)
@@ -232,7 +231,7 @@ def test_filter_servers_stand_in_the_route(table: RouteTable[object]) -> None:
     assert route.filter_server_table == {"a:1": ["f:1"]}
 
 
-def test_what_is_handed_out_is_not_the_table(table: RouteTable[object]) -> None:
+def test_routes_are_copies_of_the_table(table: RouteTable[object]) -> None:
     table.register(registration(addr="a:1", topics=("t", "u")), "c", 0)
     route = table.route("t")
     assert route is not None

@@ -10,8 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from namesrv.routes import Outcome, Registration, RouteTable
 from remoting.net.steps import finish
 from remoting.protocol.requests.routes import QueueData
-from tests.namesrv.registrations import registration
-from tests.namesrv.tables import all_topics, live_addrs
+from tests.namesrv.registrations import all_topics, live_addrs, registration
 
 NAMES = ("broker-a", "broker-b", "broker-c")
 CLUSTERS = ("c1", "c2")

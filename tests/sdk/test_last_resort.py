@@ -59,3 +59,23 @@ def test_a_stream_that_is_closed_hurts_nobody(monkeypatch: pytest.MonkeyPatch) -
     stream = io.StringIO()
     stream.close()
     LastResort(stream=stream).emit(logging.LogRecord("sdk.x", logging.ERROR, __file__, 1, "text", (), None))
+
+
+# The daemons of a test cluster do not warn: their test looks at them itself.
+WARN = """
+import logging
+{setup}
+import trio
+from sdk import Producer
+from sdk.testing import Cluster
+
+for name in ("mqcommon.x", "remoting.net.client", "sdk.client", "broker.x", "namesrv.x"):
+    logging.getLogger(name).warning("a warning of %s", name)
+"""
+
+
+@pytest.mark.parametrize(("setup", "lines"), [("", 3), ("logging.basicConfig()", 5)])
+def test_warnings_of_daemons_in_a_test_are_shown_to_those_who_set_up_logging(setup: str, lines: int) -> None:
+    run = subprocess.run([sys.executable, "-c", WARN.format(setup=setup)], capture_output=True, text=True, check=True)
+    assert (run.stdout, run.stderr.count("a warning of")) == ("", lines)
+    assert setup or "broker.x" not in run.stderr

@@ -8,8 +8,7 @@ from random import Random
 from broker.options import BrokerOptions
 from broker.replication.hello import LinkTerms, LogClaim, first_difference
 from broker.replication.link import MasterLink
-from broker.replication.session import MasterSession
-from broker.replication.session_interfaces import Peer
+from broker.replication.session import MasterSession, Peer
 from broker.writing.durability import Durability
 from broker.writing.waits import AckLedger, LogWaits
 from mqcommon.errors import ProtocolError, RequestRefused

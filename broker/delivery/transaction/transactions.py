@@ -3,7 +3,7 @@
 The Writer sends halves to their topic (writing/deferred.py). Only the master ends and checks: on a slave the log has
 one writer, the replica, and RocketMQ's acting master passes halves on to another broker only (enableRemoteEscape),
 which this broker does not have. They wait until a master is back.
-Neighbours: ledger.py, checks.py, replication/refusals.py (37 on a slave).
+Neighbours: ledger.py, checks.py, replication/set_requests.py (37 on a slave).
 """
 
 import logging

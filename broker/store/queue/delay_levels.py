@@ -17,7 +17,7 @@ _DELAY = re.compile(r"([0-9]{1,12})([smhd])", re.ASCII)
 
 @dataclass(frozen=True)
 class DelayLevels:
-    """``delays_ms``: the delay of each level; the first is that of level 1."""
+    """``delays_ms``: the delay of each level; the first belongs to level 1."""
 
     delays_ms: tuple[int, ...]
 

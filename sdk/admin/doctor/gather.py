@@ -28,7 +28,7 @@ from sdk.admin.doctor.facts import (
 )
 from sdk.admin.failures import explain
 from sdk.admin.session import Session
-from sdk.fanout import ask_all
+from sdk.endpoint import ask_all
 
 if TYPE_CHECKING:
     from sdk.admin.client import Admin

@@ -31,7 +31,7 @@ def consume(
     return clients.consume(channel, heartbeat, data, "JAVA", 479, now_ms)
 
 
-def test_what_is_remembered_of_groups_that_left_is_bounded() -> None:
+def test_remembered_subscriptions_of_groups_that_left_are_bounded() -> None:
     clients = Clients()
     for number in range(MAX_LEFT + 2):
         consume(clients, ONE, subscription("T", "a"), group=f"g{number}")
@@ -88,15 +88,6 @@ def test_a_heartbeat_without_subscriptions_keeps_those_of_before() -> None:
     assert clients.subscription("g", "T") is not None
 
 
-def test_fingerprints() -> None:
-    clients = Clients()
-    assert not clients.fingerprint_changed("g", 7)
-    consume(clients, ONE, subscription("T"))
-    assert not clients.fingerprint_changed("g", 7)
-    assert not clients.fingerprint_changed("g", 7)
-    assert clients.fingerprint_changed("g", 8)
-
-
 def test_members_with_different_subscriptions_are_noticed_until_they_are_equal_again() -> None:
     clients = Clients()
     consume(clients, ONE, subscription("T", "red"))
@@ -122,17 +113,6 @@ def test_consumers_that_choose_their_queues_themselves_may_differ() -> None:
     assert clients.divided_groups() == []
 
 
-def test_a_closed_connection_leaves_all_its_groups() -> None:
-    clients = Clients()
-    consume(clients, ONE, subscription("T"))
-    consume(clients, ONE, subscription("T"), group="h")
-    clients.produce(ONE, HeartbeatData("c"), "p", "CPP", 63, 0)
-    assert [member.language for member in clients.producers("p")] == ["CPP"]
-    assert clients.close(ONE) == ["g", "h"]
-    assert clients.producers("p") == []
-    assert clients.close(ONE) == []
-
-
 def test_silent_clients_are_found_by_their_last_heartbeat_in_any_group() -> None:
     clients = Clients()
     consume(clients, ONE, subscription("T"), now_ms=0)
@@ -141,16 +121,6 @@ def test_silent_clients_are_found_by_their_last_heartbeat_in_any_group() -> None
     assert clients.silent(120_000, 120_000) == []
     assert clients.silent(170_001, 120_000) == [TWO]
     assert clients.silent(300_000, 120_000) == [ONE, TWO]
-
-
-def test_a_member_is_found_by_its_client_id() -> None:
-    clients = Clients()
-    consume(clients, ONE, subscription("T"))
-    member = clients.find("g", "client of one connection")
-    assert member is not None
-    assert member.channel is ONE
-    assert clients.find("g", "nobody") is None
-    assert clients.find("nothing", "nobody") is None
 
 
 CHANNELS = st.sampled_from(["c1", "c2", "c3"])

@@ -34,7 +34,7 @@ def test_a_commit_is_what_a_query_finds() -> None:
     assert offsets.query("h", "T", 0) == -1
 
 
-def test_what_a_slave_had_for_its_master_moves_offsets_forward_only() -> None:
+def test_offsets_that_a_slave_committed_for_its_master_move_forward_only() -> None:
     meta = MetadataDir()
     meta.offsets.commit("g", "T", 0, 7)
     meta.offsets.commit("g", "T", 1, 7)

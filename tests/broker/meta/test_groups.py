@@ -25,7 +25,7 @@ def test_first_use_creates_a_group_where_that_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "x" * 256, "g@t"])
-def test_what_is_no_group_name_is_not_created(name: str) -> None:
+def test_a_text_that_is_no_group_name_is_not_created(name: str) -> None:
     assert MetadataDir().groups.get_or_create(name) is None
 
 

@@ -85,7 +85,7 @@ def test_system_topics_stay_as_the_java_broker_had_them(version: str, tmp_path: 
     assert meta.topics.get("RMQ_SYS_TRANS_OP_HALF_TOPIC") is not None
 
 
-def test_what_was_taken_over_is_given_back_byte_for_byte(tmp_path: Path) -> None:
+def test_imported_files_are_exported_byte_for_byte(tmp_path: Path) -> None:
     fs = java_files("5.3.3", tmp_path)
     before = {name: fs.read(f"{DIRECTORY}/{name}") for name in NAMES}
     MetadataDir(fs=fs)
@@ -94,7 +94,7 @@ def test_what_was_taken_over_is_given_back_byte_for_byte(tmp_path: Path) -> None
     assert exported(recovered) == before
 
 
-def test_what_a_4_9_broker_wrote_is_given_back_with_the_fields_of_5_x(tmp_path: Path) -> None:
+def test_files_of_4_9_are_exported_with_the_fields_of_5_x(tmp_path: Path) -> None:
     fs = java_files("4.9.8", tmp_path)
     meta = MetadataDir(fs=fs)
     recovered = Metadata(fs.killed(), DIRECTORY, meta.clock, options())
@@ -282,16 +282,6 @@ def test_a_file_that_somebody_else_changed_is_told_and_not_mixed_in(restarts: in
         assert "broker exportMetadata STORE_DIR" in warning
 
 
-def test_the_look_of_the_files_survives_a_compaction() -> None:
-    meta = MetadataDir(fs=with_files(topics_json='{"topicConfigTable":{"T":{"topicName":"T"}}}'))
-    compaction = meta.journal.begin_compaction()
-    compaction.write(meta.metadata.state())
-    meta.journal.end_compaction(compaction)
-    meta.power_loss()
-    assert meta.report.warnings == []
-    assert meta.topics.get("T") is not None
-
-
 def test_offsets_of_pops_are_those_of_the_next_record_here_and_of_the_last_one_there() -> None:
     revive, pops = "rmq_sys_REVIVE_LOG_C@CID_RMQ_SYS_REVIVE_GROUP", "rmq_sys_wheel_timer@CID_RMQ_SYS_REVIVE_GROUP"
     fs = with_files(
@@ -316,7 +306,7 @@ def test_offsets_of_pops_are_those_of_the_next_record_here_and_of_the_last_one_t
         ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"lite.x":"1"}}}}', "topic T: lite.x=1 is kept"),
     ],
 )
-def test_what_is_not_taken_over_is_told(name: str, text: str, told: str) -> None:
+def test_a_warning_names_each_table_that_is_not_imported(name: str, text: str, told: str) -> None:
     fs = with_files(topics_json="{}")
     fs.overwrite(normpath(f"{DIRECTORY}/{name}"), text.encode())
     (warning,) = MetadataDir(fs=fs).report.warnings

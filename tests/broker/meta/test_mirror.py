@@ -101,7 +101,7 @@ def test_negative_offsets_of_a_java_master_are_no_offsets() -> None:
     assert slave.offsets.table() == {"T@g": {1: 5}}
 
 
-def test_what_could_not_be_written_is_taken_over_the_next_time() -> None:
+def test_rows_that_could_not_be_written_are_copied_the_next_time() -> None:
     master, slave = MetadataDir(), MetadataDir()
     change(master, [("topic", "A", 1), ("group", "A", 1), ("commit", "A", 1), ("delay", "A", 1)])
     slave.fs.capacity = slave.fs.used()

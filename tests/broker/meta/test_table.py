@@ -218,18 +218,6 @@ def test_between_the_steps_of_a_mirror_rows_may_change(monkeypatch: pytest.Monke
     assert Opened(at.fs.killed()).notes.all() == at.notes.all()
 
 
-def test_the_records_of_a_snapshot_are_of_the_moment_that_it_was_asked_for() -> None:
-    at = opened(Note("b", "1"), Note("c", "1"))
-    state = at.tables.state()
-    at.notes.put(Note("b", "2"))
-    at.notes.delete("c")
-    assert list(state) == [
-        ("note", ["b", "1"]),
-        ("note", ["c", "1"]),
-        ("notes-version", DataVersion(0, CLOCK.now_ms(), 3).to_wire()),
-    ]
-
-
 class OpenedValues:
     """A value and a version, after a start."""
 
@@ -268,10 +256,6 @@ def test_a_snapshot_is_of_the_moment_that_all_tables_were_asked_for_it() -> None
     at.value.put((2,))
     at.version.put(DataVersion(0, 2, 2))
     assert list(state) == [("value", [1]), ("version", DataVersion(0, 1, 1).to_wire())]
-
-
-def test_a_snapshot_leaves_out_an_empty_value_but_no_version() -> None:
-    assert list(OpenedValues(MemoryFiles()).tables.state()) == [("version", DataVersion().to_wire())]
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=2).map(tuple), max_size=6), st.integers(0, 99))

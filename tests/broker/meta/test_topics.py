@@ -90,6 +90,7 @@ def test_a_retry_topic_is_created_even_without_auto_creation() -> None:
     assert topics.create_on_send("%RETRY%g", "TBW102", 8) == TopicConfig("%RETRY%g", 1, 1, PERM_READ_WRITE)
     assert topics.create_retry_topic("h", 2) == TopicConfig("%RETRY%h", 2, 2, PERM_READ_WRITE)
     assert topics.create_retry_topic("h", 5).read_queue_nums == 2
+    assert topics.create_dlq_topic("h") == TopicConfig("%DLQ%h", 1, 1, PERM_READ_WRITE)
 
 
 def test_every_change_raises_the_version_and_is_told() -> None:
@@ -119,7 +120,7 @@ def test_a_change_that_cannot_be_written_does_not_happen() -> None:
 
 
 @given(st.lists(st.sampled_from("abcd-"), max_size=30), st.integers(1, 10), st.integers(-2, 32))
-def test_it_tells_all_changes_or_none(notes: str, limit: int, asked: int) -> None:
+def test_recent_changes_tell_all_names_or_none(notes: str, limit: int, asked: int) -> None:
     changes = RecentChanges(limit)
     for note in notes:
         if note == "-":

@@ -59,7 +59,7 @@ def connect(desk: Desk, group: str, topic: str) -> Channel:
 
 
 @pytest.mark.parametrize("codec", [0, CBOR])
-async def test_topic_stats(codec: int) -> None:
+async def test_the_offsets_of_a_topics_queues_are_shown(codec: int) -> None:
     desk = desk_with_messages()
     desk.stats.put("T", 30, 1)
     answer = await desk.ask(GET_TOPIC_STATS_INFO.code, {"topic": "T"}, codec=codec)
@@ -71,7 +71,7 @@ async def test_topic_stats(codec: int) -> None:
     assert full.last_update_timestamp == desk.clock.now_ms() - 1000
 
 
-async def test_topic_stats_as_old_java_reads_them() -> None:
+async def test_offsets_are_shown_as_old_java_reads_them() -> None:
     desk = desk_with_messages()
     answer = await desk.ask(GET_TOPIC_STATS_INFO.code, {"topic": "T"}, version=300)
     assert b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:{' in answer.body
@@ -129,7 +129,7 @@ async def test_groups_of_a_topic_and_topics_of_a_group() -> None:
     assert decode_body(TopicList, answer.body) == TopicList(["T"], "127.0.0.1:10911")
 
 
-async def test_counters() -> None:
+async def test_one_counter_is_shown_or_refused() -> None:
     desk = Desk()
     desk.stats.put("T", 60, 6000)
     ask = {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"}

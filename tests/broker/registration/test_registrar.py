@@ -30,7 +30,7 @@ from remoting.protocol.requests.registrations import (
 )
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import MetadataDir, options
-from tests.namesrv.tables import all_topics
+from tests.namesrv.registrations import all_topics
 
 
 class RecordingNamesrv:
@@ -212,16 +212,6 @@ async def test_a_nameserver_that_is_away_costs_one_line_and_no_registration_else
         await until(lambda: registrar.registered_addrs == [addr])
         await until(lambda: registrar._states["127.0.0.1:1"].failures >= 3)
     assert caplog.text.count("not registered at NameServer 127.0.0.1:1") == 1
-
-
-async def test_a_refusal_is_tried_again() -> None:
-    namesrv = RecordingNamesrv()
-    namesrv.refuse = True
-    async with serving(namesrv) as addr, broker(addr) as (_, registrar):
-        await until(lambda: len(namesrv.channels) >= 3)
-        assert registrar.registered_addrs == []
-        namesrv.refuse = False
-        await until(lambda: registrar.registered_addrs == [addr])
 
 
 async def test_a_nameserver_that_hangs_delays_no_other_and_is_reached_by_a_new_connection() -> None:

@@ -16,7 +16,7 @@ from remoting.net.server import RunInTask
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
-from sdk.producer.bulk import BATCH_COUNT
+from sdk.producer.batches import BATCH_COUNT
 from sdk.producer.lane import MAX_BATCH_COUNT
 from tests.broker.meta.support import MetadataDir
 from tests.broker.running import send_request

@@ -44,14 +44,14 @@ def test_an_interrupted_command_says_nothing(tmp_path: Path, when: str, code: in
     assert interrupted(tmp_path, "slow_command", when) == (code, "")
 
 
-def test_the_exit_code_is_the_command_s(tmp_path: Path) -> None:
+def test_the_exit_code_is_that_of_the_command(tmp_path: Path) -> None:
     (tmp_path / "seven.py").write_text("def main(code): return int(code)")
     code = "from mqcommon.daemons.start import start; start('seven:main', code='7')"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tmp_path)})
     assert run.returncode == 7
 
 
-def test_every_command_starts_so() -> None:
+def test_every_command_is_imported_by_start() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     scripts = [line.split(" = ") for line in setup["options.entry_points"]["console_scripts"].split("\n") if line]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mqcommon.errors import SendFailed
+from mqcommon.errors import SendFailed, SkylarkError
 from sdk import ConsumeFrom, Message, MessageQueue, aio
 from sdk.testing import Cluster
 from tests.sdk.facades.adapter import Facades, in_asyncio
@@ -77,6 +77,73 @@ async def test_a_deadline_of_asyncio_cancels_a_send(cluster: Cluster, topic: str
         with pytest.raises(SendFailed):
             await producer.send(Message(topic, b"x"), timeout_ms=50)
         broker.thaw()
+
+
+@in_asyncio
+async def test_many_awaited_sends_cross_together_and_each_has_its_own_result(
+    cluster: Cluster, topic: str, fill: Fill
+) -> None:
+    queue = fill(queues=2)
+    async with aio.Producer(cluster.nameserver) as producer:
+
+        async def send(number: int) -> tuple[MessageQueue, int]:
+            body = b"%d" % number
+            # Only the first kind takes the short way.
+            kinds: tuple[tuple[Message, MessageQueue | None], ...] = (
+                (Message(topic, body), None),
+                (Message(topic, body), queue),
+                (Message(topic, body, keys=f"k{number}"), None),
+                (Message(topic, bytearray(body)), None),
+            )
+            message, wanted = kinds[number % 4]
+            result = await producer.send(message, queue=wanted)
+            assert wanted in (None, result.queue)
+            return result.queue, result.queue_offset
+
+        places = await asyncio.gather(*[send(number) for number in range(200)])
+    assert len(set(places)) == 200
+    async with aio.PullConsumer(cluster.nameserver, group="all", heartbeat=False) as consumer:
+        stored = {
+            (message.queue, message.queue_offset): int(message.body)
+            for each in await consumer.message_queues(topic)
+            async for message in consumer.messages(each, 0, await consumer.max_offset(each))
+        }
+    assert [stored[place] for place in places] == list(range(200))
+
+
+@in_asyncio
+async def test_mistakes_of_an_awaited_send_are_raised_where_they_were_made(
+    cluster: Cluster, topic: str, fill: Fill
+) -> None:
+    queue = fill()
+    async with aio.Producer(cluster.nameserver, max_message_bytes=10) as producer:
+        for wrong, error in (
+            ("no message", TypeError),
+            (Message(topic, b"x" * 11), ValueError),
+        ):
+            with pytest.raises(error):
+                await producer.send(wrong)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="timeout_ms"):
+            await producer.send(Message(topic, b"x"), timeout_ms=-1)
+        with pytest.raises(ZeroDivisionError):
+            await producer.send(Message(topic, b"x"), selector=lambda queues, _: queues[1 // 0])
+        assert (await producer.send(Message(topic, b"x"), queue=queue)).queue_offset == 0
+    with pytest.raises(SkylarkError, match="the client was closed"):
+        await producer.send(Message(topic, b"x"))
+
+
+@in_asyncio
+async def test_sends_that_wait_end_with_the_producer(cluster: Cluster, topic: str, fill: Fill) -> None:
+    fill()
+    (broker,) = cluster.brokers
+    async with aio.Producer(cluster.nameserver, send_timeout_ms=60_000) as producer:
+        await producer.send(Message(topic, b"x"))
+        broker.freeze()
+        sending = [asyncio.create_task(producer.send(Message(topic, b"%d" % n))) for n in range(100)]
+        await asyncio.sleep(0)
+    for result in await asyncio.gather(*sending, return_exceptions=True):
+        assert isinstance(result, SkylarkError)
+    broker.thaw()
 
 
 @in_asyncio

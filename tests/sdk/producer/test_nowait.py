@@ -14,12 +14,12 @@ from mqcommon.errors import BufferFull, InvalidArgument, RouteNotFound, SendFail
 from mqcommon.message.message import Message
 from mqcommon.message.own_key import OwnKeyMessage
 from mqcommon.message.queue import MessageQueue
+from sdk.client import Client
 from sdk.producer import Producer
 from sdk.producer.backlog import MOST_KEPT
 from sdk.producer.packing import THREAD_BYTES
 from sdk.producer.producer import Ticket
 from sdk.runtime import SendsFailed
-from sdk.shared import Client
 from tests.sdk.fakes import FakeNamesrv, serving
 from tests.sdk.producer.test_producer import StoringBroker, bodies, two_brokers
 

@@ -8,8 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from broker.broker import store_options
-from broker.commands.export_metadata import export
-from broker.commands.import_metadata import import_files
+from broker.commands.json_metadata import export, import_files
 from broker.delivery.pop.java import as_timed, is_from_java
 from broker.delivery.pop.records import CHECKPOINT, Key, PopCheckpoint, Queue, decode
 from broker.options import BrokerOptions
