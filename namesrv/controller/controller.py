@@ -24,7 +24,7 @@ from namesrv.controller.view import View
 from namesrv.guard import Guard
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
-from remoting.net.connection_limit import ConnectionBudget
+from remoting.net.limits import ConnectionBudget
 from remoting.net.server import Handler, Server, SlowHandler
 from remoting.net.tls.options import DaemonTls
 from remoting.protocol.frame import MAX_FRAME_BYTES
@@ -100,6 +100,7 @@ class Controller:
             connections=ConnectionBudget(MOST_CONNECTIONS),
         )
         host, port = split_address(options.controller_peers[options.controller_d_leger_self_id])
+        # The port opens before the node runs: nodes of a new group wait until they can ask each other.
         async with trio.open_nursery() as nursery:
             address = await nursery.start(server.serve, host, port, tls.secured)
             if guard is not None:
