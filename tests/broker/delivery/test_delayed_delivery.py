@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from random import Random
 
 import pytest
 import trio
@@ -74,32 +73,6 @@ async def test_an_offset_is_saved_when_the_copies_before_it_are_confirmed(autoju
         confirmed += 1
         await trio.sleep(SAVE_S + LATE_S)
         assert delays.offsets.table.offset_table == {1: 1}
-
-
-async def test_a_stop_saves_what_was_delivered(autojump_clock: MockClock) -> None:
-    delays = Delays()
-    async with delays.running():
-        delays.send(b"a", 1)
-        await trio.sleep(1 + LATE_S)
-        delays.send(b"b", 1)
-        delays.send(b"c", 2)
-    async with delays.running():
-        await trio.sleep(5 + LATE_S)
-        assert delays.bodies() == [b"a", b"b", b"c"]
-
-
-async def test_a_kill_delivers_at_most_again_what_was_not_saved(autojump_clock: MockClock) -> None:
-    delays = Delays()
-    async with delays.killed():
-        delays.send(b"saved", 1)
-        await trio.sleep(1 + SAVE_S + LATE_S)
-        delays.send(b"not saved", 1)
-        await trio.sleep(1 + LATE_S)
-        assert delays.bodies() == [b"saved", b"not saved"]
-        saved = delays.offsets.table.offset_table[1]
-    async with delays.running():
-        await trio.sleep(2)
-        assert delays.bodies() == [b"saved", b"not saved", *[b"not saved"] * (2 - saved)]
 
 
 async def test_a_slave_delivers_nothing_and_a_promoted_one_goes_on_at_the_offsets(autojump_clock: MockClock) -> None:
@@ -240,21 +213,6 @@ async def test_a_deleted_topic_stops_nothing(autojump_clock: MockClock) -> None:
 
 def test_entries_of_a_level_hold_the_due_time_with_custom_levels() -> None:
     assert TagCodes(DelayLevels((7_000,))).of_delayed(b"DELAY\x0118\x02", 100) == 7_100
-
-
-@pytest.mark.parametrize("seed", range(8))
-async def test_a_power_loss_never_leaves_an_offset_without_its_message(seed: int, autojump_clock: MockClock) -> None:
-    delays = Delays()
-    async with delays.killed(Random(seed)):
-        delays.send(b"a", 1)
-        delays.store.flush()
-        await trio.sleep(1 + LATE_S)
-        assert delays.bodies() == [b"a"]
-        await trio.sleep(SAVE_S + LATE_S)
-        delays.meta.journal.sync()
-    async with delays.running():
-        await trio.sleep(2)
-        assert set(delays.bodies()) == {b"a"}
 
 
 async def test_a_backlog_that_is_on_disk_only_is_read_in_threads() -> None:

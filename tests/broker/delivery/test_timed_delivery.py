@@ -2,7 +2,6 @@
 
 import logging
 from array import array
-from random import Random
 
 import pytest
 import trio
@@ -90,21 +89,6 @@ async def test_a_slot_is_delivered_in_its_order_and_in_slices(autojump_clock: Mo
         assert rates.enqueued > rates.delivered > 0
         assert timers.part.waiting == count // 3 + 2
         assert timers.part.unread == timers.part.behind_ms == 0
-
-
-@pytest.mark.parametrize("ending", ["stop", "kill"])
-async def test_each_copy_is_delivered_once_over_a_restart(ending: str, autojump_clock: MockClock) -> None:
-    timers = Timers()
-    async with timers.running() if ending == "stop" else timers.killed():
-        for number in range(10):
-            timers.send(b"a%d" % number, 1_000)
-            timers.send(b"b%d" % number, 9_000)
-        await trio.sleep(1 + LATE_S)
-        assert len(timers.bodies()) == 10
-    await trio.sleep(20)
-    async with timers.running():
-        await trio.sleep(LATE_S)
-        assert timers.bodies() == [b"a%d" % number for number in range(10)] + [b"b%d" % number for number in range(10)]
 
 
 async def test_a_kill_within_a_slot(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,18 +205,6 @@ async def test_a_refusal_holds_messages_up(autojump_clock: MockClock, caplog: py
         timers.writer.refusal = None
         await trio.sleep(2)
         assert timers.bodies() == [b"a"]
-
-
-async def test_a_power_loss_takes_message_and_copy_alike(autojump_clock: MockClock) -> None:
-    timers = Timers()
-    async with timers.killed(Random(3)):
-        timers.send(b"a", 1_000)
-        timers.store.flush()
-        await trio.sleep(1 + LATE_S)
-        assert timers.bodies() == [b"a"]
-    async with timers.running():
-        await trio.sleep(LATE_S)
-        assert timers.bodies() == [b"a"], "a copy that was lost is made again"
 
 
 async def test_a_transaction_waits_from_its_commit_on_and_is_delivered_once(autojump_clock: MockClock) -> None:
