@@ -99,7 +99,9 @@ def test_tests_try_the_same_each_time() -> None:
         file
         for file in (ROOT / "tests").rglob("*.py")
         for block in file.read_text(encoding="utf-8").split("\n\n\n")
-        if re.search(r"\bRandom\(\)", block) and "mark.nightly" not in block and file.name not in ("conftest.py", "histories.py")
+        if re.search(r"\bRandom\(\)", block)
+        and "mark.nightly" not in block
+        and file.name not in ("conftest.py", "histories.py")
     ]
     assert unseeded == []
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from namesrv.controller.commands import Candidate
-from namesrv.controller.liveness import LiveReplica, Liveness
+from namesrv.controller.liveness import Liveness, LiveReplica
 from namesrv.controller.replicas import elect
 
 IDS = st.integers(1, 3)
