@@ -303,7 +303,7 @@ async def test_nothing_is_copied_from_a_master_that_lost_its_disk(caplog: pytest
         await until(lambda: copy.sync.rounds >= 1)
 
 
-async def test_what_cannot_be_written_is_copied_later(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tables_that_cannot_be_written_are_copied_later(caplog: pytest.LogCaptureFixture) -> None:
     master = SkylarkMaster()
     fill(master.meta)
     async with serving_master(master) as addr, slave() as copy:
@@ -429,7 +429,7 @@ async def test_a_change_is_copied_and_nothing_else() -> None:
         assert 402 in master.asked and 21 not in master.asked
 
 
-async def test_they_are_copied_from_rocketmq_5() -> None:
+async def test_modes_of_consumption_are_copied_from_rocketmq_5() -> None:
     master = java_master("admin_5.3.3.jsonl")
     body = b'{"messageRequestModeMap":{"T":{"g":{"consumerGroup":"g","mode":"POP","popShareQueueNum":8}}}}'
     master.on(402, lambda request: request.respond(body=body))

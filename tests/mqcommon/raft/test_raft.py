@@ -65,7 +65,7 @@ def test_entries_of_older_terms_are_not_committed_by_counting() -> None:
     assert leader.log.commit == 3
 
 
-def test_a_voter_does_not_elect_one_that_lacks_entries() -> None:
+def test_a_voter_does_not_elect_a_node_that_lacks_entries() -> None:
     hand = led("a", "b", "c")
     hand.down = {"c"}
     hand["a"].propose(b"x")
@@ -252,7 +252,7 @@ def test_a_candidate_to_which_the_leadership_is_handed_stands_at_once() -> None:
     assert hand["c"].is_leader and hand["c"].term == 2
 
 
-def test_a_transfer_to_one_that_is_away_is_given_up() -> None:
+def test_a_transfer_to_a_node_that_is_away_is_given_up() -> None:
     hand = led("a", "b", "c")
     hand.down = {"c"}
     hand["a"].transfer("c")
@@ -262,7 +262,7 @@ def test_a_transfer_to_one_that_is_away_is_given_up() -> None:
     assert hand["a"].propose(b"x")
 
 
-def test_one_whose_entries_are_gone_gets_a_snapshot() -> None:
+def test_a_follower_whose_entries_are_gone_gets_a_snapshot() -> None:
     hand = led("a", "b", "c")
     hand.down = {"c"}
     for number in range(20):
