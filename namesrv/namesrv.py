@@ -29,7 +29,7 @@ from remoting.metrics.export import Exporter
 from remoting.metrics.health import Health
 from remoting.metrics.rpc import RpcTimes
 from remoting.net.channel import Channel
-from remoting.net.connection_limit import connection_budget
+from remoting.net.limits import connection_budget
 from remoting.net.server import Server
 from remoting.net.steps import Stepper, Steps
 from remoting.net.tls.options import DaemonTls, daemon_tls

@@ -14,9 +14,8 @@ from broker.writing.writer import Writer
 from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
-from mqcommon.message.ids import encode_host
+from mqcommon.message.ids import RecallHandle, encode_host
 from mqcommon.message.properties import encode_properties
-from mqcommon.message.recall import RecallHandle
 from mqcommon.names import PERM_WRITE
 from remoting.net.channel import Channel
 from remoting.net.server import Handler

@@ -69,7 +69,7 @@ from broker.wiring.core import Core
 from broker.wiring.replication import Replicated, wire_replication
 from broker.writing.send_handlers import SendHandlers
 from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
-from remoting.net.connection_limit import connection_budget
+from remoting.net.limits import connection_budget
 from remoting.net.server import Server
 from remoting.net.transport import Listener
 from remoting.protocol.command import BROKER_NAME_FIELD

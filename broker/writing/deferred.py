@@ -20,9 +20,8 @@ from broker.writing.stored_properties import TIMED, Incoming, is_half, is_timed
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
 from mqcommon.message.flags import TRANSACTION_MASK
-from mqcommon.message.ids import UniqueKeys
+from mqcommon.message.ids import RecallHandle, UniqueKeys
 from mqcommon.message.properties import find_property, replace_properties
-from mqcommon.message.recall import RecallHandle
 from mqcommon.message.record import Record
 from mqcommon.names import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from remoting.protocol.codes import ResponseCode

@@ -4,12 +4,15 @@ offset message id: upper-case hex of the store host (4 or 16 bytes ip, int port)
 32 characters, or 56 with IPv6. It says where a message is stored, so any broker tool can fetch it.
 unique key: made by the client before it sends; hex of ip, pid, a number for this generator, ms since the start of
 the month (of the client's local time, as in RocketMQ), a counter. Servers do not interpret it.
+recall handle: names a timed message, as RocketMQ 5 does; base64 of ``v1 topic broker time uniqueKey``.
 """
 
 import struct
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address
+from typing import NamedTuple
 
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
@@ -128,3 +131,30 @@ class UniqueKeys:
         end = start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
         self._base_ms = int(start.timestamp() * 1000)
         self._month_end_ms = int(end.timestamp() * 1000)
+
+
+_RECALL_VERSION = "v1"
+
+
+class RecallHandle(NamedTuple):
+    """Names a timed message. ``slot_ms`` is in the slot in which it waits, not exactly when it is delivered."""
+
+    topic: str
+    broker_name: str
+    slot_ms: int
+    unique_key: str
+
+    def encode(self) -> str:
+        text = f"{_RECALL_VERSION} {self.topic} {self.broker_name} {self.slot_ms} {self.unique_key}"
+        return urlsafe_b64encode(text.encode()).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> "RecallHandle":
+        """ValueError when ``text`` is not a handle."""
+        try:
+            version, topic, broker_name, slot, unique_key = urlsafe_b64decode(text.encode()).decode().split(" ")
+            if version == _RECALL_VERSION and slot.isascii() and slot.isdigit() and len(slot) <= 18 and unique_key:
+                return cls(topic, broker_name, int(slot), unique_key)
+        except ValueError:
+            pass
+        raise ValueError("recall handle is invalid")

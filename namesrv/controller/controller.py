@@ -24,7 +24,7 @@ from namesrv.controller.view import View
 from namesrv.guard import Guard
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
-from remoting.net.connection_limit import ConnectionBudget
+from remoting.net.limits import ConnectionBudget
 from remoting.net.server import Handler, Server, SlowHandler
 from remoting.net.tls.options import DaemonTls
 from remoting.protocol.frame import MAX_FRAME_BYTES

@@ -4,7 +4,6 @@ transport.py  a connection as a stream of bytes: what channels and replication s
 sockets.py  transports over TCP; no other module touches a socket or its descriptor
 channel.py  one connection, either side: outbox, requests in flight, deadlines
 server.py   accepts connections, handles all requests of one read, sends their answers together
-connection_limit.py  how many connections a daemon takes
 steps.py    long work on the loop, a step at a time
 answers.py  answers with a body, cut to the size of a frame
 call.py     sends a described request and checks the code of the answer

@@ -16,8 +16,7 @@ from mqcommon.addresses import limited_network, split_address
 from mqcommon.errors import ProtocolError, RequestRefused
 from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
-from remoting.net.connection_limit import ConnectionBudget, RateLimit
-from remoting.net.limits import BufferBudget, Refusals, ServerLimits
+from remoting.net.limits import BufferBudget, ConnectionBudget, RateLimit, Refusals, ServerLimits
 from remoting.net.sockets import listen
 from remoting.net.transport import Listener, Transport
 from remoting.protocol.codes import ResponseCode

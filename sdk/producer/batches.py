@@ -17,8 +17,7 @@ from mqcommon.clock import Clock
 from mqcommon.errors import InvalidArgument
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.light import LightMessage
-from mqcommon.message.message import Message, own_properties
-from mqcommon.message.own_key import OwnKeyMessage, WithOwnKeys
+from mqcommon.message.message import Message, OwnKeyMessage, WithOwnKeys, own_properties
 from mqcommon.message.properties import SHARDING_KEY
 from mqcommon.message.queue import MessageQueue
 from sdk.arrow import check_arrow

@@ -22,8 +22,7 @@ from mqcommon.errors import (
     WrongBroker,
 )
 from mqcommon.message.ids import UniqueKeys
-from mqcommon.message.message import Message, MessageExt, wire_properties
-from mqcommon.message.own_key import OwnKeyMessage
+from mqcommon.message.message import Message, MessageExt, OwnKeyMessage, wire_properties
 from mqcommon.message.properties import (
     DELAY,
     LIGHT_QUEUES,

@@ -6,10 +6,10 @@ from functools import partial
 
 from mqcommon.arguments import shown, wrong_type
 from mqcommon.errors import InvalidArgument
+from mqcommon.message.ids import RecallHandle
 from mqcommon.message.message import Message
 from mqcommon.message.properties import DELAY
 from mqcommon.message.queue import MessageQueue
-from mqcommon.message.recall import RecallHandle
 from sdk.broker_api import recall
 from sdk.client import ClientHandle
 

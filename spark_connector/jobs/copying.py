@@ -16,8 +16,7 @@ from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from mqcommon.errors import UserError
-from mqcommon.message.message import Message, MessageExt
-from mqcommon.message.own_key import OwnKeyMessage
+from mqcommon.message.message import Message, MessageExt, OwnKeyMessage
 from mqcommon.message.properties import DELAY, UNIQ_KEY, encode_properties
 from mqcommon.message.queue import MessageQueue
 from spark_connector.options.connection import ConnectionOptions

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqcommon.errors import RouteNotFound
-from mqcommon.message.message import Message, MessageExt
-from mqcommon.message.own_key import OwnKeyMessage, WithOwnKeys
+from mqcommon.message.message import Message, MessageExt, OwnKeyMessage, WithOwnKeys
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import AUTO_CREATE_TOPIC, PERM_INHERIT
 from sdk import TopicConfig

@@ -123,8 +123,8 @@ async def test_nothing_is_lost_and_queues_stay_in_order(tmp_path: Path, seed: in
         cluster = await stack.enter_async_context(running(tmp_path, brokers=2, options=OPTIONS))
         await make_topic(cluster, TopicConfig(TOPIC, QUEUES, QUEUES))
         groups = [
-            Group(cluster.nameserver, TOPIC, "concurrent", tmp_path, orderly=False),
-            Group(cluster.nameserver, TOPIC, "orderly", tmp_path, orderly=True),
+            Group(cluster.nameserver, TOPIC, "concurrent", tmp_path),
+            Group(cluster.nameserver, TOPIC, "orderly", tmp_path),
         ]
         for group in groups:
             stack.callback(group.end)

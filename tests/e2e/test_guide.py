@@ -1,5 +1,6 @@
 """The programs of README.md and the guides run as they stand there, and docs name files that exist."""
 
+import json
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ import trio
 from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import ROOT
 from sdk import Admin, Message, Producer, SkylarkError
-from tests.support.daemons import SMALL, make_topic, running
+from tests.support.daemons import in_threads, make_topic
 from tests.support.waiting import until
 
 GUIDES = [page for folder in ("docs", "examples") for page in (ROOT / folder).rglob("*.md")]
@@ -28,9 +29,26 @@ def programs(page: str) -> list[str]:
 ARROW = programs("docs/arrow.md")
 
 
+# Runs each program of a list in a fork of a process that has imported the SDK.
+RUN_EACH = """
+import json, os, sys
+from sdk import *
+from sdk.aio import *
+from sdk.blocking import *
+
+for program in json.load(sys.stdin):
+    child = os.fork()
+    if not child:
+        exec(compile(program, "program", "exec"), {"__name__": "__main__"})
+        sys.exit()
+    if os.waitpid(child, 0)[1]:
+        sys.exit(program)
+"""
+
+
 async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
-    options = (*SMALL, "--enable-lmq", "true", "--enable-multi-dispatch", "true")
-    async with running(tmp_path, brokers=2, options=options) as cluster:
+    options = {"enableLmq": True, "enableMultiDispatch": True}
+    async with in_threads(tmp_path, brokers=2, options=options) as cluster:
         await make_topic(cluster, TopicConfig("orders", 4, 4))
         await make_topic(cluster, TopicConfig("hello", 4, 4))
         env = {**os.environ, "NAMESRV_ADDR": cluster.nameserver}
@@ -38,20 +56,19 @@ async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
         pages = ("README.md", "docs/sdk.md", "docs/delivery.md", "docs/asyncio.md", "docs/testing.md", "docs/trace.md")
         found = [program for page in pages for program in programs(page)] + ARROW[:2]
         assert len(found) > 5
-        for program in found:
-            text = program.replace('"127.0.0.1:9876"', f'"{cluster.nameserver}"')
-            run = await trio.run_process(
-                [sys.executable, "-c", text], env=env, cwd=tmp_path, check=False,
-                capture_stdout=True, capture_stderr=True,
-            )  # fmt: skip
-            assert run.returncode == 0, f"{program}\n{run.stderr.decode()}"
+        texts = [program.replace('"127.0.0.1:9876"', f'"{cluster.nameserver}"') for program in found]
+        run = await trio.run_process(
+            [sys.executable, "-c", RUN_EACH], stdin=json.dumps(texts).encode(), env=env, cwd=tmp_path, check=False,
+            capture_stdout=True, capture_stderr=True,
+        )  # fmt: skip
+        assert run.returncode == 0, run.stderr.decode()
 
 
 @pytest.mark.parametrize("program", [*programs("docs/consumers.md"), *ARROW[2:]])
 async def test_the_consumers_of_the_guide_run_until_they_are_stopped(tmp_path: Path, program: str) -> None:
-    options = (*SMALL, "--enable-property-filter", "true")
+    options = {"enablePropertyFilter": True}
     async with (
-        running(tmp_path, options=options) as cluster,
+        in_threads(tmp_path, options=options) as cluster,
         Producer(cluster.nameserver) as producer,
         Admin(cluster.nameserver) as admin,
     ):
@@ -90,7 +107,7 @@ async def test_ctrl_c_lets_the_handler_of_the_guide_finish_and_commits(tmp_path:
 """
     program = re.sub(r"    print\(.*\)\n", lambda _: interrupted, programs("docs/consumers.md")[0], count=1)
     async with (
-        running(tmp_path) as cluster,
+        in_threads(tmp_path) as cluster,
         Producer(cluster.nameserver) as producer,
         Admin(cluster.nameserver) as admin,
     ):

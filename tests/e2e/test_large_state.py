@@ -1,6 +1,6 @@
 """State that no frame holds: both daemons run, register, replicate and restart with it.
 
-CI runs it with frames of 256 KiB; ``--run-nightly`` with those of RocketMQ, 48,600 topics with names of 120
+CI runs it with frames of 64 KiB; ``--run-nightly`` with those of RocketMQ, 48,600 topics with names of 120
 characters, 1.7 million offsets and 300 MB of KV config.
 """
 
@@ -47,7 +47,7 @@ class Size:
     kv_value_bytes: int
 
 
-REDUCED = Size(256 * 1024, 1_200, 24_000, 4_000_000, 10_000)
+REDUCED = Size(64 * 1024, 320, 6_400, 1_000_000, 10_000)
 FULL = Size(MAX_FRAME_BYTES, 48_600, 1_700_000, 300_000_000, 100_000)
 
 

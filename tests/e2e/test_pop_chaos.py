@@ -4,8 +4,6 @@ Every acknowledged send is delivered, those that a consumer forgets come again, 
 answered in time does not.
 """
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 from random import Random
@@ -14,9 +12,9 @@ import pytest
 import trio
 
 from remoting.protocol.requests.topics import TopicConfig
-from scripts.daemons import ROOT
 from sdk import Message, Producer, SendFailed
 from tests.e2e.chaos.popper import INVISIBLE_MS, Line, is_forgotten, parse
+from tests.e2e.chaos.programs import Programs
 from tests.support.daemons import SMALL, Cluster, make_topic, running, start
 from tests.support.waiting import until
 
@@ -26,44 +24,11 @@ SENDS_A_ROUND = 100
 END_TIMEOUT_S = 120
 
 
-class Poppers:
+class Poppers(Programs):
     """The consumers, and what they have got."""
 
-    def __init__(self, nameserver: str, home: Path) -> None:
-        self._nameserver = nameserver
-        self._home = home
-        self._paths: list[Path] = []
-        self._processes: list[subprocess.Popen[bytes]] = []
-
-    def start(self) -> None:
-        path = self._home / f"popper-{len(self._paths)}"
-        path.touch()
-        self._paths.append(path)
-        command = [sys.executable, "-m", "tests.e2e.chaos.popper", self._nameserver, TOPIC, GROUP, str(path)]
-        with path.with_suffix(".log").open("wb") as log:
-            self._processes.append(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log))
-
-    def kill(self, random: Random) -> None:
-        """kill -9 of one that runs."""
-        process = random.choice([process for process in self._processes if process.poll() is None])
-        process.kill()
-        process.wait()
-
-    def failures(self) -> list[str]:
-        """What consumers logged that ended by themselves."""
-        return [
-            path.with_suffix(".log").read_text("utf-8", errors="replace")[-3000:]
-            for path, process in zip(self._paths, self._processes, strict=True)
-            if process.poll() not in (None, -9)
-        ]
-
-    def end(self) -> None:
-        for process in self._processes:
-            process.kill()
-            process.wait()
-
     def lines(self) -> list[Line]:
-        return [line for path in self._paths for line in parse(path.read_bytes())]
+        return [line for data in self.written() for line in parse(data)]
 
     def delivered(self) -> set[str]:
         """Messages that came, and those that are forgotten only if they came again."""
@@ -89,7 +54,7 @@ async def send(producer: Producer, numbers: range, acked: set[str]) -> None:
 async def act(cluster: Cluster, poppers: Poppers, random: Random) -> None:
     """Kill something, and start it again."""
     if random.random() < 0.5:
-        poppers.kill(random)
+        poppers.kill(random.choice(poppers.running))
         poppers.start()
         return
     broker = random.choice(cluster.brokers)
@@ -119,7 +84,7 @@ async def test_popped_messages_come_back_when_nobody_acknowledges(tmp_path: Path
     # A send that may have been stored is not repeated: a second copy would be taken for a second delivery.
     async with running(tmp_path, brokers=2, options=SMALL) as cluster:
         await make_topic(cluster, TopicConfig(TOPIC, 4, 4))
-        poppers = Poppers(cluster.nameserver, tmp_path)
+        poppers = Poppers(tmp_path, "popper", cluster.nameserver, TOPIC, GROUP)
         try:
             for _ in range(CONSUMERS):
                 poppers.start()

@@ -4,10 +4,7 @@ Each transaction whose message was stored commits or rolls back as its producer 
 seen, and a committed one is seen once.
 """
 
-import subprocess
-import sys
 from collections import Counter
-from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -15,10 +12,10 @@ import pytest
 import trio
 
 from remoting.protocol.requests.topics import TopicConfig
-from scripts.daemons import ROOT
 from sdk import MessageQueue, PullConsumer, TransactionProducer
+from tests.e2e.chaos.programs import Programs
 from tests.e2e.chaos.transactions import check, commits
-from tests.support.daemons import SMALL, Cluster, make_topic, running
+from tests.support.daemons import SMALL, make_topic, running
 from tests.support.waiting import until
 
 TOPIC, GROUP = "orders", "payments"
@@ -31,32 +28,11 @@ PRODUCERS = 2
 END_TIMEOUT_S = 120
 
 
-class Producers:
-    """The processes, and the file to which they write what was stored."""
-
-    def __init__(self, cluster: Cluster, path: Path) -> None:
-        self._cluster = cluster
-        self._path = path
-        self._names = (f"p{number}" for number in count())
-        self.running: list[subprocess.Popen[bytes]] = []
-        path.touch()
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "tests.e2e.chaos.transactions", self._cluster.nameserver, TOPIC, GROUP]
-        self.running.append(subprocess.Popen([*command, self._path, next(self._names)], cwd=ROOT))
-
-    def kill(self, process: subprocess.Popen[bytes]) -> None:
-        self.running.remove(process)
-        process.kill()
-        process.wait()
-
-    def kill_all(self) -> None:
-        for process in list(self.running):
-            self.kill(process)
+class Producers(Programs):
+    """The processes, and what they say is stored."""
 
     def stored(self) -> list[bytes]:
-        whole, _, _ = self._path.read_bytes().rpartition(b"\n")
-        return whole.split(b"\n") if whole else []
+        return [line for data in self.written() for line in data.rpartition(b"\n")[0].split(b"\n") if line]
 
 
 class Seen:
@@ -83,7 +59,7 @@ async def test_transactions_end_as_their_producers_want(tmp_path: Path, seed: in
     async with running(tmp_path, options=OPTIONS) as cluster:
         await make_topic(cluster, TopicConfig(TOPIC, 4, 4))
         (broker,) = cluster.brokers
-        producers, kills = Producers(cluster, tmp_path / "stored"), 0
+        producers, kills = Producers(tmp_path, "transactions", cluster.nameserver, TOPIC, GROUP), 0
         try:
             for _ in range(PRODUCERS):
                 producers.start()
@@ -102,7 +78,7 @@ async def test_transactions_end_as_their_producers_want(tmp_path: Path, seed: in
                     kills += 1
             assert kills
         finally:
-            producers.kill_all()
+            producers.end()
         wanted = {body for body in producers.stored() if commits(body)}
         assert len(wanted) > 50
         async with (

@@ -23,11 +23,10 @@ from mqcommon.acl_accounts import parse_accounts
 from mqcommon.errors import ConfigError, ProtocolError, RequestRefused, UserError
 from mqcommon.message.batch import decode_batch, decode_offsets
 from mqcommon.message.columns import record_starts
-from mqcommon.message.ids import parse_offset_msg_id
+from mqcommon.message.ids import RecallHandle, parse_offset_msg_id
 from mqcommon.message.inner import inner_records
 from mqcommon.message.message import decode_messages
 from mqcommon.message.properties import decode_properties
-from mqcommon.message.recall import RecallHandle
 from mqcommon.message.record import decode_record
 from mqcommon.options.conf_file import entries, read_update
 from mqcommon.sql.parser import parse as parse_sql

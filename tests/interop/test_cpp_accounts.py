@@ -1,7 +1,6 @@
 """The official C++ client with an account of plain_acl.yml: what it may do works, what it may not is refused."""
 
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -9,11 +8,10 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.requests.topics import TopicConfig
 from remoting.protocol.signature import Credentials
-from sdk import Admin, testing
+from sdk import Admin
 from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, write
 from tests.interop import cpp
-from tests.interop.test_cpp_signed import Where
-from tests.support.daemons import Cluster
+from tests.support.daemons import in_threads
 from tests.support.waiting import until
 
 TOPIC, OTHER = "accounts-cpp", "others-cpp"
@@ -40,9 +38,8 @@ async def test_a_producer_and_a_consumer_with_their_permissions_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"acl_enable": True, "acl_file": write(tmp_path / "plain_acl.yml", ACCOUNTS)}
-    async with testing.Cluster(options=options) as made:
-        await prepare(made.nameserver)
-        cluster = cast(Cluster, Where(made.nameserver, tmp_path))
+    async with in_threads(tmp_path, options=options) as cluster:
+        await prepare(cluster.nameserver)
         allowed = {"how": "sync", "topic": TOPIC, "body": "allowed"}
         others = [{"how": "oneway", "topic": topic, "body": "refused"} for topic in (TOPIC, OTHER)]
         producer, consumer = (["producer-1", SECRET, "ALIYUN"], ["consumer-1", SECRET, "ALIYUN"])
@@ -53,7 +50,7 @@ async def test_a_producer_and_a_consumer_with_their_permissions_only(
             await until(lambda line=line: line in caplog.text, f"the audit has: {line}")
         async with cpp.pushing(cluster, "cpp-accounts", TOPIC, credentials=consumer) as pushed:
             await until(lambda: pushed.bodies == ["allowed"], "the message is consumed")
-        async with Admin(made.nameserver, credentials=ROOT) as root:
+        async with Admin(cluster.nameserver, credentials=ROOT) as root:
             offsets = [
                 await root.max_offset(MessageQueue(topic, "broker-a", n)) for topic in (TOPIC, OTHER) for n in (0, 1)
             ]

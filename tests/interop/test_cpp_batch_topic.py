@@ -7,7 +7,7 @@ import trio
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Message, Producer
 from tests.interop import cpp
-from tests.support.daemons import make_topic, running
+from tests.support.daemons import in_threads, make_topic
 from tests.support.waiting import until
 
 TOPIC = "in-batches"
@@ -16,7 +16,7 @@ FIELDS = ("body", "tags", "keys", "id", "queue_id", "queue_offset", "physical_of
 
 
 async def test_it_pulls_what_was_sent_in_batches(tmp_path: Path) -> None:
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, CONFIG)
         async with Producer(cluster.nameserver) as producer, trio.open_nursery() as nursery:
             for number in range(1_000):
@@ -36,7 +36,7 @@ async def test_it_pulls_what_was_sent_in_batches(tmp_path: Path) -> None:
 
 
 async def test_it_is_pushed_what_it_subscribed_to(tmp_path: Path) -> None:
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, CONFIG)
         async with Producer(cluster.nameserver) as producer, trio.open_nursery() as nursery:
             for number in range(300):

@@ -6,7 +6,7 @@ from mqcommon.message.ids import parse_offset_msg_id
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin
 from tests.interop import cpp
-from tests.support.daemons import make_topic, running, until_route
+from tests.support.daemons import in_threads, make_topic, until_route
 from tests.support.waiting import until
 
 TOPIC = "from-cpp"
@@ -25,7 +25,7 @@ async def test_sync_and_async_sends_are_stored_as_sent(tmp_path: Path) -> None:
         }
         for number, how in enumerate(["sync", "async", "sync", "async"])
     ]
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, CONFIG)
         results = await cpp.send(cluster, sends)
         messages = await cpp.stored(cluster, TOPIC)
@@ -46,7 +46,7 @@ async def test_oneway_sends_arrive(tmp_path: Path) -> None:
     sends = [{"how": "oneway", "topic": TOPIC, "body": body} for body in bodies]
     # its answer comes after what went before it on the connection
     last = {"how": "sync", "topic": TOPIC, "body": "the last"}
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, CONFIG)
         results = await cpp.send(cluster, [*sends, last])
         assert results[:-1] == [None] * 20
@@ -60,7 +60,7 @@ async def test_oneway_sends_arrive(tmp_path: Path) -> None:
 
 async def test_ordered_sends_stay_in_the_queue_of_their_shard_and_in_order(tmp_path: Path) -> None:
     sends = [{"how": "orderly", "topic": TOPIC, "body": f"{number:03}", "shard": number % 7} for number in range(70)]
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, CONFIG)
         await cpp.send(cluster, sends)
         messages = await cpp.stored(cluster, TOPIC)
@@ -83,7 +83,7 @@ async def test_a_batch_is_stored_as_its_messages(tmp_path: Path) -> None:
         }
         for number in range(20)
     ]
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, CONFIG)
         (result,) = await cpp.send(cluster, [{"how": "batch", "messages": wanted}])
         messages = await cpp.stored(cluster, TOPIC)
@@ -98,7 +98,7 @@ async def test_a_batch_is_stored_as_its_messages(tmp_path: Path) -> None:
 
 async def test_a_body_that_the_client_compresses_is_read_whole(tmp_path: Path) -> None:
     body = "long ж" * 5_000
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, CONFIG)
         await cpp.send(cluster, [{"how": "sync", "topic": TOPIC, "body": body}])
         (ours,) = await cpp.stored(cluster, TOPIC)
@@ -108,7 +108,7 @@ async def test_a_body_that_the_client_compresses_is_read_whole(tmp_path: Path) -
 
 
 async def test_signed_requests_are_taken(tmp_path: Path) -> None:
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, CONFIG)
         send = {"how": "sync", "topic": TOPIC, "body": "signed"}
         await cpp.send(cluster, [send], credentials=["AccessKey", "SecretKey", "ALIYUN"])
@@ -117,7 +117,7 @@ async def test_signed_requests_are_taken(tmp_path: Path) -> None:
 
 async def test_the_first_send_makes_the_topic(tmp_path: Path) -> None:
     sends = [{"how": "sync", "topic": "new-topic", "body": f"{number}"} for number in range(8)]
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await cpp.send(cluster, sends)
         await until_route(cluster, "new-topic", ["broker-a"])  # the broker tells the NameServer after its answer
         async with Admin(cluster.nameserver) as admin:
@@ -127,7 +127,7 @@ async def test_the_first_send_makes_the_topic(tmp_path: Path) -> None:
 
 
 async def test_sends_go_round_the_queues_of_all_brokers(tmp_path: Path) -> None:
-    async with running(tmp_path, brokers=2) as cluster:
+    async with in_threads(tmp_path, brokers=2) as cluster:
         await make_topic(cluster, CONFIG)
         sends = [{"how": "sync", "topic": TOPIC, "body": f"{number:02}"} for number in range(16)]
         await cpp.send(cluster, sends)

@@ -8,7 +8,7 @@ from mqcommon.message.message import MessageExt
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Message, Producer
 from tests.interop import cpp
-from tests.support.daemons import Cluster, make_topic, running
+from tests.support.daemons import Cluster, in_threads, make_topic
 
 TOPIC = "to-cpp"
 CONFIG = TopicConfig(TOPIC, 4, 4)
@@ -52,7 +52,7 @@ async def test_what_its_own_producer_sent(tmp_path: Path) -> None:
         }
         for number in range(200)
     ]
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, CONFIG)
         await cpp.send(cluster, sends)
         pulled = await both_read_the_same(cluster)
@@ -63,7 +63,7 @@ async def test_what_its_own_producer_sent(tmp_path: Path) -> None:
 
 
 async def test_what_our_producer_sent_one_by_one(tmp_path: Path) -> None:
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, CONFIG)
         async with Producer(cluster.nameserver, batching=False) as producer:
             await producer.send(Message(TOPIC, b"0 plain"))
@@ -85,7 +85,7 @@ async def test_what_our_producer_sent_one_by_one(tmp_path: Path) -> None:
 
 
 async def test_what_our_producer_sent_in_adaptive_batches(tmp_path: Path) -> None:
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, CONFIG)
         async with Producer(cluster.nameserver) as producer, trio.open_nursery() as nursery:
             for number in range(1_000):
@@ -98,7 +98,7 @@ async def test_what_our_producer_sent_in_adaptive_batches(tmp_path: Path) -> Non
 
 
 async def test_what_our_producer_sent_in_bulk(tmp_path: Path) -> None:
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, CONFIG)
         async with Producer(cluster.nameserver) as producer:
             results = await producer.send_many(TOPIC, [b"%05d" % number for number in range(3_000)])
@@ -109,7 +109,7 @@ async def test_what_our_producer_sent_in_bulk(tmp_path: Path) -> None:
 
 async def test_a_pull_with_tags_gets_these_only(tmp_path: Path) -> None:
     tags = ["TagA", "TagB", "TagC", "航班", "Aa", "BB"]  # the last two have one hash code
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, CONFIG)
         async with Producer(cluster.nameserver) as producer:
             await producer.send_many(TOPIC, [Message(TOPIC, f"{n} {t}".encode(), tags=t) for n, t in enumerate(tags)])

@@ -8,7 +8,7 @@ from mqcommon.errors import BrokerError
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, Message, Producer, PullConsumer
 from tests.interop import cpp
-from tests.support.daemons import SMALL, Cluster, make_topic, running
+from tests.support.daemons import Cluster, in_threads, make_topic
 from tests.support.waiting import until
 
 TOPIC = "pushed"
@@ -45,7 +45,7 @@ async def until_committed(cluster: Cluster, ends: dict[int, int]) -> None:
 async def test_a_filter_and_offsets_that_the_next_consumer_of_the_group_goes_on_from(tmp_path: Path) -> None:
     wanted = [f"a{number:03}" for number in range(100)]
     later = [f"b{number:03}" for number in range(20)]
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, CONFIG)
         await send(cluster, ["not asked for"] * 40, "TagB")
         ends = await send(cluster, wanted, "TagA")
@@ -60,7 +60,7 @@ async def test_a_filter_and_offsets_that_the_next_consumer_of_the_group_goes_on_
 
 async def test_messages_that_come_while_it_waits_and_its_place_in_the_group(tmp_path: Path) -> None:
     bodies = [f"{number:03}" for number in range(40)]
-    async with running(tmp_path) as cluster, Admin(cluster.nameserver) as admin:
+    async with in_threads(tmp_path) as cluster, Admin(cluster.nameserver) as admin:
         await make_topic(cluster, CONFIG)
 
         async def is_member() -> bool:
@@ -86,7 +86,7 @@ async def test_messages_that_come_while_it_waits_and_its_place_in_the_group(tmp_
 
 async def test_a_callback_that_fails_three_times_gets_each_message_in_the_end(tmp_path: Path) -> None:
     bodies = [f"{number:03}" for number in range(102)]
-    async with running(tmp_path, options=[*SMALL, "--message-delay-level", "1s"]) as cluster:
+    async with in_threads(tmp_path, options={"messageDelayLevel": "1s"}) as cluster:
         await make_topic(cluster, CONFIG)
         ends = await send(cluster, bodies, "TagA")
         async with cpp.pushing(cluster, GROUP, TOPIC, failures=3) as consumer:
@@ -107,7 +107,7 @@ async def test_a_callback_that_fails_three_times_gets_each_message_in_the_end(tm
 
 async def test_an_orderly_consumer_gets_each_queue_in_its_order(tmp_path: Path) -> None:
     bodies = [f"{number:03}" for number in range(102)]
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, CONFIG)
         ends = await send(cluster, bodies, "TagA")
         async with cpp.pushing(cluster, GROUP, TOPIC, orderly=True) as consumer:
@@ -118,11 +118,12 @@ async def test_an_orderly_consumer_gets_each_queue_in_its_order(tmp_path: Path) 
             assert offsets == list(range(len(offsets)))
 
 
-@pytest.mark.parametrize("by_broker", ["true", "false"])
+# Without the broker the client sleeps for ten seconds in each reset.
+@pytest.mark.parametrize("by_broker", ["true", pytest.param("false", marks=pytest.mark.nightly)])
 async def test_a_reset_reaches_a_running_consumer(tmp_path: Path, by_broker: str) -> None:
     bodies = [f"{number:03}" for number in range(20)]
-    options = (*SMALL, "--use-server-side-reset-offset", by_broker)
-    async with running(tmp_path, options=options) as cluster, Admin(cluster.nameserver) as admin:
+    options = {"useServerSideResetOffset": by_broker}
+    async with in_threads(tmp_path, options=options) as cluster, Admin(cluster.nameserver) as admin:
         await make_topic(cluster, CONFIG)
         ends = await send(cluster, bodies, "TagA")
         async with cpp.pushing(cluster, GROUP, TOPIC, expression="TagA") as consumer:
@@ -136,7 +137,7 @@ async def test_a_reset_reaches_a_running_consumer(tmp_path: Path, by_broker: str
 
 async def test_bodies_that_our_producer_compresses(tmp_path: Path) -> None:
     bodies = ["a" * 10_000, "b" * 100_000]
-    async with running(tmp_path) as cluster, Producer(cluster.nameserver, compression="zlib") as producer:
+    async with in_threads(tmp_path) as cluster, Producer(cluster.nameserver, compression="zlib") as producer:
         await make_topic(cluster, CONFIG)
         for body in bodies:
             await producer.send(Message(TOPIC, body.encode()))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import pytest
 
@@ -12,10 +12,10 @@ from remoting.protocol.command import Command
 from remoting.protocol.requests.clients import GET_CONSUMER_LIST_BY_GROUP, HEART_BEAT, UNREGISTER_CLIENT
 from remoting.protocol.requests.pulls import PULL_MESSAGE
 from remoting.protocol.requests.routes import GET_ROUTEINFO_BY_TOPIC
+from remoting.protocol.requests.topics import TopicConfig
 from remoting.protocol.signature import ACCESS_KEY_FIELD, is_signed_with
-from sdk import testing
 from tests.interop import cpp
-from tests.support.daemons import Cluster
+from tests.support.daemons import in_threads, make_topic
 from tests.support.waiting import until
 
 TOPIC = "signed-cpp"
@@ -26,13 +26,6 @@ CREDENTIALS = [ACCESS_KEY, SECRET_KEY, "ALIYUN"]
 class Seen(NamedTuple):
     code: int
     is_signed: bool
-
-
-class Where(NamedTuple):
-    """A cluster in this process, as `cpp` wants it."""
-
-    nameserver: str
-    home: Path
 
 
 @pytest.fixture
@@ -52,9 +45,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Seen]]:
 
 
 async def test_every_request_of_a_producer_and_of_consumers_is_signed(tmp_path: Path, seen: list[Seen]) -> None:
-    async with testing.Cluster() as made:
-        made.create_topic(TOPIC, 2)
-        cluster = cast(Cluster, Where(made.nameserver, tmp_path))
+    async with in_threads(tmp_path) as cluster:
+        await make_topic(cluster, TopicConfig(TOPIC, 2, 2))
         sends = [{"how": how, "topic": TOPIC, "body": "ü" * 50, "tags": "a"} for how in ("sync", "async", "oneway")]
         batch = {"how": "batch", "topic": TOPIC, "messages": [{"topic": TOPIC, "body": str(n)} for n in range(3)]}
         await cpp.send(cluster, [*sends, batch], credentials=CREDENTIALS)
@@ -69,9 +61,8 @@ async def test_every_request_of_a_producer_and_of_consumers_is_signed(tmp_path: 
 
 
 async def test_a_wrong_secret_is_found(tmp_path: Path, seen: list[Seen]) -> None:
-    async with testing.Cluster() as made:
-        made.create_topic(TOPIC, 2)
-        cluster = cast(Cluster, Where(made.nameserver, tmp_path))
+    async with in_threads(tmp_path) as cluster:
+        await make_topic(cluster, TopicConfig(TOPIC, 2, 2))
         send = {"how": "sync", "topic": TOPIC, "body": "x"}
         await cpp.send(cluster, [send], credentials=[ACCESS_KEY, "another secret", "ALIYUN"])
     assert seen and not any(each.is_signed for each in seen)

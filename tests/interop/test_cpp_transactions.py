@@ -9,20 +9,12 @@ from pathlib import Path
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import MessageExt, TransactionProducer, TransactionState
 from tests.interop import cpp
-from tests.support.daemons import SMALL, make_topic, running
+from tests.support.daemons import in_threads, make_topic
 from tests.support.waiting import until
 
 TOPIC = "from-cpp"
 GROUP = "cpp-producers"
-OPTIONS = (
-    *SMALL,
-    "--transaction-time-out",
-    "100",
-    "--transaction-check-interval",
-    "100",
-    "--transaction-check-max",
-    "10000",
-)
+OPTIONS = {"transactionTimeOut": 100, "transactionCheckInterval": 100, "transactionCheckMax": 10_000}
 
 
 async def test_halves_are_seen_when_a_member_of_the_group_says_so(tmp_path: Path) -> None:
@@ -35,7 +27,7 @@ async def test_halves_are_seen_when_a_member_of_the_group_says_so(tmp_path: Path
     def check(message: MessageExt) -> TransactionState:
         return TransactionState.COMMIT if message.body == b"yes" else TransactionState.ROLLBACK
 
-    async with running(tmp_path, options=OPTIONS) as cluster:
+    async with in_threads(tmp_path, options=OPTIONS) as cluster:
         await make_topic(cluster, TopicConfig(TOPIC, 4, 4))
         results = await cpp.send(cluster, sends)
         assert [result and result["status"] for result in results] == ["OK"] * 3

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -11,10 +10,9 @@ from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo, PolicyInfo
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.requests.topics import TopicConfig
 from remoting.protocol.signature import Credentials
-from sdk import Admin, testing
+from sdk import Admin
 from tests.interop import cpp
-from tests.interop.test_cpp_signed import Where
-from tests.support.daemons import Cluster
+from tests.support.daemons import in_threads
 from tests.support.waiting import until
 
 TOPIC, OTHER = "users-cpp", "others-cpp"
@@ -55,9 +53,8 @@ async def prepare(nameserver: str) -> None:
 async def test_a_producer_and_a_consumer_with_their_rights_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with testing.Cluster(options=GUARDED) as made:
-        await prepare(made.nameserver)
-        cluster = cast(Cluster, Where(made.nameserver, tmp_path))
+    async with in_threads(tmp_path, options=GUARDED) as cluster:
+        await prepare(cluster.nameserver)
         allowed = {"how": "sync", "topic": TOPIC, "body": "allowed"}
         # To a refused send that waits, the client answers that there is no route, after many tries.
         others = [{"how": "oneway", "topic": topic, "body": "refused"} for topic in (TOPIC, OTHER)]
@@ -73,7 +70,7 @@ async def test_a_producer_and_a_consumer_with_their_rights_only(
             await until(lambda line=line: line in caplog.text, f"the audit has: {line}")
         async with cpp.pushing(cluster, "cpp-users", TOPIC, credentials=credentials("consumer")) as consumer:
             await until(lambda: consumer.bodies == ["allowed"], "the message is consumed")
-        async with Admin(made.nameserver, credentials=ROOT) as root:
+        async with Admin(cluster.nameserver, credentials=ROOT) as root:
             offsets = [
                 await root.max_offset(MessageQueue(topic, "broker-a", n)) for topic in (TOPIC, OTHER) for n in (0, 1)
             ]

@@ -1,13 +1,14 @@
 """Clusters of real processes for tests: small files, free ports, killed by their own process ids at the end.
 
 `running` has brokers with different names, `broker_set` a master and its slaves; `started` is for daemons that a test
-makes itself. scripts/controller_set.py has sets with Controllers.
+makes itself. scripts/controller_set.py has sets with Controllers. Where no process has to die, `in_threads` is cheaper.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
 from broker.replication.master_api import MasterClient as BrokerTables
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound
@@ -15,7 +16,7 @@ from remoting.net.client import open_client
 from remoting.protocol.requests.brokers import HARuntimeInfo
 from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import Daemon, broker_daemon, namesrv_daemon, reserve
-from sdk import Admin
+from sdk import Admin, testing
 from tests.support.waiting import until
 
 # Files so small that a test fills several of them.
@@ -73,6 +74,28 @@ async def running(home: Path, brokers: int = 1, options: Sequence[str] = SMALL) 
     async with started(namesrv, *cluster.brokers):
         await until_registered(cluster, names)
         yield cluster
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A NameServer or a broker in a thread of this process."""
+
+    name: str
+    addr: str
+
+    @property
+    def port(self) -> int:
+        return int(self.addr.rpartition(":")[2])
+
+
+@asynccontextmanager
+async def in_threads(
+    home: Path, brokers: int = 1, options: Mapping[str, object] | None = None
+) -> AsyncIterator[Cluster]:
+    """As `running`, with servers in threads of this process; ``options`` are keys of broker.conf."""
+    async with testing.Cluster(brokers, options=options, home=home) as made:
+        nodes = [[Thread(node.name, node.address) for node in kind] for kind in (made.nameservers, made.brokers)]
+        yield Cluster(home, *cast(Any, nodes))
 
 
 async def until_registered(cluster: Cluster, names: Sequence[str]) -> None:

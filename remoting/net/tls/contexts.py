@@ -5,6 +5,9 @@ import ssl
 from mqcommon.errors import UserError
 from remoting.net.tls.settings import NONE, OPTIONAL, ServerTls, Tls
 
+# Long enough for clocks that differ; a restart makes another one.
+_SELF_SIGNED_DAYS = 365
+
 
 def client_context(tls: Tls) -> ssl.SSLContext:
     """UserError when a file cannot be used."""
@@ -29,9 +32,7 @@ def server_context(tls: ServerTls) -> ssl.SSLContext:
     # A client could make the server compute much with little effort.
     context.options |= ssl.OP_NO_RENEGOTIATION
     if tls.is_test:
-        from remoting.net.tls.self_signed import load_self_signed
-
-        load_self_signed(context)
+        _load_self_signed(context)
     else:
         _load_certificate(context, tls.cert_file, tls.key_file, tls.key_password)
     if tls.client_certificates != NONE and tls.ca_file is not None:
@@ -65,3 +66,44 @@ def _text(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error)).replace("_", " ").lower()
     return error.strerror or str(error)
+
+
+def _load_self_signed(context: ssl.SSLContext) -> None:
+    """RocketMQ's test mode: a new certificate that is signed by itself, and proves nothing.
+
+    UserError when the package that makes it is not installed.
+    """
+    import datetime
+    import os
+    import tempfile
+
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError:
+        raise UserError(
+            "tls.test.mode.enable makes a certificate, which needs a package: pip install 'skylark-mq[tls]', or set"
+            " tls.server.certPath and tls.server.keyPath"
+        ) from None
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "skylark test")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=_SELF_SIGNED_DAYS))
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    # The library reads files only.
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "test.pem")
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(certificate.public_bytes(pem) + private)
+        context.load_cert_chain(path)

@@ -13,8 +13,8 @@ from broker.delivery.timed_delivery import TimedDelivery
 from broker.options import BrokerOptions
 from broker.store.store import MessageStore, StoreOptions
 from broker.writing.writer import Writer
+from mqcommon.message.ids import RecallHandle
 from mqcommon.message.properties import find_property
-from mqcommon.message.recall import RecallHandle
 from mqcommon.message.record import Record
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.store.support import HOST, SMALL, new_store, read_all

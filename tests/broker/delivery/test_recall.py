@@ -3,7 +3,7 @@
 import pytest
 
 from mqcommon.clock import SystemClock
-from mqcommon.message.recall import RecallHandle
+from mqcommon.message.ids import RecallHandle
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.sends import RECALL_MESSAGE

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from broker.writing.deferred import Deferral, deliver_time, from_level, from_timer, slot_of
 from broker.writing.stored_properties import Incoming, is_timed
 from mqcommon.errors import RequestRefused
-from mqcommon.message.ids import UniqueKeys
+from mqcommon.message.ids import RecallHandle, UniqueKeys
 from mqcommon.message.properties import find_property
-from mqcommon.message.recall import RecallHandle
 from mqcommon.message.record import Record, decode_record, encode_record, topic_field
 from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from remoting.protocol.codes import ResponseCode

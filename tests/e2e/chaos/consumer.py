@@ -1,7 +1,7 @@
 """One member of a group as a process: writes a line for each message that its handler gets. SIGTERM stops it.
 
-``python -m tests.e2e.chaos.consumer NAMESERVER TOPIC GROUP FILE concurrent|orderly``. The handler fails on some
-messages when they come for the first time, so that they come again.
+``python -m tests.e2e.chaos.consumer NAMESERVER TOPIC GROUP FILE``. The group ``orderly`` is an orderly one. The
+handler fails on some messages when they come for the first time, so that they come again.
 """
 
 import signal
@@ -19,7 +19,8 @@ from tests.e2e.chaos.delivery import Delivery
 FAILS = 50
 
 
-async def consume(nameserver: str, topic: str, group: str, path: Path, orderly: bool) -> None:
+async def consume(nameserver: str, topic: str, group: str, path: Path) -> None:
+    orderly = group == "orderly"
     suspended: set[bytes] = set()
     # Without a buffer: lines of messages that are committed must not die with the process.
     with path.open("ab", buffering=0) as file:
@@ -59,4 +60,4 @@ async def consume(nameserver: str, topic: str, group: str, path: Path, orderly: 
 
 
 if __name__ == "__main__":
-    trio.run(consume, sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]), sys.argv[5] == "orderly")
+    trio.run(consume, sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]))

@@ -15,7 +15,7 @@ import trio
 
 from sdk import BrokerError, ConsumeFrom, ReceivedMessage, RemotingError, RouteNotFound, SimpleConsumer
 
-INVISIBLE_MS = 1_000
+INVISIBLE_MS = 2_000
 WAIT_MS = 300
 # One message in so many is forgotten.
 FORGETS = 10

@@ -1,6 +1,6 @@
 """One producer of transactions as a process, which is killed at any moment.
 
-``python -m tests.e2e.chaos.transactions NAMESERVER TOPIC GROUP FILE NAME``. It writes a line for each message that is
+``python -m tests.e2e.chaos.transactions NAMESERVER TOPIC GROUP FILE``. It writes a line for each message that is
 stored. Transactions with even numbers commit, those with odd ones roll back, and the checker says the same.
 """
 
@@ -27,14 +27,14 @@ def check(message: MessageExt) -> TransactionState:
     return TransactionState.COMMIT if commits(message.body) else TransactionState.ROLLBACK
 
 
-async def produce(nameserver: str, topic: str, group: str, path: Path, name: str) -> None:
+async def produce(nameserver: str, topic: str, group: str, path: Path) -> None:
     numbers = count()
     # Without a buffer: lines must not die with the process.
     with path.open("ab", buffering=0) as file:
 
         async def work(producer: TransactionProducer) -> None:
             for number in numbers:
-                body = f"{name}-{number}".encode()
+                body = f"{path.name}-{number}".encode()
                 try:
                     async with producer.transaction(Message(topic, body)):
                         file.write(body + b"\n")
@@ -57,4 +57,4 @@ async def produce(nameserver: str, topic: str, group: str, path: Path, name: str
 
 
 if __name__ == "__main__":
-    trio.run(produce, sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]), sys.argv[5])
+    trio.run(produce, sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]))

@@ -14,8 +14,7 @@ from mqcommon.errors import ConnectFailed, ConnectionLost, RequestRefused, Reque
 from remoting.net import channel as channel_module
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
-from remoting.net.connection_limit import ConnectionBudget
-from remoting.net.limits import ServerLimits
+from remoting.net.limits import ConnectionBudget, ServerLimits
 from remoting.net.server import Server
 from remoting.protocol.command import CBOR, JSON, Command
 from remoting.protocol.connection import Connection

@@ -10,11 +10,9 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from broker.broker import Broker
-from broker.options import BrokerOptions
 from sdk import Admin, Message, Producer, PullConsumer, PullStatus
 from sdk.admin.cli import mqadmin
-from tests.namesrv.peer import serve
+from tests.support.in_process import servers
 
 
 class Cluster:
@@ -57,26 +55,11 @@ class Cluster:
 
 
 @pytest.fixture
-async def cluster(nursery: trio.Nursery, tmp_path: Path) -> AsyncIterator[Cluster]:
-    served = await serve(nursery, tmp_path)
-    options = BrokerOptions(
-        broker_name="broker-a",
-        broker_ip1="127.0.0.1",
-        bind_address="127.0.0.1",
-        listen_port=0,
-        namesrv_addr=served.address,
-        forward_timeout=30_000,
-        store_path_root_dir=str(tmp_path / "store"),
-        mapped_file_size_commit_log=1 << 20,
-        mapped_file_size_consume_queue=20 * 1000,
-        max_hash_slot_num=1000,
-        max_index_num=4000,
-    )
-    broker = Broker(options)
-    cluster = Cluster(served.address, await nursery.start(broker.run))
-    await cluster.registered()
-    yield cluster
-    broker.stop()
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with servers(tmp_path, forward_timeout=30_000) as made:
+        cluster = Cluster(made.nameserver, made.broker)
+        await cluster.registered()
+        yield cluster
 
 
 async def test_the_life_of_a_topic(cluster: Cluster) -> None:

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from broker.broker import Broker
-from broker.options import BrokerOptions
 from sdk import Message, Producer
 from tests.sdk.admin.test_cluster import Cluster, cluster
+from tests.support.in_process import small_broker
 
 __all__ = ["cluster"]
 
@@ -16,21 +15,8 @@ __all__ = ["cluster"]
 @pytest.fixture
 async def slave(nursery: trio.Nursery, cluster: Cluster, tmp_path: Path) -> str:
     """The address of a slave of the cluster's broker, which follows it."""
-    options = BrokerOptions(
-        broker_name="broker-a",
-        broker_id=1,
-        broker_role="SLAVE",
-        broker_ip1="127.0.0.1",
-        bind_address="127.0.0.1",
-        listen_port=0,
-        namesrv_addr=cluster.namesrv,
-        store_path_root_dir=str(tmp_path / "slave"),
-        mapped_file_size_commit_log=1 << 20,
-        mapped_file_size_consume_queue=20 * 1000,
-        max_hash_slot_num=1000,
-        max_index_num=4000,
-    )
-    addr = await nursery.start(Broker(options).run)
+    broker = small_broker(cluster.namesrv, tmp_path / "slave", broker_id=1, broker_role="SLAVE")
+    addr = await nursery.start(broker.run)
     assert isinstance(addr, str)
     with trio.fail_after(10):
         while (await cluster.json("haStatus", "-b", cluster.broker))[0]["inSyncSlaveNums"] != 1:

@@ -19,17 +19,18 @@ from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, ConsumeFrom, ConsumeResult, LightMessage, Producer, PullConsumer, PushConsumer, blocking
 from sdk.arrow import decode
 from sdk.arrow.schema import COLUMNS, USUAL
-from tests.sdk.consumer.push_cluster import PushCluster, known, push_cluster, until
+from tests.sdk.consumer.push_cluster import push_cluster, until
 from tests.sdk.consumer.test_light_queues import ON
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 from tests.sdk.fakes import queue as fake_queue
+from tests.support.in_process import Servers, until_known
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 ONE = {"one": "*"}
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
     async with push_cluster(tmp_path) as made:
         yield made
 
@@ -45,10 +46,10 @@ async def rows(consumer: PullConsumer, mq: MessageQueue, start: int, end: int, *
     return [row for batch in await batches(consumer, mq, start, end, **others) for row in batch.to_pylist()]
 
 
-async def make_topic(cluster: PushCluster, topic: str) -> None:
+async def make_topic(cluster: Servers, topic: str) -> None:
     async with Admin(cluster.nameserver) as admin:
         await admin.create_topic(cluster.broker, TopicConfig(topic, 1, 1))
-        await known(admin, topic)
+        await until_known(admin, topic)
 
 
 async def send_three(producer: Producer) -> MessageQueue:
@@ -59,7 +60,7 @@ async def send_three(producer: Producer) -> MessageQueue:
     return mq
 
 
-async def test_what_a_table_held_is_read(cluster: PushCluster) -> None:
+async def test_what_a_table_held_is_read(cluster: Servers) -> None:
     async with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver) as consumer:
         mq = await send_three(producer)
         (batch,) = await batches(consumer, mq, 0, 3)
@@ -75,7 +76,7 @@ async def test_what_a_table_held_is_read(cluster: PushCluster) -> None:
         assert properties == [message.properties for message in plain]
 
 
-async def test_a_copy_of_what_was_read(cluster: PushCluster) -> None:
+async def test_a_copy_of_what_was_read(cluster: Servers) -> None:
     async with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver) as consumer:
         mq = await send_three(producer)
         (batch,) = await batches(consumer, mq, 0, 3, columns=["body", "tags", "keys", "properties", "flag"])
@@ -85,7 +86,7 @@ async def test_a_copy_of_what_was_read(cluster: PushCluster) -> None:
         assert again.drop_columns(["msgId"]).equals(batch.select(["body", "tags", "keys"]))
 
 
-async def test_from_where_to_where(cluster: PushCluster) -> None:
+async def test_from_where_to_where(cluster: Servers) -> None:
     async with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver) as consumer:
         sent = [b"%d" % number for number in range(50)]
         (mq,) = await producer.queues("one")
@@ -98,7 +99,7 @@ async def test_from_where_to_where(cluster: PushCluster) -> None:
             assert table.column("queueOffset").to_pylist() == list(range(start, end))
 
 
-async def test_tags(cluster: PushCluster) -> None:
+async def test_tags(cluster: Servers) -> None:
     """Aa and BB have one hash."""
     async with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver) as consumer:
         mq = await send_three(producer)
@@ -107,7 +108,7 @@ async def test_tags(cluster: PushCluster) -> None:
             assert [row["body"] for row in found] == wanted
 
 
-async def test_compressed_bodies(cluster: PushCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_compressed_bodies(cluster: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when one batch cannot hold all of a pull: the others are pulled again."""
     sent = [b"%d" % number * 2_000 for number in range(9)]
     async with (
@@ -124,7 +125,7 @@ async def test_compressed_bodies(cluster: PushCluster, monkeypatch: pytest.Monke
             assert max(batch.num_rows for batch in found) == most_rows
 
 
-async def test_names_of_a_namespace_are_not_shown(cluster: PushCluster) -> None:
+async def test_names_of_a_namespace_are_not_shown(cluster: Servers) -> None:
     await make_topic(cluster, "prod%new")
     async with (
         Producer(cluster.nameserver, namespace="prod") as producer,
@@ -170,14 +171,14 @@ async def test_damage_is_an_error_and_names_the_queue() -> None:
         ({"max_count": 0}, "max_count"),
     ],
 )
-async def test_arguments(cluster: PushCluster, wrong: dict[str, Any], said: str) -> None:
+async def test_arguments(cluster: Servers, wrong: dict[str, Any], said: str) -> None:
     async with PullConsumer(cluster.nameserver, heartbeat=False) as consumer:
         (mq,) = await consumer.message_queues("one")
         with pytest.raises((TypeError, ValueError), match=said):
             consumer.arrow(mq, 0, **wrong)
 
 
-async def test_a_missing_package_is_named(cluster: PushCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_package_is_named(cluster: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     async with PullConsumer(cluster.nameserver, heartbeat=False) as consumer:
         (mq,) = await consumer.message_queues("one")
         monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -190,7 +191,7 @@ async def test_a_missing_package_is_named(cluster: PushCluster, monkeypatch: pyt
 # --- handlers
 
 
-async def test_a_handler_takes_record_batches(cluster: PushCluster) -> None:
+async def test_a_handler_takes_record_batches(cluster: Servers) -> None:
     taken: list[Any] = []
     async with (
         Producer(cluster.nameserver) as producer,
@@ -214,7 +215,7 @@ async def test_a_handler_takes_record_batches(cluster: PushCluster) -> None:
         assert max(batch.num_rows for batch in taken) <= 1_000 and consumer.failed == 0
 
 
-async def test_a_batch_that_failed_comes_again_with_its_own_topic(cluster: PushCluster) -> None:
+async def test_a_batch_that_failed_comes_again_with_its_own_topic(cluster: Servers) -> None:
     taken: list[list[dict[str, Any]]] = []
 
     async def handle(batch: Any) -> ConsumeResult:
@@ -239,7 +240,7 @@ async def test_a_batch_that_failed_comes_again_with_its_own_topic(cluster: PushC
         assert {(row["topic"], row["reconsumeTimes"]) for row in again} == {("one", 1)}
 
 
-async def test_an_orderly_handler_and_a_namespace(cluster: PushCluster) -> None:
+async def test_an_orderly_handler_and_a_namespace(cluster: Servers) -> None:
     taken: list[dict[str, Any]] = []
     await make_topic(cluster, "prod%new")
 
@@ -289,7 +290,7 @@ def test_arguments_of_handlers(others: dict[str, Any], said: str) -> None:
 # --- threads and asyncio
 
 
-async def test_in_threads(cluster: PushCluster) -> None:
+async def test_in_threads(cluster: Servers) -> None:
     def use() -> None:
         taken: queue.Queue[Any] = queue.Queue()
         with (
@@ -316,7 +317,7 @@ async def test_in_threads(cluster: PushCluster) -> None:
     await trio.to_thread.run_sync(use)
 
 
-async def test_in_asyncio(cluster: PushCluster) -> None:
+async def test_in_asyncio(cluster: Servers) -> None:
     async def use() -> None:
         taken: asyncio.Queue[Any] = asyncio.Queue()
         async with (

@@ -13,7 +13,8 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer, SimpleConsumer
 from sdk.admin.reading import read_queue
-from tests.sdk.consumer.push_cluster import PushCluster, known, push_cluster, until
+from tests.sdk.consumer.push_cluster import push_cluster, until
+from tests.support.in_process import Servers, until_known
 
 COUNT = 60
 FIRST = ConsumeFrom.FIRST_OFFSET
@@ -21,12 +22,12 @@ BODIES = [b"%d" % number for number in range(COUNT)]
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
     """Topic ``b`` with one queue, in which batches of 25, 25 and 9 and a single message are."""
     async with push_cluster(tmp_path) as made:
         async with Admin(made.nameserver) as admin, Producer(made.nameserver) as producer:
             await admin.create_topic(made.broker, TopicConfig("b", 1, 1, attributes={"queue.type": "BatchCQ"}))
-            await known(admin, "b")
+            await until_known(admin, "b")
             for low, high in ((0, 25), (25, 50), (50, 59)):
                 tagged = [Message("b", body, tags=("odd", "even")[int(body) % 2 == 0]) for body in BODIES[low:high]]
                 await producer.send_many("b", tagged)
@@ -39,7 +40,7 @@ async def the_queue(consumer: PullConsumer) -> MessageQueue:
     return mq
 
 
-async def test_pulls_and_streams(cluster: PushCluster) -> None:
+async def test_pulls_and_streams(cluster: Servers) -> None:
     async with PullConsumer(cluster.nameserver, group="g", consume_from=FIRST) as consumer:
         mq = await the_queue(consumer)
         whole = [message async for message in consumer.messages(mq, 0, COUNT)]
@@ -64,7 +65,7 @@ async def test_pulls_and_streams(cluster: PushCluster) -> None:
         assert rows == [{"queueOffset": at, "body": BODIES[at]} for at in range(20, 58)]
 
 
-async def test_what_a_push_consumer_fails_on_comes_again_alone(cluster: PushCluster) -> None:
+async def test_what_a_push_consumer_fails_on_comes_again_alone(cluster: Servers) -> None:
     times: Counter[bytes] = Counter()
 
     def handle(message: MessageExt) -> None:
@@ -82,7 +83,7 @@ async def test_what_a_push_consumer_fails_on_comes_again_alone(cluster: PushClus
         assert await consumer.committed_offset(await the_queue(consumer)) == COUNT
 
 
-async def test_a_simple_consumer_acknowledges_each(cluster: PushCluster) -> None:
+async def test_a_simple_consumer_acknowledges_each(cluster: Servers) -> None:
     async with SimpleConsumer(
         cluster.nameserver, group="g", subscriptions={"b": "*"}, consume_from=FIRST
     ) as consumer:  # fmt: skip
@@ -95,7 +96,7 @@ async def test_a_simple_consumer_acknowledges_each(cluster: PushCluster) -> None
         assert await consumer.receive(wait_ms=0) == []
 
 
-async def test_administrators_see_messages(cluster: PushCluster) -> None:
+async def test_administrators_see_messages(cluster: Servers) -> None:
     async with PullConsumer(cluster.nameserver, group="g") as consumer, Admin(cluster.nameserver) as admin:
         mq = await the_queue(consumer)
         assert await admin.max_offset(mq) == COUNT

@@ -7,18 +7,19 @@ import pytest
 
 from mqcommon.errors import InvalidArgument, SendFailed
 from sdk import Admin, ConsumeFrom, LightMessage, Message, Producer, PullConsumer, PushConsumer
-from tests.sdk.consumer.push_cluster import PushCluster, push_cluster, until
+from tests.sdk.consumer.push_cluster import push_cluster, until
+from tests.support.in_process import Servers
 
 ON = {"enable_lmq": True, "enable_multi_dispatch": True, "max_lmq_consume_queue_num": 3}
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
     async with push_cluster(tmp_path, **ON) as made:
         yield made
 
 
-async def test_each_light_queue_has_offsets_of_its_own(cluster: PushCluster) -> None:
+async def test_each_light_queue_has_offsets_of_its_own(cluster: Servers) -> None:
     async with Producer(cluster.nameserver) as producer:
         await producer.send(Message("t", b"zero"))
         await producer.send(LightMessage("t", b"one", light_queues=["a"], tags="tea", keys="k"))
@@ -47,7 +48,7 @@ async def test_each_light_queue_has_offsets_of_its_own(cluster: PushCluster) -> 
         assert (await consumer.committed_offset(a), await consumer.committed_offset(b)) == (3, 2)
 
 
-async def test_a_push_consumer_of_a_light_queue(cluster: PushCluster) -> None:
+async def test_a_push_consumer_of_a_light_queue(cluster: Servers) -> None:
     async with Producer(cluster.nameserver) as producer:
         for number in range(5):
             await producer.send(LightMessage("t", b"%d" % number, light_queues=["a"]))
@@ -61,7 +62,7 @@ async def test_a_push_consumer_of_a_light_queue(cluster: PushCluster) -> None:
     assert sorted(got) == [b"%d" % number for number in range(5)]
 
 
-async def test_what_the_broker_refuses(cluster: PushCluster) -> None:
+async def test_what_the_broker_refuses(cluster: Servers) -> None:
     async with Producer(cluster.nameserver) as producer:
         await producer.send(LightMessage("t", b"one", light_queues=["a", "b", "c"]))
         with pytest.raises(SendFailed, match="maxLmqConsumeQueueNum config num, which is 3"):
@@ -79,7 +80,7 @@ async def test_what_the_broker_refuses(cluster: PushCluster) -> None:
             await producer.send_many("t", [LightMessage("t", b"one", light_queues=["a"])])
 
 
-async def test_offsets_that_a_producer_writes_mean_nothing(cluster: PushCluster) -> None:
+async def test_offsets_that_a_producer_writes_mean_nothing(cluster: Servers) -> None:
     forged = Message("t", b"one")
     forged.properties = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "700"}
     async with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver) as consumer:

@@ -28,7 +28,8 @@ from sdk import (
 from sdk.consumer.decompression import INLINE_BYTES
 from sdk.producer import packing
 from sdk.testing import Cluster
-from tests.sdk.consumer.push_cluster import PushCluster, known, push_cluster, until
+from tests.sdk.consumer.push_cluster import push_cluster, until
+from tests.support.in_process import Servers, until_known
 
 PACKAGES = {"zlib": "zlib", "lz4": "lz4.frame", "zstd": "zstandard"}
 BITS = COMPRESSED | COMPRESSION_MASK
@@ -36,7 +37,7 @@ TOPIC = "one"
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
     async with push_cluster(tmp_path) as made:
         yield made
 
@@ -92,7 +93,7 @@ async def pushed(nameserver: str, count: int, **options: object) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("seed", "name"), [(1, "zlib"), (2, "lz4"), (3, "zstd")])
-async def test_every_way_gives_the_body_back(cluster: PushCluster, in_loop: list[int], seed: int, name: str) -> None:
+async def test_every_way_gives_the_body_back(cluster: Servers, in_loop: list[int], seed: int, name: str) -> None:
     pytest.importorskip(PACKAGES[name])
     bodies, at = bodies_of(seed), cluster.nameserver
     async with Producer(at, compression=name, compression_level=1) as producer:
@@ -128,7 +129,7 @@ async def test_every_way_gives_the_body_back(cluster: PushCluster, in_loop: list
     assert in_loop == []
 
 
-async def test_other_threads_and_loops_get_them(cluster: PushCluster) -> None:
+async def test_other_threads_and_loops_get_them(cluster: Servers) -> None:
     bodies, at = bodies_of(4), cluster.nameserver
     async with Producer(at, compression="zlib") as producer:
         for body in bodies:
@@ -185,9 +186,7 @@ async def test_other_threads_and_loops_get_them(cluster: PushCluster) -> None:
     assert await trio.to_thread.run_sync(asyncio_thread) == (bodies, bodies)
 
 
-async def test_a_bad_body_is_the_failure_of_its_message_only(
-    cluster: PushCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_bad_body_is_the_failure_of_its_message_only(cluster: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     """One is no zlib at all, the other holds more than a body may."""
     monkeypatch.setattr(compression, "MAX_CONTENT_BYTES", 1 << 20)
     flag = COMPRESSIONS["zlib"]
@@ -228,13 +227,13 @@ async def test_a_bad_body_is_the_failure_of_its_message_only(
     ]
     # They are dead letters as they were stored, for whoever looks for the mistake.
     async with Admin(cluster.nameserver) as admin:
-        await known(admin, "%DLQ%g")
+        await until_known(admin, "%DLQ%g")
     dead = await pulled(cluster.nameserver, "%DLQ%g")
     assert {message.sys_flag & BITS for message in dead} == {flag}
     assert b"\xff" * 3_000 in [message.record.body for message in dead]
 
 
-async def test_what_comes_again_is_still_compressed(cluster: PushCluster) -> None:
+async def test_what_comes_again_is_still_compressed(cluster: Servers) -> None:
     flag, body = COMPRESSIONS["zlib"], b"again" * 20_000
     seen: list[tuple[bytes, int, int, int]] = []
 

@@ -13,36 +13,37 @@ from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer
 from sdk.consumer import popped, popping
 from sdk.consumer.popped import Lease, ReceivedMessage
 from sdk.endpoint import Endpoint
-from tests.sdk.consumer.push_cluster import PushCluster, known, push_cluster, until
+from tests.sdk.consumer.push_cluster import push_cluster, until
+from tests.support.in_process import Servers, until_known
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 ANY = MessageQueue("t", "broker-a", -1)
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
     async with push_cluster(tmp_path) as made:
         yield made
 
 
-async def set_mode(cluster: PushCluster, mode: str) -> None:
+async def set_mode(cluster: Servers, mode: str) -> None:
     async with Admin(cluster.nameserver) as admin:
         assert mode in ("POP", "PULL")
         await admin.set_consume_mode(cluster.broker, "t", "g", "POP" if mode == "POP" else "PULL")
 
 
-async def send(cluster: PushCluster, *bodies: bytes, tags: str | None = None) -> None:
+async def send(cluster: Servers, *bodies: bytes, tags: str | None = None) -> None:
     async with Producer(cluster.nameserver) as producer:
         for body in bodies:
             await producer.send(Message("t", body, tags=tags))
 
 
-async def committed(cluster: PushCluster) -> int:
+async def committed(cluster: Servers) -> int:
     async with PullConsumer(cluster.nameserver, group="g") as consumer:
         return sum([await consumer.committed_offset(mq) or 0 for mq in await consumer.message_queues("t")])
 
 
-async def test_members_share_all_queues_and_each_message_is_handled_once(cluster: PushCluster) -> None:
+async def test_members_share_all_queues_and_each_message_is_handled_once(cluster: Servers) -> None:
     await set_mode(cluster, "POP")
     await send(cluster, *(b"%d" % number for number in range(40)), tags="A")
     await send(cluster, b"other", tags="B")
@@ -68,7 +69,7 @@ async def test_members_share_all_queues_and_each_message_is_handled_once(cluster
 
 
 async def test_what_a_handler_fails_on_comes_again_and_then_is_a_dead_letter(
-    cluster: PushCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(popping, "PAUSES_S", (1,))
     await set_mode(cluster, "POP")
@@ -87,14 +88,14 @@ async def test_what_a_handler_fails_on_comes_again_and_then_is_a_dead_letter(
         await until(lambda: consumer.failed == 2 and consumer.cached == 0)
     assert sorted(got) == [(b"bad", 0, "t"), (b"bad", 1, "t"), (b"good", 0, "t")]
     async with Admin(cluster.nameserver) as admin:
-        await known(admin, "%DLQ%g")
+        await until_known(admin, "%DLQ%g")
     async with PullConsumer(cluster.nameserver, group="reader", consume_from=FIRST) as reader:
         (mq,) = await reader.message_queues("%DLQ%g")
         assert [message.body for message in (await reader.pull(mq, 0)).messages] == [b"bad"]
 
 
 async def test_a_lease_is_renewed_while_the_handler_works_and_the_new_one_is_acknowledged(
-    cluster: PushCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(popping, "LOOK_S", 0.05)
     monkeypatch.setattr(popping, "RENEW_S", 0.0)
@@ -124,7 +125,7 @@ async def test_a_lease_is_renewed_while_the_handler_works_and_the_new_one_is_ack
     assert len(leases) == 3 and acknowledged[0] not in leases[:2]
 
 
-async def test_a_group_changes_between_pull_and_pop_while_it_runs(cluster: PushCluster) -> None:
+async def test_a_group_changes_between_pull_and_pop_while_it_runs(cluster: Servers) -> None:
     got: list[bytes] = []
 
     def consumer() -> PushConsumer:
@@ -156,7 +157,7 @@ async def test_a_group_changes_between_pull_and_pop_while_it_runs(cluster: PushC
 
 @pytest.mark.parametrize("how", [{"orderly": True}, {"broadcast": True}])
 async def test_orderly_and_broadcasting_consumers_pull_all_the_same(
-    cluster: PushCluster, how: dict[str, bool], tmp_path: Path
+    cluster: Servers, how: dict[str, bool], tmp_path: Path
 ) -> None:
     await set_mode(cluster, "POP")
     async with PushConsumer(

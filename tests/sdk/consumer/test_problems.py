@@ -16,14 +16,15 @@ from sdk.consumer import rebalance
 from sdk.consumer.failures import HandlerErrors
 from sdk.consumer.problems import MAX_PROBLEMS, QUIET_S, Problems
 from sdk.testing import Cluster, cluster_fixture
-from tests.sdk.consumer.push_cluster import PushCluster, push_cluster
+from tests.sdk.consumer.push_cluster import push_cluster
+from tests.support.in_process import Servers
 from tests.support.waiting import until
 
 in_threads = cluster_fixture(scope="module")
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
     async with push_cluster(tmp_path) as made:
         yield made
 
@@ -111,7 +112,7 @@ async def test_each_kind_of_error_of_a_handler_is_logged_with_one_traceback(capl
 
 
 async def test_a_handler_that_raises_or_returns_what_it_may_not_is_a_problem_until_it_succeeds(
-    cluster: PushCluster, caplog: pytest.LogCaptureFixture
+    cluster: Servers, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[Problem] = []
     wrong: list[object] = [True, ZeroDivisionError("x"), None]
@@ -186,7 +187,7 @@ def test_a_blocking_consumer_tells_it_in_its_thread(in_threads: Cluster) -> None
 
 
 async def test_a_topic_that_is_waited_for_is_a_problem_until_it_is_there(
-    cluster: PushCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rebalance, "LONGEST_AGAIN_S", 0.05)
     told: list[Problem] = []
@@ -201,7 +202,7 @@ async def test_a_topic_that_is_waited_for_is_a_problem_until_it_is_there(
 
 
 async def test_members_with_different_subscriptions_are_warned_with_who_differs(
-    cluster: PushCluster, caplog: pytest.LogCaptureFixture
+    cluster: Servers, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Client(cluster.nameserver) as one, Client(cluster.nameserver) as other:
         wanted = {"group": "g", "concurrency": 1}

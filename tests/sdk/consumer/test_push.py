@@ -13,11 +13,12 @@ from mqcommon.message.message import Message, MessageExt
 from remoting.protocol.requests.clients import ConsumeStatus
 from sdk import Admin, Client, ConsumeFrom, ConsumeResult, Later, Producer, PullConsumer, PushConsumer
 from sdk.runtime import local_ip
-from tests.sdk.consumer.push_cluster import QUEUES, PushCluster, known, push_cluster, until
+from tests.sdk.consumer.push_cluster import QUEUES, push_cluster, until
+from tests.support.in_process import Servers, until_known
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
     async with push_cluster(tmp_path) as made:
         yield made
 
@@ -26,13 +27,13 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
     return [b"%d" % number for number in range(start, start + count)]
 
 
-async def send(cluster: PushCluster, *bodies: bytes, topic: str = "t", tags: str | None = None) -> None:
+async def send(cluster: Servers, *bodies: bytes, topic: str = "t", tags: str | None = None) -> None:
     async with Producer(cluster.nameserver) as producer:
         for body in bodies:
             await producer.send(Message(topic, body, tags=tags))
 
 
-async def test_each_message_is_handled_once_and_the_next_member_goes_on(cluster: PushCluster) -> None:
+async def test_each_message_is_handled_once_and_the_next_member_goes_on(cluster: Servers) -> None:
     got: list[bytes] = []
 
     async def handle(message: MessageExt) -> None:
@@ -50,7 +51,7 @@ async def test_each_message_is_handled_once_and_the_next_member_goes_on(cluster:
     assert sorted(got, key=int) == numbered(100)
 
 
-async def test_batches(cluster: PushCluster) -> None:
+async def test_batches(cluster: Servers) -> None:
     got: list[list[bytes]] = []
 
     async def handle(messages: list[MessageExt]) -> None:
@@ -65,7 +66,7 @@ async def test_batches(cluster: PushCluster) -> None:
     assert [body for batch in got for body in batch] == numbered(25)
 
 
-async def test_tags_and_topics_change_while_it_runs(cluster: PushCluster) -> None:
+async def test_tags_and_topics_change_while_it_runs(cluster: Servers) -> None:
     got: list[bytes] = []
     await send(cluster, b"a", tags="A")
     await send(cluster, b"b", tags="B")
@@ -80,7 +81,7 @@ async def test_tags_and_topics_change_while_it_runs(cluster: PushCluster) -> Non
         await until(lambda: {mq.topic for mq in consumer.queues} == {"one", "%RETRY%g"})
 
 
-async def test_queues_are_shared_and_taken_over(cluster: PushCluster) -> None:
+async def test_queues_are_shared_and_taken_over(cluster: Servers) -> None:
     """By notice: nobody waits for the next regular round."""
 
     def handler(message: MessageExt) -> None:
@@ -101,7 +102,7 @@ async def test_queues_are_shared_and_taken_over(cluster: PushCluster) -> None:
 
 
 async def test_what_fails_comes_again_with_its_topic_and_becomes_a_dead_letter(
-    cluster: PushCluster, caplog: pytest.LogCaptureFixture
+    cluster: Servers, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[tuple[bytes, str, int]] = []
 
@@ -119,14 +120,14 @@ async def test_what_fails_comes_again_with_its_topic_and_becomes_a_dead_letter(
         assert sorted(seen) == [(b"bad", "t", 0), (b"bad", "t", 1), (b"later", "t", 0), (b"later", "t", 1)]
     assert "ZeroDivisionError" in caplog.text
     async with Admin(cluster.nameserver) as admin:
-        await known(admin, "%DLQ%g")
+        await until_known(admin, "%DLQ%g")
     async with PullConsumer(cluster.nameserver) as reader:
         (mq,) = await reader.message_queues("%DLQ%g")
         (dead,) = (await reader.pull(mq, 0, wait_ms=10_000)).messages
         assert dead.body == b"bad"
 
 
-async def test_messages_of_a_stream_are_acknowledged(cluster: PushCluster) -> None:
+async def test_messages_of_a_stream_are_acknowledged(cluster: Servers) -> None:
     got: list[tuple[bytes, int]] = []
     await send(cluster, b"a", b"b", topic="one")
     async with PushConsumer(cluster.nameserver, group="g", subscriptions={"one": "*"}) as consumer:
@@ -141,7 +142,7 @@ async def test_messages_of_a_stream_are_acknowledged(cluster: PushCluster) -> No
     assert got == [(b"a", 0), (b"b", 0), (b"a", 1)]
 
 
-async def test_what_is_not_acknowledged_in_time_is_delivered_again(cluster: PushCluster) -> None:
+async def test_what_is_not_acknowledged_in_time_is_delivered_again(cluster: Servers) -> None:
     await send(cluster, b"a", topic="one")
     async with (
         PushConsumer(
@@ -159,7 +160,7 @@ async def test_what_is_not_acknowledged_in_time_is_delivered_again(cluster: Push
         assert rates["%RETRY%g"].consume_ok_tps > 0 and rates["%RETRY%g"].consume_rt > 0
 
 
-async def test_what_is_not_acknowledged_is_delivered_to_the_next(cluster: PushCluster) -> None:
+async def test_what_is_not_acknowledged_is_delivered_to_the_next(cluster: Servers) -> None:
     await send(cluster, b"a", b"b", b"c", topic="one")
     async with PushConsumer(cluster.nameserver, group="g", subscriptions={"one": "*"}) as consumer:
         first, second = await anext(consumer), await anext(consumer)
@@ -169,7 +170,7 @@ async def test_what_is_not_acknowledged_is_delivered_to_the_next(cluster: PushCl
         assert (await anext(consumer)).body == b"b"
 
 
-async def test_order_is_kept_over_failures_and_members(cluster: PushCluster) -> None:
+async def test_order_is_kept_over_failures_and_members(cluster: Servers) -> None:
     got: list[bytes] = []
     failed: list[bytes] = []
 
@@ -198,7 +199,7 @@ async def test_order_is_kept_over_failures_and_members(cluster: PushCluster) -> 
 
 
 async def test_an_orderly_message_that_always_fails_lets_the_others_pass_in_the_end(
-    cluster: PushCluster, caplog: pytest.LogCaptureFixture
+    cluster: Servers, caplog: pytest.LogCaptureFixture
 ) -> None:
     got: list[bytes] = []
 
@@ -222,7 +223,7 @@ async def test_an_orderly_message_that_always_fails_lets_the_others_pass_in_the_
 
 
 async def test_all_members_of_a_broadcast_get_everything_and_go_on_after_a_restart(
-    cluster: PushCluster, tmp_path: Path
+    cluster: Servers, tmp_path: Path
 ) -> None:
     got: dict[str, list[bytes]] = {"x": [], "y": []}
 
@@ -245,7 +246,7 @@ async def test_all_members_of_a_broadcast_get_everything_and_go_on_after_a_resta
     assert (tmp_path / f"{local_ip()}@x" / "g" / "offsets.json").is_file()
 
 
-async def test_who_hears_late_of_a_change_does_not_set_the_group_back(cluster: PushCluster) -> None:
+async def test_who_hears_late_of_a_change_does_not_set_the_group_back(cluster: Servers) -> None:
     """Another member has had the queue meanwhile, and has committed what it consumed."""
     release = trio.Event()
 
@@ -265,7 +266,7 @@ async def test_who_hears_late_of_a_change_does_not_set_the_group_back(cluster: P
         assert await other.committed_offset(mq) == 3
 
 
-async def test_a_group_that_is_set_back_commits_what_it_consumed_since(cluster: PushCluster) -> None:
+async def test_a_group_that_is_set_back_commits_what_it_consumed_since(cluster: Servers) -> None:
     """If what it has in memory were committed, a crash now would skip the rest."""
     got: list[bytes] = []
     release = [trio.Event(), trio.Event()]
@@ -300,7 +301,7 @@ async def test_a_group_that_is_set_back_commits_what_it_consumed_since(cluster: 
     assert got == [b"1", b"2", b"1", b"2", b"3"]
 
 
-async def test_a_cancelled_block_lets_handlers_finish_and_commits(cluster: PushCluster) -> None:
+async def test_a_cancelled_block_lets_handlers_finish_and_commits(cluster: Servers) -> None:
     started, finished = trio.Event(), trio.Event()
 
     async def handle(message: MessageExt) -> None:
@@ -320,7 +321,7 @@ async def test_a_cancelled_block_lets_handlers_finish_and_commits(cluster: PushC
         assert await reader.committed_offset(mq) == 1
 
 
-async def test_a_handler_that_takes_too_long_is_cancelled_and_its_message_comes_again(cluster: PushCluster) -> None:
+async def test_a_handler_that_takes_too_long_is_cancelled_and_its_message_comes_again(cluster: Servers) -> None:
     times: list[int] = []
 
     async def handle(message: MessageExt) -> None:
@@ -336,7 +337,7 @@ async def test_a_handler_that_takes_too_long_is_cancelled_and_its_message_comes_
     assert times == [0, 1]
 
 
-async def test_a_paused_topic_is_not_pulled(cluster: PushCluster) -> None:
+async def test_a_paused_topic_is_not_pulled(cluster: Servers) -> None:
     got: list[bytes] = []
     async with PushConsumer(
         cluster.nameserver, group="g", subscriptions={"one": "*"}, handler=lambda message: got.append(message.body)
@@ -349,7 +350,7 @@ async def test_a_paused_topic_is_not_pulled(cluster: PushCluster) -> None:
         await until(lambda: got == [b"a"])
 
 
-async def test_offsets_are_reset_and_status_is_told(cluster: PushCluster) -> None:
+async def test_offsets_are_reset_and_status_is_told(cluster: Servers) -> None:
     got: list[bytes] = []
     await send(cluster, *numbered(5), topic="one")
     async with (
@@ -375,7 +376,7 @@ async def test_offsets_are_reset_and_status_is_told(cluster: PushCluster) -> Non
         assert (await admin.consumer_connection("g")).subscription_table["one"].sub_string == "*"
 
 
-async def test_wrong_arguments_are_refused(cluster: PushCluster) -> None:
+async def test_wrong_arguments_are_refused(cluster: Servers) -> None:
     def handle(message: MessageExt) -> None:
         pass
 
@@ -399,7 +400,7 @@ async def test_wrong_arguments_are_refused(cluster: PushCluster) -> None:
             await PushConsumer(client, group="g", subscriptions={"t": "*"}, handler=handle).__aenter__()
 
 
-async def test_a_new_group_begins_where_it_was_told(cluster: PushCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_new_group_begins_where_it_was_told(cluster: Servers, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     await send(cluster, *numbered(4), topic="one")
     async with PullConsumer(cluster.nameserver) as reader:

@@ -7,51 +7,20 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from broker.broker import Broker
-from broker.options import BrokerOptions
-from mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound
+from mqcommon.errors import BrokerError, InvalidArgument
 from mqcommon.message.message import Message, MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.clients import Connection
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, Client, ConsumeFrom, ConsumeResult, Producer, PullConsumer, PullStatus, PushConsumer, blocking
-from tests.namesrv.peer import serve
+from tests.support.in_process import servers, until_known
 
 
 @pytest.fixture
-async def nameserver(nursery: trio.Nursery, tmp_path: Path) -> AsyncIterator[str]:
+async def nameserver(tmp_path: Path) -> AsyncIterator[str]:
     """A cluster with topic ``t``: one broker, two queues."""
-    served = await serve(nursery, tmp_path)
-    options = BrokerOptions(
-        broker_name="broker-a",
-        broker_ip1="127.0.0.1",
-        bind_address="127.0.0.1",
-        listen_port=0,
-        namesrv_addr=served.address,
-        store_path_root_dir=str(tmp_path / "store"),
-        mapped_file_size_commit_log=1 << 20,
-        mapped_file_size_consume_queue=20 * 1000,
-        max_hash_slot_num=1000,
-        max_index_num=4000,
-        message_delay_level="1s",
-    )
-    broker = Broker(options)
-    addr = await nursery.start(broker.run)
-    async with Admin(served.address) as admin:
-        await admin.create_topic(addr, TopicConfig("t", 2, 2))
-        with trio.fail_after(10):
-            while not await known(admin, "t"):
-                pass
-    yield served.address
-    broker.stop()
-
-
-async def known(admin: Admin, topic: str) -> bool:
-    try:
-        await admin.topic_route(topic)
-    except RouteNotFound:
-        return False
-    return True
+    async with servers(tmp_path, {"t": 2}, message_delay_level="1s") as made:
+        yield made.nameserver
 
 
 async def everything(consumer: PullConsumer) -> dict[MessageQueue, list[MessageExt]]:
@@ -265,9 +234,7 @@ async def test_a_namespace_keeps_its_topics_and_groups_apart(nameserver: str) ->
         (addr,) = await admin.brokers_of_cluster("DefaultCluster")
         await admin.create_topic(addr, TopicConfig("t", 1, 1))
         assert (await admin.topic_config(addr, "t")).topic_name == "prod%t"
-        with trio.fail_after(10):
-            while not await known(admin, "t"):
-                pass
+        await until_known(admin, "t")
         await outside.send(Message("t", b"outside"))
         result = await producer.send(Message("t", b"plain"))
         mq = MessageQueue("t", "broker-a", 0)
@@ -311,9 +278,7 @@ async def test_a_member_of_a_group_in_a_namespace(nameserver: str, fails: bool) 
     async with Client(nameserver, namespace="dev") as client, Producer(client) as producer, Admin(client) as admin:
         (addr,) = await admin.brokers_of_cluster("DefaultCluster")
         await admin.create_topic(addr, TopicConfig(topic, 1, 1))
-        with trio.fail_after(10):
-            while not await known(admin, topic):
-                pass
+        await until_known(admin, topic)
         await producer.send(Message(topic, b"x"))
         async with PushConsumer(
             client, group="pushed", subscriptions={topic: "*"}, handler=handle, consume_from=ConsumeFrom.FIRST_OFFSET

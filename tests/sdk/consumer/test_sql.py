@@ -7,46 +7,22 @@ from pathlib import Path
 import pytest
 import trio
 
-from broker.broker import Broker
-from broker.options import BrokerOptions
 from mqcommon.errors import BrokerError, InvalidArgument
 from mqcommon.message.message import Message, MessageExt
 from remoting.net.client import open_client
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.clients import CHECK_CLIENT_CONFIG
-from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, Problem, Producer, PullConsumer, PullStatus, PushConsumer, Sql, aio, blocking
-from tests.namesrv.peer import serve
-from tests.sdk.consumer.push_cluster import PushCluster, known
+from tests.support.in_process import Servers, servers
 from tests.support.waiting import until
 
 
 @pytest.fixture
-async def cluster(nursery: trio.Nursery, tmp_path: Path) -> AsyncIterator[PushCluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
     """Topic ``one`` has one queue."""
-    served = await serve(nursery, tmp_path)
-    options = BrokerOptions(
-        broker_name="broker-a",
-        broker_ip1="127.0.0.1",
-        bind_address="127.0.0.1",
-        listen_port=0,
-        namesrv_addr=served.address,
-        store_path_root_dir=str(tmp_path / "store"),
-        mapped_file_size_commit_log=1 << 20,
-        mapped_file_size_consume_queue=20 * 1000,
-        max_hash_slot_num=1000,
-        max_index_num=4000,
-        enable_property_filter=True,
-        config_black_list="",
-    )
-    broker = Broker(options)
-    addr = await nursery.start(broker.run)
-    async with Admin(served.address) as admin:
-        await admin.create_topic(addr, TopicConfig("one", 1, 1))
-        await known(admin, "one")
-    yield PushCluster(served.address, addr)
-    broker.stop()
+    async with servers(tmp_path, {"one": 1}, enable_property_filter=True, config_black_list="") as made:
+        yield made
 
 
 def paid(number: int) -> Message:
@@ -58,7 +34,7 @@ def paid(number: int) -> Message:
 WANTED = Sql("amount > 5 AND shop = 'north' AND amount < 12")
 
 
-async def test_a_pull_returns_what_matches(cluster: PushCluster) -> None:
+async def test_a_pull_returns_what_matches(cluster: Servers) -> None:
     async with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver) as consumer:
         for number in range(20):
             await producer.send(paid(number))
@@ -81,7 +57,7 @@ async def test_a_pull_returns_what_matches(cluster: PushCluster) -> None:
         assert [message.body for message in polled] == [b"7", b"9", b"11"]
 
 
-async def test_a_held_pull_waits_for_a_message_that_matches(cluster: PushCluster) -> None:
+async def test_a_held_pull_waits_for_a_message_that_matches(cluster: Servers) -> None:
     async with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver) as consumer:
         await producer.send(paid(1))
         (mq,) = await consumer.message_queues("one")
@@ -102,7 +78,7 @@ async def test_a_held_pull_waits_for_a_message_that_matches(cluster: PushCluster
         assert found == [b"7"]
 
 
-async def test_a_push_consumer_gets_what_matches(cluster: PushCluster) -> None:
+async def test_a_push_consumer_gets_what_matches(cluster: Servers) -> None:
     got: list[bytes] = []
     enough = trio.Event()
 
@@ -144,7 +120,7 @@ async def ask(addr: str, expression: str, kind: str) -> Command:
         return await client.invoke(addr, Command(CHECK_CLIENT_CONFIG.code, {}, body))
 
 
-async def test_a_client_may_ask_first(cluster: PushCluster) -> None:
+async def test_a_client_may_ask_first(cluster: Servers) -> None:
     assert (await ask(cluster.broker, "a > 5", "SQL92")).code == ResponseCode.SUCCESS
     assert (await ask(cluster.broker, "a || b", "TAG")).code == ResponseCode.SUCCESS
     answer = await ask(cluster.broker, "a > ", "SQL92")
@@ -163,7 +139,7 @@ async def test_a_client_may_ask_first(cluster: PushCluster) -> None:
 
 
 async def test_a_subscription_that_brokers_refuse_raises_at_the_start_and_where_it_is_made(
-    cluster: PushCluster,
+    cluster: Servers,
 ) -> None:
     async with Admin(cluster.nameserver) as admin:
         await admin.update_broker_config(cluster.broker, {"enablePropertyFilter": "false"})

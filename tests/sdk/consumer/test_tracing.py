@@ -25,16 +25,17 @@ from sdk import (
     blocking,
 )  # fmt: skip
 from sdk.traces.records import Step, decode_records, timeline
-from tests.sdk.consumer.push_cluster import PushCluster, push_cluster, until
+from tests.sdk.consumer.push_cluster import push_cluster, until
+from tests.support.in_process import Servers
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
     async with push_cluster(tmp_path) as made:
         yield made
 
 
-async def steps_of(cluster: PushCluster, msg_id: str, count: int, topic: str = "RMQ_SYS_TRACE_TOPIC") -> list[Step]:
+async def steps_of(cluster: Servers, msg_id: str, count: int, topic: str = "RMQ_SYS_TRACE_TOPIC") -> list[Step]:
     """The steps of a message, as soon as there are ``count``: the index follows the log."""
     async with Admin(cluster.nameserver) as admin:
         while True:
@@ -49,14 +50,14 @@ async def steps_of(cluster: PushCluster, msg_id: str, count: int, topic: str = "
             await trio.lowlevel.checkpoint()
 
 
-def subscribed(cluster: PushCluster | Client, **others: Any) -> PushConsumer:
+def subscribed(cluster: Servers | Client, **others: Any) -> PushConsumer:
     at = cluster if isinstance(cluster, Client) else cluster.nameserver
     return PushConsumer(
         at, group="g", subscriptions={"t": "*"}, consume_from=ConsumeFrom.FIRST_OFFSET, trace=True, **others
     )
 
 
-async def test_from_a_producer_to_a_handler_that_fails_first(cluster: PushCluster) -> None:
+async def test_from_a_producer_to_a_handler_that_fails_first(cluster: Servers) -> None:
     failed = False
 
     async def handle(message: MessageExt) -> ConsumeResult:
@@ -79,14 +80,14 @@ async def test_from_a_producer_to_a_handler_that_fails_first(cluster: PushCluste
     assert consumer.traces_dropped == producer.traces_dropped == 0
 
 
-async def test_the_size_is_that_of_the_content(cluster: PushCluster) -> None:
+async def test_the_size_is_that_of_the_content(cluster: Servers) -> None:
     async with Producer(cluster.nameserver, trace=True, compression="zlib") as producer:
         sent = await producer.send(Message("t", b"x" * 5_000))
     (pub,) = await steps_of(cluster, sent.msg_id, 1)
     assert pub.record.body_length == 5_000
 
 
-async def test_batches_streams_and_orderly_handlers(cluster: PushCluster) -> None:
+async def test_batches_streams_and_orderly_handlers(cluster: Servers) -> None:
     def handle_batch(messages: list[MessageExt]) -> None:
         pass
 
@@ -109,7 +110,7 @@ async def test_batches_streams_and_orderly_handlers(cluster: PushCluster) -> Non
         assert [(step.kind, step.status) for step in steps] == [("Pub", "success"), ("Sub", "success")]
 
 
-async def test_pulls_and_polls_in_a_topic_of_ones_own_and_a_namespace(cluster: PushCluster) -> None:
+async def test_pulls_and_polls_in_a_topic_of_ones_own_and_a_namespace(cluster: Servers) -> None:
     async with (
         Client(cluster.nameserver, namespace="ns") as client,
         Producer(client, trace_topic="mine") as producer,
@@ -126,7 +127,7 @@ async def test_pulls_and_polls_in_a_topic_of_ones_own_and_a_namespace(cluster: P
     assert [(step.kind, step.group, step.status) for step in subs] == [("Sub", "r", "success")] * 2
 
 
-async def test_a_reader_of_the_trace_is_not_traced(cluster: PushCluster) -> None:
+async def test_a_reader_of_the_trace_is_not_traced(cluster: Servers) -> None:
     async with Producer(cluster.nameserver, trace=True) as producer:
         sent = await producer.send(Message("t", b"one"))
     await steps_of(cluster, sent.msg_id, 1)
@@ -139,7 +140,7 @@ async def test_a_reader_of_the_trace_is_not_traced(cluster: PushCluster) -> None
         assert sum([await consumer.max_offset(mq) for mq in await consumer.message_queues(queue.topic)]) == total == 1
 
 
-async def test_handlers_in_threads(cluster: PushCluster) -> None:
+async def test_handlers_in_threads(cluster: Servers) -> None:
     async with Producer(cluster.nameserver, trace=True) as producer:
         sent = [await producer.send(Message("t", b"one")) for _ in range(5)]
 
@@ -209,7 +210,7 @@ async def test_the_end_of_a_transaction_by_its_producer_and_by_the_checker(tmp_p
         assert (asked.kind, asked.status, asked.record.from_check) == ("EndTransaction", "ROLLBACK_MESSAGE", True)
 
 
-async def test_a_recall(cluster: PushCluster) -> None:
+async def test_a_recall(cluster: Servers) -> None:
     async with Producer(cluster.nameserver, group="p", trace=True) as producer:
         sent = await producer.send(Message("t", b"later"), delay=timedelta(hours=1))
         assert sent.recall_handle is not None

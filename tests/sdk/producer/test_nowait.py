@@ -11,8 +11,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mqcommon.errors import BufferFull, InvalidArgument, RouteNotFound, SendFailed, SkylarkError
-from mqcommon.message.message import Message
-from mqcommon.message.own_key import OwnKeyMessage
+from mqcommon.message.message import Message, OwnKeyMessage
 from mqcommon.message.queue import MessageQueue
 from sdk.client import Client
 from sdk.producer import Producer

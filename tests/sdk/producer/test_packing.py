@@ -18,19 +18,20 @@ from mqcommon.message.message import Message, MessageExt
 from sdk import ConsumeFrom, Producer, PullConsumer, PushConsumer, aio, blocking
 from sdk.producer import packing
 from sdk.producer.packing import COMPRESSION_LEVEL, THREAD_BYTES, PackedMessage, Packing
-from tests.sdk.consumer.push_cluster import PushCluster, push_cluster
+from tests.sdk.consumer.push_cluster import push_cluster
+from tests.support.in_process import Servers
 
 TOPIC = "one"
 PACKAGES = {"zlib": "zlib", "lz4": "lz4.frame", "zstd": "zstandard"}
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
     async with push_cluster(tmp_path) as made:
         yield made
 
 
-async def stored(cluster: PushCluster) -> list[MessageExt]:
+async def stored(cluster: Servers) -> list[MessageExt]:
     async with PullConsumer(cluster.nameserver) as consumer:
         (mq,) = await consumer.message_queues(TOPIC)
         end = await consumer.max_offset(mq)
@@ -39,7 +40,7 @@ async def stored(cluster: PushCluster) -> list[MessageExt]:
 
 
 @pytest.mark.parametrize("name", ["zlib", "lz4", "zstd"])
-async def test_large_bodies_are_compressed_and_read_by_all_consumers(cluster: PushCluster, name: str) -> None:
+async def test_large_bodies_are_compressed_and_read_by_all_consumers(cluster: Servers, name: str) -> None:
     pytest.importorskip(PACKAGES[name])
     bodies = [b"small", b"x" * 4_096, b"y" * 4_097, b"z" * (THREAD_BYTES + 1)]
     async with Producer(cluster.nameserver, compression=name) as producer:
@@ -75,7 +76,7 @@ async def test_large_bodies_are_compressed_and_read_by_all_consumers(cluster: Pu
     assert await trio.to_thread.run_sync(blocking_side) == sorted(got)
 
 
-async def test_what_does_not_get_smaller_is_sent_as_it_is(cluster: PushCluster) -> None:
+async def test_what_does_not_get_smaller_is_sent_as_it_is(cluster: Servers) -> None:
     body = random.Random(1).randbytes(10_000)
     async with Producer(cluster.nameserver, compression="zlib", compress_over_bytes=100) as producer:
         await producer.send(Message(TOPIC, body))
@@ -84,13 +85,13 @@ async def test_what_does_not_get_smaller_is_sent_as_it_is(cluster: PushCluster) 
     assert [(message.sys_flag, len(message.body)) for message in found] == [(0, 10_000), (0x301, 101)]
 
 
-async def test_without_compression_nothing_is_compressed(cluster: PushCluster) -> None:
+async def test_without_compression_nothing_is_compressed(cluster: Servers) -> None:
     async with Producer(cluster.nameserver) as producer:
         await producer.send(Message(TOPIC, b"x" * 100_000))
     assert [message.sys_flag for message in await stored(cluster)] == [0]
 
 
-async def test_a_selector_sees_the_message_as_it_was_given(cluster: PushCluster) -> None:
+async def test_a_selector_sees_the_message_as_it_was_given(cluster: Servers) -> None:
     async with Producer(cluster.nameserver, compression="zlib") as producer:
         message, seen = Message(TOPIC, b"x" * 5_000), []
         await producer.send(message, selector=lambda queues, given: (seen.append(given), queues[0])[1])

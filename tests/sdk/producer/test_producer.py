@@ -10,8 +10,7 @@ import trio
 from mqcommon.errors import InvalidArgument, RouteNotFound, SendFailed, UserError
 from mqcommon.message.batch import decode_batch, encode_offsets
 from mqcommon.message.ids import encode_host, offset_msg_id
-from mqcommon.message.message import Message
-from mqcommon.message.own_key import OwnKeyMessage, WithOwnKeys
+from mqcommon.message.message import Message, OwnKeyMessage, WithOwnKeys
 from mqcommon.message.properties import find_property
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.command import CBOR, Command

@@ -10,13 +10,14 @@ import trio
 from mqcommon.errors import InvalidArgument, ReplyTimeout, SendFailed
 from mqcommon.message.message import Message, MessageExt
 from sdk import Client, ConsumeFrom, Producer, PullConsumer, PushConsumer, aio, blocking
-from tests.sdk.consumer.push_cluster import PushCluster, push_cluster
+from tests.sdk.consumer.push_cluster import push_cluster
+from tests.support.in_process import Servers
 
 TOPIC, GROUP = "one", "server"
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
     async with push_cluster(tmp_path) as made:
         yield made
 
@@ -52,7 +53,7 @@ class Server:
         await self.producer.__aexit__(None, None, None)
 
 
-async def test_a_request_gets_its_reply(cluster: PushCluster) -> None:
+async def test_a_request_gets_its_reply(cluster: Servers) -> None:
     async with Server(cluster.nameserver), Producer(cluster.nameserver) as producer:
         asked = Message(TOPIC, b"ask", keys="k", properties={"mine": "1"})
         with trio.fail_after(20):
@@ -78,7 +79,7 @@ async def test_a_request_gets_its_reply(cluster: PushCluster) -> None:
         assert await consumer.max_offset(mq) == 51  # they are stored, too
 
 
-async def test_a_request_without_a_reply_fails_and_hurts_no_other(cluster: PushCluster) -> None:
+async def test_a_request_without_a_reply_fails_and_hurts_no_other(cluster: Servers) -> None:
     async with Server(cluster.nameserver) as server, Producer(cluster.nameserver) as producer:
         server.silent.add(b"silent")
         failed: list[ReplyTimeout] = []
@@ -99,7 +100,7 @@ async def test_a_request_without_a_reply_fails_and_hurts_no_other(cluster: PushC
             assert (await producer.request(Message(TOPIC, b"y"), timeout_ms=15_000)).body == b"yy"
 
 
-async def test_a_reply_to_a_client_that_is_gone_fails_in_the_handler(cluster: PushCluster) -> None:
+async def test_a_reply_to_a_client_that_is_gone_fails_in_the_handler(cluster: Servers) -> None:
     async with Server(cluster.nameserver) as server:
         server.silent.add(b"x")
         async with Producer(cluster.nameserver) as producer:
@@ -112,7 +113,7 @@ async def test_a_reply_to_a_client_that_is_gone_fails_in_the_handler(cluster: Pu
             await server.producer.reply_to(asked, b"x")
 
 
-async def test_what_was_not_a_request_has_no_reply(cluster: PushCluster) -> None:
+async def test_what_was_not_a_request_has_no_reply(cluster: Servers) -> None:
     async with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver) as consumer:
         await producer.send(Message(TOPIC, b"x"))
         (mq,) = await consumer.message_queues(TOPIC)
@@ -127,7 +128,7 @@ async def test_what_was_not_a_request_has_no_reply(cluster: PushCluster) -> None
             await producer.request(b"x")  # type: ignore[arg-type]
 
 
-async def test_clients_in_a_namespace_and_of_one_client_object(cluster: PushCluster) -> None:
+async def test_clients_in_a_namespace_and_of_one_client_object(cluster: Servers) -> None:
     async with Client(cluster.nameserver) as client, Producer(client) as producer, Producer(client) as other:
 
         async def handle(message: MessageExt) -> None:
@@ -139,7 +140,7 @@ async def test_clients_in_a_namespace_and_of_one_client_object(cluster: PushClus
                 assert (await producer.request(Message(TOPIC, b"x"), timeout_ms=15_000)).body == b"shared"
 
 
-async def test_threads_and_asyncio(cluster: PushCluster) -> None:
+async def test_threads_and_asyncio(cluster: Servers) -> None:
     def blocking_side() -> bytes:
         with blocking.Producer(cluster.nameserver) as producer:
             return producer.request(Message(TOPIC, b"b"), timeout_ms=15_000).body

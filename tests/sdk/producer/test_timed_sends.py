@@ -9,20 +9,21 @@ import pytest
 import trio
 
 from mqcommon.errors import BrokerError, InvalidArgument
-from mqcommon.message.recall import RecallHandle
+from mqcommon.message.ids import RecallHandle
 from sdk import Message, Producer, PullConsumer, blocking
 from sdk.producer.timed import timed
-from tests.sdk.consumer.push_cluster import PushCluster, push_cluster
+from tests.sdk.consumer.push_cluster import push_cluster
+from tests.support.in_process import Servers
 from tests.support.waiting import until
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
     async with push_cluster(tmp_path, timer_precision_ms=100) as made:
         yield made
 
 
-async def test_messages_come_at_their_time_and_not_when_they_are_recalled(cluster: PushCluster) -> None:
+async def test_messages_come_at_their_time_and_not_when_they_are_recalled(cluster: Servers) -> None:
     async with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver) as consumer:
         (queue,) = await producer.queues("one")
         soon = datetime.now(UTC) + timedelta(milliseconds=700)
@@ -49,7 +50,7 @@ async def test_messages_come_at_their_time_and_not_when_they_are_recalled(cluste
             await producer.recall("one", gone.recall_handle)
 
 
-async def test_handles_that_no_send_returned(cluster: PushCluster) -> None:
+async def test_handles_that_no_send_returned(cluster: Servers) -> None:
     async with Producer(cluster.nameserver) as producer:
         with pytest.raises(InvalidArgument, match="which no send returned"):
             await producer.recall("one", "junk")
@@ -57,13 +58,13 @@ async def test_handles_that_no_send_returned(cluster: PushCluster) -> None:
             await producer.recall("one", RecallHandle("t", "broker-a", 1, "k").encode())
 
 
-async def test_a_time_that_is_too_far_away_says_what_to_do(cluster: PushCluster) -> None:
+async def test_a_time_that_is_too_far_away_says_what_to_do(cluster: Servers) -> None:
     async with Producer(cluster.nameserver) as producer:
         with pytest.raises(Exception, match="timerMaxDelaySec"):
             await producer.send(Message("one", b""), delay=timedelta(days=4))
 
 
-async def test_blocking(cluster: PushCluster) -> None:
+async def test_blocking(cluster: Servers) -> None:
     def use() -> str:
         with blocking.Producer(cluster.nameserver) as producer:
             result = producer.send(Message("one", b"x"), delay=timedelta(minutes=1))

@@ -3,8 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import UserError
-from mqcommon.message.message import Message, MessageExt
-from mqcommon.message.own_key import OwnKeyMessage
+from mqcommon.message.message import Message, MessageExt, OwnKeyMessage
 from mqcommon.message.queue import MessageQueue
 from spark_connector.jobs.copying import (
     ORIGIN,

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from mqcommon.errors import RouteNotFound, SendFailed
-from mqcommon.message.message import Message
-from mqcommon.message.own_key import OwnKeyMessage, WithOwnKeys
+from mqcommon.message.message import Message, OwnKeyMessage, WithOwnKeys
 from mqcommon.message.queue import MessageQueue
 from sdk.blocking import PullConsumer
 from sdk.testing import Cluster, cluster_fixture
