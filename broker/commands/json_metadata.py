@@ -151,7 +151,7 @@ class _Handover:
             # The committed offset is further when the group skipped messages after its last check point.
             self._java(f"{name}@{group}")[queue_id] = max(position, self._own.query(group, name, queue_id))
         # First the check points are stored, then the offsets that make a Java broker look at them.
-        given = self._give(first)
+        stored = self._store_checkpoints(first)
         revive = f"{topic}@{REVIVE_GROUP}"
         taken_to = self._own.query(REVIVE_GROUP, TIMER_TOPIC, 0)
         # A Java broker's offset names the last record that it has processed.
@@ -161,14 +161,14 @@ class _Handover:
             for queue in store.queues:
                 if queue.topic == topic and queue.queue_id != QUEUE_ID and queue.next_offset:
                     self._java(revive)[queue.queue_id] = queue.next_offset - 1
-                    if given:
+                    if stored:
                         self._own.commit(REVIVE_GROUP, topic, queue.queue_id, queue.next_offset)
-        if given and (taken_to < 0 or taken_to >= first):
+        if stored and (taken_to < 0 or taken_to >= first):
             # What was stored here is for a Java broker, not for this one.
             self._java(POPS_KEY)[0] = first
             self._own.commit(REVIVE_GROUP, TIMER_TOPIC, 0, max(store.max_offset(TIMER_TOPIC, 0), wheel_end))
-        if given:
-            say(f"{messages_of(given)} popped messages in flight are handed over by {len(given)} check points")
+        if stored:
+            say(f"{messages_of(stored)} popped messages in flight are handed over by {len(stored)} check points")
 
     def _java(self, key: str) -> dict[int, int]:
         return self._offsets.setdefault(key, {})
@@ -191,9 +191,11 @@ class _Handover:
         waiting = range(queue.min_offset, queue.next_offset)
         return queue.min_offset + bisect_right(waiting, self._last_physical, key=lambda at: queue.entry(at)[0])
 
-    def _give(self, first: int) -> list[PopCheckpoint]:
+    def _store_checkpoints(self, first: int) -> list[PopCheckpoint]:
+        # An export that was broken off has stored some of them. The same check point twice would bring its messages
+        # back twice.
         before = {record.body for record in _records(self._store, TIMER_TOPIC, 0, first)}
-        given: list[PopCheckpoint] = []
+        stored: list[PopCheckpoint] = []
         for lease in self._inflight.oldest():
             old = lease.checkpoint
             group, name, queue_id = old.key.queue
@@ -202,13 +204,13 @@ class _Handover:
                 continue
             acked = ((1 << len(old.offsets)) - 1) & ~lease.unacked
             checkpoint = PopCheckpoint(old.key, old.invisible_ms, old.offsets, None, acked)
-            given.append(checkpoint)
+            stored.append(checkpoint)
             body, properties = as_timed(checkpoint, self._brokers[old.key], self._topic, self._precision_ms)
             if body not in before:
                 self._store.put(
                     TIMER_TOPIC, 0, body, properties, born_timestamp=self._clock.now_ms(), born_host=HOST
                 )  # fmt: skip
-        return given
+        return stored
 
 
 def _records(store: MessageStore, topic: str, queue_id: int, start: int) -> Iterator[Record]:

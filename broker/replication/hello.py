@@ -210,6 +210,7 @@ class MasterHandshake:
         body = self._reader.receive(data)
         if body is None:
             return
+        # In lockstep: bytes that were sent before the answer cannot prove anything about this connection's nonces.
         if self._reader.rest:
             raise ProtocolError("it did not wait for an answer")
         terms = self._terms
@@ -270,6 +271,7 @@ class SlaveHandshake:
         body = self._reader.receive(data)
         if body is None:
             return b""
+        # The master proves itself first: a stranger in its place learns nothing about this log. It may refuse instead.
         if not self._is_challenged and not (isinstance(body, dict) and body.get("refusal")):
             challenge = decode(Challenge, body)
             made = _proof(self._terms, b"master", self._hello, challenge.nonce)
@@ -298,6 +300,7 @@ def _proof(terms: LinkTerms, role: bytes, hello: Hello, master_nonce: bytes) -> 
     """Proof that ``role`` knows the secret, for this connection only; empty without a secret."""
     if not terms.secret:
         return b""
+    # With the role, since otherwise a stranger could send a peer's own proof back to it.
     said = strict_cbor.dumps([role, asdict(hello), master_nonce])
     return hmac.new(terms.secret, said, hashlib.sha256).digest()
 
@@ -324,6 +327,8 @@ def first_difference(
     tails: tuple[PieceCrc, ...], start: int, end: int, crc_of: Callable[[int, int], int]
 ) -> PieceCrc | None:
     """A piece that differs in the log from ``start`` to ``end``; None when all are the same."""
+    # A piece that is not wholly in this log says nothing: its file was deleted, or the slave's log is the longer one,
+    # which the comparison of the two ends finds.
     for tail in tails:
         if start <= tail.offset and tail.offset + tail.size <= end and crc_of(tail.offset, tail.size) != tail.crc:
             return tail

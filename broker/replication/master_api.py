@@ -6,6 +6,7 @@ bodies are RocketMQ's, so a Java master answers all but 7100 and 7101. A Remotin
 answer with an error code, a ProtocolError an answer that cannot be read. Neighbour: slave_sync.py.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import trio
@@ -90,19 +91,11 @@ class MasterClient:
 
     async def topics(self) -> TopicConfigTable:
         """21, in pages from a Skylark master. The version is that of the first page, so later changes are noticed."""
-        whole, page = await self._page(GET_ALL_TOPIC_CONFIG.bare, FIRST_PAGE)
-        while page is not None:
-            more, page = await self._page(GET_ALL_TOPIC_CONFIG.bare, page)
-            whole.topic_config_table |= more.topic_config_table
-        return whole
+        return await self._whole(GET_ALL_TOPIC_CONFIG.bare, lambda body: body.topic_config_table)
 
     async def groups(self) -> SubscriptionGroupTable:
         """201, as `topics`."""
-        whole, page = await self._page(GET_ALL_SUBSCRIPTIONGROUP_CONFIG.bare, FIRST_PAGE)
-        while page is not None:
-            more, page = await self._page(GET_ALL_SUBSCRIPTIONGROUP_CONFIG.bare, page)
-            whole.subscription_group_table |= more.subscription_group_table
-        return whole
+        return await self._whole(GET_ALL_SUBSCRIPTIONGROUP_CONFIG.bare, lambda body: body.subscription_group_table)
 
     async def consumer_offsets(self, known: DataVersion | None, page: PageRequestHeader) -> Offsets:
         """43: a page, or all; from a Skylark master only the changes since version ``known``, if it still has them."""
@@ -162,11 +155,14 @@ class MasterClient:
         """``page`` for a Skylark master; None for RocketMQ's, which send the whole table."""
         return page if self.is_skylark else None
 
-    async def _page(
-        self, what: Request[None, None, Any, B], page: PageRequestHeader
-    ) -> tuple[B, PageRequestHeader | None]:
-        answer = await call(self._at, what, page=self._of_ours(page))
-        return await _body(answer), _next_page(answer)
+    async def _whole(self, what: Request[None, None, Any, B], table: Callable[[B], dict[str, Any]]) -> B:
+        """The body with the rows of all pages."""
+        answer = await call(self._at, what, page=self._of_ours(FIRST_PAGE))
+        whole = await _body(answer)
+        while (page := _next_page(answer)) is not None:
+            answer = await call(self._at, what, page=self._of_ours(page))
+            table(whole).update(table(await _body(answer)))
+        return whole
 
 
 def _next_page(answer: Answer[Any, Any]) -> PageRequestHeader | None:

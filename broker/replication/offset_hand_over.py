@@ -84,6 +84,7 @@ class OffsetHandOver(Part):
             topic, _, group = key.partition("@")
             known = theirs.get(key, {})
             for queue_id, offset in list(queues.items()):
+                # Never back: the group may have gone on at the master since it is online, and would get messages again.
                 if offset <= known.get(queue_id, -1):
                     continue
                 try:

@@ -166,16 +166,19 @@ class Replica:
             step_end = min(at + STEP_BYTES, end)
             if step_end == at < segment.end:
                 break
+            # Bytes that were received long ago may be on disk only: a page fault would hold up the event loop.
             check_resident(segment.file, at - segment.base, step_end - at)
             data = segment.file.view[at - segment.base : step_end - segment.base]
             size, magic = SIZE_MAGIC.unpack_from(data) if len(data) >= BLANK_BYTES else (0, 0)
             if magic == BLANK_MAGIC or segment.end - at < BLANK_BYTES:
                 if magic == BLANK_MAGIC and at + size != segment.end:
                     raise self._corrupt(at, f"a filler of {size} bytes does not end with the file")
+                # The whole filler must be here: a log that ends within it would go on there after a role change.
                 if end < segment.end:
                     break
                 log.end = end
                 continue
+            # A record larger than a step is taken whole, or building would never get past it.
             if len(data) < size <= end - at:
                 data = segment.file.view[at - segment.base : at - segment.base + size]
             count = self._build_from(data, at, segment.end - at, limit - done, guarded)
@@ -275,6 +278,7 @@ class Replica:
         if topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
             return False  # the entries of its queues hold a time for each message
         queues = [(self._queues.get(topic, one.queue_id), one) for one in run.queues]
+        # All queues before the first entry: a run that is refused half way would be queued again, record by record.
         if any(queue.next_offset != one.first or queue.is_batch for queue, one in queues):
             return False
         for queue, one in queues:
@@ -350,8 +354,11 @@ class Replica:
         """Let the queue go on at ``offset``: its topic was deleted and created again, or the log begins here."""
         gap = offset - queue.next_offset
         if offset == 0:
+            # Entries of the deleted topic must not be read as the first messages of the new one.
             self._queues.clear(queue)
             queue.continue_at(0)
+        # No CRC covers the queue offset. A gap of more messages than the log before this record can hold is damage, and
+        # filling it would take the disk.
         elif gap > 0 and not queue.is_empty and gap > (physical - self.log.start) // queue.least_bytes:
             raise self._corrupt(
                 physical,

@@ -161,6 +161,7 @@ class SlaveSide:
 
     def flushed(self, end: int, now: float) -> None:
         """An fsync ended: the log is on disk up to ``end``."""
+        # The master counts what is reported as a copy. With SYNC_FLUSH a copy survives a power loss of both.
         if self._sync_flush:
             self.link.report(end, now)
 

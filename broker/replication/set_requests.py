@@ -40,6 +40,8 @@ from remoting.protocol.requests.replication import (
 from remoting.protocol.requests.table import BY_CODE
 from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER
 
+logger = logging.getLogger(__name__)
+
 
 class MemberHandlers(Part):
     """The handlers of a broker with enableSlaveActingMaster."""
@@ -79,9 +81,6 @@ class MemberHandlers(Part):
         elif self._role.now.is_master:
             answer = ExchangeHAInfoHeader(self._identity.ha_addr, self._store.log.flushed, self._identity.addr)
         return EXCHANGE_BROKER_HA_INFO.answer(request, answer)
-
-
-logger = logging.getLogger(__name__)
 
 
 class SlaveRefusals(Part):

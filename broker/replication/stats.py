@@ -35,6 +35,8 @@ from remoting.protocol.requests.brokers import (
     HARuntimeInfo,
 )
 
+logger = logging.getLogger(__name__)
+
 # Over an hour.
 MAX_SAMPLES = 4096
 RATE_SPAN_MS = 10 * SECOND_MS
@@ -168,9 +170,6 @@ class SlaveProgress:
     last_write_ms: int = 0
     #: How far the log is on the master's disk: its last report, or the value set by resetMasterFlushOffset.
     master_flush_offset: int = 0
-
-
-logger = logging.getLogger(__name__)
 
 
 class HaHandlers(Part):

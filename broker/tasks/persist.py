@@ -68,6 +68,7 @@ class Persister(Part):
                 nursery.start_soon(self._sync_when_wanted, nursery)
                 nursery.start_soon(self._append_offsets_often)
         finally:
+            # No fsync follows: whoever waits, or comes later, gets an error instead of waiting for ever.
             self._stopped = "the broker is stopping: the change may be lost"
             self._end_round(self._round, self._stopped)
 

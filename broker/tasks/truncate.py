@@ -35,6 +35,7 @@ from mqcommon.message.layout import HEAD_V4
 
 logger = logging.getLogger(__name__)
 
+
 Search = tuple[ConsumeQueue, BoundsSearch]
 
 
@@ -201,6 +202,3 @@ class Truncation:
             f"the log would have to be cut at {self._start} to follow the master, but {why}. To copy the master's log"
             f" from the start, stop this slave and run: broker resyncSlave {self._directory}"
         )
-
-
-logger = logging.getLogger(__name__)

@@ -426,6 +426,7 @@ class OsAppendFile:
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
+        # Bytes of a file without a name in its directory are lost: the name is synced once, with the first bytes.
         if not self._directory_synced:
             self._descriptors.fsync_dir(os.path.dirname(self.path))
             self._directory_synced = True
@@ -467,6 +468,7 @@ class OsMappedFile:
             self._address = address_of(self.view)
         except BaseException:
             self.close()
+            # A new file that is short or not allocated would be taken for one that a crash left.
             if created:
                 os.remove(path)
             raise
@@ -585,6 +587,7 @@ class OsFileLock:
             os.close(self._fd)
             who = f"process {holder.decode()}" if holder.isdigit() else "another process"
             raise StoreLocked(f"{path} is held by {who}: stop it, or give this broker another directory") from error
+        # Only the holder writes: who comes later reads here which process is in its way.
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, str(os.getpid()).encode(), 0)
 

@@ -89,6 +89,7 @@ class Controller:
         slow: Mapping[int, SlowHandler] = {
             **node.slow_handlers(), **brokers.slow_handlers(), **admin.slow_handlers()
         }  # fmt: skip
+        # Around all handlers, Raft's too: a stranger's entries could replace what the group has decided.
         guard = Guard(options.acl_path, lambda: self._holder.options) if options.acl_enable else None
         if guard is not None:
             handlers, slow = guard.guarded(handlers), guard.guarded_slow(slow)

@@ -236,6 +236,7 @@ class Elections:
             self._running.add(known.name)
 
     def _answered(self, name: str, was_doubtful: bool, result: ChangeOutcome | RaftError) -> None:
+        # After an error the entry may be decided yet. The next look at all sets asks again, which then changes nothing.
         self._running.discard(name)
         if isinstance(result, RaftError):
             logger.warning("no election in %s: %s", name, result)
@@ -292,6 +293,8 @@ class Elections:
                         await transport.receive(1)
                 except trio.BrokenResourceError:
                     continue
+                # Only a refusal is a proof: the host answers, and nobody listens. A silent host or network may hide a
+                # broker that still acknowledges messages; its lease has to run out first.
                 except OSError as error:
                     return _is_refused(error)
             if scope.cancelled_caught:

@@ -66,6 +66,8 @@ from remoting.protocol.requests.controller import (
 from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
 from remoting.protocol.requests.routes import BrokerMemberGroup
 
+logger = logging.getLogger(__name__)
+
 MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 100, 600_000
 # Names are kept on disk.
 MAX_NAME = 255
@@ -253,9 +255,6 @@ def _check(outcome: ChangeOutcome) -> BrokerSet:
 
 def _encoded(request: Command, body: Body) -> bytes:
     return encode_body(body, dialect_for(request))
-
-
-logger = logging.getLogger(__name__)
 
 
 class AdminHandlers:

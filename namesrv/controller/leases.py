@@ -68,6 +68,7 @@ class Leases:
             for beat in beats:
                 beat.channel.reply(beat.request, failure(beat.request, refusal))
             return
+        # The lease counts from when the beat came, not from now: the broker counts from when it sent it.
         for beat in beats:
             beat.channel.reply(beat.request, self._answer(beat))
 

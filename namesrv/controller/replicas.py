@@ -144,9 +144,12 @@ class Replicas:
         if known.cluster != change.cluster:
             refusal = f"Broker-set: {change.name} belongs to cluster {known.cluster}, not {change.cluster}"
             return ChangeOutcome(ResponseCode.CONTROLLER_BROKER_ID_INVALID, refusal, known)
+        # The same code asks again after a crash, or because the answer was lost: the id is its own already.
         holder = known.replicas.get(change.broker_id)
         if holder is not None and holder.check_code == change.check_code:
             return ChangeOutcome(ResponseCode.SUCCESS, None, known)
+        # Ids are given in order, and each once as long as the set exists: a cleaned broker that comes back must not
+        # find another broker with its id.
         if change.broker_id != known.next_id:
             refusal = f"Fail to apply brokerId: {change.broker_id} in broker-set: {change.name}"
             return ChangeOutcome(ResponseCode.CONTROLLER_BROKER_ID_INVALID, refusal, known)
@@ -209,6 +212,7 @@ class Replicas:
         if change.broker_id is not None:
             return ChangeOutcome(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master", known)
         # The Controller asks only when the master is dead: from now on the set has none.
+        # The SyncStateSet stays: only a member of it may lead again, as soon as one is back.
         self._keep(lost := replace(known, master=None))
         refusal = "The old master has already been shutdown, no replica of the SyncStateSet is alive"
         return ChangeOutcome(ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE, refusal, lost)
@@ -230,6 +234,7 @@ class Replicas:
         if not replicas:
             del self.sets[change.name]
             return ChangeOutcome(ResponseCode.SUCCESS, None, None)
+        # A new epoch when the set changes, so that a master's request from before cannot bring the broker back.
         in_sync = known.sync_state_set - to_clean
         raised = known.sync_state_set_epoch + (in_sync != known.sync_state_set)
         master = None if known.master in to_clean else known.master

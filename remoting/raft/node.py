@@ -44,6 +44,8 @@ from remoting.raft.group import Done, NodeOptions, StateMachine
 from remoting.raft.peers import Peers
 from remoting.raft.storage import Storage, Stored
 
+logger = logging.getLogger(__name__)
+
 ASK_TIMEOUT_MS = 1_000
 JOIN_TIMEOUT_MS = 3_000
 # A node that waits for others says so once in so many tries.
@@ -167,6 +169,8 @@ class RaftNode:
         if how is Bootstrap.BEGIN:
             node, members = self._options.name, Members(dict(self._options.peers))
         else:
+            # Under its old id this node may have voted, and stored entries that counted for a majority. It has
+            # forgotten both, so only a new id, which starts as a learner, can break no promise.
             node, members = f"{self._options.name}.{self._options.random.randbytes(4).hex()}", Members()
             logger.warning("the group is older than this node's disk: it joins as %s", node)
         await trio.to_thread.run_sync(self._storage.begin, node, Snapshot(0, 0, members, b""))
@@ -243,6 +247,7 @@ class RaftNode:
         header = RAFT_MESSAGES.header(request)
         self._check_group(header.group)
         messages = decode_messages(RAFT_MESSAGES.body(request))
+        # Before it has begun a node promises nothing: messages are lost as they may be on the network.
         if self._running is not None:
             self._running.receive(header.node, header.addr, messages)
         return None
@@ -432,6 +437,7 @@ class Running:
         self.raft.transfer(to)
         self._wake.set()
         with trio.move_on_after(timeout_ms / 1000):
+            # Asked after each event: the node may lead again at once, and then the leadership was not handed over.
             while self.raft.leader == self.raft.node:
                 self._deposed = trio.Event()
                 await self._deposed.wait()
@@ -501,6 +507,7 @@ class Running:
     def _consider_snapshot(self) -> None:
         if self._to_compact is not None or self.applied - self.raft.log.snapshot.index < self._options.snapshot_entries:
             return
+        # Taken here, in one turn with the entries that were applied last: the state is exactly that of its index.
         self._to_compact = (self.applied, self._machine.snapshot())
         self._write.set()
 
@@ -536,6 +543,3 @@ class Running:
         entries = log.entries.read(base + 1, log.persisted + 1, 1 << 62)
         await trio.to_thread.run_sync(self._storage.compact, snapshot, (base, log.term(base) or 0), entries)
         self.raft.compact(snapshot, self._options.kept_entries)
-
-
-logger = logging.getLogger(__name__)

@@ -129,6 +129,8 @@ class FileStorage:
             return
         if self._mark is None:
             self._mark = self._fs.open_map(self._mark_path, MARK.size, create=True)
+        # Not synced: after a power loss an old mark claims less than is there, and a torn one fails its CRC. The log's
+        # head tells whether the mark is about this log, or about one that was replaced since.
         known = MARK.pack(self._log_head, self._log.size(), 0)[: MARK.size - 4]
         self._mark.view[: MARK.size] = known + zlib.crc32(known).to_bytes(4, "big")
 
@@ -154,6 +156,7 @@ class FileStorage:
             self._rewrite((persist.snapshot.index, persist.snapshot.term), persist.entries)
             return
         assert self._log is not None
+        # Vote and entries in one record and one fsync: a node must not answer with one of them and lose the other.
         vote = None if persist.hard_state is None else [persist.hard_state.term, persist.hard_state.vote]
         self._log.write(_record([vote, None, entry_fields(persist.entries)]))
         self._log.sync()
@@ -161,6 +164,7 @@ class FileStorage:
         self._note_size()
 
     def compact(self, snapshot: Snapshot, base: tuple[int, int], entries: Sequence[RaftEntry]) -> None:
+        # The snapshot first: a crash then leaves entries that it covers, and never a gap between it and the log.
         self._write_snapshot(snapshot)
         self._rewrite(base, entries)
 
@@ -200,6 +204,8 @@ class FileStorage:
         while at < len(data):
             record, end = _take(data, at)
             if record is None:
+                # The last write may be torn: nobody was told of it. A whole record behind a damaged one means that what
+                # was synced, and perhaps promised, is gone.
                 if end < len(data) and _take(data, end)[0] is not None:
                     raise StoreCorrupt(self._log_path, at, "damaged, and what follows is not: this node's disk lies")
                 break

@@ -88,6 +88,7 @@ class Controllers:
                 leads.append(addr)
                 if addr != self._failed:
                     nursery.cancel_scope.cancel()
+            # Hearsay: the named leader may be gone, so one that says it of itself comes first.
             elif found.controller_leader_address:
                 named.append(found.controller_leader_address)
 

@@ -58,6 +58,7 @@ class Epochs:
         last = self.last
         if last == (epoch, start):
             return
+        # The last master wrote nothing: with its entry two epochs would begin at one offset.
         if last is not None and last.start == start and last.epoch < epoch:
             self._entries.pop()
         self._check(Epoch(epoch, start))
@@ -84,6 +85,7 @@ class Epochs:
 
     def forget_before(self, log_start: int) -> None:
         """Old files were deleted: forget the epochs that end before ``log_start``."""
+        # The last one stays in any case: it is the epoch of the next byte.
         while len(self._entries) > 1 and self._entries[1].start <= log_start:
             self._entries.pop(0)
 

@@ -74,6 +74,8 @@ class Leading:
 
     def update(self, members: Iterable[int], epoch: int) -> None:
         """The Controllers say what the set is, at any time."""
+        # Answers and notices overtake each other. By an older set, which may lack a member that the Controllers elect
+        # from, a message would be confirmed that the next master does not have.
         if self._leads and self._set is not None and epoch > self._set.epoch:
             self._set.update(members, epoch, self._log_end(), trio.current_time())
             self._changed(self._set)
@@ -86,6 +88,7 @@ class Leading:
     def acked(self, broker_id: int, end: int, is_learner: bool) -> None:
         """The slave has the log up to ``end``."""
         self._reported[broker_id] = end, is_learner
+        # Noted also before this broker leads: `begin` takes it into the new set.
         known = self._set
         if known is None or not self._leads:
             return
@@ -119,6 +122,8 @@ class Leading:
 
     async def _change(self, known: SyncSet, wanted: frozenset[int]) -> bool:
         """Ask for ``wanted``; whether it is the set now."""
+        # Before the request leaves: the Controllers may take the new set long before the answer is here, and from then
+        # on both sets must have a message before it counts as confirmed.
         known.propose(wanted)
         try:
             answer = await self._ask(SyncStateSet(sorted(wanted), known.epoch))

@@ -66,6 +66,7 @@ class RegisteredReplicas:
         """Why the slave must not be served; "" when it may. ProtocolError when it may try again soon."""
         if not self._fault(newcomer):
             return ""
+        # A fault may come from an old list: the slave may have registered, or moved, since the Controllers were asked.
         try:
             await self.refresh()
         except (BrokerError, RemotingError, ProtocolError) as error:

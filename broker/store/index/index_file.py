@@ -132,6 +132,7 @@ class IndexFile:
             # Entries hold whole seconds only.
             if found_hash == key_hash and begin_ms - 1000 < stored_ms <= end_ms:
                 found.append(physical)
+            # Numbers fall along a slot: one that does not is damage, and the walk would go round for ever.
             at = previous if previous < at else 0
         return found, looked, at if 0 < at < self.count else 0
 
@@ -199,6 +200,7 @@ class IndexFile:
         found = _swapped([slots[place] for place in places])
         if max(found) >= self.count or min(found) < 0:
             found = array("i", map(self._known, found))
+        # Several new entries in one slot: the predecessor of each is the new one before it, not the slot's old entry.
         if len(set(places)) < len(places):
             newest: dict[int, int] = {}
             for number, place in enumerate(places):

@@ -98,6 +98,7 @@ class BatchConsumeQueue(ConsumeQueue):
         self._first = self.chain.start // _BYTES
         end = self._find_last()
         last = self._in_file(end - 1) if end > self._first else _ZEROS
+        # The noted ends are ahead of the entries on disk, or behind them: the caller searches for the end instead.
         if last.end != high:
             return None
         self._stored = end
@@ -237,6 +238,7 @@ class BatchConsumeQueue(ConsumeQueue):
                 self.chain.zero_from(place * _BYTES, sync=True)
             self._end_before(place, queue_offset)
             return
+        # Unlike in a plain queue nothing fills the gap: each entry names its first message.
         if self.is_empty:
             self.min_offset = queue_offset
         self.next_offset = queue_offset

@@ -182,6 +182,8 @@ class ConsumeQueue:
         self._chain = self._new_chain()
         if not self.chain.load():
             return False
+        # Entries are written without a sync between the files. After a power loss a file may be there as zeros, and all
+        # searches rely on this: only the newest file ends before its last place.
         return all(self._has_entry(end - 1) for end in (s.end // ENTRY_BYTES for s in self.chain.segments[:-1])) and (
             len(self.chain.segments) < 2 or self._has_entry(self.chain.start // ENTRY_BYTES)
         )
@@ -215,6 +217,7 @@ class ConsumeQueue:
         ``is_sound`` (offset, physical offset, size): after a power loss, unsound entries at the end are dropped.
         """
         segments = self.chain.segments
+        # A process may have died between making a file and writing its first entry.
         while len(segments) > 1 and not self._has_entry(segments[-1].base // ENTRY_BYTES):
             self.chain.cut_after(segments[-1].base)
         if not segments:
@@ -495,6 +498,8 @@ class ConsumeQueue:
         return first_where(min(at + 1, high), min(at + step, high), lambda place: not self._has_entry(place))
 
     def _last_sound(self, first: int, end: int, is_sound: IsSound) -> int:
+        # The newest entry that the log proves ends the queue. A wrong entry before it is found, and mended, by the
+        # first read that meets it (entry_repair.py).
         for physical, size, _ in entries_back(self.chain, first, end):
             if size > 0 and (size == BLANK_SIZE or is_sound(end - 1, physical, size)):
                 break

@@ -158,6 +158,7 @@ def _add_since(fs: ReadableFiles, directory: str, written: bytes, ends: dict[str
     path = f"{directory}/{SINCE_NAME}"
     raw = fs.read(path) if fs.exists(path) else b""
     at = _CRC.size
+    # Additions to another `queueEnds`: a start or a stop wrote a new one, and their removal did not reach the disk.
     if raw[:at] != written:
         return
     # Up to the first frame that is not whole: the process was killed while it wrote that one.

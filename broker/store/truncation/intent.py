@@ -100,6 +100,7 @@ def truncate_log(fs: FileSystem, directory: str, start: int, end: int) -> None:
 
 def truncate_queues(fs: FileSystem, queues: Queues, cuts: Sequence[QueueTruncation]) -> None:
     """Remove the entries from the queues' files, durably. Of ``queues`` only the directories are used."""
+    # In any order: the intent is on disk, and a start that finds it does all of this again.
     files: list[MappedFile] = []
     for cut in cuts:
         directory, start, end = queues.directory, cut.next_offset * ENTRY_BYTES, cut.before * ENTRY_BYTES
@@ -108,6 +109,7 @@ def truncate_queues(fs: FileSystem, queues: Queues, cuts: Sequence[QueueTruncati
             start, end = cut.first_place * BATCH_ENTRY_BYTES, cut.end_place * BATCH_ENTRY_BYTES
         of_queue = f"{directory}/{cut.topic}/{cut.queue_id}"
         names = file_names(fs, of_queue)
+        # The first file stays: its name says where the queue begins.
         removed = [name for name in names[1:] if int(name) >= start]
         for name in reversed(removed):
             fs.remove(f"{of_queue}/{name}")
@@ -130,6 +132,7 @@ def _zeroed(fs: FileSystem, directory: str, name: str, start: int, end: int) -> 
     at, stop = max(start - base, 0), min(end - base, size)
     if at >= stop:
         return None
+    # Zeros instead of a shorter file: all files of a chain have one size, and zeros end the queue or the log.
     file = fs.open_map(path, size, create=False)
     try:
         while at < stop:

@@ -41,7 +41,7 @@ async def refused(fs: MemoryFiles) -> str:
 
 
 @pytest.mark.parametrize("way", ["missing", "empty"])
-async def test_it_is_refused_until_topics_are_made_anew(way: str) -> None:
+async def test_a_start_is_refused_until_topics_are_made_anew(way: str) -> None:
     fs = await killed()
     if way == "missing":
         fs.remove(JOURNAL)

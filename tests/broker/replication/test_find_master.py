@@ -113,7 +113,7 @@ async def test_the_master_says_where_it_is() -> None:
         assert await switch_finder(known_at(master.addr)).find() == MasterTarget(master.broker.ha_addr, hello=True)
 
 
-async def test_one_that_does_not_say_has_it_where_rocketmq_puts_it(nursery: trio.Nursery) -> None:
+async def test_a_master_that_does_not_say_where_its_ha_port_is_has_it_beside_its_own(nursery: trio.Nursery) -> None:
     def refuse(channel: Channel, request: Command) -> Command:
         return request.respond(ResponseCode.SYSTEM_ERROR, "no")
 
@@ -123,7 +123,7 @@ async def test_one_that_does_not_say_has_it_where_rocketmq_puts_it(nursery: trio
     assert await switch_finder(known_at(addr)).find() == MasterTarget(format_address(host, port + 1), hello=True)
 
 
-async def test_one_that_is_away_is_tried_again_later() -> None:
+async def test_a_master_that_is_away_is_tried_again_later() -> None:
     with pytest.raises(OSError, match=r"127.0.0.1:1 did not say where its HA port is"):
         await switch_finder(known_at("127.0.0.1:1")).find()
 

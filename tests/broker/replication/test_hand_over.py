@@ -72,7 +72,7 @@ def has_topics(desk: Desk, *names: str) -> None:
         desk.meta.topics.put(TopicConfig(name))
 
 
-async def test_what_is_further_here_reaches_the_master_and_nothing_goes_back(made: Pair) -> None:
+async def test_offsets_that_are_further_reach_the_master_and_none_goes_back(made: Pair) -> None:
     has_topics(made.master, "T", "U")
     made.master.meta.offsets.commit("g", "T", 0, 5)
     made.master.meta.offsets.commit("g", "T", 1, 50)
@@ -112,7 +112,7 @@ async def test_nothing_is_copied_while_the_slave_acts_or_owes(made: Pair) -> Non
         assert copied == [{"T@g": {0: 7}}]
 
 
-async def test_what_the_master_refuses_does_not_hold_the_rest_up(made: Pair) -> None:
+async def test_an_offset_that_the_master_refuses_does_not_hold_the_rest_up(made: Pair) -> None:
     has_topics(made.master, "T")
     made.refused.append("Gone")
     made.acts()
@@ -123,7 +123,7 @@ async def test_what_the_master_refuses_does_not_hold_the_rest_up(made: Pair) -> 
     assert made.master.meta.offsets.table() == {"T@g": {0: 7}}
 
 
-async def test_one_that_acts_again_meanwhile_owes_again(made: Pair) -> None:
+async def test_a_slave_that_acts_again_meanwhile_hands_over_again(made: Pair) -> None:
     has_topics(made.master, "T", "U")
 
     def again() -> None:

@@ -238,7 +238,7 @@ def test_an_address_has_so_many_followers() -> None:
     assert door.follows(501, said_hello=True) == (True, None)
 
 
-def test_one_that_had_to_go_does_not_follow() -> None:
+def test_a_stranger_that_had_to_go_does_not_follow() -> None:
     door: Admission[int] = Admission()
     for number in range(MAX_STRANGERS_OF_A_NETWORK + 1):
         door.arrived(number, "a")

@@ -40,7 +40,7 @@ def test_one_nameserver_that_sees_the_master_is_enough() -> None:
     assert not told(1, {1: "s1"}, {0: "m", 1: "s1"}).is_acting
 
 
-def test_one_that_forgot_this_slave_or_is_silent_has_no_say() -> None:
+def test_a_nameserver_that_forgot_this_slave_or_is_silent_has_no_say() -> None:
     for says in ({}, None, {0: "m"}):
         assert not told(1, says).is_acting
         assert told(1, says, {1: "s1"}).is_acting

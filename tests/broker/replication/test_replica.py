@@ -310,7 +310,7 @@ def test_nobody_sees_a_record_before_it_is_whole() -> None:
         (lambda raw: bytes(len(raw)), "size 0"),
     ],
 )
-def test_what_is_no_record_stops_the_slave(spoil: Callable[[bytes], bytes], reason: str) -> None:
+def test_bytes_that_are_no_record_stop_the_slave(spoil: Callable[[bytes], bytes], reason: str) -> None:
     its_master = open_store(MemoryFiles())
     put(its_master, "A", 0, b"one")
     middle = its_master.log.end

@@ -212,7 +212,9 @@ async def test_a_gap_or_garbage_costs_a_connection_and_no_byte(
     assert "the master goes on at" in caplog.text
 
 
-async def test_what_is_no_log_stops_a_slave_for_good(network: MemoryNetwork, caplog: pytest.LogCaptureFixture) -> None:
+async def test_bytes_that_are_no_log_stop_a_slave_for_good(
+    network: MemoryNetwork, caplog: pytest.LogCaptureFixture
+) -> None:
     its_master = open_store(MemoryFiles())
     put(its_master, "A", 0, b"one")
     store = open_store(MemoryFiles())

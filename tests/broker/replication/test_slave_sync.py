@@ -85,6 +85,8 @@ class Slave:
     meta: MetadataDir
     known: KnownMaster
     log_end: int = 0
+    #: An item each time that it asks again where its master is.
+    asked_again: list[int] = field(default_factory=list)
     sync: SlaveSync = field(init=False)
 
     def follow(self, addr: str, by: str = "ns") -> None:
@@ -99,6 +101,7 @@ async def slave(online: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     copied = Slave(meta, known)
     copied.sync = SlaveSync(known, meta.metadata, persister, lambda: copied.log_end, online)
     known.on_change.append(copied.sync.master_moved)
+    known.ask_again = lambda: copied.asked_again.append(1)
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(persister.run)
@@ -231,14 +234,12 @@ async def test_a_master_that_is_away_is_asked_until_it_is_back(caplog: pytest.Lo
     caplog.set_level(logging.INFO)
     first, second = SkylarkMaster(), SkylarkMaster()
     fill(second.meta)
-    asked_again = []
     async with slave() as copy:
-        copy.known.ask_again = lambda: asked_again.append(1)
         async with serving_master(first) as addr:
             copy.follow(addr)
             await until(lambda: copy.sync.rounds >= 1)
         before = tables(copy.meta)
-        await until(lambda: len(asked_again) >= 3)
+        await until(lambda: len(copy.asked_again) >= 3)
         assert tables(copy.meta) == before
         assert not copy.known.is_reachable  # whatever NameServers say
         async with serving_master(second, int(addr.rpartition(":")[2])):
@@ -292,10 +293,8 @@ async def test_nothing_is_copied_from_a_master_that_lost_its_disk(caplog: pytest
         fill(copy.meta)
         before = tables(copy.meta)
         copy.log_end = 1_000
-        asked_again: list[int] = []
-        copy.known.ask_again = lambda: asked_again.append(1)
         copy.follow(addr)
-        await until(lambda: len(asked_again) >= 3)
+        await until(lambda: len(copy.asked_again) >= 3)
         assert tables(copy.meta) == before
         assert set(master.asked) == {GET_BROKER_RUNTIME_INFO.code}
         assert "its log ends at 0, but this slave's at 1000" in caplog.text
@@ -304,15 +303,13 @@ async def test_nothing_is_copied_from_a_master_that_lost_its_disk(caplog: pytest
         await until(lambda: copy.sync.rounds >= 1)
 
 
-async def test_what_cannot_be_written_is_copied_later(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tables_that_cannot_be_written_are_copied_later(caplog: pytest.LogCaptureFixture) -> None:
     master = SkylarkMaster()
     fill(master.meta)
     async with serving_master(master) as addr, slave() as copy:
         copy.meta.fs.capacity = copy.meta.fs.used()
-        asked_again: list[int] = []
-        copy.known.ask_again = lambda: asked_again.append(1)
         copy.follow(addr)
-        await until(lambda: len(asked_again) >= 2)
+        await until(lambda: len(copy.asked_again) >= 2)
         assert "no room" in caplog.text
         copy.meta.fs.capacity = 1 << 40
         await until(lambda: tables(copy.meta) == tables(master.meta))
@@ -372,12 +369,10 @@ async def test_a_java_master_that_never_delayed_a_message_has_no_delay_offsets()
 async def test_an_answer_that_cannot_be_read_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     master = java_master("admin_4.9.8.jsonl")
     master.on(21, lambda request: request.respond(body=b"{nonsense"))
-    asked_again: list[int] = []
     async with serving(master), slave() as copy:
         before = tables(copy.meta)
-        copy.known.ask_again = lambda: asked_again.append(1)
         copy.follow(master.addr)
-        await until(lambda: len(asked_again) >= 2)
+        await until(lambda: len(copy.asked_again) >= 2)
         assert tables(copy.meta) == before
     assert "metadata not copied from master" in caplog.text
 
@@ -434,7 +429,7 @@ async def test_a_change_is_copied_and_nothing_else() -> None:
         assert 402 in master.asked and 21 not in master.asked
 
 
-async def test_they_are_copied_from_rocketmq_5() -> None:
+async def test_modes_of_consumption_are_copied_from_rocketmq_5() -> None:
     master = java_master("admin_5.3.3.jsonl")
     body = b'{"messageRequestModeMap":{"T":{"g":{"consumerGroup":"g","mode":"POP","popShareQueueNum":8}}}}'
     master.on(402, lambda request: request.respond(body=body))

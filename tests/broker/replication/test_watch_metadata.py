@@ -126,7 +126,7 @@ async def test_offsets_of_another_run_of_the_master_are_news() -> None:
     assert watching.answers == [watching.watch.versions()]
 
 
-async def test_it_is_held_no_longer_than_asked(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_question_is_held_no_longer_than_its_slave_asks(autojump_clock: trio.testing.MockClock) -> None:
     watching = Watching()
     known = watching.watch.versions()
     watching.ask(known, 0)
@@ -155,7 +155,7 @@ async def test_a_connection_that_is_gone_is_forgotten_and_a_stop_answers() -> No
     assert (len(watching.watch), watching.answers, other.received()) == (0, [known], [])
 
 
-async def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_questions_that_are_held_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_metadata, "MAX_HELD", 2)
     watching = Watching()
     known = watching.watch.versions()
@@ -179,7 +179,7 @@ async def test_all_consumer_offsets() -> None:
     assert b"{0:7,11:8}" in java_4_9.body
 
 
-async def test_what_has_changed_since_the_slave_asked_last() -> None:
+async def test_offsets_that_changed_since_the_slave_asked_last() -> None:
     desk = Desk()
     offsets = desk.meta.offsets
     offsets.commit("g", "T", 0, 7)

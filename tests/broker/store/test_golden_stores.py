@@ -105,7 +105,7 @@ def send(store: MessageStore, topic: str, queue_id: int, body: bytes, key: str =
 # --- as it was left
 
 
-def test_it_opens_as_after_a_clean_stop(golden: Golden) -> None:
+def test_a_java_brokers_store_opens_as_after_a_clean_stop(golden: Golden) -> None:
     store, report = golden.open()
     assert report.last_stop is LastStop.CLEAN
     assert (report.torn_file, report.rebuilt, report.unchecked) == ("", (), False)
@@ -237,7 +237,7 @@ DAMAGES: dict[str, Callable[[Golden], Any]] = {
 
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_can_be_made_from_the_log_is(golden: Golden, damage: str, killed: bool) -> None:
+def test_queues_and_index_are_made_again_from_the_log(golden: Golden, damage: str, killed: bool) -> None:
     DAMAGES[damage](golden)
     if killed:
         (golden.directory / "abort").touch()

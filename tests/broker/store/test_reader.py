@@ -182,7 +182,7 @@ def laid_out(runs: list[tuple[int, list[int], int]]) -> list[tuple[int, int]]:
 @given(RUNS, st.integers(1, 20_000), st.integers(0, 4_000_000), st.integers(1_024, 9_000))
 @example([(1, [100], 500)] * 5, 20_000, 0, 9_000)
 @example([(1, [100], 500)] * 9, 2_048, 4_000_000, 1_024)
-def test_they_are_what_a_loop_finds(
+def test_long_runs_are_what_a_loop_over_the_entries_finds(
     runs: list[tuple[int, list[int], int]], max_count: int, max_bytes: int, per_file: int
 ) -> None:
     entries = laid_out(runs)

@@ -160,7 +160,7 @@ async def test_a_disk_that_nothing_can_be_done_for_is_told_of_once(caplog: pytes
     assert caplog.text.count("no file may be removed yet") == 1
 
 
-async def test_what_cannot_be_removed_is_tried_again_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
+async def test_files_that_cannot_be_removed_are_tried_again_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
     parts = Parts(redelete_hanged_file_interval=50)
     parts.clock.advance(100 * HOUR_MS)
     parts.go_to_hour(0)

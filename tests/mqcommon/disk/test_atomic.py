@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcommon.disk.atomic import read_or_backup, write_atomic
+from mqcommon.disk.atomic import read_or_backup, read_with_crc, write_atomic, write_with_crc
 from mqcommon.disk.files import OsFiles
 from mqcommon.errors import StoreCorrupt
 
@@ -25,6 +25,16 @@ def test_content_is_replaced_whole(tmp_path: Path) -> None:
     write_atomic(FS, path, b"two")
     assert read_or_backup(FS, path) == b"two"
     assert names(tmp_path) == ["kv.json"]
+
+
+def test_content_with_a_crc_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = str(tmp_path / "ends")
+    assert read_with_crc(FS, path) is None
+    write_with_crc(FS, path, b"data")
+    assert read_with_crc(FS, path) == b"data"
+    for damaged in (b"", FS.read(path)[:-1], FS.read(path) + b"\0"):
+        write_atomic(FS, path, damaged)
+        assert read_with_crc(FS, path) is None
 
 
 def test_backup_is_the_content_before(tmp_path: Path) -> None:

@@ -314,7 +314,9 @@ def test_a_file_that_is_closed_and_removed_is_read_to_the_end(
     os.close(others[0])
 
 
-def test_what_has_no_room_for_sure_is_not_tried(fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_for_which_there_is_surely_no_space_is_not_tried(
+    fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = str(tmp_path / "there")
     fs.open_map(path, PAGE, create=True).close()
     tried: list[int] = []

@@ -10,7 +10,10 @@ from mqcommon.raft.messages import (
     AppendResponse,
     Heartbeat,
     HeartbeatResponse,
+    InstallSnapshot,
     RaftEntry,
+    Snapshot,
+    TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
@@ -62,7 +65,7 @@ def test_entries_of_older_terms_are_not_committed_by_counting() -> None:
     assert leader.log.commit == 3
 
 
-def test_a_voter_does_not_elect_one_that_lacks_entries() -> None:
+def test_a_voter_does_not_elect_a_node_that_lacks_entries() -> None:
     hand = led("a", "b", "c")
     hand.down = {"c"}
     hand["a"].propose(b"x")
@@ -239,7 +242,17 @@ def test_the_leadership_is_handed_over_without_a_timeout() -> None:
     assert hand["c"].is_leader and hand["a"].leader == "c"
 
 
-def test_a_transfer_to_one_that_is_away_is_given_up() -> None:
+def test_a_candidate_to_which_the_leadership_is_handed_stands_at_once() -> None:
+    hand = led("a", "b", "c")
+    hand.down = {"a", "b"}
+    hand.tick("c", 2 * ELECTION_MS)
+    hand["c"].step(TimeoutNow("a", "c", 1))
+    hand.down = set()
+    hand.deliver()
+    assert hand["c"].is_leader and hand["c"].term == 2
+
+
+def test_a_transfer_to_a_node_that_is_away_is_given_up() -> None:
     hand = led("a", "b", "c")
     hand.down = {"c"}
     hand["a"].transfer("c")
@@ -249,7 +262,7 @@ def test_a_transfer_to_one_that_is_away_is_given_up() -> None:
     assert hand["a"].propose(b"x")
 
 
-def test_one_whose_entries_are_gone_gets_a_snapshot() -> None:
+def test_a_follower_whose_entries_are_gone_gets_a_snapshot() -> None:
     hand = led("a", "b", "c")
     hand.down = {"c"}
     for number in range(20):
@@ -261,6 +274,18 @@ def test_one_whose_entries_are_gone_gets_a_snapshot() -> None:
     hand.heartbeat("a")
     assert hand.nodes["c"].applied == [b"state at 15", *(b"%d" % number for number in range(14, 20))]
     assert hand.nodes["c"].snapshot.index == 15
+
+
+def test_a_snapshot_of_entries_that_are_here_takes_none_away() -> None:
+    hand = led("a", "b", "c")
+    hand.down = {"b"}
+    for body in (b"x", b"y"):
+        hand["a"].propose(body)
+        hand.deliver(only={"c"})
+    log = hand["c"].log
+    assert (log.commit, log.last) == (1, 3)
+    hand["c"].step(InstallSnapshot("a", "c", 1, Snapshot(2, 1, hand["a"].members, b"state")))
+    assert (log.commit, log.last) == (2, 3)
 
 
 def test_requests_are_sent_ahead_of_their_answers_and_bounded() -> None:

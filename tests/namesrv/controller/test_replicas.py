@@ -84,11 +84,13 @@ class Sets(RuleBasedStateMachine):
             assert set(new_set) <= set(before.replicas)
             assert set(new_set) - before.sync_state_set <= set(alive)
 
-    @rule(new_set=SOME_IDS, alive=SOME_IDS)
-    def alter_rightly(self, new_set: tuple[int, ...], alive: tuple[int, ...]) -> None:
+    @rule(new_set=SOME_IDS, alive=SOME_IDS, epochs_off=st.sampled_from([(0, 0), (0, 0), (-1, 0), (0, -1)]))
+    def alter_as_the_master(
+        self, new_set: tuple[int, ...], alive: tuple[int, ...], epochs_off: tuple[int, int]
+    ) -> None:
         known = self.known
         if known.master is not None:
-            self.alter(known.master, tuple(sorted({known.master, *new_set})), alive, 0, 0)
+            self.alter(known.master, tuple(sorted({known.master, *new_set})), alive, *epochs_off)
 
     @rule(broker_id=st.none() | IDS, designated=st.booleans(), candidates=CANDIDATES, unclean=st.booleans())
     def elect(self, broker_id: int | None, designated: bool, candidates: tuple[Candidate, ...], unclean: bool) -> None:

@@ -64,7 +64,7 @@ def test_a_node_that_lost_its_disk_takes_the_place_of_its_old_id() -> None:
 
 
 @pytest.mark.parametrize("lag", [None, 101])
-def test_it_is_promoted_when_it_has_caught_up(lag: int | None) -> None:
+def test_a_learner_is_promoted_only_when_it_has_caught_up(lag: int | None) -> None:
     with pytest.raises(ChangeRefused, match="caught up"):
         next_step(Members({"n0": "a"}, {"n1.f00": "b"}), ("n0", "n1"), "n1.f00", "b", lag)
 

@@ -65,7 +65,7 @@ def test_all_die_at_once_and_return_in_each_order(order: tuple[int, ...]) -> Non
 
 @pytest.mark.parametrize("unclean", [False, True])
 @pytest.mark.parametrize("order", ORDERS)
-def test_they_die_one_after_another_and_return_in_each_order(order: tuple[int, ...], unclean: bool) -> None:
+def test_masters_die_one_after_another_and_return_in_each_order(order: tuple[int, ...], unclean: bool) -> None:
     """The last one wrote alone: only that one has everything. Without it there is no master, or messages are lost."""
     world = a_set(3, unclean=unclean)
     kill(world, *followers_of(world))

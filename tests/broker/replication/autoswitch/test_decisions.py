@@ -109,7 +109,9 @@ times = st.floats(0, 100)
 
 
 @given(st.lists(st.tuples(times, times), max_size=10), times)
-def test_it_ends_before_the_controller_may_elect_another(beats: list[tuple[float, float]], now: float) -> None:
+def test_a_lease_ends_before_the_controllers_may_elect_another_master(
+    beats: list[tuple[float, float]], now: float
+) -> None:
     """Each beat: when it was sent, and how long it took to the Controller and back."""
     lease, patience_s, heard_at = MasterLease(3.0), 3.0, -1e9
     assert not lease.holds(now)

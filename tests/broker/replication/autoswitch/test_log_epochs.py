@@ -14,6 +14,8 @@ PATH = "/store/epochFileCheckpoint"
 
 @dataclass
 class Log:
+    """As much of a log as `LogEpochs` looks at."""
+
     start: int = 0
     end: int = 0
 

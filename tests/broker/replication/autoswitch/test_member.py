@@ -19,21 +19,10 @@ from broker.writing.waits import AckLedger
 from mqcommon.clock import SystemClock
 from remoting.net.client import open_client
 from remoting.net.server import Server
+from tests.broker.replication.autoswitch.test_log_epochs import Log
 from tests.namesrv.controller.controllers import CLUSTER, NAME, Controllers, open_controllers
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
-
-
-@dataclass
-class Log:
-    """As much of a log as `LogEpochs` looks at."""
-
-    start: int = 0
-    end: int = 0
-
-    @property
-    def raw_end(self) -> int:
-        return self.end
 
 
 @dataclass

@@ -102,7 +102,7 @@ def test_a_member_whose_connection_stays_closed_leaves_soon() -> None:
     assert tracked.wanted(1.0 + GONE_S) == {ME, 3}
 
 
-def test_one_question_at_a_time() -> None:
+def test_one_set_is_proposed_at_a_time() -> None:
     tracked = SyncSet(ME, {ME}, 1, PATIENCE_S, 0.0)
     tracked.propose(frozenset({ME, 2}))
     tracked.propose(frozenset({ME, 2}))

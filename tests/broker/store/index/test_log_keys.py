@@ -99,7 +99,7 @@ def test_runs_give_what_records_read_one_by_one_give(groups: list[tuple[Row, int
     assert read == len(records) and found == expected(records)
 
 
-def test_it_ends_where_no_record_is() -> None:
+def test_reading_keys_ends_where_no_record_is() -> None:
     records = written([(("t", 5, b"UNIQ_KEY\x01ABCD1234\x02", 0), 40, "same")])
     data = b"".join(records)
     view = mmap.mmap(-1, len(data) + 1000)

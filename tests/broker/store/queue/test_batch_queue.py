@@ -115,7 +115,7 @@ def test_what_a_killed_process_wrote_past_the_checkpoint_is_made_again(seed: int
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
-def test_it_is_a_list_of_batches(seed: int) -> None:
+def test_a_batch_queue_is_a_list_of_batches(seed: int) -> None:
     random = Random(seed)
     fs = MemoryFiles()
     store = open_store(fs)

@@ -32,7 +32,7 @@ from tests.support.memory_files import MemoryFiles
     st.sampled_from(["", "clean", "killed", "power loss"]),
     st.sampled_from(["", "clean", "killed", "power loss"]),
 )
-def test_it_is_like_a_slave_that_never_had_more(seed: int, before: str, after: str) -> None:
+def test_a_truncated_store_is_like_a_slaves_that_never_had_more(seed: int, before: str, after: str) -> None:
     random = Random(seed)
     its_master = master(random, 80)
     places = boundaries(its_master)
@@ -96,7 +96,7 @@ def test_a_full_disk_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("where", ["before", "after", "within a record"])
-def test_it_is_cut_only_between_messages(where: str) -> None:
+def test_the_log_is_cut_only_between_messages(where: str) -> None:
     its_master = master(Random(3))
     fs = MemoryFiles()
     slave, replica = slave_of(its_master, its_master.log.end, fs)
