@@ -16,7 +16,7 @@ import trio
 
 from bench.harness import BROKER, Cluster, cluster, cluster_at, row, show
 from bench.traffic import make_topic
-from broker.delivery.timer.history import CHECKPOINT_QUEUE, TimerCheckpoint
+from broker.delivery.timed_delivery import CHECKPOINT_QUEUE, TimerCheckpoint
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock
 from mqcommon.disk.files import OsFiles

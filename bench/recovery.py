@@ -23,8 +23,7 @@ from zlib import crc32
 
 from bench.harness import Row, row, show
 from bench.startup import start_and_ask
-from broker.store.abort import ABORT
-from broker.store.checkpoint import StoreCheckpoint
+from broker.store.checkpoint import ABORT, StoreCheckpoint
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock
 from mqcommon.disk.files import OsFiles

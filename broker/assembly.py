@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
-from broker.part import Answered, Hook, Part
+from broker.part import Hook, Part
 from mqcommon.errors import ConfigError
 from remoting.net.channel import Channel
-from remoting.net.server import Handler, RunInTask, Server, SlowHandler, failure
+from remoting.net.server import Handler, Server, SlowHandler
 from remoting.net.steps import Stepper
 from remoting.net.transport import Listener
 from remoting.protocol.command import Command
@@ -40,6 +40,7 @@ def handlers_of(
         for code, handler in part.handlers().items():
             quick[code] = guarded(handler) if code in part.reads_disk else handler
         slow |= stepper.handlers(part.step_handlers()) | dict(part.slow_handlers())
+    # Hooks are outermost, around what reads the disk, too: they see a request once, however often its handler runs.
     for code in owners:
         if hooks := [hook for part in parts if (hook := part.hook(code)) is not None]:
             if code in quick:
@@ -50,25 +51,13 @@ def handlers_of(
 
 
 def hooked(handler: Handler, hooks: Sequence[Hook]) -> Handler:
-    """Wrap ``handler``: ``hooks`` are called before it, in order."""
+    """``handler`` after ``hooks``, in order; the first answer of a hook is the answer."""
 
     def call(channel: Channel, request: Command) -> Command | None:
-        watching: list[Answered] = []
-        try:
-            response = _first_answer(hooks, channel, request, watching)
-            if response is None:
-                response = handler(channel, request)
-        except RunInTask as handed_over:
-            if watching:
-                raise RunInTask(_watched(handed_over.handler, watching)) from None
-            raise
-        except Exception as error:
-            if not watching:
-                raise
-            response = failure(request, error)
-        if watching:
-            _tell(channel, request, response, watching)
-        return response
+        for hook in hooks:
+            if (response := hook(channel, request)) is not None:
+                return response
+        return handler(channel, request)
 
     return call
 
@@ -77,60 +66,12 @@ def hooked_slow(handler: SlowHandler, hooks: Sequence[Hook]) -> SlowHandler:
     """Like `hooked`, for a handler that waits."""
 
     async def call(channel: Channel, request: Command) -> Command | None:
-        watching: list[Answered] = []
-        try:
-            response = _first_answer(hooks, channel, request, watching)
-        except Exception as error:
-            if not watching:
-                raise
-            response = failure(request, error)
-        if response is None:
-            return await _watched(handler, watching)(channel, request)
-        _tell(channel, request, response, watching)
-        return response
+        for hook in hooks:
+            if (response := hook(channel, request)) is not None:
+                return response
+        return await handler(channel, request)
 
     return call
-
-
-def _first_answer(
-    hooks: Sequence[Hook], channel: Channel, request: Command, watching: list[Answered]
-) -> Command | None:
-    """The answer of the first hook that gives one; functions to call with the answer are added to ``watching``."""
-    for hook in hooks:
-        found = hook(channel, request)
-        if isinstance(found, Command):
-            return found
-        if found is not None:
-            watching.append(found)
-    return None
-
-
-def _watched(handler: SlowHandler, watching: list[Answered]) -> SlowHandler:
-    async def call(channel: Channel, request: Command) -> Command | None:
-        try:
-            response = await handler(channel, request)
-        except Exception as error:
-            response = failure(request, error)
-        _tell(channel, request, response, watching)
-        return response
-
-    return call
-
-
-def _tell(channel: Channel, request: Command, response: Command | None, watching: list[Answered]) -> None:
-    """Call ``watching`` with the answer: now, or when it is sent if there is none yet."""
-
-    def call_all(answer: Command | None) -> None:
-        for answered in watching:
-            try:
-                answered(answer)
-            except Exception:
-                logger.exception("%r failed for the answer to request %d", answered, request.code)
-
-    if request.is_oneway or response is not None:
-        call_all(None if request.is_oneway else response)
-    else:
-        channel.when_answered(request, call_all)
 
 
 def closed_of(parts: Sequence[Part]) -> Callable[[Channel], None]:

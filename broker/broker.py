@@ -16,7 +16,7 @@ from broker.identity import Identity, identity_of, resolved, with_port
 from broker.meta.metadata import Metadata, MetadataReport
 from broker.options import UNKNOWN_ID, BrokerOptions
 from broker.replication.role import RoleMachine
-from broker.store.recovery import LastStop
+from broker.store.checkpoint import LastStop
 from broker.store.store import MessageStore, StoreOptions
 from broker.tasks.repeat import repeat
 from broker.wiring.core import make_core
@@ -67,6 +67,8 @@ class Broker:
         Raises UserError when the port cannot be bound, StoreError when the store cannot be opened.
         """
         options = self.options
+        # The ports before the recovery: a port in use is told at once, and clients that connect meanwhile wait in the
+        # backlog. Nothing is accepted before all parts have started.
         self._tls = await trio.to_thread.run_sync(daemon_tls, options)
         listeners = await self._listen(options.listen_port)
         port = split_address(listeners[0].address)[1]
@@ -96,6 +98,7 @@ class Broker:
             wiring = wire(core, listeners, ha_listeners, partial(self._listen_for_slaves, identity, ha_port))
             await self._serve(wiring, task_status)
         finally:
+            # Shielded: also a broker that is cancelled writes its checkpoint, or the next start must scan its log.
             with trio.CancelScope(shield=True):
                 unwritten = await trio.to_thread.run_sync(store.close)
             self._close_files()
@@ -132,6 +135,7 @@ class Broker:
         if report.rebuilt:
             names = ", ".join(report.rebuilt[:10]) + (" ..." if len(report.rebuilt) > 10 else "")
             logger.warning("%d consume queues lacked messages and were rebuilt: %s", len(report.rebuilt), names)
+        # Store times never go back within a log, or a search by time would miss messages.
         if report.ahead_ms >= CLOCK_WARNING_MS and self.role.now.is_master:
             logger.warning(
                 "the clock was set back: the store time of the newest message is %d s in the future. New messages get"
@@ -142,6 +146,8 @@ class Broker:
             logger.warning(
                 "the store is large, so its consume queues were not compared with its log; broker verifyStore does that"
             )
+        # The store remembers that there was metadata. A broker whose config directory was lost must not start with
+        # empty tables: it would tell its consumers to begin anew, and NameServers that all topics are gone.
         try:
             self._report(metadata.open(must_exist=store.inventory.has_metadata))
             store.inventory.note_metadata()
@@ -188,6 +194,8 @@ class Broker:
                     if part.tick_interval_ms:
                         nursery.start_soon(repeat, part.tick_interval_ms, part.tick)
                 task_status.started(wiring.addr)
+                # A part stops while those before it in the list still run: what it sends or stores at its end is
+                # served.
                 await self._stopping.wait()
                 for part in reversed(wiring.parts):
                     await part.stop()

@@ -52,6 +52,7 @@ class BrokerNames(Part):
     def _check(self, channel: Channel, request: Command) -> None:
         ext = request.ext
         if ext is not None:
+            # Nearly all requests name this broker, or none: one comparison, no call.
             meant = ext.get(BNAME_FIELD)
             if meant is not None and meant != self._own:
                 check_broker_name(meant, self._own)

@@ -9,11 +9,9 @@ import click
 import trio
 
 from broker.broker import Broker
-from broker.commands.export_metadata import export_metadata
-from broker.commands.import_metadata import import_metadata
-from broker.commands.print_cut import print_cut
+from broker.commands.diverged_slave import print_cut, resync_slave
+from broker.commands.json_metadata import export_metadata, import_metadata
 from broker.commands.rebuild_metadata import rebuild_metadata
-from broker.commands.resync_slave import resync_slave
 from broker.commands.verify_store import verify_store
 from broker.options import BrokerOptions, check_file_size
 from mqcommon.daemons.malloc import keep_freed_memory

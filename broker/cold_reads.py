@@ -37,8 +37,8 @@ MAX_ATTEMPTS = 256
 
 T = TypeVar("T")
 
-# Called with whether the request has waited for the disk.
-Attempt = Callable[[bool], Command | None]
+# Handles a request, or raises NotResident.
+Attempt = Callable[[], Command | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -48,8 +48,8 @@ class _Waiting:
     attempt: Attempt
     cold: NotResident
     deadline: float
+    after_disk: Attempt
     attempts: int = 1
-    waited: bool = False
 
 
 class ColdReads(Part):
@@ -77,22 +77,26 @@ class ColdReads(Part):
         oldest = min((requests[0].deadline for requests in self._by_channel.values()), default=None)
         return 0.0 if oldest is None else trio.current_time() + TIMEOUT_S - oldest
 
-    def handle(self, channel: Channel, request: Command, attempt: Attempt) -> Command | None:
+    def handle(
+        self, channel: Channel, request: Command, attempt: Attempt, after_disk: Attempt | None = None
+    ) -> Command | None:
         """The answer of ``attempt``; None when it gives none, or when the answer waits for the disk and is sent later.
 
-        ``attempt`` may run more than once, so it must not have effects before its last read.
+        ``attempt`` may run more than once, so it must not have effects before its last read. Once the request has
+        waited for the disk, ``after_disk`` takes its place.
         """
         try:
             with resident_only():
-                return attempt(False)
+                return attempt()
         except NotResident as cold:
-            return self._wait(_Waiting(channel, request, attempt, cold, trio.current_time() + TIMEOUT_S))
+            deadline = trio.current_time() + TIMEOUT_S
+            return self._wait(_Waiting(channel, request, attempt, cold, deadline, after_disk or attempt))
         except OutOfDescriptors as error:
             return _no_descriptors(request, error)
 
     def guarded(self, handler: Handler) -> Handler:
         """Wrap ``handler``, which only reads, so that it does not wait for the disk in the event loop."""
-        return lambda channel, request: self.handle(channel, request, lambda _: handler(channel, request))
+        return lambda channel, request: self.handle(channel, request, partial(handler, channel, request))
 
     def channel_closed(self, channel: Channel) -> None:
         """Drop its requests."""
@@ -108,6 +112,7 @@ class ColdReads(Part):
     async def stop(self) -> None:
         """Refuse waiting and new requests; return when all reads have ended, or after `STOP_TIMEOUT_S`."""
         self._stopping = True
+        # Also what waits because its client does not read.
         self._sending.clear()
         while waiting := self._take():
             self._answer(waiting, _refusal(waiting.request, stopping=True))
@@ -131,6 +136,7 @@ class ColdReads(Part):
         channel = next((channel for channel in self._by_channel if channel not in self._sending), None)
         if channel is None:
             return None
+        # A channel with more requests goes to the end of the dict: its next turn comes after that of all others.
         requests = self._by_channel.pop(channel)
         waiting = requests.popleft()
         if requests:
@@ -149,6 +155,8 @@ class ColdReads(Part):
                 self._answer(waiting, await self._serve(waiting))
             finally:
                 self._running -= 1
+            # Its client does not read as fast as the disk does: its other requests wait until what is buffered has been
+            # sent.
             channel = waiting.channel
             if channel.buffered_bytes >= BULK_BYTES and channel not in self._sending:
                 self._sending.add(channel)
@@ -171,13 +179,16 @@ class ColdReads(Part):
             # The thread may be abandoned at the stop: it keeps the files open as long as it needs them.
             got = await trio.to_thread.run_sync(warm, waiting.cold, limiter=self._threads, abandon_on_cancel=True)
             waiting.attempts += 1
-            waiting.waited |= waiting.cold.on_disk
+            if waiting.cold.on_disk:
+                waiting.attempt = waiting.after_disk
             async with self._turn:
                 # One answer per turn of the event loop: several would block it for too long.
                 await trio.lowlevel.checkpoint()
                 with resident_only(got) if waiting.attempts < MAX_ATTEMPTS else nullcontext():
-                    return waiting.attempt(waiting.waited)
+                    return waiting.attempt()
         except NotResident as cold:
+            # The handler came further, and other bytes are missing now. If it is the same bytes again, memory is so
+            # short that they were evicted at once: the next attempt is the last one, and may wait for the disk.
             if cold.spans == waiting.cold.spans:
                 waiting.attempts = MAX_ATTEMPTS
             waiting.cold = cold
@@ -202,6 +213,17 @@ def reading(read: Callable[[], T]) -> Steps[T]:
         except NotResident as cold:
             got = yield partial(warm, cold)
     return read()
+
+
+async def from_disk(read: Callable[[], T]) -> T:
+    """The result of ``read``; what is on disk only is read in a thread. ``read`` may run more than once."""
+    got: Mapping[Span, bytes] | None = None
+    while True:
+        try:
+            with resident_only(got):
+                return read()
+        except NotResident as cold:
+            got = await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
 
 
 def _refusal(request: Command, *, stopping: bool) -> Command:

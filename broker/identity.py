@@ -103,6 +103,7 @@ def _first_address(bind_address: str) -> str:
                 answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
             except OSError:  # an interface without an IPv4 address
                 continue
+            # struct ifreq: 16 bytes with the name, then a sockaddr_in, whose address begins after family and port.
             address = ipaddress.IPv4Address(answer[20:24])
             if not address.is_loopback:
                 return str(address)

@@ -544,8 +544,7 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
     @property
     def plain_hosts(self) -> frozenset[str]:
         """``haPlainPeerAddresses`` as a set."""
-        hosts = (host.strip().strip("[]") for host in self.ha_plain_peer_addresses.replace(",", ";").split(";"))
-        return frozenset(host for host in hosts if host)
+        return frozenset(host.strip("[]") for host in _listed(self.ha_plain_peer_addresses))
 
     @property
     def has_access_control(self) -> bool:
@@ -567,8 +566,7 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
     @property
     def namesrv_addrs(self) -> list[str]:
         """``namesrvAddr`` as a list, in order, each once."""
-        addrs = (addr.strip() for addr in self.namesrv_addr.replace(",", ";").split(";"))
-        return list(dict.fromkeys(addr for addr in addrs if addr))
+        return _listed(self.namesrv_addr)
 
     @property
     def register_period_ms(self) -> int:
@@ -605,8 +603,7 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
     @property
     def controller_addrs(self) -> list[str]:
         """``controllerAddr`` as a list, in order, each once."""
-        addrs = (addr.strip() for addr in self.controller_addr.replace(",", ";").split(";"))
-        return list(dict.fromkeys(addr for addr in addrs if addr))
+        return _listed(self.controller_addr)
 
     @property
     def delay_levels(self) -> DelayLevels:
@@ -633,6 +630,12 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
     def open_codes(self) -> frozenset[int]:
         """``authorizationWhitelist``."""
         return _codes(self.authorization_whitelist, "authorizationWhitelist")
+
+
+def _listed(text: str) -> list[str]:
+    """The entries of a list whose separator is ``;`` or ``,``, each once."""
+    entries = (entry.strip() for entry in text.replace(",", ";").split(";"))
+    return list(dict.fromkeys(entry for entry in entries if entry))
 
 
 def _pair(text: str, key: str, form: str) -> tuple[str, str] | None:

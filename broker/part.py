@@ -13,11 +13,8 @@ from remoting.net.server import Handler, SlowHandler
 from remoting.net.steps import StepHandler
 from remoting.protocol.command import Command
 
-#: Called with the answer before it is sent; None when none is sent: the request was oneway, or the connection closed.
-Answered = Callable[[Command | None], None]
-#: Called before a request is handled. It may raise RequestRefused, return the answer itself, or return a function that
-#: is called with the answer.
-Hook = Callable[[Channel, Command], Command | Answered | None]
+#: Called before a request is handled. It may raise RequestRefused, or return the answer itself.
+Hook = Callable[[Channel, Command], Command | None]
 #: Raises RequestRefused when the sender of a request may not do with a topic what the request does. For requests that
 #: name a message by its place in the log, whose topic a hook cannot know.
 TopicCheck = Callable[[Channel, Command, str], None]

@@ -52,7 +52,7 @@ class RefusedHandlers(Part):
         self._clients = clients
         self._answered = {*answered, CHALLENGE.code}
         # What was logged, by client; the client that was refused first is forgotten first.
-        self._said: dict[str, set[tuple[int, str]]] = {}
+        self._logged: dict[str, set[tuple[int, str]]] = {}
 
     def handlers(self) -> dict[int, Handler]:
         return {code: self.refuse for code in _NAMES if code not in self._answered}
@@ -65,16 +65,17 @@ class RefusedHandlers(Part):
         return answer
 
     def _log_once(self, channel: Channel, request: Command) -> None:
+        # Peers choose codes, groups and client ids, so all that is remembered and written is bounded.
         client = (self._clients.client_id(channel) or split_address(channel.remote)[0])[:MAX_NAME]
-        said = self._said.get(client)
-        if said is None:
-            if len(self._said) >= MAX_CLIENTS:
-                del self._said[next(iter(self._said))]
-            said = self._said[client] = set()
+        logged = self._logged.get(client)
+        if logged is None:
+            if len(self._logged) >= MAX_CLIENTS:
+                del self._logged[next(iter(self._logged))]
+            logged = self._logged[client] = set()
         code, group = request.code, _group(request)
-        if (code, group) in said or len(said) >= MAX_LINES_OF_A_CLIENT:
+        if (code, group) in logged or len(logged) >= MAX_LINES_OF_A_CLIENT:
             return
-        said.add((code, group))
+        logged.add((code, group))
         of_group = f" of group {group!r}" if group else ""
         logger.warning(
             "request %s (%d) of client %r%s refused, this broker does not answer it",

@@ -48,6 +48,7 @@ def parse_accounts(document: Any, source: str) -> dict[str, Account]:
     accounts: dict[str, Account] = {}
     for number, row in enumerate(rows, 1):
         account = _account(row, f"{source}: account {number}")
+        # Which of the two secrets is meant is not known, so neither is taken.
         if account.access_key in accounts:
             raise ConfigError(f"{source}: account {number}: accessKey {account.access_key} is there twice")
         accounts[account.access_key] = account

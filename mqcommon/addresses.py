@@ -3,7 +3,7 @@
 from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
-# What a provider gives to one customer at least: whoever has a /64 can connect from 2^64 addresses.
+# The smallest network that a provider gives to a customer, who can then connect from 2^64 addresses.
 _IPV6_PREFIX_BITS = 64
 
 
@@ -37,7 +37,7 @@ def is_any_address(host: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def limited_network(host: str) -> str:
-    """What limits "of one address" count for ``host``: an IPv4 address itself, of an IPv6 address its /64.
+    """The network that limits "of one address" count for ``host``: an IPv4 address itself, the /64 of an IPv6 address.
 
     An IPv4 address within an IPv6 one (``::ffff:a.b.c.d``) counts as IPv4. Other texts are returned as they are.
     """

@@ -203,7 +203,7 @@ class BrokerError(SkylarkError):
 
 
 class NotNameServer(BrokerError):
-    """A server was asked as a NameServer, and is none: ``broker_name`` is that of the broker there, if it is known."""
+    """The server is not a NameServer. ``broker_name``: the broker that listens there, if it is known."""
 
     def __init__(self, error: BrokerError, broker_name: str) -> None:
         super().__init__(error.code, error.remark, error.addr)

@@ -44,6 +44,7 @@ class Signal:
         else:
             self._waiter = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._abort)
+        # Only now: what was set after the task was woken is part of the work that it begins here.
         self._is_set = False
 
     def _abort(self, _: Any) -> trio.lowlevel.Abort:

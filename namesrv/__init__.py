@@ -6,10 +6,9 @@ state.py              what the handlers share
 handlers.py           requests of brokers and clients
 registration_handlers.py   registrations (103, 104), large ones in steps
 config_handlers.py    requests about options and KV config (kvconfig.py), which write files
-min_broker_notices.py  tells slaves when the lowest member of their set (min_broker.py) changes
+min_broker_notices.py  tells slaves when the lowest member of their set changes
 Pure, without I/O:
 routes.py             the route table; all decisions are here
-registration.py       what a broker registers, in one part or in several
-checks.py             which names and numbers of a registration are accepted
+registration.py       what a broker registers, in one part or in several, and what of it is accepted
 access.py             who may do what with access control; guard.py asks it for each request
 """

@@ -51,7 +51,7 @@ QUERIES: Final = frozenset(
 def check_access(
     request: Command, accounts: Mapping[str, Account], whole: WholeSignatures | None = None, *, open_queries: bool
 ) -> None:
-    """RequestRefused unless whoever signed ``request`` may send it. ``whole``: as `is_signed_with` takes it."""
+    """Raise RequestRefused unless the signer of ``request`` may send it. ``whole``: as `is_signed_with` takes it."""
     is_query = request.code in QUERIES
     if is_query and open_queries:
         return

@@ -94,7 +94,7 @@ async def update_config(state: State, channel: Channel, request: Command) -> Com
 
 
 class OptionsHolder(Protocol):
-    """Whoever keeps options that change while running: a NameServer or a Controller."""
+    """A daemon whose options change while it runs: a NameServer or a Controller."""
 
     options: Any
 
@@ -113,12 +113,14 @@ async def update_options(state: OptionsHolder, channel: Channel, request: Comman
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
     if state.options.forbidden_keys.intersection(key for key, _ in pairs):
         raise RequestRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+    # From reading the present options to replacing them: of two changes at a time none may be lost.
     async with state.changing_options:
         try:
             options = update(state.options, text)
         except ConfigError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         changes = _changes(state.options, options)
+        # The file first: when it cannot be written, nothing changes.
         path = options.config_store_path
         if changes and path:
             try:

@@ -1,7 +1,7 @@
 """Access control of a NameServer or a Controller: it refuses requests before their handlers see them.
 
 The file of accounts is looked at every few seconds. When it cannot be used, the old accounts stay, and the log says so.
-Neighbours: access.py decides; namesrv.py wraps the handlers, if the option is on.
+Neighbours: access.py decides; namesrv.py wraps the handlers if aclEnable is set.
 """
 
 import logging
@@ -38,7 +38,7 @@ class Guard:
         self._logged_at = -math.inf
 
     def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
-        """``handlers``, which answer those only who may ask."""
+        """``handlers`` behind the check of the signature and the rights."""
         return {code: self._guarded(handler) for code, handler in handlers.items()}
 
     def guarded_slow(self, handlers: Mapping[int, SlowHandler]) -> dict[int, SlowHandler]:
@@ -53,6 +53,8 @@ class Guard:
 
     async def reload(self) -> None:
         """Read the accounts again. When that fails the old ones stay."""
+        # In force until the new ones have been read as a whole: a file that is being written must not lock everybody
+        # out.
         try:
             accounts = await trio.to_thread.run_sync(read_accounts, self._path)
         except UserError as error:

@@ -12,9 +12,8 @@ from typing import Any
 
 from mqcommon.errors import ProtocolError, RequestRefused
 from namesrv import config_handlers
-from namesrv.checks import topic_fault
 from namesrv.kvconfig import ORDER_TOPIC_CONFIG
-from namesrv.registration import Queues
+from namesrv.registration import Queues, topic_fault
 from namesrv.state import State
 from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
@@ -104,6 +103,7 @@ def query_data_version(state: State, channel: Channel, request: Command) -> Comm
     """322: a broker asks whether its registration is still up to date. Counts as a heartbeat."""
     header = QUERY_DATA_VERSION.header(request)
     told = QUERY_DATA_VERSION.body(request) if request.body else DataVersion()
+    # It also moves the broker to this connection: when the former one ends, the broker stays.
     known = state.routes.touch(header.cluster_name, header.broker_addr, channel, state.clock.monotonic_ms())
     answer = QueryDataVersionResponseHeader(known != told, is_skylark(request) or None)
     body = b"" if known is None else encode_body(known, dialect_for(request))
@@ -133,6 +133,7 @@ def get_member_group(state: State, channel: Channel, request: Command) -> Comman
 def get_route(state: State, channel: Channel, request: Command) -> Command:
     """105: the route of a topic."""
     header = GET_ROUTEINFO_BY_TOPIC.header(request)
+    # An error and not "no such topic", which clients believe: they would drop routes that are good.
     if state.is_waiting_for_brokers:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "name server not ready")
     route = state.routes.route(header.topic, acting_master=state.options.support_acting_master)

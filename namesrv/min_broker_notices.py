@@ -3,7 +3,7 @@
 A notice is sent once, to the address that the slave registered, without waiting for an answer. When several changes
 of a set wait, only the last is sent. A lost notice is logged and does little harm: slaves that may act as masters ask
 for the members of their set every second anyway.
-Neighbours: min_broker.py (what changed), namesrv.py (calls `look` after all that may change routes).
+Neighbours: routes.py (what changed), namesrv.py (calls `look` after all that may change routes).
 """
 
 import logging
@@ -12,7 +12,7 @@ import trio
 
 from mqcommon.errors import RemotingError
 from mqcommon.signal import Signal
-from namesrv.min_broker import MinBrokerChange
+from namesrv.routes import MinBrokerChange
 from namesrv.state import State
 from remoting.net import sockets
 from remoting.net.client import RemotingClient, open_client
@@ -36,13 +36,14 @@ class MinBrokerNotices:
         self._wake = Signal()
 
     def look(self) -> None:
-        """Queue notices of what changed since the last call, unless the options switch them off."""
+        """Queue notices of the changes since the last call, unless the options switch them off."""
         for change in self._state.routes.min_broker_changes():
-            if not self._state.options.notify_min_broker_id_changed or not change.tell:
+            if not self._state.options.notify_min_broker_id_changed or not change.slaves:
                 continue
             if len(self._waiting) >= MAX_WAITING and change.broker_name not in self._waiting:
                 logger.warning("%d notices wait, this one is not sent: %s", MAX_WAITING, change)
                 continue
+            # In place of a change of the same set that still waits: slaves need the last state only.
             self._waiting[change.broker_name] = change
             self._wake.set()
 
@@ -59,11 +60,11 @@ class MinBrokerNotices:
                     change.min_broker_id,
                     change.min_broker_addr,
                     change.offline_broker_addr,
-                    " ".join(change.tell),
+                    " ".join(change.slaves),
                 )
                 with trio.move_on_after(TELL_TIMEOUT_MS / 1000):
                     async with trio.open_nursery() as nursery:
-                        for addr in change.tell:
+                        for addr in change.slaves:
                             nursery.start_soon(_tell, client, addr, change)
 
 

@@ -65,6 +65,7 @@ class Namesrv:
         self._controller = Controller(self.state, clock) if options.enable_controller_in_namesrv else None
         stepper = Stepper()
         self._registrations = Registrations(self.state, stepper, self._notices.look)
+        # Wrapped from the inside out: access control around the handlers, the measurement around both.
         handlers = build_handlers(self.state) | self._registrations.handlers()
         slow_handlers = build_slow_handlers(self.state) | stepper.handlers(build_step_handlers(self.state))
         # Options are replaced when they change.
@@ -139,6 +140,7 @@ class Namesrv:
         return "brokers may not have registered yet" if self.state.is_waiting_for_brokers else ""
 
     def _on_close(self, channel: Channel) -> None:
+        # At a stop all connections close: that says nothing about the brokers.
         for live in self.state.routes.close(channel):
             if not self._stopping:
                 logger.warning("broker gone: %s reason=%s", _name(live), channel.closed_reason)

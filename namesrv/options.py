@@ -15,6 +15,17 @@ from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.limits import LimitOptions
 from remoting.net.tls.options import TlsOptions
 
+# RocketMQ's keys without effect here: threads, buffers and Netty; some of a Controller.
+_IGNORED = """
+    clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest
+    controllerRequestThreadPoolQueueCapacity controllerThreadPoolNums defaultThreadPoolNums
+    defaultThreadPoolQueueCapacity enableShutdownGracefully isProcessReadEvent productEnvName rocketmqHome
+    serverAsyncSemaphoreValue serverCallbackExecutorThreads serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
+    serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
+    serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds unRegisterBrokerQueueCapacity
+    useEpollNativeSelector writeBufferHighWaterMark writeBufferLowWaterMark
+"""
+
 
 @dataclass(frozen=True)
 class NamesrvOptions(
@@ -81,37 +92,7 @@ class NamesrvOptions(
         False, "be a Controller, too, at the address that controllerDLegerPeers has for controllerDLegerSelfId"
     )
 
-    # threads, buffers and Netty: RocketMQ's options that mean nothing here; the rest of a Controller's
-    ignored_keys: ClassVar[frozenset[str]] = frozenset(
-        {
-            "clientRequestThreadPoolNums",
-            "clientRequestThreadPoolQueueCapacity",
-            "clusterTest",
-            "controllerRequestThreadPoolQueueCapacity",
-            "controllerThreadPoolNums",
-            "defaultThreadPoolNums",
-            "defaultThreadPoolQueueCapacity",
-            "enableShutdownGracefully",
-            "isProcessReadEvent",
-            "productEnvName",
-            "rocketmqHome",
-            "serverAsyncSemaphoreValue",
-            "serverCallbackExecutorThreads",
-            "serverNettyWorkerGroupEnable",
-            "serverOnewaySemaphoreValue",
-            "serverPooledByteBufAllocatorEnable",
-            "serverSelectorThreads",
-            "serverSocketBacklog",
-            "serverSocketRcvBufSize",
-            "serverSocketSndBufSize",
-            "serverWorkerThreads",
-            "shutdownWaitTimeSeconds",
-            "unRegisterBrokerQueueCapacity",
-            "useEpollNativeSelector",
-            "writeBufferHighWaterMark",
-            "writeBufferLowWaterMark",
-        }
-    )
+    ignored_keys: ClassVar[frozenset[str]] = frozenset(_IGNORED.split())
 
     def __post_init__(self) -> None:
         self.check_metrics()

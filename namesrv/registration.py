@@ -1,9 +1,11 @@
-"""What a broker registers, in one part or in several, and what is kept about it while it is alive. Pure.
+"""Registrations of brokers, in one part or in several, and the entry of a live broker. Pure.
 
 RocketMQ's registration has all topics in one frame: some 40,000 topics fill it, and a change of one topic sends all of
 them again. So Skylark's brokers send a large set, or the changes since a version, in parts: a part has a number and
 some of the topics. Invariant: until the last part has arrived, a NameServer holds no version of the broker's topics. So
 a broker that asks (322) never learns that a half-sent set is up to date.
+Names and numbers are accepted if a broker accepts them, too. A registration with a bad broker name or address is
+refused. A bad topic is left out and the others are kept: a client refuses the whole route when it cannot use a part.
 Neighbours: routes.py keeps the broker; registration_handlers.py reads the request; broker/registration/registration.py
 sends.
 """
@@ -12,8 +14,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+from mqcommon.errors import RequestRefused
+from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, system_topics
 from remoting.protocol.body import DataVersion
-from remoting.protocol.requests.routes import QueueData
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.routes import QueueData, RegisterBrokerRequestHeader
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,8 @@ def arrived_with(
     known: Arrived | None,
 ) -> Arrived:
     """The parts that have arrived, with this one and its ``topics``; ``part`` None: RocketMQ's all in one."""
+    # A first part begins anew, whatever came before. If its version is that of before, only missing topics are added
+    # (`is_changed`), so that a permission which was wiped here stays wiped.
     if part is None or part.number == 0 or known is None:
         is_delta = part is not None and part.base is not None
         known = Arrived(version, is_delta or known_version != version, None if is_delta else set())
@@ -89,7 +96,7 @@ class Queues(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a broker registers."""
+    """A registration of a broker with its topics, or a part of them."""
 
     cluster: str
     broker_name: str
@@ -123,9 +130,9 @@ class LiveBroker(Generic[C]):
     # the parts of a registration whose last part has not arrived
     arrived: Arrived | None = None
     # whether its topics are in the table; those of a slave whose master is alive are not
-    brings_topics: bool = False
+    provides_topics: bool = False
     # topics that were deleted on this NameServer only; the broker may still have them
-    lacking: dict[str, None] = field(default_factory=dict)
+    deleted_here: dict[str, None] = field(default_factory=dict)
 
 
 def live_broker(new: Registration, connection: C, now_ms: int) -> LiveBroker[C]:
@@ -142,3 +149,58 @@ def live_broker(new: Registration, connection: C, now_ms: int) -> LiveBroker[C]:
         last_heard_ms=now_ms,
         connection=connection,
     )
+
+
+MAX_NAME_CHARS = 255
+MAX_FILTER_SERVERS = 64
+
+
+def check_broker(header: RegisterBrokerRequestHeader) -> None:
+    """Refuse a broker whose name, address or id clients could not use."""
+    for name, value in (
+        ("brokerName", header.broker_name),
+        ("brokerAddr", header.broker_addr),
+        ("clusterName", header.cluster_name),
+    ):
+        if not value.strip():
+            raise _refused(f"{name} is blank")
+        check_text(name, value)
+    check_text("haServerAddr", header.ha_server_addr)
+    if header.broker_id < 0:
+        raise _refused(f"brokerId {header.broker_id} is negative")
+
+
+def check_text(what: str, value: str) -> None:
+    """Refuse a name or an address that is too long, or that would not stay on one line."""
+    if len(value) > MAX_NAME_CHARS:
+        raise _refused(f"{what} has {len(value)} characters, at most {MAX_NAME_CHARS} are taken")
+    if not value.isprintable():
+        raise _refused(f"{what} has characters that cannot be printed")
+
+
+def topic_fault(topic: str, queues: Queues) -> str | None:
+    """Why clients could not use the topic; None when they can."""
+    try:
+        check_topic(topic)
+    except RequestRefused as error:
+        return error.remark
+    return queues_fault(queues)
+
+
+def queues_fault(queues: Queues) -> str | None:
+    """Why these queues could not be used; None when they can."""
+    for number in (queues.read_queue_nums, queues.write_queue_nums):
+        if not 0 <= number <= MAX_QUEUE_NUMS:
+            return f"a topic has 0 to {MAX_QUEUE_NUMS} queues, not {number}"
+    if not 0 <= queues.perm <= MAX_PERM:
+        return f"perm is 0 to {MAX_PERM}, not {queues.perm}"
+    return None
+
+
+def own_topics(cluster: str, broker_name: str) -> frozenset[str]:
+    """The topics that each broker names after itself and its cluster; these names may have any characters."""
+    return frozenset(topic.name for topic in system_topics(cluster, broker_name, auto_create_queue_nums=None))
+
+
+def _refused(reason: str) -> RequestRefused:
+    return RequestRefused(ResponseCode.SYSTEM_ERROR, reason)

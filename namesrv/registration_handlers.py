@@ -14,10 +14,20 @@ from typing import NamedTuple
 
 from mqcommon.errors import ConnectionLost, ProtocolError, RequestRefused
 from mqcommon.signal import Signal
-from namesrv.checks import MAX_FILTER_SERVERS, check_broker, check_text, own_topics, queues_fault, topic_fault
 from namesrv.handlers import is_skylark, unreadable
 from namesrv.kvconfig import ORDER_TOPIC_CONFIG
-from namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, Queues, Registration, RegistrationPart
+from namesrv.registration import (
+    DEFAULT_HEARTBEAT_TIMEOUT_MS,
+    MAX_FILTER_SERVERS,
+    Queues,
+    Registration,
+    RegistrationPart,
+    check_broker,
+    check_text,
+    own_topics,
+    queues_fault,
+    topic_fault,
+)
 from namesrv.routes import Outcome, Registered
 from namesrv.state import State
 from remoting.net.answers import answer_with
@@ -88,6 +98,8 @@ class Registrations:
         while True:
             while not self._waiting:
                 await self._wake.wait()
+            # It stays at the head, and counts in `_by_broker`, until it is done: later requests of its broker must not
+            # overtake it.
             channel, request, broker_addr = self._waiting[0]
             response: Command | None = None
             try:
@@ -127,7 +139,7 @@ def _unregister(state: State, request: Command) -> Steps[Command]:
             header.broker_addr,
         )
     return request.respond()
-    yield
+    yield  # never reached; it makes this a generator, as `_register` is one
 
 
 def _register(state: State, channel: Channel, request: Command) -> Steps[Command]:
@@ -178,6 +190,7 @@ def _answer(
 
 def _registration(request: Command) -> Steps[Registration]:
     header = REGISTER_BROKER.header(request)
+    # Of the body as it was sent: a compressed one is checked before it is decompressed.
     if header.body_crc32 and body_crc32(request.body) != header.body_crc32:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
     check_broker(header)
@@ -228,6 +241,7 @@ class _Topics:
         for name, one in topics.items():
             queues = Queues(one.read_queue_nums, one.write_queue_nums, one.perm, one.topic_sys_flag)
             fault = queues_fault(queues) if name in self._own else topic_fault(name, queues)
+            # Most topics have the same queues, and share one object: a table may have a million of them.
             if fault is None:
                 self.good[name] = self._shared.setdefault(queues, queues)
             else:

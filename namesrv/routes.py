@@ -8,7 +8,9 @@ Topics are kept by broker set only. So a broker's requests cost little, however 
 one update of a dict, and a set that is removed takes its topics along. A route looks into every set.
 A connection is only a token here (compared by identity): ``close`` removes the brokers that were last heard on it, so
 a broker that came back on a new connection stays when its old connection ends.
-Neighbours: handlers.py translates requests into calls; namesrv.py calls ``expire`` and ``close``.
+The lowest member of a set (RocketMQ's min broker) acts as the master while the master is away.
+Neighbours: handlers.py translates requests into calls; namesrv.py calls ``expire`` and ``close``;
+min_broker_notices.py tells slaves of a new lowest member.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -18,7 +20,6 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from mqcommon.names import MASTER_ID, MEMBER_GROUP_PREFIX, PERM_READ, PERM_WRITE
-from namesrv.min_broker import MinBroker, MinBrokerChange, change_of, min_broker
 from namesrv.registration import (
     DEFAULT_HEARTBEAT_TIMEOUT_MS,
     Arrived,
@@ -33,6 +34,43 @@ from namesrv.registration import (
 from remoting.protocol.body import DataVersion
 from remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
 
+#: Id and address.
+MinBroker = tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MinBrokerChange:
+    """A set has a new lowest member. ``slaves``: the addresses to tell."""
+
+    broker_name: str
+    min_broker_id: int
+    min_broker_addr: str
+    #: The address of the former lowest member, when that has left.
+    offline_broker_addr: str | None
+    #: The HA address of the master, when the new lowest member is a master.
+    ha_broker_addr: str | None
+    slaves: tuple[str, ...]
+
+
+def min_broker(addrs: Mapping[int, str]) -> MinBroker:
+    """The lowest member of a set that is not empty."""
+    lowest = min(addrs)
+    return lowest, addrs[lowest]
+
+
+def change_of(name: str, before: MinBroker, addrs: Mapping[int, str], ha_addr: str) -> MinBrokerChange | None:
+    """The change to tell slaves of, when ``before`` was the lowest member and ``addrs`` are the members now, or None.
+
+    ``ha_addr`` is the HA address of the present lowest member.
+    """
+    now = min_broker(addrs)
+    if now == before:
+        return None
+    slaves = tuple(addr for broker_id, addr in sorted(addrs.items()) if broker_id != MASTER_ID)
+    gone = before[1] if before[1] not in addrs.values() else None
+    return MinBrokerChange(name, *now, gone, ha_addr if now[0] == MASTER_ID else None, slaves)
+
+
 __all__ = ["DEFAULT_HEARTBEAT_TIMEOUT_MS", "LiveBroker", "Outcome", "Registered", "Registration", "RouteTable"]
 
 C = TypeVar("C")
@@ -44,7 +82,7 @@ MAX_PLACES = 1_000
 
 
 class Outcome(Enum):
-    """What became of a registration."""
+    """Whether a registration was applied, and why not."""
 
     REGISTERED = "registered"
     # the id is held at another address by a broker whose stateVersion is newer
@@ -57,7 +95,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Registered(Generic[C]):
-    """The result of a registration."""
+    """The outcome of a registration, and what its answer and the log need."""
 
     outcome: Outcome
     # the broker was not known at this address as this member of its set
@@ -79,7 +117,7 @@ class _BrokerSet:
     enable_acting_master: bool
     addrs: dict[int, str]
     # the lowest member that `min_broker_changes` reported last; None: none yet
-    told: MinBroker | None = None
+    reported: MinBroker | None = None
 
 
 class RouteTable(Generic[C]):
@@ -121,6 +159,8 @@ class RouteTable(Generic[C]):
         """
         holder = self._member(new.broker_name, new.broker_id)
         known = self._live.get(new.broker_addr)
+        # A master of an older epoch, which does not know yet that another was elected. It neither gets this place nor
+        # keeps the one that it had.
         if holder is not None and holder is not known and _older_state(new.data_version, holder.data_version):
             if known is not None:
                 self._remove(known)
@@ -128,15 +168,18 @@ class RouteTable(Generic[C]):
             return Registered(Outcome.STALE, rival_addr=holder.broker_addr)
         if new.part is None and holder is None and len(new.topics) == 1:
             return Registered(Outcome.INCREMENT_BEFORE_FULL)
+        # Nothing is changed for a part that does not follow: the broker sends the whole set next.
         if new.part is not None and not self._follows(new, new.part, known, connection):
             return Registered(Outcome.WHOLE_NEEDED)
 
-        displaced = told = rival_addr = topics = None
+        # From here on the registration is applied. All of it happens in one turn, so readers see the table before it or
+        # after it: first the entries that the broker and the former holder lose, then the new entry, then the topics.
+        displaced = reported = rival_addr = topics = None
         if known is not None and known is not holder:
             if known.broker_name == new.broker_name:
                 # It may be the last member: its set is removed with it and made again below. The topics stay: parts
                 # may bring them one after the other, and a client must not take a topic for a new one meanwhile.
-                told = self._sets[known.broker_name].told
+                reported = self._sets[known.broker_name].reported
                 topics = self._queues.get(known.broker_name)
             self._remove(known)
             if topics:
@@ -148,6 +191,7 @@ class RouteTable(Generic[C]):
             if not _older_state(holder.data_version, new.data_version):  # else a controller elected the new one
                 rival_addr = holder.broker_addr
                 self.rivals.note(new.broker_name, new.broker_id, rival_addr, now_ms)
+        # Before the entry is replaced, which has the parts that came before this one.
         arrived = arrived_with(
             new.part,
             new.data_version,
@@ -156,16 +200,17 @@ class RouteTable(Generic[C]):
             None if known is None else known.arrived,
         )
         live = self._live[new.broker_addr] = live_broker(new, connection, now_ms)
+        # Until its last part has come, the broker has a version that it never sends: 322 tells it to go on.
         if new.part is not None and not new.part.is_last:
             live.arrived, live.data_version = arrived, incomplete(new.data_version)
         brokers = self._join(new)
-        brokers.told = brokers.told or told
+        brokers.reported = brokers.reported or reported
         # a slave registers topics for its set only while it has the lowest id, that is, without a master
         is_prime_slave = (
             new.broker_id != MASTER_ID and new.enable_acting_master is not None and new.broker_id == min(brokers.addrs)
         )
         if new.broker_id == MASTER_ID or is_prime_slave:
-            live.brings_topics = True
+            live.provides_topics = True
             perm_mask = ~PERM_WRITE if is_prime_slave and brokers.enable_acting_master else ~0
             self._put_topics(new, arrived.is_changed, perm_mask)
             self._drop_topics(new, arrived, delete_absent_topics)
@@ -213,9 +258,10 @@ class RouteTable(Generic[C]):
             brokers = self._sets.get(name)
             if brokers is None:
                 continue
-            before, brokers.told = brokers.told, min_broker(brokers.addrs)
+            # A set that is new here has no former lowest member, so there is no change to tell.
+            before, brokers.reported = brokers.reported, min_broker(brokers.addrs)
             if before is not None and brokers.enable_acting_master:
-                found.append(change_of(name, before, brokers.addrs, self._live[brokers.told[1]].ha_server_addr))
+                found.append(change_of(name, before, brokers.addrs, self._live[brokers.reported[1]].ha_server_addr))
         return [change for change in found if change is not None]
 
     # --- what administrators do
@@ -244,7 +290,7 @@ class RouteTable(Generic[C]):
             if (cluster is None or brokers.cluster == cluster) and topic in self._queues.get(broker_name, ()):
                 self._drop(broker_name, (topic,))
                 for addr in brokers.addrs.values():
-                    self._live[addr].lacking[topic] = None
+                    self._live[addr].deleted_here[topic] = None
 
     # --- what clients ask
 
@@ -354,7 +400,7 @@ class RouteTable(Generic[C]):
 
         A first part of a whole set always can. A later part must be the next one, on the connection of the part
         before. Changes must be based on the version held here, and this table must hold all topics of that version:
-        none deleted here only, and none left out because a master spoke for the set.
+        none deleted here only, and none left out because the set had a master then.
         """
         if part.number == 0 and part.base is None:
             return True
@@ -363,12 +409,14 @@ class RouteTable(Generic[C]):
         if part.number > 0:
             arrived = known.arrived if known.connection is connection else None
             return arrived is not None and arrived.is_followed_by(part, new.data_version)
+        # What the broker has deleted, too, is no longer a difference between this table and its version.
         for topic in part.removed:
-            known.lacking.pop(topic, None)
+            known.deleted_here.pop(topic, None)
         is_lowest = new.broker_id == min(self._sets[new.broker_name].addrs)
-        return known.data_version == part.base and not known.lacking and (known.brings_topics or not is_lowest)
+        return known.data_version == part.base and not known.deleted_here and (known.provides_topics or not is_lowest)
 
     def _drop(self, broker_name: str, topics: Iterable[str]) -> None:
+        # A set without topics has no entry: routes look into every entry.
         own = self._queues[broker_name]
         for topic in topics:
             own.pop(topic, None)

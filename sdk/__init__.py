@@ -2,15 +2,15 @@
 
     async with Client("127.0.0.1:9876") as client, Producer(client) as producer, PullConsumer(client) as consumer: ...
 
-endpoint.py     one request to one server; broker_api.py, namesrv_api.py: one function each
-nameservers.py  which NameServer to ask; nameserver_source.py: where their addresses come from
+endpoint.py     one request to one server, or to several; broker_api.py, namesrv_api.py: one function each
+nameservers.py  where the NameServers' addresses come from, and which one to ask
 routes.py       what routes mean (pure); namespaces.py: topics and groups of several tenants (pure)
-retry.py        which failures are worth a retry, and reads that are retried until their timeout
-suspects.py     brokers that did not answer, and probes of them; arrow.py: types of tables and record batches
-client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
-checked.py, credentials.py: checks of arguments; hidden.py: what hides ours; runtime.py: trio, forks
+retry.py        which failures are worth a retry; suspects.py: brokers that did not answer, and probes of them
+client.py       ClientInstance: connections, route cache, heartbeats; Client: a shared ClientInstance
+membership.py   heartbeats of groups; broker_requests.py: what brokers ask of this client; starting.py: checks
+checked.py, credentials.py: checks of arguments; runtime.py: trio, forks; hidden.py, last_resort.py: what users see
 producer/  consumer/  admin/  testing/   Producer, the consumers, Admin and mqadmin; a cluster inside of a test process
-traces/  what became of messages, for a trace topic, a file or Elasticsearch
+traces/  sends and deliveries of messages, for a trace topic, a file or Elasticsearch
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run
 Names are imported on first use, so that `mqadmin --help` does not load the event loop.
 """
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from remoting.protocol.requests.topics import TopicConfig
     from remoting.protocol.signature import Credentials
     from sdk.admin.client import Admin
+    from sdk.client import Client
     from sdk.consumer.expression import Sql
     from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
     from sdk.consumer.popped import ReceivedMessage
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from sdk.producer.result import BulkResult, SendResult, SendStatus
     from sdk.producer.transaction import Transaction, TransactionState
     from sdk.producer.transactional import TransactionProducer
-    from sdk.shared import Client
     from sdk.traces.elasticsearch import ElasticsearchSink
     from sdk.traces.sink import JsonLinesSink
 
@@ -130,7 +130,7 @@ _HOMES = {
     "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
     "sdk.producer.transaction": ("Transaction", "TransactionState"),
     "sdk.producer.transactional": ("TransactionProducer",),
-    "sdk.shared": ("Client",),
+    "sdk.client": ("Client",),
     "sdk.traces.elasticsearch": ("ElasticsearchSink",),
     "sdk.traces.sink": ("JsonLinesSink",),
 }

@@ -85,6 +85,7 @@ class Replies:
         reply = self._waiting.get(correlation_id)
         if reply is None:
             logger.info("a reply came too late: nobody waits for %s=%s", CORRELATION_ID, correlation_id[:100])
+        # A second reply to one request is dropped: the caller has the first.
         elif reply.message is None:
             properties = replace_properties(properties, {ARRIVE_TIME.encode(): b"%d" % self._clock.now_ms()})
             reply.message = _message(header, properties, request.body)
@@ -187,6 +188,7 @@ class BrokerRequests:
         if self._direct >= MAX_DIRECT:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"{MAX_DIRECT} messages are being consumed directly already")
         assert self.nursery is not None
+        # Counted before the task starts, so that a burst of requests cannot pass the limit.
         self._direct += 1
         self.nursery.start_soon(self._run_directly, consumer, channel, request)
 

@@ -80,6 +80,7 @@ def check_queue(name: str, value: object, topic: str | None = None) -> None:
 def checked(function: F) -> F:
     """Wrap ``function`` so that its arguments are checked before it runs."""
     names = tuple(inspect.signature(function).parameters)
+    # Annotations are looked at with the first call: at import the types that they name may not be there yet.
     checks: dict[str, Check] | None = None
 
     def check(args: tuple[object, ...], named: dict[str, object]) -> None:

@@ -1,17 +1,21 @@
-"""`ClientInstance`: the connections, routes and heartbeats that producers, consumers and admin tools share.
+"""The connections, routes and heartbeats that producers, consumers and admin tools share.
 
-It runs two tasks. One refreshes the cached routes every 30 s; a route that cannot be refreshed is kept. The other sends
-heartbeats every 30 s, and at once after a change. Both go on when servers fail. All tasks that want the same route
-share one request for it.
+`ClientInstance` runs two tasks. One refreshes the cached routes every 30 s; a route that cannot be refreshed is kept.
+The other sends heartbeats every 30 s, and at once after a change. Both go on when servers fail. All tasks that want the
+same route share one request for it.
+`Client` is one `ClientInstance` shared by producers, consumers and admins. `ClientHandle` is one user of an instance:
+it owns the tasks, the timeout and the group of that user, and has its own lifetime. Its tasks are children of one task
+of the instance. So they end with the handle, or with the instance if that closes first, and an unexpected error in one
+of them ends the instance with all of its users.
 """
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from math import inf
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -20,11 +24,15 @@ from mqcommon.backoff import Backoff
 from mqcommon.clock import SystemClock
 from mqcommon.errors import (
     BrokerError,
+    ConnectFailed,
+    InvalidArgument,
     NoNameServer,
     RemotingError,
     RouteNotFound,
     SkylarkError,
+    WrongBroker,
 )
+from mqcommon.message.queue import MessageQueue
 from mqcommon.names import PERM_READ_WRITE, is_light
 from mqcommon.shielded_nursery import shielded_nursery
 from mqcommon.signal import Signal
@@ -37,14 +45,14 @@ from remoting.protocol.requests.routes import QueueData, TopicRouteData
 from remoting.protocol.signature import Credentials
 from sdk import namesrv_api
 from sdk.broker_requests import BrokerRequests, Replies
-from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
-from sdk.fanout import ask_all
-from sdk.identity import make_client_id
-from sdk.membership import Membership, TransactionChecker
-from sdk.nameserver_source import NameServerSource, find_nameservers
-from sdk.nameservers import AddressServer, NameServers
+from sdk.checked import Milliseconds, checked_methods
+from sdk.credentials import GivenCredentials, GivenTls, check_credentials, check_tls
+from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint, ask_all
+from sdk.membership import GroupMember, Membership, TransactionChecker
+from sdk.nameservers import AddressServer, NameServers, NameServerSource, find_nameservers, none_given
+from sdk.namespaces import Names, Namespace
 from sdk.routes import RouteCache, TopicRoute, make_route
-from sdk.runtime import Home, check_trio, survived
+from sdk.runtime import FORKS, Home, check_trio, make_client_id, survived
 
 logger = logging.getLogger(__name__)
 
@@ -155,12 +163,15 @@ class ClientInstance:
         """Leave the groups and close. An error of the ``async with`` block is raised as it is, not in a group."""
         assert self._nursery is not None and self._home is not None
         if self._home.is_here:
+            # Before the tasks end: brokers hear at once who leaves, and give its queues to other members.
             with self._leaving():
                 await self.membership.leave_all(self.routes.addrs(), self.at)
         self._nursery.cancel_scope.cancel()
         try:
             await self._stack.aclose()
         except BaseExceptionGroup as group:
+            # The tasks of the client raise only what is a bug. When the block has raised an error, that is what its
+            # caller needs to see; a bug is shown in any case.
             if error is None or group.split(trio.Cancelled)[1] is not None:
                 raise
         finally:
@@ -269,18 +280,22 @@ class ClientInstance:
             nursery.start_soon(self._run_request, topic, request)
         return request
 
-    def _is_elsewhere(self, broker_name: str, addr: str) -> bool:
+    def _is_other_broker(self, broker_name: str, addr: str) -> bool:
         """Whether the connection to ``addr`` is known to lead to another broker."""
         return self.remoting.broker_name_at(addr) not in ("", broker_name)
 
     @enable_ki_protection
     async def _run_request(self, topic: str, request: _RouteRequest) -> None:
         try:
-            request.route = self.routes.put(make_route(topic, await self.fetch_route(topic), self._is_elsewhere))
+            # A route that is equal to the cached one is not replaced, so callers can tell by ``is`` whether it has
+            # changed.
+            request.route = self.routes.put(make_route(topic, await self.fetch_route(topic), self._is_other_broker))
             self._log_skipped(request.route)
             self.tell_brokers()
         except RouteNotFound as error:
             known = self.routes.get(topic)
+            # A topic that was known, and an answer from servers that may be starting, are no verdict: callers wait and
+            # ask again.
             error.is_passing = (known is not None and not known.is_guess) or await self._are_starting()
             request.error = error
         except BrokerError as error:
@@ -310,6 +325,8 @@ class ClientInstance:
 
     def _note_registered(self, brokers: Collection[str]) -> None:
         now = trio.current_time()
+        # Three cases: no broker yet, so the NameServers have just started; some, for a client that knew none; all that
+        # this client knew are back, so what is unknown now does not exist.
         if not brokers:
             self._settled_at, self._are_back_at = now + REGISTERING_S, inf
         elif not (known := self.routes.broker_names()):
@@ -392,3 +409,215 @@ def _encrypted(tls: Tls) -> Connect:
     from remoting.net.tls.client import tls_connect
 
     return tls_connect(tls)
+
+
+T = TypeVar("T")
+
+_SHARED = "{0} cannot be given together with a shared Client: give {0} to the Client, whose connections are used"
+
+
+@checked_methods
+class Client:
+    """Connections, routes and heartbeats that any number of Producers, PullConsumers and Admins share.
+
+    ``async with Client("127.0.0.1:9876") as client, Producer(client) as producer, Admin(client) as admin: ...``
+
+    ``nameserver`` is ``host:port;host:port``, a sequence of addresses, the Path of a conf file with ``namesrvAddr``, or
+    the URL of an address server (``http://host:port/rocketmq/nsaddr``), which is asked every two minutes; by default
+    $NAMESRV_ADDR. ``timeout_ms`` is the timeout of each request for a route. ``namespace`` is that of all objects that
+    share the client, unless they give their own. ``credentials`` sign all requests on its connections, and ``tls``
+    encrypts these. The objects have groups, options and timeouts of their own, and may be opened and closed at any
+    time. After the client is closed, using one of them raises SkylarkError.
+    """
+
+    def __init__(
+        self,
+        nameserver: NameServerSource | None = None,
+        *,
+        timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
+        namespace: Namespace = "",
+        credentials: GivenCredentials = None,
+        tls: GivenTls = None,
+    ) -> None:
+        self._instance = ClientInstance(
+            nameserver,
+            request_timeout_ms=timeout_ms,
+            needs_nameserver=False,
+            namespace=namespace,
+            credentials=credentials,
+            tls=tls,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._instance.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._instance.__aexit__(kind, error, trace)
+
+    @property
+    def client_id(self) -> str:
+        """The id under which brokers list this client; empty before it is open."""
+        return self._instance.client_id
+
+
+def sharing(instance: ClientInstance) -> Client:
+    """A `Client` of an instance whose life is somebody else's."""
+    client = object.__new__(Client)
+    client._instance = instance
+    return client
+
+
+class ClientHandle:
+    """One user of a `ClientInstance`: its own one, or that of the `Client` given as ``nameserver``.
+
+    ``names`` converts topics and groups; groups that join are converted here.
+    """
+
+    def __init__(
+        self,
+        nameserver: NameServerSource | Client | None,
+        timeout_ms: float = DEFAULT_TIMEOUT_MS,
+        *,
+        needs_nameserver: bool = True,
+        namespace: str = "",
+        credentials: GivenCredentials = None,
+        tls: GivenTls = None,
+    ) -> None:
+        check_credentials("credentials", credentials)
+        check_tls("tls", tls)
+        self._owns_instance = not isinstance(nameserver, Client)
+        if isinstance(nameserver, Client):
+            self.instance = nameserver._instance
+            for name, given in (("credentials", credentials), ("tls", tls)):
+                if given is not None:
+                    raise InvalidArgument(_SHARED.format(name))
+            if needs_nameserver and not self.instance.given_nameservers:
+                raise none_given()
+        else:
+            self.instance = ClientInstance(
+                nameserver,
+                request_timeout_ms=timeout_ms,
+                needs_nameserver=needs_nameserver,
+                credentials=credentials,
+                tls=tls,
+            )
+        self.names = Names(namespace or self.instance.namespace)
+        self.timeout_ms = timeout_ms
+        self._stack = AsyncExitStack()
+        self._nursery: trio.Nursery | None = None
+        self._ended = trio.Event()
+        self._leave: Callable[[], Awaitable[None]] | None = None
+        # A copy of the instance's value while the handle is open, for the hot path; see `check_open`.
+        self.forks = -1
+
+    # --- life
+
+    async def __aenter__(self) -> Self:
+        if self._nursery is not None:
+            raise RuntimeError("this client is open already; make another")
+        async with AsyncExitStack() as stack:
+            if self._owns_instance:
+                await stack.enter_async_context(self.instance)
+            self._nursery = await self.instance.nursery.start(self._run)
+            self._stack = stack.pop_all()
+        self.forks = self.instance.forks
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the group and end the tasks. Closes the instance if it belongs to this handle."""
+        assert self._nursery is not None
+        try:
+            if self._leave is not None and self.forks == FORKS.count:
+                await self._leave()
+        finally:
+            # First the group is left, with tasks that still run; then they end; the connections are closed after all
+            # users of them.
+            self._nursery.cancel_scope.cancel()
+            with trio.CancelScope(shield=True):
+                await self._ended.wait()
+            await self._stack.__aexit__(kind, error, trace)
+
+    @enable_ki_protection
+    async def _run(self, task_status: trio.TaskStatus[trio.Nursery]) -> None:
+        """The parent of this handle's tasks."""
+        try:
+            async with trio.open_nursery() as nursery:
+                task_status.started(nursery)
+                await trio.sleep_forever()
+        finally:
+            self.forks = -1
+            self._ended.set()
+
+    def join_producer(self, group: str, checking: TransactionChecker | None = None) -> None:
+        """Announce a producer of ``group`` in heartbeats until the handle is closed.
+
+        ``checking`` answers for its transactions; InvalidArgument when another producer of the group does.
+        """
+        group = self.names.group(group)
+        self.instance.membership.join_producer(group, checking)
+        self._leave = lambda: self.instance.leave_producer(group, checking)
+
+    def join_consumer(self, group: str, consumer: GroupMember) -> None:
+        """Announce ``consumer`` in heartbeats until the handle is closed; InvalidArgument when the group has one."""
+        group = self.names.group(group)
+        self.instance.membership.join_consumer(group, consumer)
+        self._leave = lambda: self.instance.leave_consumer(group)
+
+    def check_open(self) -> None:
+        """Raise RuntimeError unless open in this process; SkylarkError when this or its instance was closed."""
+        if self._nursery is None:
+            check_trio()
+            raise RuntimeError("open the client with 'async with' first")
+        self.instance.check_open()
+        if self.forks != FORKS.count:
+            raise SkylarkError("the client was closed")
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        """The nursery for tasks that end with this handle."""
+        self.check_open()
+        assert self._nursery is not None
+        return self._nursery
+
+    # --- servers
+
+    @property
+    def name_servers(self) -> NameServers:
+        """The NameServers."""
+        self.check_open()
+        return self.instance.name_servers
+
+    def at(self, addr: str, *, broker_name: str = "") -> Endpoint:
+        """The server at ``addr``; with ``broker_name``, requests fail when another broker listens there."""
+        self.check_open()
+        return self.instance.at(addr, self.timeout_ms, broker_name=broker_name)
+
+    async def fetch_route(self, topic: str) -> TopicRouteData:
+        """The topic's route as a NameServer gives it, not from the cache."""
+        self.check_open()
+        return await self.instance.fetch_route(topic, self.timeout_ms)
+
+    async def ask_master(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
+        """The answer of the queue's master. When it cannot be reached, the route is refreshed to find a new master."""
+        self.check_open()
+        addr = (await self.instance.route(mq.topic)).master(mq.broker_name)
+        # At most two masters are asked: that of the cached route, and the one of a fresh route if that is another.
+        failure: SkylarkError = RouteNotFound(
+            mq.topic, f"broker {mq.broker_name} has no master in its route", is_passing=True
+        )
+        if addr is not None:
+            try:
+                return await call(self.at(addr, broker_name=mq.broker_name))
+            except ConnectFailed as error:
+                failure = error
+                if isinstance(error, WrongBroker):
+                    self.instance.drop_address(mq.broker_name, addr)
+        moved = (await self.instance.refresh(mq.topic)).master(mq.broker_name)
+        if moved is None or moved == addr:
+            raise failure
+        return await call(self.at(moved, broker_name=mq.broker_name))

@@ -1,14 +1,17 @@
-"""One server that requests are sent to, with `remoting.net.call`.
+"""One server that requests are sent to, with `remoting.net.call`, and `ask_all` for several servers at once.
 
 A request whose connection is lost is sent once more. With a broker's name, the request raises WrongBroker when another
 broker listens at the address, and has no effect there. Callers choose the server, and the next one after a failure.
 """
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
-from mqcommon.errors import ConnectionLost, WrongBroker
+from mqcommon.errors import BrokerError, ConnectionLost, SkylarkError, WrongBroker
 from remoting.net.client import RemotingClient
 from remoting.protocol.body import Body
 from remoting.protocol.codes import ResponseCode
@@ -45,6 +48,8 @@ class Endpoint:
         except ConnectionLost:
             # Idle connections get closed, and brokers restart. Every request made through an Endpoint may be repeated.
             self._check_name()
+            # A new command: the lost one has an opaque number, and an encoded body in the dialect of the lost
+            # connection.
             again, left_ms = Command(command.code, ext, raw), (deadline - trio.current_time()) * 1000
             if left_ms <= 0:
                 raise
@@ -58,3 +63,54 @@ class Endpoint:
         found = self.client.broker_name_at(self.addr) if self.broker_name else ""
         if found and found != self.broker_name:
             raise WrongBroker(self.addr, self.broker_name, found)
+
+
+T = TypeVar("T")
+
+AT_ONCE = 16
+
+
+@dataclass(slots=True)
+class Answers(Generic[T]):
+    """The answer or the error of each server by address, in the order in which they were given."""
+
+    values: dict[str, T] = field(default_factory=dict)
+    errors: dict[str, SkylarkError] = field(default_factory=dict)
+
+    def all(self, *, ignore: Collection[int] = ()) -> list[T]:
+        """All values. Raises the first error; those with a code in ``ignore`` only when no server answered."""
+        for error in self.errors.values():
+            if not (self.values and isinstance(error, BrokerError) and error.code in ignore):
+                raise error
+        return list(self.values.values())
+
+    def any(self) -> list[T]:
+        """The values of the servers that answered; raises the first error when none did."""
+        if not self.values:
+            for error in self.errors.values():
+                raise error
+        return list(self.values.values())
+
+
+async def ask_all(addrs: Iterable[str], call: Callable[[str], Awaitable[T]]) -> Answers[T]:
+    """Await ``call`` for each address, at most AT_ONCE at a time."""
+    order = list(dict.fromkeys(addrs))
+    got: dict[str, T] = {}
+    failed: dict[str, SkylarkError] = {}
+    limiter = trio.CapacityLimiter(AT_ONCE)
+
+    @enable_ki_protection
+    async def ask_one(addr: str) -> None:
+        async with limiter:
+            try:
+                got[addr] = await call(addr)
+            except SkylarkError as error:
+                failed[addr] = error
+
+    async with trio.open_nursery() as nursery:
+        for addr in order:
+            nursery.start_soon(ask_one, addr)
+    return Answers(
+        {addr: got[addr] for addr in order if addr in got},
+        {addr: failed[addr] for addr in order if addr in failed},
+    )

@@ -30,7 +30,8 @@ class OpenClient(Generic[C]):
         self._thread = threading.Thread(target=self._run, name="skylark-sdk", daemon=True)
         self._ended = threading.Event()
         self._when_opened: Callable[[], object] = _nothing
-        self._when_ended: Callable[[], object] = _nothing
+        #: Called in the thread when the client has ended.
+        self.when_ended: list[Callable[[], object]] = []
         self.is_closing = False
         self._failure: BaseException | None = None
         self._token: trio.lowlevel.TrioToken | None = None
@@ -60,6 +61,8 @@ class OpenClient(Generic[C]):
         opened = threading.Event()
         self.begin(opened.set)
         try:
+            # The thread opens the client in its loop. When this wait is interrupted (Ctrl-C), the client is closed as
+            # soon as it is open.
             opened.wait()
         except BaseException:
             self.is_closing = True
@@ -107,6 +110,8 @@ class OpenClient(Generic[C]):
         if self._ended.is_set():
             raise closed()
         assert self._client is not None
+        # Registered, so that the end of the client cancels the call: its thread would wait for ever for an answer of a
+        # loop that is gone.
         self._calls[scope] = None
         try:
             with scope:
@@ -126,7 +131,7 @@ class OpenClient(Generic[C]):
 
         Raises SendsFailed when sends are lost.
         """
-        self.begin_close(_nothing)
+        self.begin_close()
         if self.home.is_here and self._token is not None:
             self._wait_for_end()
             self.raise_lost()
@@ -137,9 +142,8 @@ class OpenClient(Generic[C]):
             self._failure = None
             raise lost
 
-    def begin_close(self, ended: Callable[[], object]) -> None:
-        """Begin to close the client; ``ended`` is called in the loop when it has ended, unless it has already."""
-        self._when_ended = ended
+    def begin_close(self) -> None:
+        """Begin to close the client."""
         self.is_closing = True
         if self.home.is_here and self._token is not None:
             self.soon(self._stop.set)
@@ -182,7 +186,8 @@ class OpenClient(Generic[C]):
         self._ended.set()
         if self._client is None:
             self._when_opened()
-        self._when_ended()
+        for tell in self.when_ended:
+            tell()
 
     def _enter_host(self) -> None:
         host = self._host
@@ -201,6 +206,7 @@ class OpenClient(Generic[C]):
             await self._serve()
         except BaseException as error:
             self._failure = error
+            # Ctrl-C and a cancellation of the host must end the host, too; errors of one guest must not.
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -209,6 +215,8 @@ class OpenClient(Generic[C]):
 
     async def _serve(self) -> None:
         try:
+            # The nursery is for guests. It is inside of the client, so that guests are closed before the connections
+            # that they share.
             async with self._made as client, trio.open_nursery() as self._nursery:
                 self._token = trio.lowlevel.current_trio_token()
                 self._client = client

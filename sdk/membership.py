@@ -23,8 +23,7 @@ from remoting.protocol.requests.clients import (
 )
 from remoting.protocol.requests.transactions import CheckTransactionStateRequestHeader
 from sdk import broker_api
-from sdk.endpoint import Endpoint
-from sdk.fanout import Answers, ask_all
+from sdk.endpoint import Answers, Endpoint, ask_all
 
 logger = logging.getLogger(__name__)
 
@@ -172,6 +171,8 @@ class Membership:
     async def beat(self, addrs: list[str], at: Callable[[str], Endpoint]) -> bool:
         """Send one heartbeat to each broker. Returns whether all of them answered."""
         data, version = self.heartbeat_data(), self._version
+        # Noted before the answer: a change of the groups while these are on their way raises the version, and the next
+        # beat sends it again.
         self._sent.update(dict.fromkeys(addrs, version))
         for addr in addrs:
             self._outcomes.pop(addr, None)
@@ -203,6 +204,7 @@ class Membership:
             for addr in addrs:
                 if self._answered.get(addr) == self._version:
                     return addr
+            # Each of them has been sent the present groups, and has failed with them. Earlier failures do not count.
             if all(self._sent.get(addr) == self._version and self._outcomes.get(addr) for addr in addrs):
                 break
             await self._answer_came.wait()
@@ -213,6 +215,7 @@ class Membership:
 
     def _came(self, addr: str, error: SkylarkError | None) -> None:
         self._outcomes[addr] = error
+        # A fresh event for each answer: those that wait look at all outcomes again, and then wait for the next.
         self._answer_came.set()
         self._answer_came = trio.Event()
         if error is None or isinstance(error, BrokerError):

@@ -165,6 +165,7 @@ def _converting(method: Callable[..., Any], parameters: tuple[str, ...]) -> Call
     @wraps(method)
     async def converting(self: Any, *args: Any, **named: Any) -> Any:
         names: Names = self.names
+        # Most clients have no namespace: they pay for one look.
         if names.namespace:
             given = {**dict(zip(parameters[1:], args, strict=False)), **named}
             return await method(self, **{key: _converted(names, key, value) for key, value in given.items()})

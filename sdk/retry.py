@@ -66,7 +66,8 @@ _TOO_FEW_IN_SYNC = "in-sync replicas not enough"
 # Brokers refuse a queue that the topic does not have there: the client's route is old, or was made for a topic that
 # nobody knew yet.
 _NO_SUCH_QUEUE = "queueId["
-# What brokers say, in lower case, to a client that is not who it says. That does not change by itself, nor elsewhere.
+# What brokers say, in lower case, to a client that is not who it says. That does not change by itself, nor at another
+# broker.
 _NOT_SIGNED_RIGHT = ("check signature failed", "no acl config", "username cannot be null")
 
 
@@ -124,15 +125,16 @@ class FailedTries:
         if addr not in self.avoid:
             self.avoid = (*self.avoid, addr)
 
-    def may_go_on(self, outcome: Outcome, retries: int, *, elsewhere: bool) -> bool:
+    def may_go_on(self, outcome: Outcome, retries: int, *, other_broker: bool) -> bool:
         """Whether to try again after a try with this ``outcome``, if there is time left.
 
         ``retries`` limits the tries that may have stored the message. When every broker has refused the message
-        (``elsewhere`` is false), it also limits the refused tries: routes and permissions may just be changing.
+        (``other_broker`` is false), it also limits the refused tries: routes and permissions may just be changing.
         """
+        # Only tries of unknown outcome can store a message twice, so only they use up retries.
         if outcome is Outcome.REFUSED or self.unknown > retries:
             return False
-        return elsewhere or outcome is not Outcome.REFUSED_HERE or self.refused <= retries
+        return other_broker or outcome is not Outcome.REFUSED_HERE or self.refused <= retries
 
 
 T = TypeVar("T")
@@ -150,4 +152,5 @@ async def until_answered(call: Callable[[], Awaitable[T]], timeout_ms: float, ba
             if left_s <= 0 or not is_transient(error):
                 raise
         failures += 1
+        # The last try is at the deadline: a server that is back by then still answers it.
         await trio.sleep(min(backoff.pause_s(failures), left_s))

@@ -19,7 +19,7 @@ from remoting.protocol.requests.routes import TopicRouteData
 MAX_QUEUES = 65_536
 
 # (broker name, address) → whether another broker is known to listen there.
-IsElsewhere = Callable[[str, str], bool]
+IsOtherBroker = Callable[[str, str], bool]
 
 
 def master_of(addrs: Mapping[int, str]) -> str | None:
@@ -69,10 +69,12 @@ class TopicRoute:
         )
 
 
-def make_route(topic: str, data: TopicRouteData, is_elsewhere: IsElsewhere = lambda name, addr: False) -> TopicRoute:
+def make_route(
+    topic: str, data: TopicRouteData, is_other_broker: IsOtherBroker = lambda name, addr: False
+) -> TopicRoute:
     """The route of ``topic`` that ``data`` describes."""
     skipped: list[str] = []
-    brokers = _brokers(data, is_elsewhere, skipped)
+    brokers = _brokers(data, is_other_broker, skipped)
     counts = _counts(data, brokers, skipped)
     if data.order_topic_conf:
         writable = _queues(topic, _ordered_counts(data.order_topic_conf, skipped))
@@ -94,7 +96,7 @@ def make_route(topic: str, data: TopicRouteData, is_elsewhere: IsElsewhere = lam
     )
 
 
-def _brokers(data: TopicRouteData, is_elsewhere: IsElsewhere, skipped: list[str]) -> dict[str, Mapping[int, str]]:
+def _brokers(data: TopicRouteData, is_other_broker: IsOtherBroker, skipped: list[str]) -> dict[str, Mapping[int, str]]:
     """Broker name → id → address, with usable addresses only."""
     brokers: dict[str, Mapping[int, str]] = {}
     for broker in sorted(data.broker_datas, key=lambda broker: broker.broker_name):
@@ -102,7 +104,7 @@ def _brokers(data: TopicRouteData, is_elsewhere: IsElsewhere, skipped: list[str]
         for broker_id, addr in sorted(broker.broker_addrs.items()):
             if broker_id < 0 or not is_address(addr):
                 skipped.append(f"broker {name!r} id {broker_id} at {addr!r} (invalid address)")
-            elif is_elsewhere(name, addr):
+            elif is_other_broker(name, addr):
                 skipped.append(f"broker {name!r} id {broker_id} at {addr} (another broker listens there)")
             else:
                 usable[broker_id] = addr
@@ -170,6 +172,7 @@ class RouteCache:
         if known == route:
             return known
         self._routes[route.topic] = route
+        # A replaced route may have lost addresses, so they are collected again; a new one only adds some.
         if known is not None:
             self._known = None
         elif self._known is not None:

@@ -1,13 +1,15 @@
-"""Checks that a client runs in trio and in the process that opened it; `survived` logs unexpected errors of its tasks.
-`off_loop` runs work in a thread that would hold up the event loop.
+"""What a client needs of its process: checks that it runs in trio and where it was opened, its id, threads for work.
 
 After a fork the child has the parent's sockets but not its other threads. Its requests would mix with the parent's on
 the same connections, and their answers would never arrive. So every call checks that the process is still the one that
 opened the client. It compares a counter of forks, which is cheaper than asking for the process id.
+`survived` logs unexpected errors of a client's tasks; `off_loop` runs work in a thread that would block the event loop.
 """
 
 import logging
 import os
+import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -15,7 +17,7 @@ from typing import TypeVar
 import sniffio
 import trio
 
-from mqcommon.logs.last_resort import print_warnings_of
+from sdk.last_resort import print_warnings_of
 
 logger = logging.getLogger(__name__)
 print_warnings_of("mqcommon", "remoting", "sdk")
@@ -116,3 +118,21 @@ async def off_loop(work: Callable[[], T]) -> T:
         limiter = trio.CapacityLimiter(os.cpu_count() or 1)
         _limiters.set(limiter)
     return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
+
+
+def local_ip() -> str:
+    """The source address of this machine's outgoing packets; 127.0.0.1 when it has no network.
+
+    Connecting a UDP socket sends nothing: it only makes the kernel choose a source address.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # TEST-NET-1, an address that no host has
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def make_client_id() -> str:
+    """A unique client id; the ids of two clients in one process differ in the nanoseconds."""
+    return f"{local_ip()}@{os.getpid()}#{time.monotonic_ns()}"

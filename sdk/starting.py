@@ -17,9 +17,8 @@ from mqcommon.errors import BrokerError, NoNameServer, NotNameServer, RemotingEr
 from mqcommon.names import MASTER_ID
 from remoting.protocol.requests.routes import ClusterInfo
 from sdk import namesrv_api
-from sdk.client import ClientInstance
+from sdk.client import ClientHandle, ClientInstance
 from sdk.retry import Outcome, is_transient, outcome_of
-from sdk.shared import ClientHandle
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +65,8 @@ class Start:
         if not addrs:
             await self.without_topics()
             return None
+        # The routes are cached now, so the client itself sends its first heartbeats to these brokers; here their
+        # answers are waited for.
         instance.tell_brokers()
         taken: str | None = None
         refusal: BrokerError | None = None
@@ -77,6 +78,7 @@ class Start:
                 except BrokerError as error:
                     refusal = error
                 nursery.cancel_scope.cancel()
+        # Raised here and not in the nursery, which would wrap it in a group.
         if refusal is not None:
             raise_if_final(refusal)
         return taken

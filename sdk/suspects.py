@@ -15,8 +15,8 @@ from mqcommon.names import AUTO_CREATE_TOPIC
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.offsets import GET_MAX_OFFSET, GetMaxOffsetRequestHeader
+from sdk.client import ClientHandle
 from sdk.runtime import survived
-from sdk.shared import ClientHandle
 
 PROBE_INTERVAL_S = 0.5
 PROBE_TIMEOUT_MS = 500
@@ -82,9 +82,12 @@ class Suspects:
         for probes in count():
             await trio.sleep(self._pause_s(probes))
             with survived("probing a broker"):
+                # It may have been cleared by an answer to a request while this task slept or asked: hence the looks at
+                # ``addrs`` after each wait.
                 answered = addr in self.addrs and await answers(self._client.instance.remoting, addr)
                 if addr in self.addrs and not (answered and addr in self._in_routes()):
                     await self._not_cleared(addr, answered)
+                # Routes change while suspects are probed: one that is in no route for long has been removed for good.
                 if addr in self._in_routes():
                     seen_at = trio.current_time()
                 is_back = answered and addr in self._in_routes()

@@ -103,7 +103,7 @@ def resolve(wanted: Wanted, bounds: Mapping[MessageQueue, QueueBounds], option: 
     return {queue: _absolute(wanted[queue], bounds[queue]) for queue in bounds}
 
 
-def cut(
+def within_bounds(
     starts: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, QueueBounds]
 ) -> tuple[list[OffsetRange], list[LostRange]]:
     """The ranges to read and the lost ranges of ``[start, end)`` of every queue, without empty ones."""

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 
 from mqcommon.message.properties import KEYS
 from sdk.arrow import decode as shared
-from sdk.arrow.columns import numbers, patched
-from sdk.arrow.records import Records
+from sdk.arrow.records import Records, numbers, patched
 from sdk.arrow.schema import PROPERTIES
 from spark_connector.schema import HEADERS, partition_number
 

@@ -1,8 +1,8 @@
 """Pickling of readers for Spark's Python workers, with a helpful error when a worker cannot unpickle them.
 
 The usual first failure of a Spark job is a worker that runs another Python than the driver, without this package.
-Unpickling then fails with a bare ModuleNotFoundError. `land` is pickled by value, so it runs in any Python and can say
-what to set. It must therefore not use other code of this package, and must import inside the function.
+Unpickling then fails with a bare ModuleNotFoundError. `unpack` is pickled by value, so it runs in any Python and can
+say what to set. It must therefore not use other code of this package, and must import inside the function.
 """
 
 import sys
@@ -16,7 +16,7 @@ from spark_connector.version import VERSION
 Packed = tuple[Callable[..., Any], tuple[str, str, bytes, str, str]]
 
 
-def land(module: str, name: str, state: bytes, driver: str, version: str) -> Any:
+def unpack(module: str, name: str, state: bytes, driver: str, version: str) -> Any:
     """Runs in the worker: recreate the object.
 
     ImportError names both Pythons when the worker lacks a module, and both versions when its Skylark is another one.
@@ -48,12 +48,12 @@ def land(module: str, name: str, state: bytes, driver: str, version: str) -> Any
 
 
 def pack(thing: object) -> Packed:
-    """The result of ``__reduce__`` that makes pickle recreate ``thing`` with `land`."""
+    """The result of ``__reduce__`` that makes pickle recreate ``thing`` with `unpack`."""
     cls = type(thing)
     python = ".".join(map(str, sys.version_info[:3]))
-    # as bytes: otherwise pickle would import our classes before `land` could report that they are missing
+    # as bytes: otherwise pickle would import our classes before `unpack` could report that they are missing
     state = cloudpickle.dumps(thing.__dict__)  # type: ignore[no-untyped-call]
-    return land, (cls.__module__, cls.__qualname__, state, f"{sys.executable} (Python {python})", VERSION)
+    return unpack, (cls.__module__, cls.__qualname__, state, f"{sys.executable} (Python {python})", VERSION)
 
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]

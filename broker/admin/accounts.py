@@ -1,7 +1,7 @@
 """Accounts in files, as administrators see them: 50 to 54.
 
 A change is written to its file, and is in force before the answer. Secrets are in no answer, while RocketMQ sends them.
-Neighbours: security/accounts; users.py has the users of ACL 2.0.
+Neighbours: security/accounts; access_control.py has the users of ACL 2.0.
 """
 
 import logging
@@ -43,7 +43,7 @@ class AccountHandlers(Part):
     """See the module. ``live`` is None without aclEnable: then all of these are refused."""
 
     def __init__(self, live: LiveRules | None, identity: Identity) -> None:
-        self._given = live
+        self._live_or_none = live
         self._identity = identity
 
     def handlers(self) -> dict[int, Handler]:
@@ -108,6 +108,7 @@ class AccountHandlers(Part):
         """52."""
         live, who = self._live(), self._identity
         versions = {file.path: file.version.to_wire() for file in live.rules.files}
+        # One version for tools that know a single file, plain_acl.yml, and those of all files for newer ones.
         header = AclVersionResponseHeader(
             orjson.dumps(versions.get(live.path, DataVersion().to_wire())).decode(),
             who.addr,
@@ -125,9 +126,9 @@ class AccountHandlers(Part):
         return answer_with(GET_BROKER_CLUSTER_ACL_CONFIG, request, config)
 
     def _live(self) -> LiveRules:
-        if self._given is None:
+        if self._live_or_none is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, _OFF)
-        return self._given
+        return self._live_or_none
 
 
 async def _change(live: LiveRules, path: str, edit: Callable[[AccountDocument], None], code: int) -> None:

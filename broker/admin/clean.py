@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from broker.meta.table import refused_when_not_stored
 from broker.meta.topics import Topics
 from broker.part import Part
 from broker.store.store import MessageStore
-from broker.stored_changes import refused_when_not_stored
 from broker.tasks.clean import Cleaner
 from mqcommon.errors import RequestRefused
 from mqcommon.names import is_light, is_system_topic
@@ -70,6 +70,7 @@ class CleanHandlers(Part):
                 await trio.lowlevel.checkpoint()
             if self._topics.get(topic) is not None or is_system_topic(topic) or is_light(topic):
                 continue
+            # It looks again under the lock of deletions: the topic may have been made since the check above.
             with refused_when_not_stored():
                 deleted = await self._delete_queues(topic)
             if deleted:

@@ -100,11 +100,14 @@ class ConfigHandlers(Part):
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
             changed = [o for o in options_of(BrokerOptions) if _differs(o.name, self._options, wanted)]
             changes = {o.key: value_text(getattr(wanted, o.name)) for o in changed}
+            # The file first: when it cannot be written, nothing changes.
             path = self._options.broker_config_path
             if changes and path:
                 await self._save(path, changes)
             if wanted.log_levels != self._options.log_levels:
                 change_levels(self._options.log_levels, wanted.log_levels)
+            # In place, though the object is frozen for everybody else: all parts have it, and read mutable options at
+            # each use.
             for o in changed:
                 object.__setattr__(self._options, o.name, getattr(wanted, o.name))
         if changes:

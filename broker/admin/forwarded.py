@@ -1,7 +1,7 @@
 """Requests that this broker hands on to a group's clients: 307, 309, and 223, which asks them with 221.
 
 A request to a client is a row of its connection (remoting/net/channel.py), with ``forwardTimeout`` as its deadline.
-Bounds: the server's slow requests, the rows of a connection, and `MAX_ASKED` clients for one request.
+Bounds: the server's slow requests, the rows of a connection, and `MAX_CLIENTS_ASKED` clients for one request.
 """
 
 import logging
@@ -42,7 +42,7 @@ B = TypeVar("B", bound=Body)
 OLDEST_FORWARD_VERSION = 62
 # V3_0_7_SNAPSHOT: older clients do not know 221.
 OLDEST_STATUS_VERSION = 28
-MAX_ASKED = 500
+MAX_CLIENTS_ASKED = 500
 # The offsets of one client, decoded in one piece: some 20 ms for Java's JSON with objects as keys.
 STATUS = BodyLimits(max_bytes=512 * 1024, relaxed_bytes=256 * 1024)
 
@@ -68,27 +68,27 @@ class ForwardedHandlers(Part):
         check_group(header.group)
         check_topic(header.topic)
         wanted = self._wanted(header.group, (header.client_addr or "").strip())
-        found: dict[str, dict[MessageQueue, int]] = {}
-
-        async def ask(member: Member) -> None:
-            asked = GET_CONSUMER_STATUS_FROM_CLIENT.command(GetConsumerStatusRequestHeader(header.topic, header.group))
-            try:
-                answer = await member.channel.invoke(asked, self._options.forward_timeout)
-                if answer.code != ResponseCode.SUCCESS:
-                    raise ProtocolError(f"code {answer.code}: {answer.remark}")
-                status = decode_limited(GetConsumerStatusBody, answer.body, answer.codec, STATUS)
-            except (RemotingError, ProtocolError) as error:
-                logger.warning(
-                    "client %s of group %s does not tell its offsets: %s", member.client_id, header.group, error
-                )
-            else:
-                found[member.client_id] = status.message_queue_table or {}
-
+        status_of: dict[str, dict[MessageQueue, int]] = {}
         async with trio.open_nursery() as nursery:
             for member in wanted:
-                nursery.start_soon(ask, member)
-        body = GetConsumerStatusBody(consumer_table=dict(sorted(found.items())))
+                nursery.start_soon(self._ask_status, member, header.group, header.topic, status_of)
+        body = GetConsumerStatusBody(consumer_table=dict(sorted(status_of.items())))
         return answer_with(INVOKE_BROKER_TO_GET_CONSUMER_STATUS, request, body, channel.max_frame_bytes)
+
+    async def _ask_status(
+        self, member: Member, group: str, topic: str, status_of: dict[str, dict[MessageQueue, int]]
+    ) -> None:
+        """Ask one client for its offsets, and add them to ``status_of``."""
+        question = GET_CONSUMER_STATUS_FROM_CLIENT.command(GetConsumerStatusRequestHeader(topic, group))
+        try:
+            answer = await member.channel.invoke(question, self._options.forward_timeout)
+            if answer.code != ResponseCode.SUCCESS:
+                raise ProtocolError(f"code {answer.code}: {answer.remark}")
+            status = decode_limited(GetConsumerStatusBody, answer.body, answer.codec, STATUS)
+        except (RemotingError, ProtocolError) as error:
+            logger.warning("client %s of group %s does not tell its offsets: %s", member.client_id, group, error)
+        else:
+            status_of[member.client_id] = status.message_queue_table or {}
 
     def _wanted(self, group: str, client_id: str) -> list[Member]:
         """One connection of each client of the group, or of the named one."""
@@ -99,8 +99,8 @@ class ForwardedHandlers(Part):
         if client_id and client_id not in members.clients:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
         names = [client_id] if client_id else members.client_ids()
-        if len(names) > MAX_ASKED:
-            text = f"the group has {len(names)} consumers, at most {MAX_ASKED} are asked: name one"
+        if len(names) > MAX_CLIENTS_ASKED:
+            text = f"the group has {len(names)} consumers, at most {MAX_CLIENTS_ASKED} are asked: name one"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, text)
         wanted = [next(iter(members.clients[name].values())) for name in names]
         for one in wanted:
@@ -152,6 +152,7 @@ class ForwardedHandlers(Part):
         except RemotingError as error:
             text = f"invoke consumer <{group}> <{client_id}> Exception: {error}"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, text) from None
+        # The body is in the consumer's dialect. A peer that speaks CBOR expects CBOR, so it is read and written again.
         if request.codec == CBOR and answer.code == ResponseCode.SUCCESS:
             return answer_with(what, request, _readable(Answer(what, answer)))
         return request.respond(answer.code, answer.remark, answer.ext, answer.body)

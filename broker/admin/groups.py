@@ -5,14 +5,12 @@ A change is answered when it is on disk. Neighbours: meta/groups.py; meta/client
 
 import logging
 from dataclasses import replace
-from itertools import islice
 
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.meta.groups import Groups
-from broker.meta.table_pages import Cursor, answer_whole_or_page
+from broker.meta.metadata import Metadata
+from broker.meta.table import Durable, refused_when_not_stored
+from broker.meta.table_pages import Cursor, answer_whole_or_page, some_rows
 from broker.observe.stats import BrokerStats
 from broker.part import Part
-from broker.stored_changes import Durable, refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.names import can_have_retry_topic, check_group
 from remoting.net.answers import answer_with
@@ -38,9 +36,9 @@ logger = logging.getLogger(__name__)
 class GroupHandlers(Part):
     """See the module."""
 
-    def __init__(self, groups: Groups, offsets: ConsumerOffsets, stats: BrokerStats, durable: Durable) -> None:
-        self._groups = groups
-        self._offsets = offsets
+    def __init__(self, metadata: Metadata, stats: BrokerStats, durable: Durable) -> None:
+        self._groups = metadata.groups
+        self._offsets = metadata.consumer_offsets
         self._stats = stats
         self._durable = durable
         self._cursor = Cursor()
@@ -84,6 +82,7 @@ class GroupHandlers(Part):
     def _checked(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         """The group as it is stored: the attributes that were sent are changes of the present ones."""
         check_group(config.group_name)
+        # A group that exists already may be changed, though it can have no retry topic.
         known = self._groups.get(config.group_name)
         if known is None and not can_have_retry_topic(config.group_name):
             text = f"the name of a group with {len(config.group_name)} characters is too long for its retry topic"
@@ -106,13 +105,8 @@ class GroupHandlers(Part):
     def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
         """201: all groups, or some of them: as many as a RocketMQ 5 slave asks for, or a page for a Skylark slave."""
         header = GET_ALL_SUBSCRIPTIONGROUP_CONFIG.header(request)
-        table, version = self._groups.all(), self._groups.data_version
-        answer_ext = None
-        if header.group_seq is not None and header.max_group_num is not None:
-            answer_ext = GetAllSubscriptionGroupResponseHeader(len(table)).to_ext()
-            # Callers begin again when the version has changed, since the order may have changed, too.
-            start = max(header.group_seq, 0)
-            table = dict(islice(table.items(), start, start + max(header.max_group_num, 0)))
+        every, version = self._groups.all(), self._groups.data_version
+        table = some_rows(every, header.group_seq, header.max_group_num)
         answer = yield from answer_whole_or_page(
             GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
             channel,
@@ -122,7 +116,8 @@ class GroupHandlers(Part):
             self._groups.removals,
             lambda rows: SubscriptionGroupTable(dict(rows), self._groups.forbidden, version),
         )
-        answer.ext = answer_ext or answer.ext
+        if table is not every:
+            answer.ext = GetAllSubscriptionGroupResponseHeader(len(every)).to_ext()
         return answer
 
     def get(self, channel: Channel, request: Command) -> Command:

@@ -10,10 +10,8 @@ from functools import partial
 
 from broker.cold_reads import reading
 from broker.meta.clients import Clients, Member
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.meta.groups import Groups
+from broker.meta.metadata import Metadata
 from broker.meta.offset_resets import OffsetResets
-from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.part import Part
 from broker.store.store import MessageStore
@@ -52,17 +50,15 @@ class ResetOffsetHandlers(Part):
     def __init__(
         self,
         store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-        offsets: ConsumerOffsets,
+        metadata: Metadata,
         clients: Clients,
         resets: OffsetResets,
         options: BrokerOptions,
     ) -> None:
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        self._topics = metadata.topics
+        self._groups = metadata.groups
+        self._offsets = metadata.consumer_offsets
         self._clients = clients
         self._resets = resets
         self._options = options
@@ -74,11 +70,12 @@ class ResetOffsetHandlers(Part):
         }
 
     def reset(self, channel: Channel, request: Command) -> Steps[Command]:
-        """222: the answer lists the offsets, also those that stay as they are because they may only go back."""
+        """222: the answer lists all offsets, also the unchanged ones where the group may not skip messages."""
         header = INVOKE_BROKER_TO_RESET_OFFSET.header(request)
         self._check_group(header.group)
         config = self._topic(header.topic)
         queue_ids = _queues(header, config)
+        # All targets are found, which may wait for the disk and refuse, before the first offset is set.
         targets: dict[int, int] = {}
         for number, queue_id in enumerate(queue_ids, 1):
             if number % QUEUES == 0:
@@ -115,6 +112,7 @@ class ResetOffsetHandlers(Part):
             wanted = [one for one in consumed if one != retry_topic(source) and self._topics.get(one) is not None]
         done = 0
         for one in wanted:
+            # The group has members, and none of them reads this topic now: its offsets there are of the past.
             if not header.offline and self._clients.has_left(source, one):
                 continue
             for queue_id, offset in list(self._offsets.queues_of(source, one).items()):
@@ -159,6 +157,7 @@ class ResetOffsetHandlers(Part):
 
     def _tell(self, members: list[Member], header: ResetOffsetRequestHeader, targets: Mapping[int, int]) -> None:
         """Send 220 to each member."""
+        # Before anything is sent: a group of which one half obeys would share its queues with two sets of offsets.
         for member in members:
             if member.version < OLDEST_RESET_VERSION:
                 text = f"the client {member.client_id} does not support this feature. version={member.version}"

@@ -7,16 +7,15 @@ Neighbours: meta/topics.py; observe/stats_handlers.py has the offsets of the que
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from itertools import islice
 
 import trio
 
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.meta.table_pages import Cursor, answer_whole_or_page
-from broker.meta.topics import Topics, attribute_changes, changed_attributes, parse_attribute_changes
+from broker.meta.metadata import Metadata
+from broker.meta.table import Durable, refused_when_not_stored
+from broker.meta.table_pages import Cursor, answer_whole_or_page, some_rows
+from broker.meta.topics import attribute_changes, changed_attributes, parse_attribute_changes
 from broker.observe.stats import BrokerStats
 from broker.part import Part
-from broker.stored_changes import Durable, refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, check_topic_is_users, is_system_topic
 from remoting.net.answers import answer_with
@@ -49,14 +48,13 @@ class TopicHandlers(Part):
 
     def __init__(
         self,
-        topics: Topics,
-        offsets: ConsumerOffsets,
+        metadata: Metadata,
         stats: BrokerStats,
         durable: Durable,
         delete_messages: Callable[[str], Awaitable[None]],
     ) -> None:
-        self._topics = topics
-        self._offsets = offsets
+        self._topics = metadata.topics
+        self._offsets = metadata.consumer_offsets
         self._stats = stats
         self._durable = durable
         self._cursor = Cursor()
@@ -112,6 +110,7 @@ class TopicHandlers(Part):
         check_topic(topic)
         check_topic_is_users(topic)
         async with self._deleting:
+            # Retry topics first: they are found by the offsets of the topic, which go with it.
             for retry_topic in await self._retry_topics(topic):
                 await self._delete(retry_topic)
             existed = await self._delete(topic)
@@ -125,12 +124,15 @@ class TopicHandlers(Part):
             try:
                 next(steps)
             except StopIteration as end:
+                # By both forms of the name: the option that chooses between them may have changed since.
                 names = [pop_retry_topic(topic, group, retry) for group in end.value for retry in (RETRY_V1, RETRY_V2)]
                 return [name for name in names if self._topics.get(name) is not None]
             await trio.lowlevel.checkpoint()
 
     async def _delete(self, topic: str) -> bool:
         with refused_when_not_stored(), self._topics.leaving(topic):
+            # The messages last, when it is on disk that the topic is gone. A kill in between then leaves queues without
+            # a topic, which 316 removes; the other way round a topic would be left that has lost its messages.
             existed = self._topics.delete(topic)
             await run_slices(self._offsets.remove_topic(topic))
             self._stats.drop_topic(topic)
@@ -150,13 +152,8 @@ class TopicHandlers(Part):
     def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
         """21: all topics, or some of them: as many as a RocketMQ 5 slave asks for, or a page for a Skylark slave."""
         header = GET_ALL_TOPIC_CONFIG.header(request)
-        table, version = self._topics.all(), self._topics.data_version
-        answer_ext = None
-        if header.topic_seq is not None and header.max_topic_num is not None:
-            answer_ext = GetAllTopicConfigResponseHeader(len(table)).to_ext()
-            # Callers begin again when the version has changed, since the order may have changed, too.
-            start = max(header.topic_seq, 0)
-            table = dict(islice(table.items(), start, start + max(header.max_topic_num, 0)))
+        every, version = self._topics.all(), self._topics.data_version
+        table = some_rows(every, header.topic_seq, header.max_topic_num)
         answer = yield from answer_whole_or_page(
             GET_ALL_TOPIC_CONFIG,
             channel,
@@ -166,7 +163,8 @@ class TopicHandlers(Part):
             self._topics.removals,
             lambda rows: TopicConfigTable(version, dict(rows), version),
         )
-        answer.ext = answer_ext or answer.ext
+        if table is not every:
+            answer.ext = GetAllTopicConfigResponseHeader(len(every)).to_ext()
         return answer
 
     def get(self, channel: Channel, request: Command) -> Command:

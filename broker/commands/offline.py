@@ -1,6 +1,6 @@
 """Shared parts of the commands on a stopped broker.
 
-Neighbours: export_metadata.py, import_metadata.py, print_cut.py, rebuild_metadata.py, resync_slave.py.
+Neighbours: diverged_slave.py, json_metadata.py, rebuild_metadata.py, verify_store.py.
 """
 
 import os
@@ -37,22 +37,29 @@ def has_metadata(fs: FileSystem, root: str) -> bool:
 
 
 @contextmanager
-def stopped_metadata(fs: FileSystem, clock: Clock, root: str) -> Iterator[Metadata]:
-    """The metadata of the store ``root``, recovered, while its lock is held; UserError if there is none."""
-    directory = f"{root}/config"
-    if not has_metadata(fs, root):
-        raise UserError(f"{directory} holds no metadata of Skylark's: give the directory that storePathRootDir names")
+def locked(fs: FileSystem, root: str) -> Iterator[None]:
+    """Hold the lock of the store ``root``; UserError if a broker holds it."""
     try:
         lock = fs.lock(f"{root}/lock")
     except StoreLocked:
         raise UserError(f"{root} is open in a broker: stop it first") from None
     try:
+        yield
+    finally:
+        lock.close()
+
+
+@contextmanager
+def stopped_metadata(fs: FileSystem, clock: Clock, root: str) -> Iterator[Metadata]:
+    """The metadata of the store ``root``, recovered, while its lock is held; UserError if there is none."""
+    directory = f"{root}/config"
+    if not has_metadata(fs, root):
+        raise UserError(f"{directory} holds no metadata of Skylark's: give the directory that storePathRootDir names")
+    with locked(fs, root):
         metadata = Metadata(fs, directory, clock, BrokerOptions())
         metadata.recover(must_exist=read_inventory(fs, root)[1])
         yield metadata
         metadata.journal.close()
-    finally:
-        lock.close()
 
 
 def absolute(path: str) -> str:

@@ -3,7 +3,6 @@
 Neighbours: store/check/verify.py, store/check/repair.py, cli.py.
 """
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from dataclasses import replace
 import click
 
 from broker.broker import store_options
+from broker.commands.offline import absolute, errors_on_one_line, locked
 from broker.meta.journal import check_journal
 from broker.options import BrokerOptions
 from broker.store.check.repair import Repair
@@ -21,7 +21,7 @@ from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock
 from mqcommon.disk.files import FileSystem, OsFiles
-from mqcommon.errors import StoreError, StoreLocked, UserError
+from mqcommon.errors import UserError
 from mqcommon.message.ids import encode_host
 from mqcommon.options.conf_file import load_conf
 
@@ -39,17 +39,9 @@ def verify_store(store_dir: str, conf: str | None, repair: bool) -> None:
 
     STORE_DIR is the broker's storePathRootDir; the broker must be stopped. Exit code 1: there is damage.
     """
-    try:
-        options = load_conf(
-            BrokerOptions, conf, {"store_path_root_dir": os.path.abspath(os.path.expanduser(store_dir))}
-        )
+    with errors_on_one_line(store_dir):
+        options = load_conf(BrokerOptions, conf, {"store_path_root_dir": absolute(store_dir)})
         sound = verify(OsFiles(), store_options(options), repair=repair, say=click.echo, progress=_Progress())
-    except (UserError, StoreError) as error:
-        click.echo(f"broker: {error}", err=True)
-        sys.exit(1)
-    except OSError as error:
-        click.echo(f"broker: {error.filename or store_dir}: {error.strerror or error}", err=True)
-        sys.exit(1)
     sys.exit(0 if sound else 1)
 
 
@@ -66,11 +58,7 @@ def verify(
     if not fs.is_dir(f"{directory}/commitlog") and not fs.is_dir(f"{directory}/config"):
         raise UserError(f"{directory} holds no store: give the directory that storePathRootDir names")
     options = with_sizes_found(fs, options)
-    try:
-        lock = fs.lock(f"{directory}/lock")
-    except StoreLocked:
-        raise UserError(f"{directory} is open in a broker: stop it first") from None
-    try:
+    with locked(fs, directory):
         report = _look(fs, options, progress)
         sound_metadata = _say_metadata(fs, directory, say)
         _say_report(report, say)
@@ -78,8 +66,6 @@ def verify(
         if sound or not repair:
             return sound and sound_metadata
         Repair(fs, directory, report, say).run()
-    finally:
-        lock.close()
     store = MessageStore(fs, options, SystemClock(), encode_host("127.0.0.1", 0))
     rebuilt = store.open(say).rebuilt
     store.close()

@@ -6,7 +6,7 @@ pulls answered in one turn of the event loop is bounded; `run` answers the rest.
 Pulls wait for a queue by its name, since it may not exist yet: the first message makes it. A put checks one flag of the
 queue, `is_awaited`. It is set in a new queue, cleared when a message comes that no pull waits for, and set by `hold`.
 In Controller mode a message counts as come when it is confirmed (unconfirmed.py).
-Invariant: no message before ``_Waiting.seen`` of a queue has a tag that a pull held there waits for.
+Invariant: no message before ``_PullsOfQueue.seen`` of a queue has a tag that a pull held there waits for.
 """
 
 from collections import deque
@@ -44,30 +44,33 @@ Pulls = dict["HeldPull", None]
 
 @dataclass(slots=True, eq=False)
 class HeldPull:
-    """A pull that waits for messages from ``offset`` on that match ``wanted``.
+    """A pull of messages from ``offset`` on that match ``wanted``, while it is read for and while it waits.
 
     ``retry(pull, last)`` answers if there are messages, or if ``last``, and returns whether it answered. It is one
     function for all pulls, with its data in fields here: a closure per pull would take three times the memory.
     """
 
     channel: Channel
-    queue: QueueName
-    deadline: float
-    offset: int
-    wanted: Filter
-    retry: Callable[["HeldPull", bool], bool]
     request: Command
     group: SubscriptionGroupConfig
+    queue: QueueName
+    offset: int
+    wanted: Filter
     max_count: int
     max_bytes: int
-    unwraps: bool = False
+    unwraps: bool
+    #: How long it may wait for messages.
+    suspend_ms: int
+    retry: Callable[["HeldPull", bool], bool]
+    #: Set when it begins to wait.
+    deadline: float = 0.0
     tick: int = 0
     is_held: bool = False
     is_due: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _PullsOfQueue:
     """The held pulls of one queue. Its messages before ``seen`` were compared with the tags of the pulls."""
 
     queue: QueueName
@@ -123,7 +126,7 @@ class HeldPulls:
 
     def __init__(self, unconfirmed: Unconfirmed | None = None) -> None:
         self._unconfirmed = unconfirmed
-        self._by_queue: dict[QueueName, _Waiting] = {}
+        self._by_queue: dict[QueueName, _PullsOfQueue] = {}
         self._by_channel: dict[Channel, Pulls] = {}
         self._by_tick: dict[int, Pulls] = {}
         # Pulls with deadlines before this tick were taken out already.
@@ -147,6 +150,8 @@ class HeldPulls:
         codes = len(pull.wanted.tag_codes or ())
         if self._count >= MAX_HELD or self._codes + codes > MAX_CODES:
             return False
+        # From now on the store tells of messages that come into this queue (`MessageStore.arrived`). There is no turn
+        # of the loop between the read that found nothing and this, so no message is missed.
         end = 0
         if queue is not None:
             end, queue.is_awaited = queue.next_offset, True
@@ -154,7 +159,7 @@ class HeldPulls:
                 end = self._unconfirmed.watch(queue)
         waiting = self._by_queue.get(pull.queue)
         if waiting is None:
-            waiting = self._by_queue[pull.queue] = _Waiting(pull.queue, end)
+            waiting = self._by_queue[pull.queue] = _PullsOfQueue(pull.queue, end)
         elif end < waiting.seen:
             # The topic was deleted and created again while other pulls waited.
             waiting.seen = end
@@ -176,25 +181,27 @@ class HeldPulls:
         left = SLICE
         for queue in queues:
             waiting = self._by_queue.get((queue.topic, queue.queue_id))
+            # All watchers are called, also when the first one already waits for more.
             is_watched = any([watch(queue) for watch in self.watchers])
             if waiting is None:
                 queue.is_awaited = is_watched
                 if is_watched and self._unconfirmed is not None:
                     self._unconfirmed.watch(queue)
                 continue
-            for pull in self._wanting(queue, waiting):
+            for pull in self._pulls_to_try(queue, waiting):
                 if left:
                     left -= 1
-                    self._look(pull, False)
+                    self._try(pull, False)
                 elif not pull.is_due:
                     pull.is_due = True
-                    self._later(pull, False)
+                    self._try_later(pull, False)
 
     def expire(self, now: float) -> bool:
         """Answer some pulls whose deadline has passed or that were put off; returns whether there are more."""
         tick = int(now / TICK_S)
         if not self._by_tick:
             self._next_tick = tick + 1
+        # Rows of a tick are due when it has passed as a whole, so no pull ends before its deadline.
         while self._next_tick <= tick:
             self._due.extend((pull, True) for pull in self._by_tick.get(self._next_tick, ()))
             self._next_tick += 1
@@ -202,7 +209,7 @@ class HeldPulls:
             pull, last = self._due.popleft()
             pull.is_due = False
             if pull.is_held:
-                self._look(pull, last)
+                self._try(pull, last)
         return bool(self._due)
 
     def drop(self, channel: Channel) -> None:
@@ -215,17 +222,17 @@ class HeldPulls:
         waiting = self._by_queue.get(queue)
         for pull in [*waiting.untagged, *waiting.tagged()] if waiting is not None else ():
             if pull.group.group_name == group:
-                self._later(pull, True)
+                self._try_later(pull, True)
 
     def release(self) -> None:
         """Answer all pulls, some in each turn of the event loop: the broker stops, or its master is back."""
         for pulls in list(self._by_channel.values()):
             for pull in pulls:
-                self._later(pull, True)
+                self._try_later(pull, True)
         self.expire(trio.current_time())
 
     async def run(self) -> None:
-        """Answer pulls at their deadlines, and those that were put off, until cancelled."""
+        """Answer pulls at their deadlines, and pulls that were too many for one turn, until cancelled."""
         while True:
             self._wake.clear()
             if self.expire(trio.current_time()):
@@ -234,7 +241,7 @@ class HeldPulls:
                 with trio.move_on_after(TICK_S):
                     await self._wake.wait()
 
-    def _wanting(self, queue: ConsumeQueue, waiting: _Waiting) -> list[HeldPull]:
+    def _pulls_to_try(self, queue: ConsumeQueue, waiting: _PullsOfQueue) -> list[HeldPull]:
         """The pulls that the messages after ``seen`` may match. Those with tags are moved to the first such message."""
         end = queue.next_offset
         if self._unconfirmed is not None:
@@ -264,11 +271,11 @@ class HeldPulls:
             seen += len(codes)
         return found + list(matching)
 
-    def _look(self, pull: HeldPull, last: bool) -> None:
+    def _try(self, pull: HeldPull, last: bool) -> None:
         if pull.retry(pull, last) or last:
             self._remove(pull)
 
-    def _later(self, pull: HeldPull, last: bool) -> None:
+    def _try_later(self, pull: HeldPull, last: bool) -> None:
         self._due.append((pull, last))
         self._wake.set()
 

@@ -2,11 +2,14 @@
 
 The body of an answer is the stored bytes. The broker filters tags by their hash, and clients compare the tags
 themselves; SQL92 filters are evaluated here only.
-A pull that finds nothing is held (long polling) if the client asked for that; one that needs the disk waits for a
+A pull that finds nothing is held (long polling) if the client asked for that; a pull that needs the disk waits for a
 thread. Each answer suggests which broker of the set to ask next: with ``slaveReadEnable`` a slave, for messages that
 are too old to be in this broker's memory. A slave that has nothing for a reader sends it back to the living master. It
 does not correct the reader's offset, since the slave may only be behind.
 """
+
+from dataclasses import dataclass
+from functools import partial
 
 import trio
 
@@ -14,11 +17,11 @@ from broker.cold_reads import ColdReads
 from broker.delivery.filters import Filters, check_property_filter
 from broker.delivery.held_pulls import HeldPull, HeldPulls
 from broker.meta.clients import Clients
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.meta.groups import Groups
+from broker.meta.metadata import Metadata
 from broker.meta.offset_resets import OffsetResets
 from broker.meta.pull_positions import note_pulled
-from broker.meta.topics import FAQ, Topics, no_such_topic
+from broker.meta.table import refused_when_not_stored
+from broker.meta.topics import FAQ, no_such_topic
 from broker.observe.stats import GET_FROM_DISK, BrokerStats
 from broker.options import BrokerOptions
 from broker.part import Part
@@ -28,7 +31,6 @@ from broker.store.filter import Filter
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.store import MessageStore
-from broker.stored_changes import refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.names import MASTER_ID, PERM_READ
 from mqcommon.polling import poll_until
@@ -66,44 +68,49 @@ _CODES = {
 }
 
 
-class PullHandlers(Part):
-    """Answers pulls. Messages more than ``in_memory_bytes`` before the log's end count as on disk.
+@dataclass(frozen=True, slots=True)
+class PullWaits:
+    """Where a pull waits that cannot be answered at once: for messages, or for the disk."""
 
-    ``known_master``: whether a slave's master is alive.
-    A held pull is answered when its queue gets a message (`after_turn`), or at its deadline.
-    """
+    messages: HeldPulls
+    disk: ColdReads
+
+
+@dataclass(frozen=True, slots=True)
+class Consumers:
+    """What is known of consumers: their heartbeats, filters, and the offsets that administrators have set for them."""
+
+    clients: Clients
+    filters: Filters
+    resets: OffsetResets
+
+
+class PullHandlers(Part):
+    """Answers pulls. A held pull is answered when its queue gets a message (`after_turn`), or at its deadline."""
 
     def __init__(
         self,
         store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-        offsets: ConsumerOffsets,
-        clients: Clients,
-        held: HeldPulls,
-        resets: OffsetResets,
-        cold: ColdReads,
+        metadata: Metadata,
+        consumers: Consumers,
+        waits: PullWaits,
+        advice: "ReadAdvice",
         stats: BrokerStats,
         options: BrokerOptions,
-        in_memory_bytes: int,
-        role: RoleMachine,
-        known_master: KnownMaster,
-        filters: Filters,
     ) -> None:
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._clients = clients
-        self._held = held
-        self._resets = resets
-        self._cold = cold
+        self._topics = metadata.topics
+        self._groups = metadata.groups
+        self._offsets = metadata.consumer_offsets
+        self._clients = consumers.clients
+        self._filters = consumers.filters
+        self._resets = consumers.resets
+        self._held = waits.messages
+        self._cold = waits.disk
+        self._advice = advice
+        self._role = advice.role
         self._stats = stats
         self._options = options
-        self._in_memory_bytes = in_memory_bytes
-        self._role = role
-        self._known_master = known_master
-        self._filters = filters
         # One object for all held pulls.
         self._retry_held = self._retry
 
@@ -133,44 +140,54 @@ class PullHandlers(Part):
             self._held.arrived(arrived)
 
     def pull(self, channel: Channel, request: Command) -> Command | None:
+        """11 and 361."""
         header = PULL_MESSAGE.header(request)
         topic, queue_id, offset = header.topic, header.queue_id, header.queue_offset
         group = self._check(header.consumer_group, topic, queue_id, channel)
         wanted = self._filter(header)
         max_count, max_bytes = self._limits(request, header.max_msg_nums, header.max_msg_bytes or 0)
-        pending = self._resets.pending
-        moved = self._resets.take(channel, group.group_name, topic, queue_id) if pending else None
+        # An offset that an administrator has set counts more than what the consumer says, and is sent to it once. Until
+        # then the consumer's own commit must not overwrite it.
+        moved = self._resets.take(channel, group.group_name, topic, queue_id) if self._resets.pending else None
         if moved is not None:
             if moved != offset:
                 return self._moved(request, topic, queue_id, moved)
         elif header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0 and self._role.now.takes_commits:
             self._offsets.commit(group.group_name, topic, queue_id, header.commit_offset)
         suspend_ms = header.suspend_timeout_millis if header.sys_flag & PULL_SUSPEND else 0
-        unwraps = _unwraps(request, header.sys_flag)
+        pull = HeldPull(
+            channel, request, group, (topic, queue_id), offset, wanted, max_count, max_bytes,
+            _unwraps(request, header.sys_flag), suspend_ms, self._retry_held,
+        )  # fmt: skip
+        attempt = partial(self._answer_or_hold, pull)
+        return self._cold.handle(channel, request, attempt, partial(attempt, waited_for_disk=True))
 
-        def attempt(waited_for_disk: bool) -> Command | None:
-            count, size = (
-                self._disk_limits(request, max_count, max_bytes) if waited_for_disk else (max_count, max_bytes)
-            )
-            queue = self._store.queues.find(topic, queue_id)
-            result = read_queue(
-                self._store.log, queue, offset, count, size, wanted, self._store.confirmed, unwraps=unwraps
-            )
-            code, suggested = self._judge(result, queue, offset, group)
-            if code == ResponseCode.PULL_NOT_FOUND and suspend_ms > 0:
-                deadline = trio.current_time() + self._wait_ms(suspend_ms) / 1000
-                pull = HeldPull(
-                    channel, (topic, queue_id), deadline, offset, wanted, self._retry_held, request, group,
-                    max_count, max_bytes, unwraps=unwraps,
-                )  # fmt: skip
-                if self._hold(pull, queue):
-                    return None
-            note_pulled(channel, group.group_name, topic, queue_id, result.next_offset)
-            if waited_for_disk and result.count:
-                self._stats.count(GET_FROM_DISK, group.group_name, topic, result.count, len(result.records))
-            return self._answer(request, group.group_name, topic, code, suggested, result)
-
-        return self._cold.handle(channel, request, attempt)
+    def _answer_or_hold(self, pull: HeldPull, waited_for_disk: bool = False) -> Command | None:
+        """The answer to ``pull``; None if it waits for messages. Called again after each wait for the disk."""
+        request, (topic, queue_id), group = pull.request, pull.queue, pull.group.group_name
+        count, size = pull.max_count, pull.max_bytes
+        if waited_for_disk and request.codec != CBOR:
+            # Skylark's clients get all: the messages are in memory now.
+            count = min(count, self._options.max_transfer_count_on_message_in_disk)
+            size = min(size, self._options.max_transfer_bytes_on_message_in_disk)
+        queue = self._store.queues.find(topic, queue_id)
+        result = read_queue(
+            self._store.log, queue, pull.offset, count, size, pull.wanted, self._store.confirmed, unwraps=pull.unwraps
+        )
+        code, suggested = self._advice.judge(result, queue, pull)
+        # A slave's judgement is in the code: where the master lives and has more, the consumer is sent there, not held
+        # here.
+        if code == ResponseCode.PULL_NOT_FOUND and pull.suspend_ms > 0:
+            options = self._options
+            wait_ms = pull.suspend_ms if options.long_polling_enable else options.short_polling_time_mills
+            pull.deadline = trio.current_time() + wait_ms / 1000
+            # The answer needs neither of them, and a subscription may be long.
+            request.body, request.ext = b"", None
+            if self._held.hold(pull, queue):
+                return None
+        if waited_for_disk and result.count:
+            self._stats.count(GET_FROM_DISK, group, topic, result.count, len(result.records))
+        return self._answer(pull, code, suggested, result)
 
     def _check(self, group: str, topic: str, queue_id: int, channel: Channel) -> SubscriptionGroupConfig:
         if not self._options.broker_permission & PERM_READ:
@@ -246,25 +263,6 @@ class PullHandlers(Part):
         count_limit = options.max_transfer_count_on_message_in_memory
         return min(max_count, count_limit), min(max_bytes or bytes_limit, bytes_limit)
 
-    def _disk_limits(self, request: Command, max_count: int, max_bytes: int) -> tuple[int, int]:
-        """The messages for a pull that waited for the disk. Skylark's clients get all: they are in memory now."""
-        if request.codec == CBOR:
-            return max_count, max_bytes
-        options = self._options
-        return (
-            min(max_count, options.max_transfer_count_on_message_in_disk),
-            min(max_bytes, options.max_transfer_bytes_on_message_in_disk),
-        )
-
-    def _wait_ms(self, suspend_ms: int) -> int:
-        options = self._options
-        return suspend_ms if options.long_polling_enable else options.short_polling_time_mills
-
-    def _hold(self, pull: HeldPull, queue: ConsumeQueue | None) -> bool:
-        # The answer needs neither of them, and a subscription may be long.
-        pull.request.body, pull.request.ext = b"", None
-        return self._held.hold(pull, queue)
-
     def _retry(self, pull: HeldPull, last: bool) -> bool:
         # This runs in the turn of the message's sender: an error here must not reach that connection.
         try:
@@ -274,8 +272,7 @@ class PullHandlers(Part):
             return True
 
     def _again(self, pull: HeldPull, last: bool) -> bool:
-        (topic, queue_id), group, request = pull.queue, pull.group, pull.request
-        queue = self._store.queues.find(topic, queue_id)
+        queue = self._store.queues.find(*pull.queue)
         result = read_queue(
             self._store.log, queue, pull.offset, pull.max_count, pull.max_bytes, pull.wanted, self._store.confirmed,
             unwraps=pull.unwraps,
@@ -284,28 +281,68 @@ class PullHandlers(Part):
             # Nothing for this consumer up to here: these messages need not be checked again.
             pull.offset = result.next_offset
             return False
-        code, suggested = self._judge(result, queue, pull.offset, group)
+        code, suggested = self._advice.judge(result, queue, pull)
         if not last and code == ResponseCode.PULL_NOT_FOUND:
             return False
-        note_pulled(pull.channel, group.group_name, topic, queue_id, result.next_offset)
-        pull.channel.reply(request, self._answer(request, group.group_name, topic, code, suggested, result))
+        pull.channel.reply(pull.request, self._answer(pull, code, suggested, result))
         return True
 
-    def _judge(
-        self, result: GetResult, queue: ConsumeQueue | None, offset: int, group: SubscriptionGroupConfig
-    ) -> tuple[int, int]:
+    def _answer(self, pull: HeldPull, code: int, suggested: int, result: GetResult) -> Command:
+        group, (topic, queue_id) = pull.group.group_name, pull.queue
+        note_pulled(pull.channel, group, topic, queue_id, result.next_offset)
+        if result.count:
+            self._stats.get(group, topic, result.count, len(result.records))
+        else:
+            self._stats.miss()
+        return pull.request.respond(
+            code,
+            result.status.value,
+            {
+                "suggestWhichBrokerId": suggested,
+                "nextBeginOffset": result.next_offset,
+                "maxOffset": result.max_offset,
+                "minOffset": result.min_offset,
+            },
+            result.records,
+        )
+
+
+class ReadAdvice:
+    """The code of a pull's answer, and which broker of the set the reader should ask next.
+
+    Messages more than ``in_memory_bytes`` before the log's end count as on disk. ``known_master``: whether a slave's
+    master is alive.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        options: BrokerOptions,
+        role: RoleMachine,
+        known_master: KnownMaster,
+        in_memory_bytes: int,
+    ) -> None:
+        self._store = store
+        self._options = options
+        self.role = role
+        self._known_master = known_master
+        self._in_memory_bytes = in_memory_bytes
+
+    def judge(self, result: GetResult, queue: ConsumeQueue | None, pull: HeldPull) -> tuple[int, int]:
         """(the code of the answer, the id of the broker to ask next); a slave leaves ``next_offset`` as it was."""
-        options = self._options
+        options, offset, group = self._options, pull.offset, pull.group
         code, suggested, is_slow = _code(result, offset), MASTER_ID, False
         if options.slave_read_enable:
             is_slow = self._is_on_disk(result, queue)
             suggested = group.which_broker_when_consume_slowly if is_slow else group.broker_id
-        if not self._role.now.follows:
+        # Only a slave goes on from here: it may lag behind its master, so an offset that looks wrong here may be right
+        # there.
+        if not self.role.now.follows:
             return code, suggested
         if code == ResponseCode.PULL_OFFSET_MOVED and not options.offset_check_in_slave:
             result.next_offset = offset
             code = ResponseCode.PULL_NOT_FOUND
-        if self._known_master.is_reachable and not is_slow and suggested != self._role.now.broker_id:
+        if self._known_master.is_reachable and not is_slow and suggested != self.role.now.broker_id:
             suggested = MASTER_ID
             if code == ResponseCode.PULL_NOT_FOUND:
                 code = ResponseCode.PULL_RETRY_IMMEDIATELY
@@ -323,25 +360,6 @@ class PullHandlers(Part):
         physical, _, _ = queue.entry(result.next_offset - 1)
         return log.end - physical > self._in_memory_bytes
 
-    def _answer(
-        self, request: Command, group: str, topic: str, code: int, suggested: int, result: GetResult
-    ) -> Command:
-        if result.count:
-            self._stats.get(group, topic, result.count, len(result.records))
-        else:
-            self._stats.miss()
-        return request.respond(
-            code,
-            result.status.value,
-            {
-                "suggestWhichBrokerId": suggested,
-                "nextBeginOffset": result.next_offset,
-                "maxOffset": result.max_offset,
-                "minOffset": result.min_offset,
-            },
-            result.records,
-        )
-
 
 def _unwraps(request: Command, sys_flag: int) -> bool:
     """Whether the client takes inner batches apart. All others get records of their messages."""
@@ -352,6 +370,6 @@ def _unwraps(request: Command, sys_flag: int) -> bool:
 
 def _code(result: GetResult, offset: int) -> int:
     if result.status is GetStatus.NO_MESSAGE_IN_QUEUE:
-        # A consumer at the end of the (empty) queue waits; one elsewhere is told the queue's end.
+        # A consumer at the end of the (empty) queue waits; at any other offset it is sent to the queue's end.
         return ResponseCode.PULL_NOT_FOUND if offset == result.next_offset else ResponseCode.PULL_OFFSET_MOVED
     return _CODES[result.status]

@@ -13,9 +13,9 @@ import trio
 
 from broker.meta.clients import Clients
 from broker.meta.request_modes import RequestModes
+from broker.meta.table import Durable, refused_when_not_stored
 from broker.part import Part
 from broker.registration.topic_queues import TopicQueues
-from broker.stored_changes import Durable, refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import check_group, check_topic, is_retry_topic
@@ -133,33 +133,33 @@ class AssignmentHandlers(Part):
 
     async def assigned(self, channel: Channel, request: Command) -> Command:
         """400. A strategy that is not known here is refused: the member then allocates queues itself."""
-        asked = QUERY_ASSIGNMENT.body(request)
-        check_topic(asked.topic)
-        check_group(asked.consumer_group)
-        if asked.strategy_name not in STRATEGIES:
-            raise _bad(f"strategyName is one of {', '.join(STRATEGIES)}, not {asked.strategy_name!r}")
+        query = QUERY_ASSIGNMENT.body(request)
+        check_topic(query.topic)
+        check_group(query.consumer_group)
+        if query.strategy_name not in STRATEGIES:
+            raise _bad(f"strategyName is one of {', '.join(STRATEGIES)}, not {query.strategy_name!r}")
         assert self._client is not None
-        queues = await self._queues.readable(self._client, asked.topic)
+        queues = await self._queues.readable(self._client, query.topic)
         answer = QueryAssignmentResponseBody()
         if queues:
-            mode = self._modes.mode_of(asked.topic, asked.consumer_group)
+            mode = self._modes.mode_of(query.topic, query.consumer_group)
             share = mode.pop_share_queue_num if mode is not None and mode.mode == POP else None
-            chosen = self._of_member(asked, queues, share)
+            chosen = self._of_member(query, queues, share)
             name = PULL if share is None else POP
             answer.message_queue_assignments = [MessageQueueAssignment(queue, name) for queue in chosen]
         return answer_with(QUERY_ASSIGNMENT, request, answer, channel.max_frame_bytes)
 
     def _of_member(
-        self, asked: QueryAssignmentRequestBody, queues: list[MessageQueue], share: int | None
+        self, query: QueryAssignmentRequestBody, queues: list[MessageQueue], share: int | None
     ) -> list[MessageQueue]:
-        """``share``: of a group that pops; None for one that pulls."""
-        if asked.message_model == BROADCASTING:
+        """``share``: the popShareQueueNum of a group that pops; None for a group that pulls."""
+        if query.message_model == BROADCASTING:
             return sorted(queues)
-        group = self._clients.consumer_group(asked.consumer_group)
+        group = self._clients.consumer_group(query.consumer_group)
         members = group.client_ids() if group is not None else []
         if share is not None:
-            return list(allocate_for_pop(asked.strategy_name, queues, members, asked.client_id, share))
-        return list(allocate(asked.strategy_name, queues, members, asked.client_id))
+            return list(allocate_for_pop(query.strategy_name, queues, members, query.client_id, share))
+        return list(allocate(query.strategy_name, queues, members, query.client_id))
 
 
 def _bad(reason: str) -> RequestRefused:

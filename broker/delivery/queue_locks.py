@@ -3,7 +3,7 @@
 Every member of a set answers them, whatever its role, as in RocketMQ: consumers ask the master, or the slave that acts
 for it. Locks are in memory only, and slaves do not have them. After a change of the master or a restart, consumers lock
 their queues again within 20 s; a queue that moved to another consumer meanwhile may have two readers until then.
-Neighbour: retry/resent.py (an orderly consumer's message to the retry topic is a dead letter).
+Neighbour: redelivery.py (an orderly consumer's message to the retry topic is a dead letter).
 """
 
 import logging

@@ -1,7 +1,7 @@
-"""Replies: 324 and 325. The broker pushes a reply to the client that asked (326), and answers with what became of it.
+"""Replies: 324 and 325. The broker pushes a reply to the client that sent the request (326).
 
-A request is a plain message whose properties say who waits: REPLY_TO_CLIENT and CORRELATION_ID. So the client that
-asked must be known here by a heartbeat. Replies are stored, too (``storeReplyMessageEnable``); nobody waits for that.
+A request is a plain message whose properties say who waits: REPLY_TO_CLIENT and CORRELATION_ID. So that client
+must be known here by a heartbeat. Replies are stored, too (``storeReplyMessageEnable``); no answer waits for that.
 Neighbours: meta/clients.py (where clients are), sdk/producer/requests.py (the other end).
 """
 
@@ -71,6 +71,7 @@ class Replies(Part):
         header = what.header(request)
         self._check(header, request.body)
         properties = (header.properties or "").encode()
+        # The client that waits is served first; the stored reply is for tools only.
         failure = await self._push(channel, header, properties, request.body)
         answer = SendMessageResponseHeader("0", header.queue_id, 0)
         if self._options.store_reply_message_enable:

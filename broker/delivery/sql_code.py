@@ -253,7 +253,7 @@ class _Writer:
         return self._both(left, right, unknown, test, is_equal=True)
 
     def _both(self, left: Node, right: Node, unknown: str, test: str, *, is_equal: bool = False) -> str:
-        """``test`` of both values; what becomes of a missing one is RocketMQ's rule."""
+        """``test`` of both values; the result for a missing value is RocketMQ's."""
         one, two = self._new(), self._new()
         read_one, read_two = f"({one} := {self._operand(left)})", f"({two} := {self._operand(right)})"
         done = test.format(one, two)

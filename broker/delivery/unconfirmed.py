@@ -1,8 +1,8 @@
-"""In Controller mode: queues with messages that somebody waits for and that consumers may not see yet.
+"""In Controller mode: queues in which held requests wait for messages that are not confirmed yet.
 
-The store tells of a message when it comes (`MessageStore.arrived`). What is not confirmed then is told of again when it
-is: a queue is a row here, by where its first hidden message ends in the log. So the cost of a confirm offset that moves
-grows with the queues that it concerns. A queue has one row, hence their number is bounded.
+The store reports a message when it comes (`MessageStore.arrived`). A message that is not confirmed then is reported
+again when it is: a queue is a row here, by where its first hidden message ends in the log. So the cost of a confirm
+offset that moves grows with the queues that it concerns. A queue has one row, hence their number is bounded.
 """
 
 import heapq
@@ -19,7 +19,7 @@ class Unconfirmed:
     """See the module."""
 
     def __init__(self, store: MessageStore, elected: Elected, turned: Callable[[], None]) -> None:
-        """``turned`` is called after the store was told that messages have come, outside of a turn."""
+        """``turned`` is called after queues were added to `MessageStore.arrived`, outside of a turn."""
         self._store = store
         self._elected = elected
         self._turned = turned
@@ -32,6 +32,8 @@ class Unconfirmed:
 
     def watch(self, queue: ConsumeQueue) -> int:
         """Where the visible messages of ``queue`` end. If there are others, the store will tell of the next one."""
+        # A row is made only for a queue that hides something; without one the store tells of the next message by
+        # itself.
         end = visible_end(self._store.log, queue, self._elected.confirm_offset)
         if end < queue.next_offset and queue not in self._watched:
             self._watched.add(queue)

@@ -5,7 +5,7 @@ journal.py           appends, fsync, recovery, compaction; finds damage in the j
 metadata.py          all tables and their journal: opens them and takes snapshots
 table.py             what is in the journal: tables with rows by name, single values; begin here to add a table
 topics.py groups.py consumer_offsets.py delay_offsets.py auth.py     the tables, each with its own rules
-json_files.py        RocketMQ's own files; json_conversion.py: to and from the records of the journal
+json_files.py        RocketMQ's own files, to and from the records of the journal
 clients.py client_handlers.py        producers and consumers by group and connection; heartbeats, notices of changes
 offset_handlers.py offset_resets.py  requests for offsets; offsets set while consumers run
 pull_positions.py table_pages.py     how far connected consumers have pulled; tables in pages, for slaves

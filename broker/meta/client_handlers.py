@@ -16,10 +16,10 @@ import trio
 
 from broker.meta.clients import Clients, Member
 from broker.meta.groups import Groups
+from broker.meta.table import refused_when_not_stored
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.part import Part
-from broker.stored_changes import refused_when_not_stored
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, RequestRefused
 from mqcommon.signal import Signal
@@ -132,6 +132,8 @@ class ClientHandlers(Part):
                 if data.heartbeat_fingerprint:
                     known_otherwise |= self._clients.fingerprint_changed(name, data.heartbeat_fingerprint)
         finally:
+            # Also when a later group of the heartbeat is refused: the groups before it have a new member already, and
+            # their queues must be shared anew.
             self.notices.changed(changed)
         for producer in data.producer_data_set:
             self._clients.produce(channel, data, producer.group_name, language, request.version, now_ms)
@@ -171,6 +173,8 @@ class ClientHandlers(Part):
         for channel in self._clients.silent(self._clock.monotonic_ms(), self._options.channel_expired_timeout):
             logger.info("connection of client %s closed: no heartbeat in time", channel.remote)
             channel.close("no heartbeat in time")
+            # Its fellows take over its queues now. The call that follows the end of the connection finds no group any
+            # more.
             self.channel_closed(channel)
         self._log_divided()
 
@@ -256,7 +260,7 @@ class MemberNotices:
         # Groups that were notified less than WINDOW_S ago; until when that is, oldest first.
         self._quiet: set[str] = set()
         self._quiet_until: deque[tuple[float, str]] = deque()
-        # Those of them that changed since.
+        # Quiet groups whose members changed during their window.
         self._again: set[str] = set()
         # Groups to notify in the next turns of the event loop: an ordered set.
         self._ready: dict[str, None] = {}
@@ -270,6 +274,8 @@ class MemberNotices:
             group = self._clients.consumer_group(name)
             if group is None:
                 continue
+            # Three ways: a group within its window is only noted, and notified once at its end; the notices of a large
+            # group are left to the task, which sends them in slices; all others go out in this turn.
             if name in self._quiet:
                 self._again.add(name)
             elif len(group.members) > SLICE:
@@ -292,6 +298,7 @@ class MemberNotices:
                 await self._wake.wait()
 
     def _end_windows(self, now: float) -> None:
+        # All windows are equally long, so the deque is ordered by their ends.
         while self._quiet_until and self._quiet_until[0][0] <= now:
             _, name = self._quiet_until.popleft()
             self._quiet.discard(name)

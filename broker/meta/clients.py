@@ -44,7 +44,7 @@ class ConsumerGroup:
     clients: dict[str, dict[Channel, Member]] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     fingerprint: int = 0
-    # What each client subscribes to, of those that share the queues, and the other way round; see `note_wanted`. With
+    # The subscriptions of each client that shares the queues, and the clients of each set; see `note_wanted`. With
     # more than one set the group loses messages.
     wanted: dict[str, Wanted] = field(default_factory=dict)
     clients_of: dict[Wanted, dict[str, None]] = field(default_factory=dict)
@@ -55,6 +55,7 @@ class ConsumerGroup:
 
     def join(self, member: Member) -> bool:
         """Add a member, or replace it; returns whether its connection is new in this group."""
+        # A client may take another id on the same connection: the former id leaves the group.
         known = self.members.get(member.channel)
         if known is not None and known.client_id != member.client_id:
             self._leave_client(known)
@@ -79,6 +80,7 @@ class ConsumerGroup:
 
     def subscribe(self, wanted: Iterable[SubscriptionData]) -> bool:
         """Take over a member's subscriptions; returns whether topics were added or removed."""
+        # The last heartbeat counts for the whole group, as in RocketMQ: members must subscribe to the same topics.
         changed, topics = False, set()
         for subscription in wanted:
             topics.add(subscription.topic)
@@ -110,7 +112,7 @@ class ConsumerGroup:
 
     @property
     def differences(self) -> str:
-        """Who of the members subscribes to something else than the others; empty when all are equal."""
+        """A text about members whose subscriptions differ from those of the others; empty when all are equal."""
         if len(self.clients_of) < 2:
             return ""
         if self._differences is None:
@@ -264,6 +266,7 @@ class Clients:
         if not members:
             del self._producers[group]
         self._forget(self._producer_groups_of, channel, group)
+        # A client id leads to a connection as long as that is in any producer group.
         if channel not in self._producer_groups_of:
             self._forget_producer(member)
         return True

@@ -6,7 +6,7 @@ some messages twice. Removals are journalled at once: an older offset must not u
 Methods that go through all keys, of which there may be millions, yield between slices.
 This is not a JournalledTable: commits are too frequent for a record each, a record has many keys with only the changed
 queues, and rows are changed in place. Its kinds of records and its version are declared as in one.
-Neighbours: journalled.py, tasks/persist.py, offset_handlers.py and delivery/pull_handlers.py (commits).
+Neighbours: table.py, tasks/persist.py, offset_handlers.py and delivery/pull_handlers.py (commits).
 """
 
 from collections import deque
@@ -137,6 +137,7 @@ class ConsumerOffsets:
         for key in keys:
             del self._table[key]
         self.removals += len(keys)
+        # The list of changes cannot tell removals. Without it, slaves that know an older count get the whole table.
         self.changes += 1
         self._recent.clear()
         self._recent_since = self.changes
@@ -164,6 +165,7 @@ class ConsumerOffsets:
             return None
         if not 0 <= count <= min(most, RECENT):
             return None
+        # Every queue in the list is still in the table, since a removal clears the list.
         found: dict[str, dict[int, int]] = {}
         for key, queue_id in islice(reversed(self._recent), count):
             found.setdefault(key, {})[queue_id] = self._table[key][queue_id]
@@ -181,6 +183,8 @@ class ConsumerOffsets:
         Offsets that differ count as changed: append them, then call `take_version`.
         """
         if is_whole:
+            # A key with fewer queues than before (its topic was made again) is removed first, as records only add
+            # queues.
             own = self._table
             self._remove_some([key for key, queues in table.items() if key in own and own[key].keys() - queues])
         for key, queues in table.items():
@@ -218,6 +222,7 @@ class ConsumerOffsets:
 
     def append_changed(self, changed: Sequence[Changed]) -> None:
         """Append the present values. If that fails, they count as changed again, and the error is raised."""
+        # Offsets that were removed since they were taken are left out: their record would bring them back.
         payload: dict[str, dict[int, int]] = {}
         for key, queue_id in changed:
             queues = self._table.get(key)

@@ -1,7 +1,7 @@
 """How far the messages of each delay level were delivered: level to offset in the level's queue of SCHEDULE_TOPIC_XXXX.
 
 Imported from a Java broker, exported to one, and copied by a slave from its master.
-Neighbours: delivery/delay/delayed_delivery.py (raises them), journalled.py, json_*.py, offset_handlers.py.
+Neighbours: delivery/delayed_delivery.py (raises them), table.py, json_files.py, offset_handlers.py.
 """
 
 from collections.abc import Callable
@@ -36,6 +36,7 @@ class DelayOffsets(JournalledValue[DelayOffsetTable]):
 
     def advance(self, table: DelayOffsetTable) -> None:
         """Take the offsets that are higher in ``table``, which is from a slave that acted for this master."""
+        # Never back: messages before our offset were delivered, and would be once more.
         ours, theirs = self.table.offset_table, table.offset_table
         further = {level: offset for level, offset in theirs.items() if offset > ours.get(level, -1)}
         if further:

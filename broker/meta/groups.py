@@ -83,6 +83,7 @@ class Groups(JournalledTable[SubscriptionGroupConfig]):
         config = self.get(name)
         if config is None and self._may_create(name):
             config = SubscriptionGroupConfig(name)
+            # Not on a slave: a row of its own would differ from its master's table, and the next copy would remove it.
             if not self.is_mirror:
                 with suppress(DiskFull):
                     self.put(config)
@@ -92,7 +93,7 @@ class Groups(JournalledTable[SubscriptionGroupConfig]):
         return config
 
     def create_system_groups(self) -> None:
-        """Make the groups that RocketMQ makes; one that exists already stays as it is."""
+        """Make RocketMQ's own groups; groups that exist already stay as they are."""
         self.make_system_rows(map(SubscriptionGroupConfig, SYSTEM_GROUPS))
 
     def appliers(self) -> list[Applier]:

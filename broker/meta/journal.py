@@ -63,7 +63,7 @@ class JournalDamage(NamedTuple):
 
 @dataclass(slots=True)
 class JournalReport:
-    """What recovery found and did; ``fresh``: there was no record of any change."""
+    """The result of a recovery. ``fresh``: there was no record of any change."""
 
     fresh: bool = False
     records: int = 0
@@ -163,12 +163,15 @@ class Journal:
         chain = self._read_chain([n for n in listing.journals if n >= base], base, report)
         for number, found in chain:
             report.records += _apply(found.records, paths.journal(number), on_record)
+        # A record of the last journal counts as durable only if everything before it is on disk. After a crash the
+        # earlier journals may still be in the page cache only.
         for number, _ in chain[:-1]:
             self._sync_earlier(number)
         report.fresh = not base and not report.records
         self._open_last(*chain[-1], chain[-2][1].good_bytes if len(chain) > 1 else 0)
         self._earlier_bytes = sum(found.good_bytes for _, found in chain[:-1])
         self._compact_at = self._compaction_threshold()
+        # Last: a crash before this leaves files that the next start removes.
         for path in [*listing.half_written, *paths.older(listing, base)]:
             self._fs.remove(path)
             report.removed.append(path)
@@ -198,6 +201,8 @@ class Journal:
         chain = [(number, scan(self._fs.read(self._paths.journal(number)), number)) for number in numbers]
         for index, (number, found) in enumerate(chain):
             later = chain[index + 1 :]
+            # A file that ends between two records looks whole. The header of the next journal has the length that it
+            # had, and so tells that records are missing.
             reason = found.damage or _lost_tail(number, found, later)
             if reason:
                 self._cut(chain[index], later, reason, report)
@@ -211,6 +216,7 @@ class Journal:
         if found.rotten or any(after.durable_bytes > 0 for _, after in later):
             raise StoreCorrupt(path, found.good_bytes, reason)
         report.cuts.append(TornTail(path, found.good_bytes, self._fs.size(path) - found.good_bytes, reason))
+        # The newest first: a crash on the way leaves a chain without gaps, which the next start cuts at the same place.
         for later_number, _ in reversed(later):
             later_path = self._paths.journal(later_number)
             report.cuts.append(TornTail(later_path, 0, self._fs.size(later_path), "it follows a cut journal"))
@@ -242,6 +248,8 @@ class Journal:
     def append(self, kind: str, payload: Any) -> None:
         """Hand one change to the kernel. If that fails, an error is raised, and the file is as before."""
         file = self._writable()
+        # A record carries the durable length of the time before it: `sync` raises it when its fsync has returned. So
+        # no record claims more than was on disk when it was written.
         data = encode_record(kind, payload, self._durable_bytes)
         try:
             file.write(data)
@@ -255,12 +263,15 @@ class Journal:
 
     def sync(self) -> None:
         """Make everything appended before this call survive power loss. Blocks: call it in a thread."""
+        # One fsync at a time. The other lock is held for moments only: the event loop takes it, too, to begin a
+        # compaction, and must never wait for a disk.
         with self._sync_lock:
             with self._files_lock:
                 file = self._writable()
                 retired = list(self._retired)
                 number, size = self._number, self._bytes
             try:
+                # Oldest first: no later journal may count as durable before an earlier one is.
                 for old in retired:
                     old.sync()
                 file.sync()
@@ -270,6 +281,8 @@ class Journal:
                 self._failure = f"fsync of {file.path} failed ({error}): metadata is read-only until a restart"
                 raise StoreError(self._failure) from error
             with self._files_lock:
+                # What was appended while the fsync ran does not count. And if a compaction has begun another journal
+                # meanwhile, the length is of one that no record will mention any more.
                 if number == self._number:
                     self._durable_bytes = max(self._durable_bytes, size)
                 self._retired = [old for old in self._retired if old not in retired]
@@ -318,6 +331,7 @@ class Journal:
         file: AppendFile | None = None
         try:
             file = self._fs.open_append(path)
+            # The length of the present journal: recovery notices by it when the present one has lost its tail.
             file.write(encode_header(number, self._bytes))
         except (OSError, StoreError) as error:
             if file is not None:
@@ -355,7 +369,7 @@ class Journal:
 
 
 def _lost_tail(number: int, found: Scan, later: list[tuple[int, Scan]]) -> str:
-    """What the next journal says about the end of this one."""
+    """Why this journal must have lost its tail, by the header of the next one; "" if it has not."""
     if not later:
         return ""
     next_number, following = later[0]

@@ -45,7 +45,7 @@ class JournalRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a file holds: its readable records, and why reading stopped."""
+    """The readable records of a file, and why reading stopped."""
 
     records: list[JournalRecord]
     #: Bytes of the header and of all records before the first damage.
@@ -87,6 +87,8 @@ def scan(data: bytes, number: int) -> Scan:
     while offset < len(data):
         found = _read_record(data, offset)
         if isinstance(found, str):
+            # Reading stops here, but whole records may follow: their durable lengths tell whether the damaged bytes
+            # were on disk (rot), or never acknowledged (a torn tail).
             damage = found
             durable = max(durable, _find_durable(data, offset))
             break

@@ -1,21 +1,31 @@
 """RocketMQ's own metadata files in ``store/config``: read with their backups, written as a Java broker writes them.
 
 topics.json subscriptionGroup.json consumerOffset.json delayOffset.json messageRequestMode.json, of 4.9 and 5.x, in
-fastjson's dialect. Only `write_files` changes them. ``JsonFiles`` keeps their sizes and CRCs in the journal, as they
-were last read or written here: a file that differs was changed by another program.
-Neighbours: json_import.py, json_export.py, metadata.py.
+fastjson's dialect. `journal_records` imports them as records of the journal, and `warnings` lists what is left out.
+`to_json_files` exports the tables in the form of 5.x, which 4.9 can read, too. Only `write_files` changes the files.
+``JsonFiles`` keeps their sizes and CRCs in the journal, as they were last read or written here: a file that differs was
+changed by another program.
+Neighbours: metadata.py (imports), commands/json_metadata.py.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from zlib import crc32
 
+from broker.meta import consumer_offsets, delay_offsets, groups, request_modes, topics
+from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.meta.delay_offsets import DelayOffsets
+from broker.meta.groups import Groups
 from broker.meta.journal import Journal
-from broker.meta.table import JournalledValue
+from broker.meta.request_modes import RequestModes
+from broker.meta.table import Change, JournalledValue
+from broker.meta.topics import TOPIC_ATTRIBUTES, Topics
 from mqcommon.disk.atomic import read_or_backup, write_atomic
 from mqcommon.disk.files import FileSystem
-from mqcommon.errors import ProtocolError, StoreCorrupt
+from mqcommon.errors import ProtocolError, StoreCorrupt, UserError
+from mqcommon.fastjson import pretty
+from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from remoting.protocol.body import Body
 from remoting.protocol.dialect import loads
 from remoting.protocol.requests.groups import MessageRequestModes, SubscriptionGroupTable
@@ -32,7 +42,7 @@ NAMES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS, REQUEST_MODES)
 SEEN = "json-files"
 
 #: Size and crc32.
-Look = tuple[int, int]
+Fingerprint = tuple[int, int]
 B = TypeVar("B", bound=Body)
 
 
@@ -50,6 +60,7 @@ class JsonTables:
 
 def read_tables(fs: FileSystem, directory: str) -> JsonTables | None:
     """All tables; None if there is no such file. StoreCorrupt if neither a file nor its backup can be read."""
+    # One file is enough: a broker writes some of them with their first row only.
     if not any(fs.exists(f"{directory}/{name}{end}") for name in NAMES for end in ("", ".bak")):
         return None
     from_backup: list[str] = []
@@ -68,6 +79,7 @@ def read_tables(fs: FileSystem, directory: str) -> JsonTables | None:
 
 
 def _read_table(fs: FileSystem, path: str, cls: type[B], on_backup: Callable[[], None]) -> B:
+    # The check parses a file, and its result is kept: a table may have hundreds of thousands of rows.
     found: list[B] = []
 
     def check(data: bytes) -> None:
@@ -118,9 +130,9 @@ class JsonFiles:
         self._fs = fs
         self._directory = directory
         #: Size and CRC of each file by name.
-        self.seen = JournalledValue[dict[str, Look]](journal, SEEN, {}, dict, _looks)
+        self.seen = JournalledValue[dict[str, Fingerprint]](journal, SEEN, {}, dict, _fingerprints)
 
-    def look(self) -> dict[str, Look]:
+    def fingerprints(self) -> dict[str, Fingerprint]:
         """Their present sizes and CRCs."""
         paths = {name: f"{self._directory}/{name}" for name in NAMES}
         contents = {name: self._fs.read(path) for name, path in paths.items() if self._fs.exists(path)}
@@ -128,12 +140,151 @@ class JsonFiles:
 
     def changed(self) -> list[str]:
         """Names of files that have changed since they were last read or written here."""
-        return [name for name, look in self.look().items() if self.seen.value.get(name) != look]
+        return [name for name, fingerprint in self.fingerprints().items() if self.seen.value.get(name) != fingerprint]
 
     def note(self) -> None:
         """Remember their present sizes and CRCs."""
-        self.seen.put(self.look())
+        self.seen.put(self.fingerprints())
 
 
-def _looks(payload: Any) -> dict[str, Look]:
+def _fingerprints(payload: Any) -> dict[str, Fingerprint]:
     return {name: (size, crc) for name, (size, crc) in payload.items()}
+
+
+#: Key of the offset up to which Java's records of pops were read from the timer's queue. RocketMQ has no such offset.
+POPS_KEY = f"{TIMER_TOPIC}@{REVIVE_GROUP}"
+
+# File, the member that is not imported, and what it holds.
+_NOT_READ = (
+    ("consumerOrderInfo.json", "table", "how far a Java broker's pops in order were; their messages come again"),
+    ("topicQueueMapping.json", "topicQueueMappingInfoMap", "this version does not support static topics"),
+    ("lmqConsumerOffset.json", "offsetTable", "this version does not support offsets of light message queues"),
+)
+
+
+def journal_records(tables: JsonTables) -> Iterator[Change]:
+    """The records that make the tables of Skylark equal to ``tables``."""
+    for name, topic in tables.topics.topic_config_table.items():
+        yield topics.FORMAT.put, replace(topic, topic_name=name).to_wire()
+    yield topics.FORMAT.version, tables.topics.data_version.to_wire()
+    for name, group in tables.groups.subscription_group_table.items():
+        yield groups.FORMAT.put, replace(group, group_name=name).to_wire()
+    if tables.groups.forbidden_table:
+        yield groups.FORBIDDEN, tables.groups.forbidden_table
+    yield groups.FORMAT.version, tables.groups.data_version.to_wire()
+    for key, queues in tables.consumer_offsets.offset_table.items():
+        # A Java broker stores any offset that clients send, also -1.
+        more = 1 if is_of_revive_log(key) else 0
+        yield (
+            consumer_offsets.PUT,
+            {key: {queue_id: offset + more for queue_id, offset in queues.items() if offset >= 0}},
+        )
+    # This offset, even 0, says that pops of a Java broker wait among the timed messages: delivery/pop/moving.py reads
+    # them.
+    if any(name.startswith(REVIVE_TOPIC_PREFIX) for name in tables.topics.topic_config_table):
+        before = tables.consumer_offsets.offset_table.get(POPS_KEY, {}).get(0, 0)
+        yield consumer_offsets.PUT, {POPS_KEY: {0: max(before, 0)}}
+    yield consumer_offsets.VERSION, tables.consumer_offsets.data_version.to_wire()
+    yield delay_offsets.KIND, tables.delay_offsets.to_wire()
+    for mode in request_modes.rows_of(tables.request_modes.message_request_mode_map):
+        yield request_modes.FORMAT.put, mode.to_wire()
+
+
+def is_of_revive_log(key: str) -> bool:
+    """Whether this is an offset in a revive log: RocketMQ stores the last processed record, Skylark the next one."""
+    return key.startswith(REVIVE_TOPIC_PREFIX) and key.endswith(f"@{REVIVE_GROUP}")
+
+
+def summary(tables: JsonTables) -> str:
+    """The numbers of rows, as text."""
+    offsets = sum(map(len, tables.consumer_offsets.offset_table.values()))
+    return (
+        f"{len(tables.topics.topic_config_table)} topics, {len(tables.groups.subscription_group_table)} groups, "
+        f"{offsets} consumer offsets, {len(tables.delay_offsets.offset_table)} delay offsets"
+    )
+
+
+def refuse_rocksdb(fs: FileSystem, directory: str) -> None:
+    """UserError if the Java broker kept its metadata in RocksDB, which cannot be read."""
+    if fs.is_dir(f"{directory}/topics") and not fs.exists(f"{directory}/{TOPICS}"):
+        raise UserError(
+            f"{directory} holds metadata in RocksDB (storeType=defaultRocksDB), which cannot be read: "
+            "export it there as JSON (mqadmin rocksDBConfigToJson of Apache RocketMQ) and start again"
+        )
+
+
+def warnings(fs: FileSystem, directory: str, tables: JsonTables) -> list[str]:
+    """Warnings about tables that are not imported, and values without effect here, that a user of RocketMQ may miss."""
+    found = [f"{directory}/{name} could not be read, its .bak was used" for name in tables.from_backup]
+    for name, member, what in _NOT_READ:
+        path = f"{directory}/{name}"
+        if holds_something(fs, path, member):
+            found.append(f"{path} is not imported: {what}")
+    pops = f"{directory.rpartition('/')[0]}/kvStore"
+    if fs.is_dir(pops) and fs.listdir(pops):
+        found.append(
+            f"{pops} is not read: what was popped with popConsumerKVServiceEnable=true does not come back. To have it, "
+            "start the Java broker again, let it write these pops to its log (exportPopRecord of RocketMQ's mqadmin), "
+            "and import then"
+        )
+    if tables.groups.forbidden_table:
+        found.append("the table of groups that may not read a topic is kept but has no effect")
+    for name, config in tables.topics.topic_config_table.items():
+        for key, value in config.attributes.items():
+            known = TOPIC_ATTRIBUTES.get(key.removeprefix("+"), frozenset())
+            if known is not None and value not in known:
+                found.append(
+                    f"topic {name}: {key}={value} is kept but has no effect; the topic is served as a normal one"
+                )
+    return found
+
+
+Offsets = Mapping[str, Mapping[int, int]]
+
+
+def to_json_files(
+    topics: Topics,
+    groups: Groups,
+    consumer_offsets: ConsumerOffsets,
+    delay_offsets: DelayOffsets,
+    request_modes: RequestModes,
+    instead: Offsets | None = None,
+) -> dict[str, bytes]:
+    """Each file's name and content; ``instead``: offsets that a Java broker needs instead of those in the table."""
+    offsets = _offsets(consumer_offsets.table(), instead or {})
+    topics_of: dict[str, dict[str, None]] = {}
+    for key in offsets:
+        topic, _, group = key.partition("@")
+        topics_of.setdefault(group, {})[topic] = None
+    tables: dict[str, dict[str, Any]] = {
+        TOPICS: {
+            "dataVersion": topics.data_version.to_wire(),
+            "topicConfigTable": {config.topic_name: config.to_wire() for config in topics.persistent()},
+        },
+        GROUPS: {
+            "dataVersion": groups.data_version.to_wire(),
+            "forbiddenTable": groups.forbidden,
+            "subscriptionGroupTable": {config.group_name: config.to_wire() for config in groups.persistent()},
+        },
+        CONSUMER_OFFSETS: {
+            "dataVersion": consumer_offsets.data_version.to_wire(),
+            "groupTopicMap": {group: names.keys() for group, names in topics_of.items()},
+            "offsetTable": offsets,
+        },
+        DELAY_OFFSETS: delay_offsets.table.to_wire(),
+    }
+    if request_modes.all():  # as a Java broker, which makes the file with the first mode
+        tables[REQUEST_MODES] = MessageRequestModes(request_modes.by_topic()).to_wire()
+    return {name: pretty(table).encode() for name, table in tables.items()}
+
+
+def _offsets(table: Offsets, instead: Offsets) -> dict[str, dict[int, int]]:
+    found: dict[str, dict[int, int]] = {}
+    for key, queues in table.items():
+        if is_of_revive_log(key):
+            found[key] = {queue_id: offset - 1 for queue_id, offset in queues.items() if offset}
+        elif key != POPS_KEY or any(queues.values()):
+            found[key] = dict(queues)
+    for key, queues in instead.items():
+        found[key] = {**found.get(key, {}), **queues}
+    return found

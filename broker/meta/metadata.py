@@ -2,15 +2,15 @@
 
 `open` is called at the broker's start. In a directory without a journal it imports RocketMQ's files, as one snapshot,
 so all of them or none. `recover` only reads.
-Neighbours: tasks/persist.py (sync, intervals, compaction), broker.py (wiring), commands/export_metadata.py and
-commands/import_metadata.py (write RocketMQ's files, and read them again).
+Neighbours: tasks/persist.py (sync, intervals, compaction), broker.py (wiring),
+commands/json_metadata.py (writes RocketMQ's files, and reads them again).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from broker.meta import json_conversion, json_files
+from broker.meta import json_files
 from broker.meta.auth import Acls, Users
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.delay_offsets import DelayOffsets
@@ -27,7 +27,7 @@ from mqcommon.disk.files import FileSystem
 
 @dataclass
 class MetadataReport:
-    """What `open` found and did; ``imported`` is one line, empty if nothing was imported."""
+    """The result of `open`. ``imported`` is one line, empty if nothing was imported."""
 
     journal: JournalReport
     imported: str = ""
@@ -69,6 +69,7 @@ class Metadata:
             self._import(report)
         elif changed := self.json_files.changed():
             report.warnings.append(self._changed_text(changed))
+        # After the journal and the import, which may have some of them with other settings: those stay.
         self.topics.create_system_topics()
         self.groups.create_system_groups()
         return report
@@ -82,7 +83,7 @@ class Metadata:
     def take_over(self, tables: JsonTables) -> None:
         """Put the contents of RocketMQ's files into the tables, without the journal."""
         for kind, payload in chain(
-            json_conversion.journal_records(tables), [(json_files.SEEN, self.json_files.look())]
+            json_files.journal_records(tables), [(json_files.SEEN, self.json_files.fingerprints())]
         ):
             self._tables.apply(kind, payload)
 
@@ -91,15 +92,15 @@ class Metadata:
         return self._tables.state()
 
     def _import(self, report: MetadataReport) -> None:
-        json_conversion.refuse_rocksdb(self._fs, self._directory)
+        json_files.refuse_rocksdb(self._fs, self._directory)
         tables = read_tables(self._fs, self._directory)
         if tables is None:
             return
         self.take_over(tables)
         # The snapshot is atomic: after a crash without it the next start imports again.
         self.journal.replace(self.state())
-        report.imported = f"{json_conversion.summary(tables)} from RocketMQ's files in {self._directory}"
-        report.warnings += json_conversion.warnings(self._fs, self._directory, tables)
+        report.imported = f"{json_files.summary(tables)} from RocketMQ's files in {self._directory}"
+        report.warnings += json_files.warnings(self._fs, self._directory, tables)
 
     def _changed_text(self, changed: list[str]) -> str:
         directory = self._directory

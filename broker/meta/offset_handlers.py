@@ -1,11 +1,8 @@
 """Offsets of groups (14, 15; 43 all of them), of queues (29 - 32) and of delay levels (45)."""
 
-from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.meta.delay_offsets import DelayOffsets
-from broker.meta.groups import Groups
+from broker.meta.metadata import Metadata
 from broker.meta.offset_resets import OffsetResets
 from broker.meta.table_pages import Cursor, answer_whole_or_page
-from broker.meta.topics import Topics
 from broker.part import Part
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
@@ -47,21 +44,12 @@ class OffsetHandlers(Part):
         GET_EARLIEST_MSG_STORETIME.code,
     )
 
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-        offsets: ConsumerOffsets,
-        delay_offsets: DelayOffsets,
-        resets: OffsetResets,
-        in_memory_bytes: int,
-    ) -> None:
+    def __init__(self, store: MessageStore, metadata: Metadata, resets: OffsetResets, in_memory_bytes: int) -> None:
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._delay_offsets = delay_offsets
+        self._topics = metadata.topics
+        self._groups = metadata.groups
+        self._offsets = metadata.consumer_offsets
+        self._delay_offsets = metadata.delay_offsets
         self._resets = resets
         self._in_memory_bytes = in_memory_bytes
         self._cursor = Cursor()
@@ -102,6 +90,7 @@ class OffsetHandlers(Part):
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if not 0 <= header.queue_id < MAX_QUEUE_NUMS:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"QueueId {header.queue_id} is illegal")
+        # The consumer does not know the new offset yet: its commit would undo the reset.
         if self._resets.pending and self._resets.covers(group, topic, header.queue_id):
             return request.respond(remark="Offset has been previously reset", ext={})
         if not (header.forward_only and self._goes_back(header)):
@@ -145,7 +134,7 @@ class OffsetHandlers(Part):
         part = None
         if header.known_run is not None and header.known_changes is not None:
             part = offsets.changed_since(DataVersion(0, header.known_run, header.known_changes), PAGE_OFFSETS)
-        # The version from before, so that offsets which change while the answer is made are sent again.
+        # The version before the answer is made: offsets that change meanwhile are sent again with the next answer.
         version = offsets.live_version
         if part is not None:
             answer = answer_with(GET_ALL_CONSUMER_OFFSET, request, ConsumerOffsetTable(part, {}, offsets.data_version))
@@ -180,6 +169,7 @@ class OffsetHandlers(Part):
             return True
         if queue.min_offset > 0:
             return False
+        # The first message is the oldest: when it counts as being in memory, all others do.
         physical_offset, _, _ = queue.entry(0)
         return self._store.log.end - physical_offset <= self._in_memory_bytes
 

@@ -34,6 +34,8 @@ class OffsetResets:
 
     def set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Let the group go on at ``offset``."""
+        # The commit is all that a group without connected consumers needs. For a connected one the new offset is
+        # pending before its held pull is released, as the pull is answered with it.
         self._offsets.commit(group, topic, queue_id, offset)
         key = group, topic, queue_id
         self.pending.pop(key, None)
@@ -49,7 +51,8 @@ class OffsetResets:
     def take(self, channel: Channel, group: str, topic: str, queue_id: int) -> int | None:
         """The offset that a member's pull of the queue has to go on at; None when none was set.
 
-        A reader without heartbeats is no member: it chooses its offsets itself, and takes none that is for members.
+        A reader without heartbeats is not a member: it chooses its own offsets, and must not take an offset that waits
+        for a member.
         """
         members = self._clients.consumer_group(group)
         if members is None or channel not in members.members:

@@ -3,7 +3,7 @@
 RocketMQ's messageRequestMode.json: imported from a Java broker, exported to one, and copied by slaves. Groups that are
 not here consume by pull.
 The journal has no record of this table before the first change, so an earlier Skylark opens such a store.
-Neighbours: table.py, delivery/queue_assignment.py (400, 401), replication/slave_tables.py (402).
+Neighbours: table.py, delivery/queue_assignment.py (400, 401), replication/set_requests.py (402).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +34,7 @@ class RequestModes(JournalledTable[MessageRequestMode]):
         super().__init__(journal, clock, FORMAT)
 
     def mode_of(self, topic: str, group: str) -> MessageRequestMode | None:
-        """What was set for the group and topic."""
+        """The mode that was set for the group and topic; None: the group pulls."""
         return self.get(_key(topic, group))
 
     def by_topic(self) -> dict[str, dict[str, MessageRequestMode]]:
@@ -47,6 +47,7 @@ class RequestModes(JournalledTable[MessageRequestMode]):
     def mirror(self, modes: Modes) -> Iterator[None]:
         """Make this table equal to the master's, see `mirror_rows`."""
         table = {_key(mode.topic, mode.consumer_group): mode for mode in rows_of(modes)}
+        # There is no version of the master to take over, so equal rows must not count as a change.
         if table != self.all():
             yield from self.mirror_rows(table)
             self._changed()

@@ -7,22 +7,25 @@ name. To add such a table, write
     USERS = TableFormat("user", "user-gone", "users-version", attrgetter("name"), User.to_wire, User.from_wire)
     users = JournalledTable(journal, clock, USERS)
 
-and add ``users`` to the list of tables in metadata.py. This module does recovery, snapshots, versions and the copy of a
-master's table. A table with its own rules is a subclass, as in topics.py and groups.py.
+and add ``users`` to the list of tables in metadata.py. A table with its own rules is a subclass, as in topics.py.
 A change is in the journal's file when a method returns (it survives the death of the broker), and on disk after the
-next ``Journal.sync``, which tasks/persist.py starts at once. If a change cannot be written, the method raises, and the
-table is unchanged. Rows are replaced, never changed in place.
+next ``Journal.sync``, which tasks/persist.py starts at once; an administrator's change is answered only then
+(`Durable`). If a change cannot be written, the method raises, and the table is unchanged. Rows are replaced, never
+changed in place.
 Neighbours: journal.py (the records on disk), tasks/persist.py (sync and snapshots), table_pages.py.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar
 
 from broker.meta.journal import END, MARK, Journal
 from mqcommon.clock import Clock
+from mqcommon.errors import RequestRefused, StoreError
 from remoting.protocol.body import DataVersion
+from remoting.protocol.codes import ResponseCode
 
 # Rows that a slave compares or copies in one turn of the event loop: some milliseconds.
 SLICE = 200
@@ -154,7 +157,7 @@ class JournalledTable(Generic[Row]):
         self._version = JournalledVersion(journal, table_format.version, clock.now_ms())
         # Names of the rows that every broker makes at its start.
         self._system: set[str] = set()
-        # Those of them that are unchanged since, and so are not in the journal.
+        # System rows that are unchanged since the start, so the journal does not have them.
         self._made: set[str] = set()
         self.get: Callable[[str], Row | None] = self._table.get
         #: How many rows were removed in this run.
@@ -181,7 +184,7 @@ class JournalledTable(Generic[Row]):
         return [row for name, row in self._table.items() if name not in self._made]
 
     def is_system(self, name: str) -> bool:
-        """Whether the row is one that the broker makes for itself at its start."""
+        """Whether the broker makes this row at each start."""
         return name in self._system
 
     # --- changes
@@ -200,7 +203,7 @@ class JournalledTable(Generic[Row]):
         return True
 
     def make_system_rows(self, rows: Iterable[Row]) -> None:
-        """Add the rows that every broker makes at its start; one that the journal has stays as it is."""
+        """Add the rows that every broker makes at its start; rows that the journal has stay as they are."""
         for row in rows:
             name = self._format.name_of(row)
             self._system.add(name)
@@ -219,6 +222,7 @@ class JournalledTable(Generic[Row]):
         for number, name in enumerate(gone, 1):
             if number % SLICE == 0:
                 yield
+            # The table may have changed during the pause: each row is looked up again.
             if name in self._table:
                 self._remove(name)
         for number, (name, row) in enumerate(table.items(), 1):
@@ -233,6 +237,7 @@ class JournalledTable(Generic[Row]):
             self._call_listeners()
 
     def _put(self, name: str, row: Row) -> None:
+        # The journal first, here and in `_remove`: when it refuses, the table is unchanged.
         self._journal.append(self._format.put, self._format.to_wire(row))
         self._table[name] = row
         self._made.discard(name)
@@ -277,3 +282,16 @@ class JournalledTable(Generic[Row]):
     def _apply_gone(self, payload: Any) -> None:
         self._table.pop(payload, None)
         self._version.advance()
+
+
+#: Returns when all changes so far survive power loss; raises StoreError when that cannot be.
+Durable = Callable[[], Awaitable[None]]
+
+
+@contextmanager
+def refused_when_not_stored() -> Iterator[None]:
+    """Refuse a change that could not be written, with the reason; otherwise it would be logged with a traceback."""
+    try:
+        yield
+    except StoreError as error:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"not changed: {error}") from error

@@ -33,6 +33,17 @@ Rows = Mapping[str, Any]
 B = TypeVar("B", bound=Body)
 
 
+def some_rows(table: Rows, first: int | None, most: int | None) -> Rows:
+    """The rows that a RocketMQ 5 slave asks for by number; ``table`` itself for callers that give no numbers.
+
+    Such a slave begins again when the version has changed, since the order may have changed, too.
+    """
+    if first is None or most is None:
+        return table
+    start = max(first, 0)
+    return dict(islice(table.items(), start, start + max(most, 0)))
+
+
 class Cursor:
     """Where the last page of a table ended, so that the next one does not count all rows before it again."""
 
@@ -52,6 +63,8 @@ class Cursor:
         if at == start and self._table is table and self._removals == removals:
             with suppress(RuntimeError):  # the table has grown since
                 rows = dict(_first(self._rows, values, values_of))
+        # Not where the last page ended, or past the end of its iterator while rows were added: count from the
+        # beginning.
         if not rows:
             self._table, self._removals, self._rows = table, removals, islice(table.items(), start, None)
             rows = dict(_first(self._rows, values, values_of))
@@ -80,6 +93,8 @@ def answer_whole_or_page(
         whole = body_of(table)  # a copy, which takes long
         yield None
         return (yield from answer_steps(what, request, whole, channel.max_frame_bytes, remedy=REMEDY))
+    # Each row that was removed since the last page has moved later rows forward by one, if it stood before them. The
+    # page begins that much earlier: a row may come twice, but none is missed.
     since = removals - (asked.page_removals or 0)
     start = max(asked.page_from - since, 0) if since >= 0 else 0
     rows = cursor.take(table, start, removals, values, values_of)

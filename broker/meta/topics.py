@@ -86,6 +86,7 @@ class RecentChanges:
 
     def since(self, count: int) -> list[str] | None:
         """Names that changed since there were ``count`` changes, each once; None if the whole table must be read."""
+        # The list reaches back to `_since`, or less far if there were more changes than it holds.
         missed = self.count - count
         if count < self._since or not 0 <= missed <= len(self._names):
             return None
@@ -97,6 +98,7 @@ class Topics(JournalledTable[TopicConfig]):
 
     def __init__(self, journal: Journal, clock: Clock, options: BrokerOptions) -> None:
         super().__init__(journal, clock, FORMAT)
+        # A dict lookup without a method's call, unless any name may be that of a light queue.
         if options.enable_lmq:
             self.get = self._get_or_light
         self._options = options
@@ -132,6 +134,7 @@ class Topics(JournalledTable[TopicConfig]):
         known = self.get(name)
         if known is not None:
             return known
+        # New messages would be removed together with the queues of the topic that was deleted.
         if name in self._leaving:
             return None
         config = self._after_default(name, default_topic, queue_nums)

@@ -7,11 +7,10 @@ from functools import partial
 
 from broker.cold_reads import reading
 from broker.delivery.pop.reviving import Reviving
-from broker.delivery.timer.timed_delivery import TimedDelivery
+from broker.delivery.timed_delivery import TimedDelivery
 from broker.delivery.transaction.transactions import Transactions
 from broker.meta.clients import Clients
-from broker.meta.groups import Groups
-from broker.meta.topics import Topics
+from broker.meta.metadata import Metadata
 from broker.metrics import table
 from broker.metrics.lag import is_system
 from broker.observe.meter import Meter
@@ -33,43 +32,61 @@ _LOCAL_DISK = (("local", "disk"),)
 _MODES = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSUME_POP": "pop"}
 
 
-@dataclass(frozen=True)
-class Sources:
-    """What a broker's metrics are read from. The functions give present values."""
+@dataclass(frozen=True, slots=True)
+class Delivering:
+    """The parts that deliver otherwise than by pulls."""
 
-    options: BrokerOptions
-    store: MessageStore
-    topics: Topics
-    groups: Groups
-    clients: Clients
-    stats: BrokerStats
-    replication: ReplicationStats
     timed: TimedDelivery
     transactions: Transactions
     reviving: Reviving
-    role: RoleMachine
-    fs: FileSystem
-    clock: Clock
-    flush_times: Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class PresentValues:
+    """Functions that give numbers of the broker's server and of its other parts."""
+
+    #: Requests that wait, by kind.
     waiting: Callable[[], Mapping[str, int]]
     connections: Callable[[], int]
+    #: Requests that access control refused.
     refusals: Callable[[], int]
+    #: Refusals because of a limit, by limit.
     limits: Callable[[], Mapping[str, int]]
-    tls: DaemonTls
+    #: NameServers that have this broker.
     registered: Callable[[], int]
     #: The table of request 28.
     runtime: Callable[[], Mapping[str, str]]
 
 
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The objects that a broker's metrics are read from."""
+
+    options: BrokerOptions
+    store: MessageStore
+    metadata: Metadata
+    clients: Clients
+    stats: BrokerStats
+    replication: ReplicationStats
+    delivering: Delivering
+    role: RoleMachine
+    fs: FileSystem
+    clock: Clock
+    flush_times: Histogram
+    tls: DaemonTls
+    now: PresentValues
+
+
 def message_columns(sources: Sources) -> Steps[list[Column]]:
     """Messages in and out, by topic and by group."""
-    topics, into, out = sources.topics, [], []
+    topics, into, out = sources.metadata.topics, [], []
     for number, (topic, meter) in enumerate(sources.stats.topic_meters(), 1):
         if number % ROWS == 0:
             yield None
         config = topics.get(topic)
         kind = (config.attributes.get("message.type") if config else None) or "NORMAL"
         into.append(((topic, kind.lower(), is_system(topic)), meter))
+    # A list, as counters come and go between two steps.
     for number, (topic, group, meter) in enumerate(list(sources.stats.get_meters()), 1):
         if number % ROWS == 0:
             yield None
@@ -129,18 +146,18 @@ def client_columns(clients: Clients) -> Steps[list[Column]]:
 
 
 def state_columns(sources: Sources) -> Steps[list[Column]]:
-    """What has one value, or one for each slave."""
+    """Gauges and counters of the whole broker, and gauges of each slave."""
     oldest_ms = yield from reading(sources.store.earliest_store_time)
     unread_ms = yield from _unread_since(sources)
     return [
-        *_broker(sources), *_store(sources, oldest_ms), *_timers(sources.timed, unread_ms),
+        *_broker(sources), *_store(sources, oldest_ms), *_timers(sources.delivering.timed, unread_ms),
         *_transactions(sources), *_pops(sources), *_slaves(sources.replication),
     ]  # fmt: skip
 
 
 def _unread_since(sources: Sources) -> Steps[int]:
-    """How long the first timed message has waited that was not read yet."""
-    timed = sources.timed
+    """Age of the oldest timed message that the timer has not read yet."""
+    timed = sources.delivering.timed
     if not timed.unread:
         return 0
     stored_ms = yield from reading(partial(sources.store.store_time, TIMER_TOPIC, 0, timed.read_to))
@@ -150,19 +167,19 @@ def _unread_since(sources: Sources) -> Steps[int]:
 def _broker(sources: Sources) -> list[Column]:
     stats = sources.stats
     return [
-        column(table.WATERMARK, [((name,), number) for name, number in sources.waiting().items()]),
+        column(table.WATERMARK, [((name,), number) for name, number in sources.now.waiting().items()]),
         single(table.PERMISSION, sources.options.broker_permission),
-        single(table.TOPICS, len(sources.topics.all())),
-        single(table.GROUPS, len(sources.groups.all())),
+        single(table.TOPICS, len(sources.metadata.topics.all())),
+        single(table.GROUPS, len(sources.metadata.groups.all())),
         single(table.PUT_LATENCY, stats.put_times.histogram()),
         single(table.FLUSH_LATENCY, sources.flush_times.copy()),
         single(table.PUT_FAILURES, stats.put_times.failed),
-        single(table.CONNECTIONS, sources.connections()),
+        single(table.CONNECTIONS, sources.now.connections()),
         column(table.TLS_HANDSHAKES, sources.tls.handshakes()),
-        single(table.REFUSALS, sources.refusals()),
-        column(table.LIMITS, [((name,), number) for name, number in sources.limits().items()]),
+        single(table.REFUSALS, sources.now.refusals()),
+        column(table.LIMITS, [((name,), number) for name, number in sources.now.limits().items()]),
         column(table.ROLE, [((sources.role.now.kind.value,), 1)]),
-        single(table.REGISTERED, sources.registered()),
+        single(table.REGISTERED, sources.now.registered()),
     ]
 
 
@@ -204,12 +221,12 @@ def _transactions(sources: Sources) -> list[Column]:
             table.FINISH_LATENCY,
             [((topic, is_system(topic)), times.copy()) for topic, times in counts.finish_ms.items()],
         ),
-        single(table.HALVES, sources.transactions.open_halves),
+        single(table.HALVES, sources.delivering.transactions.open_halves),
     ]
 
 
 def _pops(sources: Sources) -> list[Column]:
-    counts, reviving = sources.stats.pops, sources.reviving
+    counts, reviving = sources.stats.pops, sources.delivering.reviving
     back = [((group, topic, is_system(topic, group)), number) for (group, topic), number in counts.revived.items()]
     return [
         column(table.REVIVE_IN, [(("ck",), counts.checkpoints), (("ack",), counts.acks)]),

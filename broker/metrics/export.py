@@ -1,8 +1,7 @@
 """The metrics of a broker, and its health pages, as parts.
 
-`Metrics` measures requests, and lets the metrics out as the options say.
-
-Without metricsExporterType there is no such part, and no request is measured.
+`Metrics` measures requests, and exports all metrics as ``metricsExporterType`` says. While that is DISABLE there is no
+such part, and no request is measured.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +9,6 @@ from collections.abc import Callable, Mapping
 import trio
 
 from broker.cold_reads import reading
-from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.metrics.counters import Sources, client_columns, message_columns, state_columns
 from broker.metrics.exporter_names import old_columns, runtime_columns
 from broker.metrics.lag import LagReader
@@ -32,11 +30,11 @@ from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC
 class Metrics(Part):
     """Measures requests, and collects all metrics."""
 
-    def __init__(self, sources: Sources, offsets: ConsumerOffsets, health: Health, stepper: Stepper) -> None:
+    def __init__(self, sources: Sources, health: Health, stepper: Stepper) -> None:
         options = sources.options
         self._sources = sources
         self._rpc = RpcTimes()
-        self._lags = LagReader(sources.store, offsets, sources.clients, sources.clock)
+        self._lags = LagReader(sources.store, sources.metadata.consumer_offsets, sources.clients, sources.clock)
         self._compatible = options.exporter_compatible_names
         common = [("cluster", options.broker_cluster_name), ("node_type", "broker"), ("node_id", options.broker_name)]
         self.exporter = Exporter(options, common, self.collect, health, stepper)
@@ -48,11 +46,11 @@ class Metrics(Part):
         return self._rpc.measured(quick), self._rpc.measured_slow(slow)
 
     def after_turn(self) -> None:
-        """The last of all parts: what the others do at the end of a turn is measured, too."""
+        """End the measurement of a turn; this part is the last one, so what the others do then is measured, too."""
         self._rpc.end_turn()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Let the metrics out, until cancelled."""
+        """Export the metrics, until cancelled."""
         await self.exporter.run(task_status=task_status)
 
     def collect(self) -> Steps[list[Column]]:
@@ -73,7 +71,7 @@ class Metrics(Part):
             columns += yield from old_columns(
                 options.broker_name, options.broker_ip1, sources.stats, sources.store, lags, sources.clock
             )
-            columns += runtime_columns(options.broker_ip1, (yield from reading(sources.runtime)))
+            columns += runtime_columns(options.broker_ip1, (yield from reading(sources.now.runtime)))
         return columns
 
     def _statuses(self, metric: Metric, code: int) -> Column:

@@ -93,6 +93,7 @@ RUNTIME_METRICS = (
 
 def runtime_columns(ip: str, table: Mapping[str, str]) -> list[Column]:
     """The exporter's columns of the runtime table, as the table goes to tools."""
+    # Read from the texts of the table, as the exporter does: dashboards then show what brokerStatus shows.
     labels = ((ip,),)
     columns = [Column(metric, labels, (float(table[key]),)) for key, metric in _OF_NUMBERS.items()]
     for key, metrics in _OF_RATES.items():

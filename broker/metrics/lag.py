@@ -84,6 +84,8 @@ class LagReader:
             row = labels[key] = self._labels.get(key) or _labels(topic, group)
             of_topic = queues.setdefault(topic, {})
             pulled = self._pulled(group, topic)
+            # Of the pair: the oldest message that is not consumed, and the oldest that is not even pulled. Both are
+            # "now" while there is none, so that their ages are 0.
             lag = inflight = ends = consumed = 0
             oldest_ms = queueing_ms = now_ms
             for queue_id, offset in offsets.items():
@@ -98,6 +100,7 @@ class LagReader:
                 if queue is None or end <= offset:
                     continue
                 lag += end - offset
+                # Messages that retention has deleted are no longer waited for: the first that is left counts.
                 stored_ms = yield from self._stored_ms(times, (topic, queue_id, max(offset, queue.min_offset)))
                 if 0 < stored_ms < oldest_ms:
                     oldest_ms = stored_ms
@@ -116,6 +119,7 @@ class LagReader:
             lags.queueing_ms.append(now_ms - queueing_ms)
             lags.ends.append(ends)
             lags.consumed.append(consumed)
+        # Only those of this collection: pairs that are gone must not be kept for ever.
         self._labels, self._times = labels, times
         return lags
 

@@ -1,8 +1,7 @@
-"""The broker's statistics.
+"""What a broker counts; metrics/ shows it under the names of metrics and of brokerStatus.
 
 meter.py      a counter with totals of the last minute, hour and day
 stats.py      the broker's counters: by topic, by group, in all; transactions that ended, pops that came back, sizes
 put_times.py  how long sends take
-sampler.py    samples the counters each second
-stats_handlers.py consume_stats.py   requests of tools for these counters, and for the progress of groups
+stats_handlers.py   samples the counters; requests of tools for them, and for the progress of groups
 """

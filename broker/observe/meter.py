@@ -35,6 +35,7 @@ class SampleWindow:
         if now_ms - last_ms < self._step_ms:
             return False
         samples.append((now_ms, values))
+        # The last sample at or before the start of the span stays: the counter had its value then.
         start_ms = now_ms - self._span_ms
         while len(samples) > 1 and samples[1][0] <= start_ms:
             del samples[0]
@@ -74,6 +75,7 @@ class Meter:
 
     def sample(self, now_ms: int) -> bool:
         """Returns whether anything was counted since the last sample."""
+        # Each count raises ``calls``, so one comparison finds out whether anything has changed.
         is_raised = self.calls != self._sampled_calls
         if is_raised or not self._is_stored:
             self._sampled_calls = self.calls

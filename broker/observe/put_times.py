@@ -9,14 +9,12 @@ step.
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
 
 import trio
 
 from broker.observe.meter import MINUTE_MS, Meter
 from mqcommon.metrics.metric import LATENCY_MS, Histogram
-
-A = TypeVar("A")
 
 # RocketMQ's steps: up to which time (microseconds), and their names.
 _STEPS = (
@@ -76,22 +74,22 @@ class PutTimes:
         """Call this before the first put of a turn."""
         self.turn = Turn(self._now(), self._puts.calls)
 
-    def follow(self, answer: Callable[[A], None]) -> Callable[[A], None]:
-        """Wrap ``answer`` of a waiting send, so that the first one of each turn is measured."""
+    def follow(self) -> Callable[[object], None] | None:
+        """The function to call with the answer of a waiting send, if this send is measured for its turn, or None."""
         turn = self.turn
         if turn is None or turn.waits:
-            return answer
+            return None
         turn.waits = True
         self._waiting[turn] = None
+        return partial(self._answered, turn)
 
-        def measured(outcome: A) -> None:
-            del self._waiting[turn]
-            turn.waits = False
-            if turn is not self.turn:
-                self._add(turn)
-            answer(outcome)
-
-        return measured
+    def _answered(self, turn: Turn, answer: object) -> None:
+        # The turn is added when both are known: its number of sends (at its end) and the end of the wait, whichever is
+        # last.
+        del self._waiting[turn]
+        turn.waits = False
+        if turn is not self.turn:
+            self._add(turn)
 
     def end_turn(self) -> None:
         """Call this when all requests of a turn are handled and their answers are sent."""
@@ -105,6 +103,7 @@ class PutTimes:
 
     def sample(self, now_ms: int) -> None:
         """Call this once a second. Results cover the last full minute and the present one."""
+        # Two windows, of which the older is a full minute: results never cover a few seconds only.
         if self._window_start_ms is None:
             self._window_start_ms = now_ms
         elif now_ms - self._window_start_ms >= MINUTE_MS:

@@ -1,6 +1,6 @@
 """The broker's counters: by topic, by topic and group, and in all.
 
-Figures of what is delivered otherwise than by pulls are `TransactionCounts` and `PopCounts`. Handlers call `put`, `get`
+Transactions and pops have counters of their own, `TransactionCounts` and `PopCounts`. Handlers call `put`, `get`
 and `miss` for each request, and `count` for what is rare; sampler.py samples; admin requests read. Counters have the
 names of RocketMQ's BrokerStatsManager, as statsAll and exporters request them (code 315).
 """
@@ -86,6 +86,7 @@ class GroupRows:
         done = 0
         for topic, groups in list(self._topics.items()):
             for group, meter in list(groups.items()):
+                # Idle, too: a topic that was deleted and made again has counted since, and keeps its row.
                 is_raised = meter.sample(now_ms)
                 if not is_raised and not (topic_exists(topic) and group_exists(group)):
                     self._drop(topic, groups, group)
@@ -146,6 +147,7 @@ class BrokerStats:
 
     def put(self, topic: str, count: int, size: int) -> None:
         """``count`` messages of ``size`` stored bytes went into ``topic`` with one request."""
+        # Written out, here and in `get`: a call for each counter would cost each request more than the counting.
         meter = self._topics.get(topic)
         if meter is None:
             meter = self._topics[topic] = Meter(self._clock.now_ms())
@@ -233,15 +235,15 @@ class BrokerStats:
         return meter.view(self._clock.now_ms(), of_size=unit == "SIZE")
 
     def topic_meters(self) -> list[tuple[str, Meter]]:
-        """What was put, by topic."""
+        """The counters of stored messages, by topic."""
         return list(self._topics.items())
 
     def get_meters(self) -> Iterator[tuple[str, str, Meter]]:
-        """What was got: topic, group, counter. Not to be used over turns of the event loop."""
+        """Topic, group and counter of delivered messages. Do not keep the iterator over turns of the event loop."""
         return self._groups.all()
 
     def dead_letter_meters(self) -> Iterator[tuple[str, str, Meter]]:
-        """What became dead letters, in the same form."""
+        """Topic, group and counter of dead letters, as `get_meters`."""
         return self._rare[DEAD_LETTER].all()
 
     def topic_put_tps(self, topic: str) -> float:
@@ -282,6 +284,7 @@ class BrokerStats:
         return (self._groups, *self._rare.values())
 
     def _totals(self) -> tuple[int, int, int, int]:
+        # In the order of `Rates`: a pull that found something counts once there, its messages as transferred.
         return self.puts.nums, self.gets.calls, self.misses, self.gets.nums
 
 
@@ -311,7 +314,8 @@ class SizedStats(BrokerStats):
         self._sizes: dict[str, list[int]] = {}
 
     def put(self, topic: str, count: int, size: int) -> None:
-        # What the base class does, too, without its call: this runs for each request.
+        # What the base class does, too, without its call. The bits of size - 1 are the power of two that holds the
+        # size.
         meter = self._topics.get(topic)
         if meter is None:
             meter = self._topics[topic] = Meter(self._clock.now_ms())
@@ -365,7 +369,7 @@ class TransactionCounts:
 
 
 class PopCounts:
-    """What was written to the revive log, and what came back."""
+    """Records written to the revive log, and messages that were delivered again."""
 
     def __init__(self) -> None:
         self.checkpoints = 0

@@ -1,4 +1,4 @@
-"""Requests of a broker with acting masters to each NameServer, every second: a heartbeat (904), who is alive (901).
+"""What a broker with acting masters sends to each NameServer every second: a heartbeat (904), a question (901).
 
 A NameServer forgets such a broker after brokerNotActiveTimeoutMillis of silence, and others after 120 s. So a slave
 acts soon after its master froze or lost its network. When the master's connection closes, NameServers know at once and
@@ -20,7 +20,7 @@ from remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
-# A NameServer that takes longer is ignored until it is asked again; one that hangs does not decide who acts.
+# A NameServer that takes longer is ignored until the next question: a hung one must not decide which slave acts.
 TIMEOUT_MS = 1_000
 # Pause between two questions, however many notices come.
 PAUSE_S = 0.02
@@ -34,12 +34,12 @@ class Heartbeats:
         self._members = members
         self._follows = follows
         # By NameServer: wakes the task that asks it.
-        self._asked: dict[str, Signal] = {}
+        self._questions: dict[str, Signal] = {}
 
     def ask_soon(self) -> None:
-        """Ask all NameServers now who is alive."""
-        for asked in self._asked.values():
-            asked.set()
+        """Ask all NameServers now which members are alive."""
+        for question in self._questions.values():
+            question.set()
 
     async def keep(self, namesrv: OuterApi, is_registered: Callable[[], bool], forgotten: Callable[[], None]) -> None:
         """Run until cancelled; active while the broker is registered. ``forgotten`` is called when it is not known."""
@@ -67,10 +67,10 @@ class Heartbeats:
                 logger.exception("heartbeat to NameServer %s failed", namesrv.addr)
 
     async def _ask(self, namesrv: OuterApi, is_registered: Callable[[], bool]) -> None:
-        asked = self._asked[namesrv.addr] = Signal()
+        question = self._questions[namesrv.addr] = Signal()
         while True:
             with trio.move_on_after(self._options.sync_broker_member_group_period / 1000):
-                await asked.wait()
+                await question.wait()
             if not self._follows():
                 continue
             addrs = None
@@ -81,5 +81,8 @@ class Heartbeats:
                     addrs = None  # NameServers that do not answer are ignored
                 except Exception:
                     logger.exception("asking NameServer %s which members are alive failed", namesrv.addr)
+            # None from a NameServer that does not answer, or does not list this broker: its view does not count.
             self._members.reported(namesrv.addr, addrs)
+            # Notices that come during the question or the pause set the signal: one more question follows, not one
+            # each.
             await trio.sleep(PAUSE_S)

@@ -89,6 +89,7 @@ class OuterApi:
 
     async def register_encoded(self, body: bytes, *, is_compressed: bool) -> RegisterAnswer:
         """103: all topics, in JSON or compressed, to a RocketMQ NameServer."""
+        # Bytes that were made in a thread: a large set must not be encoded on the event loop.
         header = self._registration()
         header.compressed = is_compressed
         return self._registered(await call(self._at(), REGISTER_BROKER, header, body))

@@ -1,11 +1,11 @@
-"""What a master with enableSlaveActingMaster does before it registers: it fetches offsets committed while it was away.
+"""A master with enableSlaveActingMaster fetches the offsets that were committed while it was away, then registers.
 
 It asks NameServers which members are alive (901), and sends each slave its address (906), so that the slave copies the
 log at once. Then it takes over the slave's consumer offsets (43) and delay offsets (45) where they are further than its
 own, so no offset goes back. (RocketMQ takes a slave's whole table if its version is higher, else nothing.)
 A SYNC_MASTER also waits up to COPYING_S until the slave copies its log: otherwise the first sends would find no slave.
 It waits for a slave that is alive but does not answer until NameServers have forgotten that, at most LIMIT_S.
-Neighbours: registrar.py waits for `prepare`; replication/member_requests.py handles 906 in the slave;
+Neighbours: registrar.py waits for `prepare`; replication/set_requests.py handles 906 in the slave;
 replication/offset_hand_over.py sends later offsets.
 """
 
@@ -73,6 +73,7 @@ class PreOnline:
         failed: dict[str, None] = {}
         with trio.move_on_after(LIMIT_S) as limit:
             while True:
+                # Asked for in each round: slaves that died meanwhile are no longer waited for, new ones are added.
                 slaves = await self._slaves(client)
                 for addr in slaves:
                     if addr in done:
@@ -87,11 +88,13 @@ class PreOnline:
                         failed[addr] = None
                     else:
                         done[addr] = None
+                        failed.pop(addr, None)
                 if all(addr in done for addr in slaves):
                     return
                 await trio.sleep(RETRY_S)
         if limit.cancelled_caught:
-            logger.error("online without the offsets of %s: consumers may see messages twice", " ".join(failed))
+            missing = " ".join(failed) or "its slaves"
+            logger.error("online without the offsets of %s: consumers may see messages twice", missing)
 
     async def _slaves(self, client: RemotingClient) -> list[str]:
         """The addresses of the living slaves, ordered by id; waits until a NameServer answers."""
@@ -137,6 +140,7 @@ class PreOnline:
         except BrokerError as error:
             if error.code != ResponseCode.SYSTEM_ERROR:
                 raise  # a Java slave that never saw a delayed message has none
+        # In the journal before this master registers, as consumers commit on top of these offsets from then on.
         await self._persister.append_offsets()
         logger.info("%d consumer offsets taken over from slave %s", offsets.changes - before, addr)
 

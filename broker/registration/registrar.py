@@ -57,7 +57,7 @@ class _NameServer:
     def __init__(self, addr: str) -> None:
         self.addr = addr
         self.wake = Signal()
-        #: What was sent to it; None before the first connection.
+        #: The registration there; None before the first connection.
         self.registration: Registration | None = None
         #: Whether it answers; None until the first attempt.
         self.up: bool | None = None
@@ -71,9 +71,14 @@ class _NameServer:
         return self.registration is not None and self.registration.version is not None
 
     def forget(self) -> None:
-        """The NameServer has, or may have, forgotten this broker."""
+        """The NameServer has, or may have, dropped this broker."""
         if self.registration is not None:
             self.registration.forget()
+
+    def register_anew(self) -> None:
+        """Send everything again, as soon as the bounds allow."""
+        self.forget()
+        self.wake.set()
 
 
 class Registrar(Part):
@@ -87,7 +92,6 @@ class Registrar(Part):
         master: KnownMaster,
         heartbeats: Heartbeats | None = None,
         prepare: Callable[[RemotingClient], Awaitable[None]] | None = None,
-        random: Random | None = None,
         open_client: OpenClient = open_client,
     ) -> None:
         """``master`` gets the master's address that NameServers report, while this broker is a slave.
@@ -102,7 +106,7 @@ class Registrar(Part):
         self._heartbeats = heartbeats
         self._prepare = prepare
         self._open_client = open_client
-        self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
+        self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, Random())
         self._states = {addr: _NameServer(addr) for addr in options.namesrv_addrs}
         self._loops = trio.CancelScope()
         self._stopping = False
@@ -120,8 +124,7 @@ class Registrar(Part):
     def role_changed(self) -> None:
         """This broker has another id now: tell all NameServers."""
         for state in self._states.values():
-            state.forget()
-            state.wake.set()
+            state.register_anew()
 
     @property
     def _is_slave(self) -> bool:
@@ -130,6 +133,7 @@ class Registrar(Part):
     @property
     def registered_addrs(self) -> list[str]:
         """NameServers that answer and know the present topics."""
+        # Not only "registered once": a NameServer that lacks a new topic sends clients away.
         version = self._topics.data_version
         return [s.addr for s in self._states.values() if s.up and s.registration and s.registration.version == version]
 
@@ -142,7 +146,10 @@ class Registrar(Part):
             async with self._open_client(on_lost=self._connection_lost) as client:
                 try:
                     task_status.started()
+                    # `stop` cancels what is in this scope and nothing else: the connections must outlive the loops, as
+                    # NameServers are told over them that the broker goes.
                     with self._loops:
+                        # Before the first registration, so that no client finds this master with old offsets.
                         if self._prepare is not None:
                             await self._prepare(client)
                         async with trio.open_nursery() as nursery:
@@ -169,6 +176,7 @@ class Registrar(Part):
         namesrv = OuterApi(client, state.addr, self._identity, self._options)
         registration = state.registration = Registration(namesrv, self._topics, self._options)
         while True:
+            # Cleared before the topics are read: a change from here on wakes the loop again, so none is missed.
             state.wake.clear()
             started = trio.current_time()
             try:
@@ -190,12 +198,8 @@ class Registrar(Part):
                 await state.wake.wait()
 
     async def _keep_alive(self, client: RemotingClient, state: _NameServer, heartbeats: Heartbeats) -> None:
-        def forgotten() -> None:
-            state.forget()
-            state.wake.set()
-
         namesrv = OuterApi(client, state.addr, self._identity, self._options)
-        await heartbeats.keep(namesrv, lambda: state.is_registered, forgotten)
+        await heartbeats.keep(namesrv, lambda: state.is_registered, state.register_anew)
 
     def _period_s(self, took_s: float) -> float:
         period_s = self._options.register_period_ms / 1000
@@ -204,6 +208,7 @@ class Registrar(Part):
         return min(max(MASTERLESS_S, MASTERLESS_FACTOR * took_s), period_s)
 
     async def _register(self, namesrv: OuterApi, registration: Registration) -> None:
+        # A slave is never "known": only a registration in full is answered with its master's address.
         version = self._topics.data_version
         known = registration.version == version and not self._options.force_register and not self._is_slave
         if known and not await namesrv.needs_registration(version):
@@ -272,6 +277,7 @@ class Registrar(Part):
 
     async def _unregister(self, client: RemotingClient) -> None:
         """Unregister from all at once; a NameServer that does not answer will notice the closed connection."""
+        # Only where it answers: the others would hold up the stop, and notice the closed connection, too.
         with trio.move_on_after(self._unregister_timeout_ms / 1000):
             async with trio.open_nursery() as nursery:
                 for state in self._states.values():

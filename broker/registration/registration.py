@@ -47,12 +47,12 @@ class Registration:
         #: The version that was sent on the present connection.
         self.version: DataVersion | None = None
         self._changes_sent = 0
-        self._is_cut = False
+        self._has_left_out = False
         # How often `forget` was called.
         self._forgotten = 0
 
     def forget(self) -> None:
-        """What was sent does not count: the connection is gone, or this broker has another id now."""
+        """Send all topics next time: the connection is gone, or this broker has another id now."""
         self._forgotten += 1
         self.version = None
         self._namesrv.takes_parts = False
@@ -64,12 +64,15 @@ class Registration:
         registered = await self._send(version)
         if registered.whole_needed:
             raise ProtocolError(f"NameServer {self._namesrv.addr} did not take the parts of a registration")
+        # Otherwise the connection was lost, or the role changed, while the answer was on its way.
         if forgotten == self._forgotten:
             self.version, self._changes_sent = version, changes
         return registered.master
 
     async def _send(self, version: DataVersion) -> RegisterAnswer:
         namesrv = self._namesrv
+        # No version counts as sent while parts are on their way: when this fails half-way, the next call sends
+        # everything.
         base, self.version = self.version, None
         if base is not None and namesrv.takes_parts and not self._options.force_register:
             changed = self._topics.changes.since(self._changes_sent)
@@ -90,7 +93,7 @@ class Registration:
         return await self._send_in_one(names, version)
 
     async def _send_parts(self, names: Sequence[str], version: DataVersion, base: DataVersion | None) -> RegisterAnswer:
-        """``names`` are all topics, or those that changed since ``base``.
+        """Send ``names``, which are all topics or the topics that changed since ``base``.
 
         TBW102 is the last one: a client that finds it, and not the topic that it asked for, takes that topic for new.
         """
@@ -102,6 +105,8 @@ class Registration:
             try:
                 registered = await self._namesrv.register(body, RegistrationPart(number, len(chunk) == len(left), base))
             except FrameTooLarge as error:
+                # Smaller parts from here on. A topic that does not fit alone is left out, and an error in the log says
+                # so.
                 if not chunk:
                     raise
                 if len(chunk) == 1:
@@ -117,14 +122,14 @@ class Registration:
         configs = list(self._body(names, version).topic_config_serialize_wrapper.topic_config_table.values())
         limit = self._options.frame_max_length
         made = await trio.to_thread.run_sync(encode_in_one, configs, version, limit - HEADER_BYTES)
-        if made.left_out and not self._is_cut:
+        if made.left_out and not self._has_left_out:
             logger.error(
                 "%d of %d topics are not registered at NameServer %s: they do not fit into a frame of %d bytes. Use"
                 " Skylark's NameServers, which take topics in parts, or raise frameMaxLength here and"
                 " -Dcom.rocketmq.remoting.frameMaxLength there",
                 made.left_out, len(configs), self._namesrv.addr, limit,
             )  # fmt: skip
-        self._is_cut = made.left_out > 0
+        self._has_left_out = made.left_out > 0
         return await self._namesrv.register_encoded(made.data, is_compressed=made.is_compressed)
 
     def _body(self, names: Sequence[str], version: DataVersion) -> RegisterBrokerBody:
@@ -158,6 +163,7 @@ def encode_in_one(configs: Sequence[TopicConfig], version: DataVersion, limit: i
         data = encode_compressed(_whole(configs[:count], version), VERSION, attributes=False)
         if len(data) <= limit or not count:
             return InOne(data, True, len(configs) - count)
+        # In proportion, less 2 %: topics differ in size, and each try costs the encoding of all that is left.
         count = min(count - 1, count * limit // len(data) * 49 // 50)
 
 

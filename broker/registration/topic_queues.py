@@ -61,7 +61,7 @@ class TopicQueues:
         return None if known is None else known.queues
 
     async def _asked(self, client: RemotingClient, topic: str) -> _CachedQueues | None:
-        """Ask, or wait for the answer to whoever asks already."""
+        """Ask the NameServers, or wait for the answer if another request has asked already."""
         answered = self._asking.get(topic)
         if answered is not None:
             await answered.wait()
@@ -72,6 +72,7 @@ class TopicQueues:
         finally:
             del self._asking[topic]
             answered.set()
+        # When no NameServer answers, the queues of before stay in use, and one is asked again soon.
         now = trio.current_time()
         before = self._known.pop(topic, None)
         if found is None:
@@ -89,6 +90,7 @@ class TopicQueues:
             try:
                 route = (await call(Remote(client, addr, TIMEOUT_MS), GET_ROUTEINFO_BY_TOPIC, header)).body()
             except BrokerError as error:
+                # An answer, too: all NameServers know the same brokers. Other errors are a reason to ask the next one.
                 if error.code == ResponseCode.TOPIC_NOT_EXIST:
                     return []
             except (RemotingError, ProtocolError):

@@ -12,7 +12,7 @@ import trio
 from broker.options import BrokerOptions
 from broker.replication.known_master import KnownMaster
 from broker.replication.master_api import MasterClient
-from broker.replication.session_interfaces import MasterTarget
+from broker.replication.session import MasterTarget
 from mqcommon.addresses import format_address, split_address
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from mqcommon.signal import Signal

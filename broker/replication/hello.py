@@ -264,7 +264,7 @@ class SlaveHandshake:
         self.welcome: Welcome | None = None
 
     def receive(self, data: bytes) -> bytes:
-        """Take bytes from the master; returns those that came after its Welcome."""
+        """Take bytes from the master; returns the bytes that came after its Welcome."""
         body = self._reader.receive(data)
         if body is None:
             return b""

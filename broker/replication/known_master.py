@@ -87,4 +87,4 @@ class KnownMaster:
 
 
 def _nobody() -> None:
-    """Without NameServers there is nobody to ask."""
+    """Without NameServers there is none to ask."""

@@ -10,13 +10,19 @@ from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
-from broker.replication.frames import CHUNK_BYTES, FrameReader, LogPiece, ReportReader, encode_header, encode_report
+from broker.replication.frames import (
+    CHUNK_BYTES,
+    REPORT_BYTES,
+    FrameReader,
+    LogPiece,
+    ReportReader,
+    encode_header,
+    encode_report,
+)
 from broker.replication.hello import MAGIC, Hello, LinkTerms, LogClaim, MasterHandshake, PieceCrc, SlaveHandshake
 from mqcommon.errors import ProtocolError
 
 RESYNC = "to copy the master's log from the start, stop this slave and run: broker resyncSlave STORE_DIR"
-
-
 NO_HELLO = (
     "it sent no hello, and this master does not serve plain peers: give both the same haSharedSecret, or list the"
     " address in haPlainPeerAddresses when it is a Java broker"
@@ -44,30 +50,71 @@ class Range(NamedTuple):
     size: int
 
 
-class MasterLink:
-    """The master's end of one connection.
+class LinkToSlave:
+    """What the master's ends of both protocols share: the handshake, when each side was heard, how far the slave is.
 
-    The owner repeats: `receive` the bytes from the slave, send `take_output`, send `next_range`. When ``claim`` is set,
-    it compares the claim's CRCs with the log and calls `judge`.
+    Sets with Controllers have the other subclass, in autoswitch/link.py.
+    """
+
+    def __init__(self, terms: LinkTerms, bounds: Callable[[], LogBounds], nonce: bytes, now: float) -> None:
+        self._terms = terms
+        self._bounds = bounds
+        self._handshake = MasterHandshake(terms, nonce)
+        self._began = self._heard = self._said = now
+        self._output = b""
+        #: Where the next range begins; -1 until the slave has said where its log ends, or has been told where to begin.
+        self.next_offset = -1
+        #: All before this is in the slave's log, as far as the slave has said; -1 before its first report. Never above
+        #: `next_offset` and never lower than before: a send that was acknowledged because of it stays acknowledged.
+        self.acked = -1
+
+    @property
+    def refusal(self) -> str:
+        """Why the slave is refused, "" if it is not. It is in the output: close the connection when that is sent."""
+        return self._handshake.refusal
+
+    def take_output(self) -> bytes:
+        """The bytes to send before any range."""
+        output, self._output = self._output, b""
+        return output
+
+    def check(self, now: float) -> None:
+        """ProtocolError when the slave has been silent for too long."""
+        if now >= self.silent_at():
+            if self._must_identify:
+                raise ProtocolError(f"it did not identify itself in {self._terms.hello_s:g} s")
+            raise ProtocolError(f"nothing was received from it for {self._terms.timeout_s:.0f} s")
+
+    def silent_at(self) -> float:
+        """When `check` raises, unless something comes before."""
+        if self._must_identify:
+            # Counted from the start of the connection: a peer gains no time by sending byte after byte.
+            return self._began + min(self._terms.hello_s, self._terms.timeout_s)
+        return self._heard + self._terms.timeout_s
+
+    @property
+    def _must_identify(self) -> bool:
+        """Whether the handshake waits for the peer."""
+        raise NotImplementedError
+
+
+class MasterLink(LinkToSlave):
+    """The master's end of one connection, in a set without a Controller.
+
+    The owner repeats: `receive` the bytes from the slave, send `take_output`, send `next_range`. When ``claimed`` is
+    set, it compares the claim's CRCs with the log and calls `judge`.
     """
 
     def __init__(
         self, terms: LinkTerms, bounds: Callable[[], LogBounds], nonce: bytes, now: float, *, serves_plain: bool = True
     ) -> None:
         """``serves_plain``: whether this peer needs no hello."""
-        self._terms = terms
-        self._bounds = bounds
+        super().__init__(terms, bounds, nonce, now)
         self._serves_plain = serves_plain
-        self._handshake = MasterHandshake(terms, nonce)
-        self._began = self._heard = self._said = now
+        # The peer's first bytes, until they tell a hello from an offset; None afterwards.
         self._first: bytes | None = b""
         self._reports = ReportReader()
-        self._output = b""
         self._chunk_bytes = CHUNK_BYTES
-        # Where the next frame begins; -1 until that is known.
-        self.next_offset = -1
-        # The slave has reported the log up to here; -1 before its first report.
-        self.acked = -1
         # Where the slave's log begins, as far as that is known.
         self.start = 0
 
@@ -77,14 +124,9 @@ class MasterLink:
         return self._handshake.hello
 
     @property
-    def claim(self) -> LogClaim | None:
-        """What `judge` is to be called for."""
+    def claimed(self) -> LogClaim | None:
+        """The claim that `judge` is to be called for."""
         return self._handshake.claim
-
-    @property
-    def refusal(self) -> str:
-        """Why the slave is refused, "" if it is not. It is in the output: close the connection when that is sent."""
-        return self._handshake.refusal
 
     @property
     def ready(self) -> bool:
@@ -94,7 +136,7 @@ class MasterLink:
     @property
     def idle(self) -> bool:
         """Whether there is nothing to send until the log grows or a heartbeat is due."""
-        return not self._output and self.claim is None and not self.refusal and self.next_offset == self._bounds().end
+        return not self._output and self.claimed is None and not self.refusal and self.next_offset == self._bounds().end
 
     def receive(self, data: bytes, now: float) -> None:
         """Take bytes from the slave. After a ProtocolError the connection must be closed."""
@@ -103,25 +145,19 @@ class MasterLink:
         self._heard = now
         if self._first is not None:
             self._first += data
-            if self._first[:1] == MAGIC[:1]:
-                data, self._first = self._first, None
-                self._chunk_bytes = CHUNK_BYTES
-            elif len(self._first) < 8:
+            # The first byte tells: the magic is negative as an offset, and no plain slave is at a negative one.
+            says_hello = self._first[:1] == MAGIC[:1]
+            if not says_hello and len(self._first) < REPORT_BYTES:
                 return
-            else:
-                data, self._first = self._first, None
-                self._begin_plain(data[:8])
+            data, self._first = self._first, None
+            if not says_hello:
+                self._begin_plain(data[:REPORT_BYTES])
         if self.next_offset < 0:
             self._handshake.receive(data)
             self._output += self._handshake.take_output()
             return
         for offset in self._reports.receive(data):
             self._reported(offset)
-
-    def take_output(self) -> bytes:
-        """The bytes to send before any range."""
-        output, self._output = self._output, b""
-        return output
 
     def next_range(self, now: float, most: int = CHUNK_BYTES) -> Range | None:
         """What to send now: up to ``most`` bytes of the log, a heartbeat (size 0), or None."""
@@ -142,35 +178,21 @@ class MasterLink:
         self.next_offset = at + size
         return Range(encode_header(at, size), at, size)
 
-    def check(self, now: float) -> None:
-        """ProtocolError when the slave has been silent for too long."""
-        if now >= self.silent_at():
-            if self._must_say_hello:
-                raise ProtocolError(f"it did not identify itself in {self._terms.hello_s:g} s")
-            raise ProtocolError(f"nothing was received from it for {self._terms.timeout_s:.0f} s")
-
     def beat_at(self) -> float:
         """When `next_range` gives a heartbeat."""
         return self._said + self._terms.heartbeat_s if self.ready else inf
 
-    def silent_at(self) -> float:
-        """When `check` raises, unless something comes before."""
-        if self._must_say_hello:
-            return self._began + min(self._terms.hello_s, self._terms.timeout_s)
-        return self._heard + self._terms.timeout_s
-
     @property
-    def _must_say_hello(self) -> bool:
-        """Whether the handshake waits for the peer. Its timeout is counted from the start of the connection, so a peer
-        gains no time by sending byte after byte.
-        """
-        return not self.ready and self.claim is None
+    def _must_identify(self) -> bool:
+        return not self.ready and self.claimed is None
 
     def judge(self, difference: PieceCrc | None, now: float) -> None:
         """Answer the claim; ``difference``: a piece in which the slave's log differs from the master's."""
-        claim = self.claim
+        claim = self.claimed
         assert claim is not None
         bounds = self._bounds()
+        # The slave goes on at its own end. Only an empty log may begin elsewhere: at the last file, or where the log
+        # does.
         start = claim.end
         if claim.start == claim.end:
             start = bounds.last_file if claim.last_file else bounds.start
@@ -182,8 +204,6 @@ class MasterLink:
             self.start = min(claim.start, start) if claim.end > claim.start else start
         self._said = now
         self._output += self._handshake.take_output()
-
-    # --- inside
 
     def _begin_plain(self, first: bytes) -> None:
         if not self._serves_plain:
@@ -199,6 +219,7 @@ class MasterLink:
         self.next_offset = self.start = offset or bounds.last_file
 
     def _reported(self, offset: int) -> None:
+        # A report above what was sent would let a send be acknowledged that no slave has.
         if not 0 <= offset <= self.next_offset:
             raise ProtocolError(f"it reports offset {offset}, but was sent the log only up to {self.next_offset}")
         self.acked = max(self.acked, offset)
@@ -219,6 +240,7 @@ def _refusal(claim: LogClaim, bounds: LogBounds, difference: PieceCrc | None) ->
         return sizes
     if claim.start == claim.end:
         return ""
+    # The slave has what the master lacks: one of the two logs lost something, and it is not known which is right.
     if claim.end > bounds.end:
         return (
             f"it has the log up to {claim.end}, but the master only up to {bounds.end}:"
@@ -235,28 +257,65 @@ def _refusal(claim: LogClaim, bounds: LogBounds, difference: PieceCrc | None) ->
     return ""
 
 
-class SlaveLink:
-    """The slave's end of one connection. ``end``: the end of its log; ``hello`` and ``claim``: begin with a handshake.
+class LinkToMaster:
+    """What the slave's ends of both protocols share: the handshake, when each side was heard, what was reported."""
+
+    #: Encodes a report of this protocol.
+    encode_report: Callable[[int], bytes]
+
+    def __init__(
+        self, terms: LinkTerms, start: int, end: int, now: float, proof: tuple[Hello, LogClaim] | None
+    ) -> None:
+        """The slave's log has the bytes from ``start`` to ``end``. ``proof``: begin with a handshake."""
+        self._terms = terms
+        self._heard = self._said = now
+        self._handshake = None if proof is None else SlaveHandshake(terms, *proof)
+        # None: the log is empty, and will begin where the master's first piece does.
+        self._end = end if end > start else None
+        self._reported = -1
+        self._output = b""
+        #: Whether the master was told from where on it is to send the log.
+        self.ready = False
+
+    def tick(self, now: float) -> None:
+        """Send a heartbeat if it is due. ProtocolError when the master has been silent for too long."""
+        if now >= self._heard + self._terms.timeout_s:
+            raise ProtocolError(f"nothing was received from the master for {self._terms.timeout_s:.0f} s")
+        if self.ready and now >= self._said + self._terms.heartbeat_s:
+            self._report(max(self._reported, 0), now)
+
+    def wake_at(self) -> float:
+        """When `tick` has something to do."""
+        return min(self._heard + self._terms.timeout_s, self._said + self._terms.heartbeat_s if self.ready else inf)
+
+    def take_output(self) -> bytes:
+        """The bytes to send."""
+        output, self._output = self._output, b""
+        return output if self._handshake is None else self._handshake.take_output() + output
+
+    def _report(self, offset: int, now: float) -> None:
+        self._reported, self._said = offset, now
+        self._output += self.encode_report(offset)
+
+
+class SlaveLink(LinkToMaster):
+    """The slave's end of one connection. ``end``: the end of its log; ``proof``: begin with a handshake.
 
     ``begin``: where an empty log begins when the master is plain; 0: with the master's last file.
     `receive` returns the pieces to append; `report` and `tick` add to the bytes that `take_output` returns.
     """
 
+    encode_report = staticmethod(encode_report)
+
     def __init__(
-        self, terms: LinkTerms, now: float, *, start: int, end: int, begin: int = 0, hello: Hello | None = None,
-        claim: LogClaim | None = None,
+        self, terms: LinkTerms, now: float, *, start: int, end: int, begin: int = 0,
+        proof: tuple[Hello, LogClaim] | None = None,
     ) -> None:  # fmt: skip
-        self._terms = terms
-        self._heard = self._said = now
-        self._handshake = None if hello is None or claim is None else SlaveHandshake(terms, hello, claim)
+        super().__init__(terms, start, end, now, proof)
         self._frames = FrameReader()
-        # None: the log is empty, and will begin where the master's first piece does.
-        self._end = end if end > start else None
-        self._reported = -1
-        self._output = b""
-        self.ready = self._handshake is None
-        if self._handshake is None:
-            self._report(end if self._end is not None else begin, now)
+        if proof is None:
+            self.ready = True
+            self._report(begin if self._end is None else end, now)
 
     def receive(self, data: bytes | memoryview, now: float) -> list[LogPiece]:
         """The pieces of the log in ``data``, without gaps. ReplicationRefused when the master refuses this slave."""
@@ -279,31 +338,11 @@ class SlaveLink:
         if self.ready and offset > self._reported:
             self._report(offset, now)
 
-    def tick(self, now: float) -> None:
-        """Send a heartbeat if it is due. ProtocolError when the master has been silent for too long."""
-        if now >= self._heard + self._terms.timeout_s:
-            raise ProtocolError(f"nothing was received from the master for {self._terms.timeout_s:.0f} s")
-        if self.ready and now >= self._said + self._terms.heartbeat_s:
-            self._report(max(self._reported, 0), now)
-
-    def wake_at(self) -> float:
-        """When `tick` has something to do."""
-        return min(self._heard + self._terms.timeout_s, self._said + self._terms.heartbeat_s)
-
-    def take_output(self) -> bytes:
-        output, self._output = self._output, b""
-        return output if self._handshake is None else self._handshake.take_output() + output
-
-    def _report(self, offset: int, now: float) -> None:
-        self._reported, self._said = offset, now
-        self._output += encode_report(offset)
-
     def _shake_hands(self, data: bytes, now: float) -> bytes:
         assert self._handshake is not None
         rest = self._handshake.receive(data)
         welcome = self._handshake.welcome
         if welcome is None:
-            self._said = now
             return b""
         if self._end is not None and welcome.offset != self._end:
             raise ProtocolError(f"the master goes on at {welcome.offset}, but this log ends at {self._end}")

@@ -3,7 +3,7 @@
 A slave that has caught up gets new bytes as soon as they are appended (`wake`, after each turn of the event loop). A
 slave that catches up gets older bytes from files, in a thread, so that sends are not slowed down. Only one range at a
 time is being sent to a slave, so memory is bounded however slow the slave is. Reports of slaves go to the ack ledger.
-Neighbours: session_interfaces.py (the steps, of two protocols), replication.py (runs this and wakes it).
+Neighbours: session.py (the steps of a connection), replication.py (runs this and wakes it).
 """
 
 import logging
@@ -15,7 +15,7 @@ import trio
 
 from broker.replication.frames import CHUNK_BYTES
 from broker.replication.link import Range
-from broker.replication.session_interfaces import Examine, NewMasterSide, Peer
+from broker.replication.session import Examine, NewMasterSide, Peer
 from broker.store.log.commitlog import CommitLog
 from mqcommon.addresses import limited_network, split_address
 from mqcommon.errors import FileClosed, ProtocolError
@@ -83,6 +83,8 @@ class HaServer:
         if (crowded := self._admission.arrived(connection, limited_network(split_address(addr)[0]))) is not None:
             crowded.close("too many connections, and this one did not identify itself in time")
         self._connections.add(connection)
+        # Whatever ends the connection, the slave no longer counts as a copy: sends must not wait for it in vain, nor be
+        # acknowledged for it.
         reason = "this broker stops, or is no longer the master"
         try:
             await connection.run()
@@ -154,7 +156,7 @@ class _Connection:
 
     def beat(self) -> None:
         """Wake the sender if a heartbeat is due already."""
-        if self._idle and self._session.beat_at() <= trio.current_time():
+        if self._idle and self._session.link.beat_at() <= trio.current_time():
             self._something.set()
 
     def wake(self) -> None:
@@ -201,11 +203,11 @@ class _Connection:
         session = self._session
         while True:
             data = None
-            with trio.move_on_at(session.silent_at()):
+            with trio.move_on_at(session.link.silent_at()):
                 data = await self._transport.receive(RECEIVE_BYTES)
             now = trio.current_time()
             if data is None:
-                session.check(now)
+                session.link.check(now)
                 continue
             if not data:
                 return
@@ -215,12 +217,12 @@ class _Connection:
                 self._log_follower()
                 # From now on it gets heartbeats.
                 self._something.set()
-            if not self._something.is_set() and not session.idle:
+            if not self._something.is_set() and not session.link.idle:
                 self._something.set()
 
     def _log_follower(self) -> None:
         session = self._session
-        logger.info("slave %s (%s) follows from offset %d", self._addr, session.who, session.next_offset)
+        logger.info("slave %s (%s) follows from offset %d", self._addr, session.who, session.link.next_offset)
 
     async def _send(self) -> None:
         session, transport = self._session, self._transport
@@ -232,7 +234,7 @@ class _Connection:
             step = session.next_step(now, max(rate // PIECES_A_SECOND, 1) if rate else CHUNK_BYTES)
             if step is None:
                 self._idle = True
-                with trio.move_on_at(session.beat_at()):
+                with trio.move_on_at(session.link.beat_at()):
                     await self._something.wait()
                 self._idle = False
             elif isinstance(step, bytes):
@@ -267,10 +269,12 @@ class _Connection:
 
     def _send_now(self) -> bool:
         """Send new bytes without yielding to the event loop; False when the sender task must do the rest."""
+        # Only while the sender task sleeps: two writers would mix their frames. And only what is surely in memory,
+        # since a page fault here would stop the event loop.
         session, log = self._session, self._log
-        if not self._idle or self._something.is_set() or self._rate() or not log.is_recent(session.next_offset):
+        if not self._idle or self._something.is_set() or self._rate() or not log.is_recent(session.link.next_offset):
             return False
-        found = session.next_range(trio.current_time())
+        found = session.link.next_range(trio.current_time())
         if found is None:
             return False
         data = found.header + (log.copy(found.offset, found.size) if found.size else b"")
@@ -280,7 +284,7 @@ class _Connection:
             taken = 0  # the sender task gets the same error when it sends the rest
         session.sent(found.size)
         self._rest = data[taken:]
-        return not self._rest and session.next_offset == log.end
+        return not self._rest and session.link.next_offset == log.end
 
 
 C = TypeVar("C")
@@ -324,7 +328,7 @@ class Admission(Generic[C]):
         return victim
 
     def follows(self, connection: C, *, said_hello: bool) -> tuple[bool, C | None]:
-        """(whether a stranger may follow, the plain peer to close for it); one that is being closed may not."""
+        """(whether a stranger may follow, the plain peer to close for it). A closing connection may not."""
         network = self._strangers.pop(connection, None)
         if network is None:
             return False, None

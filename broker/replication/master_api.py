@@ -58,7 +58,7 @@ class Offsets(NamedTuple):
 
     table: ConsumerOffsetTable
     version: DataVersion | None
-    #: Whether they are only those that have changed.
+    #: Whether the table has only changed offsets.
     is_part: bool
     next_page: PageRequestHeader | None
 
@@ -126,7 +126,7 @@ class MasterClient:
         return await _body(await call(self._at, GET_ALL_MESSAGE_REQUEST_MODE))
 
     async def auth_tables(self) -> AuthTables:
-        """7101: users and policies, if this broker's credentials are those of a super user. Skylark only."""
+        """7101: users and policies, if this broker signs as a super user. Skylark only."""
         return await _body(await call(self._at, GET_AUTH_TABLES))
 
     async def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:

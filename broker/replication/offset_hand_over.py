@@ -2,9 +2,9 @@
 
 Invariant: no group's offset goes back. A master that starts fetches the offsets before it registers (pre_online.py).
 That is not enough: a master that was only cut off does not fetch them, and groups still commit here until this slave
-learns that the master is back. So the slave compares its offsets with the master's, and commits (15) those that are
-further to the master. Until that is done, and while no master is alive, the slave copies no metadata: the master's
-older offsets would overwrite those committed here.
+learns that the master is back. So the slave compares its offsets with the master's, and commits (15) to the master
+those of its own that are further. Until that is done, and while no master is alive, the slave copies no metadata: the
+master's older offsets would overwrite those committed here.
 Neighbours: members.py (who is alive), slave_sync.py (waits here before it copies).
 """
 
@@ -47,6 +47,7 @@ class OffsetHandOver(Part):
         async with self._open_client() as client:
             while True:
                 await self._until(lambda: self._members.master_addr is not None and self._owes)
+                # The terms are read first: if this slave acts once more during the hand-over, it owes another one.
                 terms, addr = self._members.terms, self._members.master_addr
                 assert addr is not None
                 try:

@@ -22,8 +22,7 @@ from broker.replication.hello import (
 )
 from broker.replication.link import LogBounds, MasterLink, SlaveLink
 from broker.replication.replica import Replica
-from broker.replication.session import MasterSession, SlaveSession
-from broker.replication.session_interfaces import Dialogue, Examine, MasterTarget, NewMasterSide, Peer
+from broker.replication.session import Dialogue, Examine, MasterSession, MasterTarget, NewMasterSide, Peer, SlaveSession
 from broker.store.log.commitlog import CommitLog
 from broker.writing.waits import AckLedger
 from mqcommon.errors import ProtocolError
@@ -72,6 +71,7 @@ class PlainDialogue(Dialogue):
         if not target.hello:
             self._terms.check_plain_master(target.ha_addr)
             if self._replica.is_empty and not self._last_file and target.begin is not None:
+                # The log begins elsewhere: no checkpoint or cleaning may look at its files meanwhile.
                 async with self._guard:
                     await trio.to_thread.run_sync(self._begin_plain, target.begin)
             begin = log.start if log.chain.segments else 0
@@ -82,7 +82,7 @@ class PlainDialogue(Dialogue):
         hello = Hello(
             VERSION, self._who.cluster, self._who.broker, self._who.broker_id, self._who.addr, os.urandom(NONCE_BYTES)
         )
-        return SlaveLink(self._terms, trio.current_time(), start=start, end=end, hello=hello, claim=claim)
+        return SlaveLink(self._terms, trio.current_time(), start=start, end=end, proof=(hello, claim))
 
     def _begin_plain(self, begin: int) -> None:
         """Prepare an empty log to copy the whole log of a RocketMQ master, and not only its last file."""

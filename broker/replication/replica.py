@@ -14,7 +14,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from broker.replication.whole_records import WholeRecords
-from broker.store.log.residency import Span, check_resident
+from broker.store.log.residency import check_resident
 from broker.store.log.valid_record import is_storable
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import ENTRY
@@ -135,20 +135,8 @@ class Replica:
             at += size
         return WholeRecords(log.chain.segment_bytes, end, at - end)
 
-    @property
-    def needs_file(self) -> bool:
-        return self.log.needs_file
-
-    def prepare_file(self, end: int) -> None:
-        """Make the file that begins at ``end``, where the log's files end. For any thread; may raise DiskFull."""
-        self.log.make_file(end)
-
-    def make_file(self) -> None:
-        """Add the next file of the log. Blocks unless `prepare_file` was called; may raise DiskFull."""
-        self.log.add_file()
-
     def append(self, data: memoryview) -> int:
-        """Add bytes at ``raw_end``; returns how many fit. The rest needs `make_file` first."""
+        """Add bytes at ``raw_end``; returns how many fit. The rest needs `CommitLog.add_file` first."""
         if self.log.needs_file:
             return 0
         file, at, size = self.log.room(len(data))
@@ -157,14 +145,6 @@ class Replica:
         file.pwrite(at, data[:size])
         self.log.copied(size)
         return size
-
-    def room(self, size: int) -> Span:
-        """Where the next ``size`` bytes go, or as many as fit. Write them in a thread, then call `copied`."""
-        return self.log.room(size)
-
-    def copied(self, size: int) -> None:
-        """``size`` bytes were written where `room` said."""
-        self.log.copied(size)
 
     def build(self, limit: int, *, guarded: bool = False) -> int:
         """Add up to ``limit`` whole records to their queues; returns how many.
@@ -209,6 +189,8 @@ class Replica:
 
         Blocks.
         """
+        # All whole records first: a message that is appended next gets its queue offset from the queue. Then the
+        # partial record goes, since the next one would follow a torn one.
         while self.build(10_000, guarded=True):
             pass
         if self.log.chain.segments:
@@ -219,6 +201,8 @@ class Replica:
 
         ``file_left``: bytes from ``start`` to the end of the file.
         """
+        # Checked before they are queued: size, place, body CRC, topic. A record that fails is never shown to a reader,
+        # and copying stops with its place.
         at, done, total = 0, 0, len(data)
         self._next_try = 0
         latest = 0

@@ -69,6 +69,7 @@ class Replication(Part):
         """Run until cancelled."""
         task_status.started()
         while True:
+            # Cleared before the role is looked at: a change that comes after this ends the side that is started below.
             self._changed.clear()
             if self._role.now.is_master:
                 await self._lead(self._changed)

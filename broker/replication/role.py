@@ -96,6 +96,8 @@ class RoleMachine:
     def _change(self, before: tuple[RoleKind, ...], after: Role) -> None:
         if self.now.kind not in before or self._is_notifying:
             raise RuntimeError(f"a broker that is {self.now.kind.value} cannot become {after.kind.value} now")
+        # The role is the new one before anybody hears of it, so an observer that asks gets the same answer as one that
+        # is told; and no observer can begin another change, which the others would see out of order.
         old, self.now = self.now, after
         self._is_notifying = True
         try:

@@ -1,32 +1,62 @@
 """The steps of both ends of an HA connection: which slaves count as copies, what is sent, what is reported when. Pure.
 
-`MasterSession` is driven by the connection's two tasks, `SlaveSession` by those that copy and flush; tests/sim drives
+`MasterSide` and `SlaveSide` are what the transports need of a session (master.py, slave.py), whatever its protocol.
+`MasterSession` and `SlaveSession` are those of sets without a Controller; autoswitch/session.py has the others. A
+`MasterSide` is driven by its connection's two tasks, a `SlaveSide` by the tasks that copy and flush; tests/sim drives
 both. Times are in seconds. After a ProtocolError the connection must be closed.
-Neighbours: session_interfaces.py (what master.py and slave.py need of a session), link.py (the protocol),
-writing/waits.py (sends that wait); autoswitch/session.py (sets with a Controller).
+Neighbours: link.py (the protocol), plain_dialogue.py (how a connection begins), writing/waits.py (sends that wait).
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
+from broker.replication.autoswitch.link import MasterEnd, Newcomer, SlaveEnd
 from broker.replication.frames import CHUNK_BYTES, LogPiece
-from broker.replication.hello import LogClaim
+from broker.replication.hello import LogClaim, PieceCrc
 from broker.replication.link import MasterLink, Range, SlaveLink
-from broker.replication.session_interfaces import MasterSide, Objection, Peer, SlaveSide
 from broker.writing.waits import AckLedger, ConnectedSlave
 from mqcommon.errors import ProtocolError
 
 
-class MasterSession(MasterSide):
-    """The master's end. The slave is in ``acks`` from the moment when it is accepted until `ended`.
+class Bytes(Protocol):
+    """A piece of the log."""
 
-    One task calls `receive`. The other calls `next_step` in a loop and does what it returns: send bytes; compare a
-    claim with the log and call `judge`; send a range and call `sent`. On None it waits for `receive`, for the log to
+    @property
+    def offset(self) -> int: ...
+    @property
+    def data(self) -> memoryview: ...
+
+
+#: What speaks against a slave: without a Controller a piece of its log that differs, with one the reason in words.
+Objection = PieceCrc | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of a connection to the HA port: its address, and since when it is connected.
+
+    ``admit`` is called before it is accepted as a slave, with whether it said hello, and may raise ProtocolError.
+    ``close`` ends the connection for a reason.
+    """
+
+    addr: str
+    since: float
+    admit: Callable[[bool], None]
+    close: Callable[[str], None]
+
+
+class MasterSide:
+    """A master's session with one slave, which is in ``acks`` from the moment when it is accepted until `ended`.
+
+    One task calls `receive`. The other calls `next_step` in a loop and does what it returns: send bytes; examine what
+    the slave claims and call `judge`; send a range and call `sent`. On None it waits for `receive`, for the log to
     grow or for ``link.beat_at()``.
     """
 
-    def __init__(self, link: MasterLink, acks: AckLedger, peer: Peer) -> None:
+    def __init__(self, link: MasterLink | MasterEnd, acks: AckLedger, peer: Peer) -> None:
         self.link = link
-        # Set while the slave follows.
+        #: Its row in the ledger while it follows.
         self.slave: ConnectedSlave | None = None
         self._acks = acks
         self._peer = peer
@@ -34,50 +64,28 @@ class MasterSession(MasterSide):
     @property
     def who(self) -> str:
         """The slave, for the log."""
-        hello = self.link.hello
-        return f"broker {hello.broker_id} at {hello.addr}" if hello else "a plain peer"
-
-    @property
-    def idle(self) -> bool:
-        """Whether only new bytes of the log give the sender something to do."""
-        return self.link.idle
-
-    @property
-    def next_offset(self) -> int:
-        """Where the next range begins."""
-        return self.link.next_offset
+        raise NotImplementedError
 
     def lags(self, end: int) -> bool:
         """Whether this is a slave without all before ``end``."""
-        return self.link.ready and self.link.acked < end
+        return self.link.next_offset >= 0 and self.link.acked < end
 
     def receive(self, data: bytes, now: float) -> None:
         """Take bytes from the slave."""
-        link = self.link
-        link.receive(data, now)
-        if self.slave is None:
-            self._follow_when_ready()
-        if link.acked >= 0:
-            self._acks.acked(self._peer.addr, link.acked)
+        raise NotImplementedError
 
-    def next_step(self, now: float, most: int = CHUNK_BYTES) -> bytes | LogClaim | Range | None:
+    def next_step(self, now: float, most: int = CHUNK_BYTES) -> bytes | LogClaim | Newcomer | Range | None:
         """What to send or do next; a range has up to ``most`` bytes."""
         link = self.link
         if output := link.take_output():
             return output
         if link.refusal:
             raise ProtocolError(f"refused: {link.refusal}")
-        return link.claim or link.next_range(now, most)
-
-    def next_range(self, now: float) -> Range | None:
-        """As `next_step`, for new bytes of the log only."""
-        return self.link.next_range(now)
+        return link.claimed or link.next_range(now, most)
 
     def judge(self, objection: Objection, now: float) -> None:
-        """Answer the claim; ``objection``: a piece in which the slave's log differs from the master's."""
-        assert not isinstance(objection, str)
-        self.link.judge(objection, now)
-        self._follow_when_ready()
+        """Answer what the slave claims, with what speaks against it. ProtocolError when it may try again soon."""
+        raise NotImplementedError
 
     def sent(self, size: int) -> None:
         """``size`` bytes of the log were sent."""
@@ -85,21 +93,35 @@ class MasterSession(MasterSide):
             self.slave.next_offset = self.link.next_offset
             self.slave.sent_bytes += size
 
-    def check(self, now: float) -> None:
-        """ProtocolError when the slave has been silent for too long."""
-        self.link.check(now)
-
-    def beat_at(self) -> float:
-        """When `next_step` gives a heartbeat."""
-        return self.link.beat_at()
-
-    def silent_at(self) -> float:
-        """When `check` raises, unless something comes before."""
-        return self.link.silent_at()
-
     def ended(self) -> None:
         """The connection is closed: the slave no longer counts as a copy."""
         self._acks.gone(self._peer.addr)
+
+
+class MasterSession(MasterSide):
+    """The master's end of a connection in a set without a Controller."""
+
+    link: MasterLink
+
+    @property
+    def who(self) -> str:
+        hello = self.link.hello
+        return f"broker {hello.broker_id} at {hello.addr}" if hello else "a plain peer"
+
+    def receive(self, data: bytes, now: float) -> None:
+        link = self.link
+        link.receive(data, now)
+        if self.slave is None:
+            self._follow_when_ready()
+        # A slave counts as a copy from its first report on: before that it may have nothing of what it was sent.
+        if link.acked >= 0:
+            self._acks.acked(self._peer.addr, link.acked)
+
+    def judge(self, objection: Objection, now: float) -> None:
+        """Answer the claim; ``objection``: a piece in which the slave's log differs from the master's."""
+        assert not isinstance(objection, str)
+        self.link.judge(objection, now)
+        self._follow_when_ready()
 
     def _follow_when_ready(self) -> None:
         link = self.link
@@ -109,52 +131,69 @@ class MasterSession(MasterSide):
             self.slave = self._acks.connected(self._peer.addr, self._peer.since, identity, link.start)
 
 
-class SlaveSession(SlaveSide):
-    """The slave's end. With ``sync_flush`` it reports what is on disk, else what is appended."""
+class SlaveSide:
+    """A slave's session with its master. With ``sync_flush`` it reports what is on disk, else what is appended."""
 
-    def __init__(self, link: SlaveLink, *, sync_flush: bool) -> None:
+    def __init__(self, link: SlaveLink | SlaveEnd, *, sync_flush: bool) -> None:
         self.link = link
         self._sync_flush = sync_flush
 
-    @property
-    def ready(self) -> bool:
-        """Whether the master sends the log."""
-        return self.link.ready
-
-    async def receive(self, data: memoryview, now: float) -> Sequence[LogPiece]:
+    async def receive(self, data: memoryview, now: float) -> Sequence[Bytes]:
         """The pieces to append."""
-        return self.link.receive(data, now)
+        raise NotImplementedError
+
+    @property
+    def must_cut(self) -> bool:
+        """Whether the log ends where it parts from the master's only after `cut`."""
+        return False
+
+    async def cut(self) -> None:
+        """Cut what the master does not have; nothing builds queues meanwhile."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """All that was received is appended."""
 
     def appended(self, end: int, now: float) -> None:
         """The log was appended up to ``end``, perhaps in memory only."""
         if not self._sync_flush:
             self.link.report(end, now)
 
-    @property
-    def must_cut(self) -> bool:
-        """Whether `cut` is to be called: never, an administrator decides about a log that differs."""
-        return False
-
-    async def cut(self) -> None:
-        """Cut what the master does not have."""
-        raise NotImplementedError
-
-    def settle(self) -> None:
-        """What was received is appended."""
-
     def flushed(self, end: int, now: float) -> None:
         """An fsync ended: the log is on disk up to ``end``."""
         if self._sync_flush:
             self.link.report(end, now)
 
-    def tick(self, now: float) -> None:
-        """Send a heartbeat if it is due. ProtocolError when the master has been silent for too long."""
-        self.link.tick(now)
 
-    def wake_at(self) -> float:
-        """When `tick` has something to do."""
-        return self.link.wake_at()
+class SlaveSession(SlaveSide):
+    """The slave's end in a set without a Controller. It never cuts its log: administrators decide on differences."""
 
-    def take_output(self) -> bytes:
-        """The bytes to send."""
-        return self.link.take_output()
+    link: SlaveLink
+
+    async def receive(self, data: memoryview, now: float) -> Sequence[LogPiece]:
+        return self.link.receive(data, now)
+
+
+#: Makes the session of a connection.
+NewMasterSide = Callable[[Peer], MasterSide]
+
+#: Finds what speaks against a slave; None or "" when nothing does. May raise ProtocolError: the slave may try again.
+Examine = Callable[[LogClaim | Newcomer], Awaitable[Objection]]
+
+
+class MasterTarget(NamedTuple):
+    """Where a slave connects: the master's HA address; ``hello``: it is a Skylark broker.
+
+    ``begin``: where its log begins; None when that is unknown or the log is empty.
+    """
+
+    ha_addr: str
+    hello: bool
+    begin: int | None = None
+
+
+class Dialogue(Protocol):
+    """How a slave begins a connection: plain_dialogue.py without a Controller, autoswitch/session.py with one."""
+
+    async def begin(self, target: MasterTarget) -> SlaveSide:
+        """The session of a new connection to ``target``."""

@@ -5,20 +5,21 @@ are appended, or with SYNC_FLUSH when they are on disk. Queues are built in smal
 loop is not blocked; when they lag too far, nothing is received until they have caught up. A lost connection is tried
 again after a growing pause. When the two logs differ (the slave has bytes that the master lacks) an administrator must
 decide: that is logged once, and nothing is overwritten.
-Neighbours: session_interfaces.py (what is reported, in two protocols), replica.py (the log), find_master.py (where to
+Neighbours: session.py (what is reported when), replica.py (the log), find_master.py (where to
 connect).
 """
 
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from random import Random
 
 import trio
 
 from broker.replication.link import RESYNC
 from broker.replication.replica import Replica
-from broker.replication.session_interfaces import Dialogue, MasterTarget, SlaveSide
+from broker.replication.session import Dialogue, MasterTarget, SlaveSide
 from broker.replication.stats import SlaveProgress
 from broker.replication.whole_records import WholeRecords
 from broker.store.log.residency import NotResident, resident_only, warm
@@ -52,39 +53,52 @@ NEAR_BYTES = 4 * 1024 * 1024
 MAX_BEHIND_BYTES = 1024 * 1024 * 1024
 
 
-class HaClient:
-    """Copies the master's log: `run` it. ``find`` returns where the master is, and waits until that is known.
+@dataclass(frozen=True, slots=True)
+class MasterAccess:
+    """How a slave finds its master and speaks with it.
 
-    ``arrived`` is called when queues got messages, ``master_lost`` when a connection ended. ``flush`` makes the log
-    durable; None: reports do not wait for that. ``guard`` is `Flusher.one_at_a_time`: a task holds it while it removes
-    or moves queue files, or starts the log at another offset.
+    ``find`` returns where the master is, and waits until that is known. ``lost`` is called when a connection ended.
     """
+
+    find: Callable[[], Awaitable[MasterTarget]]
+    dialogue: Dialogue
+    lost: Callable[[], None]
+    connect: Connect = sockets.connect
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedLog:
+    """The log that is copied. ``arrived`` is called when queues got messages.
+
+    ``guard`` is `Flusher.one_at_a_time`: a task holds it while it removes or moves queue files, or starts the log at
+    another offset. ``flush`` makes the log durable; None: reports do not wait for that.
+    """
+
+    replica: Replica
+    arrived: Callable[[], None]
+    guard: trio.Lock
+    flush: Callable[[], Awaitable[None]] | None = None
+
+
+class HaClient:
+    """Copies the master's log: `run` it."""
 
     def __init__(
         self,
-        replica: Replica,
-        dialogue: Dialogue,
-        find: Callable[[], Awaitable[MasterTarget]],
-        arrived: Callable[[], None],
-        master_lost: Callable[[], None],
-        flush: Callable[[], Awaitable[None]] | None,
+        log: CopiedLog,
+        master: MasterAccess,
         progress: SlaveProgress,
         clock: Clock,
-        guard: trio.Lock,
         *,
         random: Random | None = None,
-        connect: Connect = sockets.connect,
     ) -> None:
-        self._replica = replica
-        self._dialogue = dialogue
-        self._find = find
-        self._arrived = arrived
-        self._master_lost = master_lost
-        self._flush = flush
+        self._replica = log.replica
+        self._arrived = log.arrived
+        self._guard = log.guard
+        self._flush = log.flush
+        self._master = master
         self._progress = progress
         self._clock = clock
-        self._guard = guard
-        self._connect = connect
         self._backoff = Backoff(FIRST_PAUSE_S, MAX_PAUSE_S, random or Random())
         self._to_build = Signal()
         self._to_flush = Signal()
@@ -122,7 +136,7 @@ class HaClient:
                 logger.warning("the master is not followed, still trying: %s", reason)
                 logged_at = now
             self.following = ""
-            self._master_lost()
+            self._master.lost()
             await trio.sleep(self._backoff.pause_s(failures))
 
     async def finish(self) -> None:
@@ -140,13 +154,14 @@ class HaClient:
     async def _follow(self) -> str:
         """Copy over one connection; returns why it ended."""
         try:
-            target = await self._find()
+            target = await self._master.find()
             self._progress.master_addr = target.ha_addr
+            # With SYNC_FLUSH the first report must be true: bytes of an earlier connection may not be on disk yet.
             if self._flush is not None:
                 await self._flush()
-            session = await self._dialogue.begin(target)
+            session = await self._master.dialogue.begin(target)
             with trio.fail_after(CONNECT_TIMEOUT_S):
-                transport = await self._connect(*split_address(target.ha_addr))
+                transport = await self._master.connect(*split_address(target.ha_addr))
             async with transport:
                 self._sending = trio.Lock()
                 async with trio.open_nursery() as nursery:
@@ -174,11 +189,11 @@ class HaClient:
         while True:
             await self._send(session, transport)
             size = None
-            with trio.move_on_at(session.wake_at()):
+            with trio.move_on_at(session.link.wake_at()):
                 size = await transport.receive_into(buffer)
             now = trio.current_time()
             if size is None:
-                session.tick(now)
+                session.link.tick(now)
                 continue
             if not size:
                 return
@@ -188,14 +203,17 @@ class HaClient:
             for piece in await session.receive(data, now):
                 await self._append(piece.offset, piece.data)
             if session.must_cut:
+                # Queues first: the truncation looks for the new ends in them, and needs all entries before the cut.
                 await self._build_rest()
                 async with self._building:
                     await session.cut()
                 self._records = replica.whole_records()
             session.settle()
-            if session.ready and not self.following:
+            if session.link.ready and not self.following:
                 self.following, self.stopped = target.ha_addr, ""
                 logger.info("master %s is followed, from offset %d", target.ha_addr, replica.raw_end)
+            # Reported as soon as the bytes are in the log, before the queues have them: the master waits for copies of
+            # its log, and queues can be built from the log at any time.
             if not replica.is_empty:
                 session.appended(replica.raw_end, now)
                 await self._send(session, transport)
@@ -210,7 +228,7 @@ class HaClient:
     async def _append(self, offset: int, data: memoryview) -> None:
         replica = self._replica
         if replica.is_empty and self._records.is_empty:
-            if replica.needs_file or replica.raw_end != offset:
+            if replica.log.needs_file or replica.raw_end != offset:
                 async with self._guard:
                     await trio.to_thread.run_sync(replica.begin_at, offset)
             self._records = replica.whole_records()
@@ -218,16 +236,16 @@ class HaClient:
         if not data:
             return
         while data:
-            if replica.needs_file:
+            if replica.log.needs_file:
                 # The list of files changes in the event loop only: the cleaner changes it, too.
-                await trio.to_thread.run_sync(replica.prepare_file, replica.raw_end)
-                replica.make_file()
+                await trio.to_thread.run_sync(replica.log.make_file, replica.raw_end)
+                replica.log.add_file()
             if len(data) < THREAD_BYTES:
                 data = data[replica.append(data) :]
                 continue
-            file, at, size = replica.room(len(data))
+            file, at, size = replica.log.room(len(data))
             await trio.to_thread.run_sync(file.pwrite, at, data[:size])
-            replica.copied(size)
+            replica.log.copied(size)
             data = data[size:]
         self._to_flush.set()
 
@@ -238,7 +256,7 @@ class HaClient:
         except trio.WouldBlock:
             await self._sending.acquire()
         try:
-            if output := session.take_output():
+            if output := session.link.take_output():
                 self._progress.last_write_ms = self._clock.now_ms()
                 await transport.send_all(output)
         finally:
@@ -249,6 +267,8 @@ class HaClient:
     ) -> None:
         """SYNC_FLUSH: one fsync for all bytes that arrived during the last one, then the report."""
         log = self._replica.log
+        # What arrives during an fsync may miss it. So the signal is cleared before the next fsync begins, and each
+        # report says what the last one covered.
         while True:
             session.flushed(log.raw_flushed, trio.current_time())
             await self._send(session, transport)

@@ -20,11 +20,14 @@ from typing import TypeVar, cast
 import trio
 
 from broker.meta.metadata import Metadata
+from broker.meta.topics import Topics
 from broker.replication.known_master import KnownMaster
 from broker.replication.master_api import LevelOffsets, MasterClient, Offsets
+from broker.store.store import MessageStore
 from broker.tasks.persist import Persister
 from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, ReplicationRefused, RequestTimeout, StoreError
+from mqcommon.names import is_light, is_retry_topic
 from mqcommon.polling import poll_until
 from mqcommon.signal import Signal
 from remoting.net.client import OpenClient, RemotingClient, open_client
@@ -32,6 +35,7 @@ from remoting.net.steps import run_slices
 from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.replication import FIRST_PAGE, MetadataVersions
+from remoting.protocol.requests.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +113,7 @@ class SlaveSync:
         while True:
             try:
                 await self._online()
+                # After each new connection: the master may be another process, on another or an emptied disk.
                 if copied is None or not master.is_connected:
                     await self._check_log(master)
                     copied = None
@@ -165,6 +170,8 @@ class SlaveSync:
         return versions, max(INTERVAL_MS / 1000, PAUSE_FACTOR * (trio.current_time() - started))
 
     async def _copy_topics(self, master: MasterClient) -> None:
+        # The end is read before the table is asked for: the table has all topics of messages before it, and no promise
+        # is made for later ones.
         log_end = self._log_end()
         table = await master.topics()
         await run_slices(self._metadata.topics.mirror(table.topic_config_table, table.data_version))
@@ -266,7 +273,7 @@ async def _offsets_after(master: MasterClient, page: Offsets) -> Offsets | None:
 
 
 async def _both(first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[T]]) -> T:
-    """Run them at the same time; the result of the second, or the error of the one that failed first."""
+    """Run both at the same time; returns the result of the second. Raises the error of the job that failed first."""
     results: list[T] = []
     errors: list[Exception] = []
 
@@ -286,3 +293,28 @@ async def _both(first: Callable[[], Awaitable[None]], second: Callable[[], Await
     if errors:
         raise errors[0]
     return results[0]
+
+
+# As many as RocketMQ's clients ask for, when a send makes a topic.
+QUEUES = 4
+
+
+def adopt_topics(store: MessageStore, topics: Topics, since: int) -> None:
+    """Add the topics of queues that began at or after ``since`` in the log. Call it when this broker is the master.
+
+    They are those of messages that this broker copied before it could copy the table of topics. A topic that a send
+    makes is in the master's table first. So a slave's table has all topics of the messages that its log had when it
+    last asked for the table, except those that were deleted. A queue that began later, and whose topic is unknown,
+    belongs to a new topic: without it nobody could read these messages. The journal has how far the log was
+    (`Metadata.topics_to`), so that this also holds when all brokers of the set die at once.
+    """
+    found: dict[str, int] = {}
+    for queue in store.queues:
+        name = queue.topic
+        if topics.get(name) is not None or queue.is_empty or is_light(name):
+            continue
+        if queue.bounds_search().find_end(since) <= queue.min_offset:
+            found[name] = max(found.get(name, 1 if is_retry_topic(name) else QUEUES), queue.queue_id + 1)
+    for name, queues in found.items():
+        topics.put(TopicConfig(name, queues, queues))
+        logger.warning("topic %s came from the former master with its messages only: made with %d queues", name, queues)

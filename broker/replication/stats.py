@@ -38,7 +38,7 @@ from remoting.protocol.requests.brokers import (
 # Over an hour.
 MAX_SAMPLES = 4096
 RATE_SPAN_MS = 10 * SECOND_MS
-# A slave that is away is told for a day: after that it was probably taken out of service. So many are remembered.
+# A slave that is away is shown for a day: after that it was probably taken out of service. So many are remembered.
 AWAY_MS = 24 * 3600 * SECOND_MS
 MAX_REMEMBERED = 64
 
@@ -85,7 +85,7 @@ class ReplicationStats:
         self._clock = clock
         self._end_times = EndTimes()
         self._sent: dict[str, SampleWindow] = {}
-        # When slaves were connected last, by their addresses for clients; the one that was seen last is the last.
+        # When slaves were connected last, by their addresses for clients; the most recent is the last.
         self._seen_ms: dict[str, int] = {}
         #: How far slaves were behind (ms), at each sample.
         self.behind_ms = Histogram()

@@ -69,6 +69,7 @@ class WholeRecords:
         total = len(data)
         if self._rest == math.inf:
             return total
+        # `at` walks over whole records; what it stops at is held, unless it is too large (see the module).
         self._needed = 0
         at = int(self._rest)
         if at > total:

@@ -20,25 +20,26 @@ FROM_NAMESERVERS: Final = (NOTIFY_MIN_BROKER_ID_CHANGE.code,)
 
 
 def needs_of(request: Command) -> list[Need]:
-    """What ``request`` needs. Raises RequestRefused when its body cannot be read."""
+    """The rights that ``request`` needs. Raises RequestRefused when its body cannot be read."""
+    # A code without a description is treated as the most dangerous one: only who may change the cluster may send it.
     described = BY_CODE.get(request.code)
     return UPDATE_CLUSTER.of_ext(request.ext) if described is None else described.needs(request)
 
 
 def needs_about(code: int, topic: str, group: str) -> list[Need]:
-    """What a request ``code`` about the topic and the group needs; one of the two may be empty, and is left out."""
+    """The rights that a request ``code`` about the topic and the group needs; an empty name is left out."""
     described = BY_CODE.get(code)
     right = described.right if described else None
     return (right or UPDATE_CLUSTER).about(topic, group)
 
 
 def needs_to_consume(topic: str) -> list[Need]:
-    """What consuming the topic needs of it. Messages are read, so a retry topic is that of its whole name."""
+    """The right to consume the topic. Its messages are read, so a retry topic counts by its whole name."""
     return [need_topic(topic, SUB)]
 
 
 def needs_to_send(topic: str) -> list[Need]:
-    """What a send to the topic needs."""
+    """The right to send to the topic."""
     return [Need(TOPIC, topic, PUB)]
 
 

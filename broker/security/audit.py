@@ -25,7 +25,7 @@ _MAX_WHY = 1_024
 
 
 @dataclass(slots=True)
-class _Said:
+class _Logged:
     """A refusal that has its line for this minute."""
 
     until_ms: int
@@ -38,7 +38,7 @@ class Audit:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._said: dict[tuple[int, str, str, str], _Said] = {}
+        self._logged: dict[tuple[int, str, str, str], _Logged] = {}
         self._second = 0
         self._lines = 0
         self._left_out = 0
@@ -51,12 +51,13 @@ class Audit:
         now_ms = self._clock.now_ms()
         name = ext_text((request.ext or {}).get(ACCESS_KEY_FIELD) or "")[:_MAX_NAME]
         key = request.code, name, split_address(remote)[0], (why or "")[:_MAX_WHY]
-        said = self._said.get(key)
-        if said is not None and now_ms < said.until_ms:
-            said.times += 1
+        # First the same refusal within its minute, which is only counted, then the limit for all lines of a second.
+        logged = self._logged.get(key)
+        if logged is not None and now_ms < logged.until_ms:
+            logged.times += 1
         elif self._may_write(now_ms):
             self._remember(key, now_ms + MINUTE_MS)
-            again = f" ({said.times} times more since the last such line)" if said and said.times else ""
+            again = f" ({logged.times} times more since the last such line)" if logged and logged.times else ""
             others = f" ({self._left_out} other refusals were not logged)" if self._left_out else ""
             self._left_out = 0
             logger.warning(
@@ -73,7 +74,7 @@ class Audit:
         return self._lines <= MAX_LINES_A_SECOND
 
     def _remember(self, key: tuple[int, str, str, str], until_ms: int) -> None:
-        self._said.pop(key, None)
-        if len(self._said) >= MAX_REMEMBERED:
-            del self._said[next(iter(self._said))]
-        self._said[key] = _Said(until_ms)
+        self._logged.pop(key, None)
+        if len(self._logged) >= MAX_REMEMBERED:
+            del self._logged[next(iter(self._logged))]
+        self._logged[key] = _Logged(until_ms)

@@ -6,8 +6,7 @@ reader.py query.py   reads of a queue; messages by key and by time
 expanded.py          inner batches as single records
 visible.py           up to where consumers may read while not all is confirmed
 filter.py            which messages of a queue a read wants
-checkpoint.py        the file checkpoint: how far everything is on disk
-abort.py             the marker of a store that is open, and how the last stop ended
+checkpoint.py        how far everything is on disk, and how the last run ended: the files checkpoint and abort
 recovery.py          brings the files back into agreement after a stop or a crash
 retention.py removal.py    which old files go (decisions only), and their removal
 truncation/          cuts off the end of a slave's log that its new master lacks

@@ -1,4 +1,6 @@
-"""The checkpoint file: how far everything is on disk. 4096 bytes.
+"""How far the store is on disk (the file ``checkpoint``), and how its last run ended (the file ``abort``).
+
+``checkpoint``, 4096 bytes:
 
  0     RocketMQ's: physicMsgTimestamp 8 | logicsMsgTimestamp 8 | indexMsgTimestamp 8 | masterFlushedOffset 8
        | confirmPhyOffset 8
@@ -9,13 +11,12 @@ Invariant: all of the log before ``logOffset`` is on disk, and so are the queue 
 Recovery reads nothing before it, so a checkpoint that says too much loses messages from their queues. It is therefore
 written last, after everything that it claims is synced. A power loss can tear only the slot that is being written: its
 CRC is then wrong, and the other slot, which claims less, is used.
-RocketMQ's times differ from those in the slot if RocketMQ has used the store since. After a crash it reads the log
-again from the newest file whose first message was stored 3 s before the first two times, and drops index files with
-messages stored after the third one. So these times must not claim more than the index holds: see `rocketmq_times`.
 """
 
 import struct
+from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 from zlib import crc32
 
@@ -25,6 +26,7 @@ from broker.store.log.log_files import HEAD_BYTES, stored_ms
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.ends import EndsTable
 from mqcommon.disk.files import FileSystem, ReadableFiles
+from mqcommon.errors import DiskFull
 
 CHECKPOINT_BYTES = 4096
 _TIMES = struct.Struct(">qqq")
@@ -35,6 +37,14 @@ _MAGIC = 0x534B594D
 _OLD_SLOT = struct.Struct(">IqqI")
 _OLD_MAGIC = 0x534B594C
 _SLOTS_AT = (2048, 3072)
+
+
+class LastStop(Enum):
+    """How the last run ended."""
+
+    CLEAN = "clean"
+    KILLED = "killed"  # on this boot: everything that was written is in the page cache
+    POWER_LOSS = "power loss"  # or unknown
 
 
 @dataclass(frozen=True)
@@ -142,8 +152,8 @@ def rocketmq_times(log: CommitLog, mark: CheckpointMark, *, clean: bool) -> tupl
 
     After a crash RocketMQ drops the newest index file if it has messages stored after the third time, as it has nearly
     always. RocketMQ must then read again all messages of that file, and all that the index lacks. So the first two
-    times are at most that of the first of these messages. After a clean stop RocketMQ drops no file and reads nothing
-    again.
+    times are at most the time of the first of these messages. After a clean stop RocketMQ drops no file and reads
+    nothing again.
     """
     latest, index = mark.timestamp, mark.index_state
     if index is None:
@@ -169,6 +179,10 @@ def _parse(data: bytes) -> tuple[CheckpointState, int]:
     if not written:
         # Written by an older version, which put the same time in all three places.
         log_timestamp, written = times[0], (times[0],) * 3
+    # RocketMQ's times differ from those in the slot if RocketMQ has used the store since. After a crash it reads the
+    # log again from the newest file whose first message was stored 3 s before the first two times, and drops index
+    # files with messages stored after the third one. So these times must not claim more than the index holds: see
+    # `rocketmq_times`.
     return CheckpointState(log_offset, bool(clean), log_timestamp, min(times[:2]), times != written), sequence
 
 
@@ -181,3 +195,51 @@ def _read_slot(data: bytes, at: int) -> tuple[int, int, int, int, tuple[int, ...
             log_timestamp, *written = more or [0]
             return sequence, log_offset, clean, log_timestamp, tuple(written)
     return None
+
+
+# ``abort`` exists while the store is open. RocketMQ's file is empty or holds a process id. Ours holds the machine's
+# boot id: if that is unchanged at the next start, everything that a killed broker wrote is still in the page cache. A
+# stop also leaves the file when the index lacks messages, with a text that says so: without the file, RocketMQ would
+# take the index as complete.
+ABORT = "abort"
+_INDEX_LACKS = "closed; the index lacks messages"
+
+
+def read_abort(fs: ReadableFiles, directory: str) -> LastStop:
+    """How the last run ended, judging by this file alone."""
+    path = f"{directory}/{ABORT}"
+    if not fs.exists(path):
+        return LastStop.CLEAN
+    boot_id = fs.read(path).decode("ascii", "replace").strip()
+    if boot_id == _INDEX_LACKS:
+        return LastStop.CLEAN
+    return LastStop.KILLED if boot_id and boot_id == fs.boot_id() else LastStop.POWER_LOSS
+
+
+def write_abort(fs: FileSystem, directory: str) -> None:
+    """Mark the store as open. The file is synced, so that it is there after a power loss too.
+
+    On a full disk the file is empty or missing. The checkpoint then shows the crash, which is treated as a power loss.
+    """
+    _write(fs, directory, fs.boot_id())
+
+
+def remove_abort(fs: FileSystem, directory: str, *, index_is_complete: bool = True) -> None:
+    """Mark the store as closed, with everything on disk."""
+    path = f"{directory}/{ABORT}"
+    if not index_is_complete:
+        _write(fs, directory, _INDEX_LACKS)
+    elif fs.exists(path):
+        fs.remove(path)
+
+
+def _write(fs: FileSystem, directory: str, text: str) -> None:
+    with suppress(DiskFull):
+        file = fs.open_append(f"{directory}/{ABORT}")
+        try:
+            file.truncate(0)
+            with suppress(DiskFull):
+                file.write(f"{text}\n".encode())
+            file.sync()
+        finally:
+            file.close()

@@ -6,18 +6,15 @@ No file of the commit log at or after ``logStart`` was removed: the cleaner note
 removes a file. A store without this file, as RocketMQ's, is taken as it is.
 """
 
-import struct
 import threading
-from zlib import crc32
 
 import cbor2
 
-from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.atomic import read_with_crc, write_with_crc
 from mqcommon.disk.files import FileSystem, ReadableFiles
 from mqcommon.errors import DiskFull
 
 FILE_NAME = "inventory"
-_CRC = struct.Struct(">I")
 
 
 class Inventory:
@@ -45,9 +42,9 @@ class Inventory:
                 self._write()
 
     def _write(self) -> None:
-        data = cbor2.dumps({"logStart": self.log_start, "metadata": self.has_metadata})
         try:
-            write_atomic(self._fs, self._path, _CRC.pack(crc32(data)) + data)
+            data = cbor2.dumps({"logStart": self.log_start, "metadata": self.has_metadata})
+            write_with_crc(self._fs, self._path, data)
         except DiskFull:
             # Without the file nothing is missed. With an old one, files that the cleaner removes to make room would be.
             if self._fs.exists(self._path):
@@ -58,10 +55,8 @@ class Inventory:
 
 def read_inventory(fs: ReadableFiles, directory: str) -> tuple[int | None, bool]:
     """(start of the log, whether there is metadata); None and False when the file is missing or damaged."""
-    path = f"{directory}/{FILE_NAME}"
-    raw = fs.read(path) if fs.exists(path) else b""
-    data = raw[_CRC.size :]
-    if len(raw) < _CRC.size or _CRC.unpack_from(raw)[0] != crc32(data):
+    data = read_with_crc(fs, f"{directory}/{FILE_NAME}")
+    if data is None:
         return None, False
     known = cbor2.loads(data)
     return known["logStart"], known["metadata"]

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from broker.store.expanded import expanded
 from broker.store.filter import Filter
@@ -56,12 +57,26 @@ class QueryResult:
     is_cut: bool = False
 
 
-class KeyQuery:
-    """A search for the messages of ``topic`` that have ``key`` as unique key or as a word of KEYS, in small steps.
+class WantedKey(NamedTuple):
+    """Messages of ``topic`` that have ``key`` as unique key or as a word of KEYS; ``unique``: only as unique key.
 
-    With ``unique`` only as unique key. The index may lag behind; ``build_index`` lets it catch up first. The index has
-    one chain of entries per hash slot, with the entries of other keys, too. Each step follows it for ENTRIES entries,
-    MAX_LOOKED in all.
+    They are at most ``max_num`` and ``max_bytes``, stored from ``begin_ms`` to ``end_ms``.
+    """
+
+    topic: str
+    key: str
+    max_num: int
+    begin_ms: int
+    end_ms: int
+    max_bytes: int
+    unique: bool
+
+
+class KeyQuery:
+    """A search for messages by key, in small steps. The index may lag; ``build_index`` lets it catch up first.
+
+    The index has one chain of entries per hash slot, with the entries of other keys, too. Each step follows it for
+    ENTRIES entries, MAX_LOOKED in all.
     """
 
     def __init__(
@@ -69,14 +84,7 @@ class KeyQuery:
         log: CommitLog,
         index: Index,
         build_index: Callable[[int], int],
-        topic: str,
-        key: str,
-        max_num: int,
-        begin_ms: int,
-        end_ms: int,
-        max_bytes: int,
-        *,
-        unique: bool,
+        wanted: WantedKey,
         confirmed: Callable[[], int] | None = None,
     ) -> None:
         """``confirmed``: messages that end after that offset of the log are not found."""
@@ -85,13 +93,9 @@ class KeyQuery:
         self._index = index
         self._build_index = build_index
         self._to_index = CATCH_UP
-        self._topic = topic
+        self._topic, key, self._max_num, self._begin_ms, self._end_ms, self._max_bytes, self._unique = wanted
         self._key = key.encode()
-        self._key_hash = index.key_hash(topic, key)
-        self._max_num = max_num
-        self._begin_ms, self._end_ms = begin_ms, end_ms
-        self._max_bytes = max_bytes
-        self._unique = unique
+        self._key_hash = index.key_hash(wanted.topic, key)
         self._confirmed = confirmed
         # The index files left to search, newest last, and the entry of the last file to go on with (None: its first).
         self._files: list[IndexFile] | None = None
@@ -151,6 +155,7 @@ class KeyQuery:
         for _ in range(min(RECORDS, len(self._candidates))):
             if len(result.records) >= self._max_num or self._max_bytes <= 0:
                 return
+            # Read before it is taken: NotResident must leave the step as it was, so that it can be repeated.
             raw = self._log.record_at(self._candidates[0])
             physical = self._candidates.popleft()
             if raw is None or (self._confirmed is not None and physical + len(raw) > self._confirmed()):

@@ -26,8 +26,9 @@ from broker.store.filter import ALL, Filter, Matches
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.residency import NotResident, Span, bytes_got
 from broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
+from broker.store.queue.bounds_search import first_where
 from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
+from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, MIXED_TAGS
 from broker.store.queue.entry_repair import (
     EntriesDamaged,
     are_own,
@@ -38,7 +39,6 @@ from broker.store.queue.entry_repair import (
     names_message,
     whole_batches,
 )
-from broker.store.queue.inner import MIXED_TAGS
 from broker.store.visible import VisiblePart, visible_end
 from mqcommon.errors import StoreError
 from mqcommon.message.columns import alike
@@ -572,14 +572,7 @@ def _last_of_run(raw: bytes, ends: Sequence[int], first: int, count: int, others
     low, step = first, 1
     while low + step < count and _others(raw, ends, low + step) == others:
         low, step = low + step, step * 2
-    high = min(low + step, count)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _others(raw, ends, middle) == others:
-            low = middle
-        else:
-            high = middle
-    return low
+    return first_where(low + 1, min(low + step, count), lambda number: _others(raw, ends, number) != others) - 1
 
 
 def _others(raw: bytes, ends: Sequence[int], number: int) -> int:

@@ -15,14 +15,12 @@ Neighbours: scan.py (reads the log), rebuild.py (queues from the whole log), end
 import mmap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import partial
 
-from broker.store.checkpoint import CheckpointState
+from broker.store.checkpoint import CheckpointState, LastStop
 from broker.store.index.index import Index
-from broker.store.log.commitlog import CommitLog
+from broker.store.log.commitlog import CommitLog, IsTorn, scan_log
 from broker.store.log.log_files import HEAD_BYTES, LogFile, stored_ms
-from broker.store.log.scan import IsTorn, scan_log
 from broker.store.log.valid_record import torn_reason, valid_record
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.ends import QueueEnds
@@ -48,14 +46,6 @@ LOOK_BEYOND_BYTES = 32 * 1024 * 1024
 ROCKETMQ_MARGIN_MS = 3000
 
 Progress = Callable[[str], None]
-
-
-class LastStop(Enum):
-    """How the last run ended."""
-
-    CLEAN = "clean"
-    KILLED = "killed"  # on this boot: everything that was written is in the page cache
-    POWER_LOSS = "power loss"  # or unknown
 
 
 @dataclass
@@ -88,24 +78,34 @@ def why_torn(state: CheckpointState, last_stop: LastStop, view: mmap.mmap, at: i
     return torn_reason(view, at, record, lost_sectors=last_stop is LastStop.POWER_LOSS)
 
 
+@dataclass(frozen=True, slots=True)
+class StoreFiles:
+    """What recovery makes agree: the log, its queues with their tags codes, and the index."""
+
+    log: CommitLog
+    queues: Queues
+    tag_codes: TagCodes
+    index: Index
+
+
 class Recovery:
-    """Recovers one store. For a single use."""
+    """Recovers one store. For a single use. ``progress`` gets lines for the user.
+
+    ``note_ends`` writes queueEnds, ``write_queues`` the entries of queues that are in memory.
+    """
 
     def __init__(
         self,
-        log: CommitLog,
-        queues: Queues,
-        index: Index,
-        tag_codes: TagCodes,
+        files: StoreFiles,
         clock: Clock,
         progress: Progress,
         note_ends: Callable[[QueueEnds], None],
         write_queues: Callable[[], None],
     ) -> None:
-        self._log = log
-        self._queues = queues
-        self._index = index
-        self._tag_codes = tag_codes
+        self._log = files.log
+        self._queues = files.queues
+        self._index = files.index
+        self._tag_codes = files.tag_codes
         self._clock = clock
         self._say = progress
         self._note_ends = note_ends
@@ -137,6 +137,8 @@ class Recovery:
         # Until the true end is known, reads may go as far as the files do.
         log.end = log.chain.end
         scan_from = self._scan_from(state, last_stop)
+        # Queues first: their last entries are the only proof of how far the log went. A log alone cannot tell a torn
+        # tail, which was never acknowledged and may go, from damage in the middle of what was.
         self._load_queues(scan_from, last_stop, ends)
         furthest, known_end = self._furthest(last_stop)
         if last_stop is LastStop.CLEAN and state.log_offset is None:
@@ -151,14 +153,20 @@ class Recovery:
             )
         known_to = known_end
         if last_stop is LastStop.KILLED:
+            # The page cache is whole. So whatever shows that the log went on past the last sound record shows damage:
+            # a queue's entry, a sound record further on, the index (built from the log), an entry without its record.
             doubtful = [end for _, end in self._doubtful.values()]
             known_to = max(known_end, self._next_record(report.end), self._index.end_physical + 1, *doubtful)
         if known_to > report.end:
             self._judge_end(report, known_to)
         elif last_stop is LastStop.CLEAN and known_end == report.end > log.start:
             self._check_last(furthest)
+        # From here on the end is decided. Bytes after it are zeroed before anything else is made: a later start must
+        # not find old records behind new ones.
         log.open_at(report.end, flushed=min(scan_from, report.end), clear=last_stop is not LastStop.CLEAN)
         self._note_last_time(furthest, known_end)
+        # Queues are rebuilt from the whole log, so only now that its end is known. The index comes last: it is judged
+        # by the log's end, and follows the log later by itself.
         self._complete(report, ends)
         self._index.open_at(
             log,
@@ -197,9 +205,13 @@ class Recovery:
                 elif last[0] < log.end:
                     self._resumed_to = max(self._resumed_to, (last[0], sum(last)))
                 continue
+            # Otherwise the ends are searched for in the files. Noted ends are then lower bounds: a queue that has less
+            # than was noted lost something, one that has more got it after the note.
             whole = queue.load()
             self._searched.append(queue)
-            # A batch queue drops after a kill, too, what the scan makes again.
+            # After a power loss any page of a queue's file may be missing, so entries are dropped until one is proved
+            # by the log; the scan makes them again. After a kill, too, a batch queue drops entries that it will
+            # rebuild.
             drops = last_stop is LastStop.POWER_LOSS or (queue.is_batch and last_stop is LastStop.KILLED)
             is_sound = partial(self._is_sound, queue, scan_from, high if ends else None) if drops else None
             if drops:
@@ -216,6 +228,7 @@ class Recovery:
                 offset, physical, size = queue.last_entry()
                 if last_stop is LastStop.KILLED and not self._points_to_record(queue, offset, physical, size):
                     self._doubtful[queue] = offset, physical + size if size and physical < log.end else 0
+        # Noted, and without a directory: all files of the queue are gone.
         for topic, by_id in known.items():
             for queue_id in by_id:
                 if self._queues.find(topic, queue_id) is None:
@@ -291,6 +304,8 @@ class Recovery:
             if self._doubtful.get(queue, (-1, 0))[0] == record.queue_offset:
                 del self._doubtful[queue]
             return
+        # The record's offset against the queue's next one: 0 it is the next, below it is there already (or the topic
+        # was made again), above it the queue lacks messages that come before the checkpoint.
         gap = record.queue_offset - queue.next_offset
         if queue not in self._newest:
             self._newest[queue] = queue.last_entry()[1]
@@ -303,6 +318,7 @@ class Recovery:
         self._queues.touch(queue)
         if gap < 0:
             if self._has(queue, record):
+                # A killed process may have written the entry without a sync: into memory, for the next checkpoint.
                 queue.take_back(record.queue_offset)
             else:
                 self._judge_other(queue, record)
@@ -370,6 +386,7 @@ class Recovery:
                 f"{report.torn_reason or 'zeros where a record was'}; the log went on to offset {known_end}."
                 " To examine the store, run: broker verifyStore",
             )
+        # The log lost its end, which nobody had acknowledged as durable; entries of it may have got to disk earlier.
         for queue in self._queues:
             queue.drop_past(report.end)
 

@@ -18,15 +18,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from broker.store.abort import read_abort, remove_abort, write_abort
-from broker.store.checkpoint import CheckpointMark, NotedEnd, StoreCheckpoint, make_durable, rocketmq_times
+from broker.store.checkpoint import (
+    CheckpointMark,
+    LastStop,
+    NotedEnd,
+    StoreCheckpoint,
+    make_durable,
+    read_abort,
+    remove_abort,
+    rocketmq_times,
+    write_abort,
+)
 from broker.store.filter import ALL, Filter
 from broker.store.index.index import Index
 from broker.store.inventory import FILE_NAME as INVENTORY
 from broker.store.inventory import Inventory
 from broker.store.log.commitlog import CommitLog, refuse_other_size
-from broker.store.log.segment import NAME_DIGITS
-from broker.store.query import KeyQuery, QueryResult, first_store_time, offset_by_time, store_time
+from broker.store.log.segment import file_path
+from broker.store.query import KeyQuery, QueryResult, WantedKey, first_store_time, offset_by_time, store_time
 from broker.store.queue.batch_records import make_batch_records
 from broker.store.queue.consumequeue import ConsumeQueue, QueueWrite
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
@@ -35,7 +44,7 @@ from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from broker.store.queue.queues import Queues
 from broker.store.queue.tags import TagCodes
 from broker.store.reader import GetResult, read_queue
-from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
+from broker.store.recovery import Progress, Recovery, RecoveryReport, StoreFiles
 from broker.store.truncation.intent import resume_truncation
 from broker.store.visible import visible_end
 from mqcommon.clock import Clock
@@ -181,9 +190,8 @@ class MessageStore:
             # not bring the file back: the noted ends of queues rely on that.
             fs.fsync_dir(self.log.chain.directory)
         note_ends = partial(write_queue_ends, fs, directory)
-        recovery = Recovery(
-            self.log, self.queues, self.index, self.tag_codes, self._clock, progress, note_ends, self._write_all_queues
-        )
+        files = StoreFiles(self.log, self.queues, self.tag_codes, self.index)
+        recovery = Recovery(files, self._clock, progress, note_ends, self._write_all_queues)
         report = recovery.run(self._checkpoint.state, last_stop, read_queue_ends(fs, directory))
         self._last_timestamp = self._flushed_timestamp = recovery.last_timestamp
         report.ahead_ms = max(recovery.last_timestamp - self._clock.now_ms(), 0)
@@ -205,7 +213,7 @@ class MessageStore:
         if start is not None and (not chain.segments or chain.start > start):
             base = start // chain.segment_bytes * chain.segment_bytes
             raise StoreCorrupt(
-                f"{chain.directory}/{base:0{NAME_DIGITS}d}",
+                file_path(chain.directory, base),
                 0,
                 "the file is missing, and this broker has not cleaned it up. Put it back, or do without its messages: "
                 f"broker verifyStore --repair {self._options.directory}. If RocketMQ's broker cleaned it up, remove "
@@ -386,7 +394,7 @@ class MessageStore:
         return BatchPutResult([physical] * messages, queue_offset, physical + size, now)
 
     def follow_time(self, timestamp: int) -> None:
-        """Later messages get store times at or after ``timestamp``, which is that of a message from a master."""
+        """Later messages get store times at or after ``timestamp``, the store time of a message from a master."""
         self._last_timestamp = max(self._last_timestamp, timestamp)
 
     @property
@@ -475,10 +483,8 @@ class MessageStore:
         *, unique: bool = False,
     ) -> KeyQuery:  # fmt: skip
         """Search by key (``unique``: by unique key only), newest first, up to ``max_num`` and ``max_bytes``."""
-        return KeyQuery(
-            self.log, self.index, self.build_index, topic, key, max_num, begin_ms, end_ms, max_bytes,
-            unique=unique, confirmed=self.confirmed,
-        )  # fmt: skip
+        wanted = WantedKey(topic, key, max_num, begin_ms, end_ms, max_bytes, unique)
+        return KeyQuery(self.log, self.index, self.build_index, wanted, self.confirmed)
 
     def query(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, *, unique: bool = False

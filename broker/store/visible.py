@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.segment import SegmentChain
-from broker.store.queue.bounds_search import BoundsSearch
+from broker.store.queue.bounds_search import BoundsSearch, first_from_end
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE
 
@@ -40,11 +40,11 @@ class VisiblePart:
         self._queue.min_offset = offset
 
     def bounds_search(self) -> BoundsSearch:
-        """As that of the queue."""
+        """As `ConsumeQueue.bounds_search`."""
         return self._queue.bounds_search()
 
     def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
-        """As those of the queue, up to where this part ends."""
+        """As `ConsumeQueue.entries`, up to where this part ends."""
         return self._queue.entries(offset, min(count, self.next_offset - offset))
 
     def raw_entries(self, offset: int, count: int) -> bytes:
@@ -54,24 +54,9 @@ class VisiblePart:
 
 def visible_end(log: CommitLog, queue: ConsumeQueue, confirmed: int) -> int:
     """The offset after the last message of ``queue`` that ends at or before ``confirmed`` in the log."""
-    low, high = queue.min_offset, queue.next_offset
     if confirmed >= log.end:
-        return high
-    step = 1
-    # From the end, in growing steps.
-    while low < high:
-        place = max(high - step, low)
-        if _is_visible(queue, place, confirmed):
-            low = place + 1
-            break
-        high, step = place, step * 2
-    while low < high:
-        middle = (low + high) // 2
-        if _is_visible(queue, middle, confirmed):
-            low = middle + 1
-        else:
-            high = middle
-    return low
+        return queue.next_offset
+    return first_from_end(queue.min_offset, queue.next_offset, lambda place: not _is_visible(queue, place, confirmed))
 
 
 def first_hidden(queue: ConsumeQueue, end: int) -> int:

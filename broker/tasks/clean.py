@@ -89,6 +89,8 @@ class Cleaner(Part):
 
     async def _follow(self, queues: list[ConsumeQueue]) -> None:
         async with self._flusher.one_at_a_time:
+            # Topics may have been deleted since the list was made. Searches read files in a thread; the queues
+            # themselves change here, on the event loop, under the lock that keeps a checkpoint from writing them.
             present = [queue for queue in queues if self._store.queues.find(queue.topic, queue.queue_id) is queue]
             searches = [queue.bounds_search() for queue in present]
             starts = await trio.to_thread.run_sync(self._removal.find_starts, searches, self._store.log.start)
@@ -151,6 +153,8 @@ class Cleaner(Part):
         await trio.to_thread.run_sync(remove)  # files whose removal failed before
         if not decision.files:
             return 0
+        # No file goes before the ends of the queues are on disk: a queue whose messages are all gone is known by its
+        # noted end only, and would give out the same offsets again.
         await self._flusher.checkpoint(note_ends=True)
         durable = self._store.ends_noted_to
         for number in range(decision.files):

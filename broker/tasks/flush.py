@@ -14,10 +14,11 @@ import trio
 from broker.options import BrokerOptions
 from broker.part import Part
 from broker.store.checkpoint import CheckpointMark
+from broker.store.log.commitlog import CommitLog
 from broker.store.log.residency import NotResident, resident_only, warm
 from broker.store.store import MAX_ENTRIES_WAITING, QUEUES, WAITING, MessageStore
-from broker.writing.waits import GroupCommit
-from mqcommon.errors import DiskFull, OutOfDescriptors, StoreError
+from broker.writing.waits import LogWaits
+from mqcommon.errors import DiskFull, FileClosed, OutOfDescriptors, StoreError
 from mqcommon.metrics.metric import Histogram
 from mqcommon.signal import Signal
 
@@ -54,7 +55,7 @@ class Flusher(Part):
     def __init__(
         self,
         store: MessageStore,
-        commits: GroupCommit,
+        commits: LogWaits,
         options: BrokerOptions,
         settle: Callable[[], Awaitable[None]],
     ) -> None:
@@ -85,6 +86,8 @@ class Flusher(Part):
 
     async def flush(self) -> None:
         """Make the log durable now, and answer the sends that waited for it."""
+        # Group commit: sends that come while an fsync runs wait for the lock holder's next one, and share it.
+        # ``reached`` is the log's end before that fsync began, so it covers all rows up to there, and no later ones.
         async with self._flushing:
             start = trio.current_time()
             reached = await trio.to_thread.run_sync(self._store.flush)
@@ -97,7 +100,7 @@ class Flusher(Part):
                 await self._settle()
             except StoreError as error:
                 logger.error("sends answered FLUSH_DISK_TIMEOUT, their topic may not be on disk: %s", error)
-                self._commits.give_up(reached)
+                self._commits.advance(reached, is_safe=False)
             else:
                 self._commits.advance(reached)
 
@@ -111,6 +114,7 @@ class Flusher(Part):
         async with self.one_at_a_time:
             now = trio.current_time()
             with_ends = note_ends or now >= self._next_ends
+            # The mark first, then queues, then log and index, the file last: see `begin_checkpoint`.
             mark = self._store.begin_checkpoint(with_ends=with_ends, as_flushed=not with_ends)
             done = False
             try:
@@ -232,6 +236,7 @@ class Flusher(Part):
                 or log.flushed != done
                 or (log.flushed != log.end and trio.current_time() >= self._next_ends)
             ):
+                # Read before: what is flushed during the checkpoint is for the next one.
                 flushed = log.flushed
                 if await self._try(self.checkpoint):
                     done = flushed
@@ -311,3 +316,29 @@ class Flusher(Part):
             step = store.build_index(limit)
             built += step
         return built
+
+
+class PopulatePages(Part):
+    """Prepares the pages of one log."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._wanted = Signal()
+        # Its own thread: it may wait for the disk, and must not keep others waiting for a thread.
+        self._thread = trio.CapacityLimiter(1)
+
+    def after_turn(self) -> None:
+        """Wake the loop if the log has grown enough."""
+        if self._log.end > self._log.populate_at:
+            self._wanted.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Runs until cancelled."""
+        task_status.started()
+        while True:
+            await self._wanted.wait()
+            while span := self._log.take_unpopulated():
+                with suppress(FileClosed):  # the log has rolled on, and the file was removed
+                    await trio.to_thread.run_sync(
+                        span.file.populate, span.at, span.size, abandon_on_cancel=True, limiter=self._thread
+                    )

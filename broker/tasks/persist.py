@@ -76,6 +76,7 @@ class Persister(Part):
         offsets = self._metadata.consumer_offsets
         changed = offsets.take_changed()
         for start in range(0, len(changed), SLICE):
+            # What could not be appended counts as changed again, so that the next interval has it.
             try:
                 offsets.append_changed(changed[start : start + SLICE])
             except StoreError:
@@ -104,6 +105,8 @@ class Persister(Part):
     async def _sync_when_wanted(self, nursery: trio.Nursery) -> None:
         while True:
             await self._wanted.wait()
+            # Whoever waits from now on waits for the next fsync: its change may have been appended after this one
+            # began.
             current, self._round = self._round, _Round()
             error = "the broker is stopping: the change may be lost"
             self._syncing = True

@@ -1,6 +1,6 @@
 """The list of a broker's parts, and all subscriptions between them.
 
-wiring.py       the parts in their order; pop.py: the parts of pops
+wiring.py       the parts in their order
 core.py         the store, the tables and other objects that many parts share
 replication.py  the parts of a broker that replicates: master, slave, acting master
 """

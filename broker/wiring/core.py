@@ -2,14 +2,13 @@
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from broker.assembly import TurnEnd
 from broker.cold_reads import ColdReads
-from broker.delivery.delay.waiting import to_level
-from broker.delivery.timer.timed import TimerRules, to_timer
-from broker.delivery.transaction.transactions import half_messages
+from broker.delivery.background import Background
 from broker.delivery.unconfirmed import Unconfirmed
 from broker.identity import Identity
 from broker.meta.clients import Clients
@@ -20,11 +19,12 @@ from broker.replication.role import Role, RoleMachine
 from broker.store.store import MessageStore
 from broker.tasks.flush import MAX_INDEX_BEHIND_BYTES, MAX_SLAVE_INDEX_BEHIND_BYTES, Flusher
 from broker.tasks.persist import Persister
+from broker.writing.deferred import Deferral
 from broker.writing.durability import Durability
 from broker.writing.elected import Elected
 from broker.writing.light import LightQueues
 from broker.writing.stored_properties import StoredProperties
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from broker.writing.writer import Writer
 from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
@@ -76,6 +76,15 @@ class Core:
             connect=self.tls.connect,
         )
 
+    @property
+    def is_master(self) -> bool:
+        """Whether this broker is the master now."""
+        return self.role.now.is_master
+
+    def background(self, is_active: Callable[[], bool]) -> Background:
+        """What a part needs that stores messages of its own accord while ``is_active``."""
+        return Background(self.store, self.writer, self.clock, is_active, self.flusher.flush, self.turn_end)
+
     def take_role(self, before: Role, now: Role) -> None:
         """Apply the role to the store and the tables; called at each change of the role.
 
@@ -111,25 +120,15 @@ def make_core(
     ip, port = split_address(identity.addr)
     store_host = encode_host(ip, port)
     stats = BrokerStats(clock) if options.metrics_exporter_type == "DISABLE" else SizedStats(clock)
-    commits, acks = GroupCommit(), AckLedger(options.ha_max_gap_not_in_sync)
+    commits, acks = LogWaits(), AckLedger(options.ha_max_gap_not_in_sync)
     if options.broker_role == "SYNC_MASTER" and options.in_sync_replicas == 1:
         logger.warning("SYNC_MASTER with inSyncReplicas=1 waits for no slave, as ASYNC_MASTER; 2 waits for one")
     # A slave that becomes the master waits for its slaves, as in RocketMQ.
     durability = Durability(commits, acks, options, double_write=options.broker_role != "ASYNC_MASTER", elected=elected)
     unique_keys = UniqueKeys(ip, os.getpid(), port)
-    properties = StoredProperties(
-        options.region_id, options.broker_cluster_name, "true" if options.trace_on else "false", unique_keys, clock
-    )
-    timer_rules = TimerRules(
-        options.timer_wheel_enable, options.timer_precision_ms, lambda: options.timer_max_delay_sec * 1_000,
-        identity.broker_name,
-    )  # fmt: skip
     writer = Writer(
-        store, durability, stats, properties,
+        store, durability, stats, StoredProperties(options, unique_keys, clock), Deferral(options, unique_keys, clock),
         store_host_is_v6=len(store_host) > 8, max_message_bytes=options.max_message_size,
-        interceptors=(
-            half_messages(options), to_level(options.delay_levels), to_timer(timer_rules, unique_keys, clock),
-        ),
         light=LightQueues(store, options.max_lmq_consume_queue_num) if options.enable_multi_dispatch else None,
     )  # fmt: skip
     persister, turn_end = Persister(metadata, options), TurnEnd()

@@ -12,28 +12,26 @@ from broker.options import BrokerOptions
 from broker.part import Part
 from broker.registration.heartbeats import Heartbeats
 from broker.registration.pre_online import PreOnline
-from broker.replication.adopt import adopt_topics
 from broker.replication.autoswitch.enrolment import Enrolment
 from broker.replication.autoswitch.frames import SlaveHello
-from broker.replication.autoswitch.link import MasterEnd, Newcomer
+from broker.replication.autoswitch.link import ElectedLog, MasterEnd, Newcomer
 from broker.replication.autoswitch.log_epochs import EpochHandlers, LogEpochs
-from broker.replication.autoswitch.member import Membership
-from broker.replication.autoswitch.session import SwitchDialogue, switch_sessions
+from broker.replication.autoswitch.member import MemberLog, Membership, MemberState
+from broker.replication.autoswitch.session import SlaveLog, SwitchDialogue, switch_sessions
 from broker.replication.find_master import MasterFinder, SwitchFinder
 from broker.replication.hello import NONCE_BYTES, VERSION, Hello, LinkTerms, LogClaim
 from broker.replication.known_master import KnownMaster
 from broker.replication.master import HaServer
-from broker.replication.member_requests import MemberHandlers
 from broker.replication.members import Members
 from broker.replication.offset_hand_over import OffsetHandOver
 from broker.replication.plain_dialogue import PlainDialogue, bounds_of, compare_logs, plain_sessions
-from broker.replication.refusals import SlaveRefusals
 from broker.replication.replica import Replica
 from broker.replication.replication import Replication
 from broker.replication.role import Role, RoleKind
-from broker.replication.session_interfaces import Dialogue, Examine, MasterTarget, NewMasterSide, Peer
-from broker.replication.slave import HaClient
-from broker.replication.slave_sync import SlaveSync
+from broker.replication.session import Dialogue, Examine, MasterTarget, NewMasterSide, Peer
+from broker.replication.set_requests import MemberHandlers, SlaveRefusals
+from broker.replication.slave import CopiedLog, HaClient, MasterAccess
+from broker.replication.slave_sync import SlaveSync, adopt_topics
 from broker.replication.stats import HaHandlers, ReplicationStats, SlaveProgress
 from broker.replication.watch_metadata import MetadataWatch
 from broker.tasks.truncate import LogTruncation
@@ -61,7 +59,7 @@ class Replicated:
     log: Replication
     others: tuple[Part, ...]
     known: KnownMaster
-    #: What NameServers report; in Controller mode nobody looks at it, since the Controllers say who is the master.
+    #: What NameServers report; not used in Controller mode, where the Controllers say who is the master.
     by_namesrv: KnownMaster
     members: Members
     stats: ReplicationStats
@@ -95,10 +93,9 @@ def wire_replication(
 
     def new_slave() -> HaClient:
         replica = Replica(store)
-        slaves[:] = [HaClient(
-            replica, link.new_dialogue(replica), link.find, core.turn_end, lambda: known.ask_again(),
-            core.flusher.flush if sync_flush else None, progress, clock, guard, connect=core.tls.connect,
-        )]  # fmt: skip
+        copied = CopiedLog(replica, core.turn_end, guard, core.flusher.flush if sync_flush else None)
+        master = MasterAccess(link.find, link.new_dialogue(replica), lambda: known.ask_again(), core.tls.connect)
+        slaves[:] = [HaClient(copied, master, progress, clock)]
         return slaves[0]
 
     log = Replication(
@@ -163,17 +160,6 @@ def _plain_link(core: Core, known: KnownMaster, prepare: Callable[[RemotingClien
     )  # fmt: skip
 
 
-def _controlled_link(core: Core, known: KnownMaster) -> _Link:
-    by_namesrv = KnownMaster()
-    controlled = wire_controller(core, known, by_namesrv, link_terms(core.options, core.tls))
-    membership = controlled.membership
-    known.ask_again = membership.look_soon
-    return _Link(
-        controlled.finder.find, controlled.finder.changed, controlled.new_session, controlled.examine,
-        controlled.new_dialogue, membership.prepare_to_lead, by_namesrv, membership.wait_enrolled, controlled.parts,
-    )  # fmt: skip
-
-
 @dataclass(frozen=True)
 class _Acting:
     parts: tuple[Part, ...] = ()
@@ -214,7 +200,7 @@ def _acting(core: Core, known: KnownMaster, members: Members) -> _Acting:
 
 
 def link_terms(options: BrokerOptions, tls: DaemonTls) -> LinkTerms:
-    """The options that both ends of the link need. ConfigError when no slave could be told from a stranger."""
+    """The options that both ends of the link need. ConfigError when a slave cannot be distinguished from a stranger."""
     secret = options.ha_shared_secret.encode()
     if not secret and options.has_access_control and (inner := options.inner_credentials) is not None:
         # Members of a set have the same account.
@@ -249,23 +235,12 @@ def _ha_rate(options: BrokerOptions) -> int:
 EPOCH_FILE, IDENTITY_FILE = "epochFileCheckpoint", "brokerIdentity"
 
 
-@dataclass(frozen=True)
-class Controlled:
-    """What a broker in Controller mode has besides, or instead of, the parts of others."""
-
-    membership: Membership
-    finder: SwitchFinder
-    new_session: NewMasterSide
-    examine: Examine
-    new_dialogue: Callable[[Replica], Dialogue]
-    parts: tuple[Part, ...]
-
-
-def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster, terms: LinkTerms) -> Controlled:
-    """Make them. ``known`` gets the master's address.
+def _controlled_link(core: Core, known: KnownMaster) -> _Link:
+    """Make it. ``known`` gets the master's address.
 
     StoreCorrupt when the file of epochs is damaged, ConfigError when the store is that of another broker.
     """
+    by_namesrv, terms = KnownMaster(), link_terms(core.options, core.tls)
     elected = core.elected
     assert elected is not None
     options, identity, log, fs = core.options, core.identity, core.store.log, core.fs
@@ -284,15 +259,13 @@ def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster, ter
         topics.take_version(DataVersion(epoch, core.clock.now_ms(), version.counter + 1))
 
     membership = Membership(
-        options, identity, core.role, enrolment, epochs, elected, core.acks, known,
-        lambda: log.flushed if sync_flush else log.end, began, core.open_client,
+        options, identity, enrolment, MemberState(core.role, elected, known),
+        MemberLog(epochs, core.acks, lambda: log.flushed if sync_flush else log.end, began), core.open_client,
     )  # fmt: skip
 
     def master_end(peer: Peer) -> MasterEnd:
-        return MasterEnd(
-            terms, lambda: bounds_of(log), epochs.now, epochs.last, lambda: elected.confirm_offset,
-            os.urandom(NONCE_BYTES), peer.addr, peer.since,
-        )  # fmt: skip
+        served = ElectedLog(lambda: bounds_of(log), epochs.now, epochs.last, lambda: elected.confirm_offset)
+        return MasterEnd(terms, served, os.urandom(NONCE_BYTES), peer.addr, peer.since)
 
     async def examine(newcomer: LogClaim | Newcomer) -> str:
         assert isinstance(newcomer, Newcomer)
@@ -308,18 +281,19 @@ def wire_controller(core: Core, known: KnownMaster, by_namesrv: KnownMaster, ter
 
     def new_dialogue(replica: Replica) -> Dialogue:
         return SwitchDialogue(
-            replica, terms, epochs,
+            SlaveLog(replica, epochs, cut, elected.confirmed), terms,
             lambda: SlaveHello(options.sync_from_last_file, options.async_learner, core.role.now.broker_id),
-            identity.addr, cut, elected.confirmed, sync_flush=sync_flush,
+            identity.addr, sync_flush=sync_flush,
         )  # fmt: skip
 
     # Where the HA port is, is asked with a request that also tells a slave of a master. Only Controllers may do that.
-    requests = MemberHandlers(core.role, identity, core.store, by_namesrv, membership.look_soon)
-    return Controlled(
-        membership,
-        SwitchFinder(
-            known, core.open_client, options.plain_hosts, must_prove=terms.must_prove or bool(terms.secret)
-        ),
-        switch_sessions(master_end, membership.followers), examine, new_dialogue,
+    requests = MemberHandlers(core.role, identity, core.store, by_namesrv, membership.ask_soon)
+    finder = SwitchFinder(
+        known, core.open_client, options.plain_hosts, must_prove=terms.must_prove or bool(terms.secret)
+    )
+    known.ask_again = membership.ask_soon
+    return _Link(
+        finder.find, finder.changed, switch_sessions(master_end, membership.followers), examine, new_dialogue,
+        membership.prepare_to_lead, by_namesrv, membership.wait_enrolled,
         (membership, EpochHandlers(identity, epochs, log), requests),
     )  # fmt: skip

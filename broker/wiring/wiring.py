@@ -7,34 +7,39 @@ store, send the rest of the log to slaves.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from broker.admin.access_control import ExplainHandlers, PolicyHandlers, UserHandlers
 from broker.admin.accounts import AccountHandlers
 from broker.admin.clean import CleanHandlers
 from broker.admin.config import ConfigHandlers
-from broker.admin.explain import ExplainHandlers
 from broker.admin.forwarded import ForwardedHandlers
 from broker.admin.groups import GroupHandlers
-from broker.admin.policies import PolicyHandlers
 from broker.admin.reset_offsets import ResetOffsetHandlers
-from broker.admin.runtime import NO_LIMIT, RuntimeInfo, Waiting
 from broker.admin.topics import TopicHandlers
-from broker.admin.users import UserHandlers
 from broker.assembly import ClientPort, OpenConnections, closed_of, handlers_of
 from broker.broker_names import BrokerNames
-from broker.delivery.delay.delayed_delivery import DelayedDelivery
+from broker.delivery.delayed_delivery import DelayedDelivery
 from broker.delivery.filters import Filters, SubscriptionChecks
 from broker.delivery.held_pulls import HeldPulls
+from broker.delivery.pop.acks import AckHandlers
+from broker.delivery.pop.checks import PopChecks
+from broker.delivery.pop.copies import RevivedCopies
+from broker.delivery.pop.finder import Finder
+from broker.delivery.pop.held_pops import HeldPops
+from broker.delivery.pop.log import ReviveLog
+from broker.delivery.pop.pops import PopHandlers
+from broker.delivery.pop.positions import Positions
+from broker.delivery.pop.records import Queue
 from broker.delivery.pop.reviving import Reviving
-from broker.delivery.pull_handlers import PullHandlers
+from broker.delivery.pop.state import PopState
+from broker.delivery.pull_handlers import Consumers, PullHandlers, PullWaits, ReadAdvice
 from broker.delivery.query_handlers import QueryHandlers
 from broker.delivery.queue_assignment import AssignmentHandlers
 from broker.delivery.queue_locks import QueueLocks
+from broker.delivery.recall import Recall
+from broker.delivery.redelivery import RetrySends, SendBack
 from broker.delivery.replies import Replies
-from broker.delivery.retry.resent import Resent
-from broker.delivery.retry.send_back import SendBack
-from broker.delivery.timer.recall import Recall
-from broker.delivery.timer.timed_delivery import TimedDelivery
+from broker.delivery.timed_delivery import TimedDelivery
 from broker.delivery.transaction.checks import TransactionChecks
 from broker.delivery.transaction.ledger import Ledger
 from broker.delivery.transaction.transactions import Transactions
@@ -42,16 +47,15 @@ from broker.identity import memory_bytes
 from broker.meta.client_handlers import ClientHandlers
 from broker.meta.offset_handlers import OffsetHandlers
 from broker.meta.offset_resets import OffsetResets
-from broker.metrics.counters import Sources
+from broker.metrics.counters import Delivering, PresentValues, Sources
 from broker.metrics.export import HealthPages, Metrics
-from broker.observe.consume_stats import ConsumeStatsHandlers
-from broker.observe.sampler import StatsSampler
+from broker.metrics.runtime import NO_LIMIT, RuntimeInfo, RuntimeSources, Waiting
 from broker.observe.stats_handlers import StatsHandlers
 from broker.part import Part
 from broker.registration.registrar import Registrar
 from broker.registration.topic_queues import TopicQueues
 from broker.replication.role import Role
-from broker.replication.slave_tables import SlaveTableHandlers, TimerState
+from broker.replication.set_requests import SlaveTableHandlers, TimerState
 from broker.security.accounts.files import AccountFiles
 from broker.security.accounts.guard import AccountGuard, LiveRules
 from broker.security.audit import Audit
@@ -59,10 +63,9 @@ from broker.security.users.first_users import make_first_users, migrate
 from broker.security.users.guard import Logins, UserExplainer, UserGuard
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
-from broker.tasks.populate_pages import PopulatePages
+from broker.tasks.flush import PopulatePages
 from broker.unsupported_requests import RefusedHandlers
 from broker.wiring.core import Core
-from broker.wiring.pop import wire_pop
 from broker.wiring.replication import Replicated, wire_replication
 from broker.writing.send_handlers import SendHandlers
 from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
@@ -97,14 +100,6 @@ class Access:
     handlers: tuple[Part, ...]
 
 
-class Delivering(NamedTuple):
-    """The parts that deliver otherwise than by pulls."""
-
-    timed: TimedDelivery
-    transactions: Transactions
-    reviving: Reviving
-
-
 def wire(
     core: Core,
     listeners: list[Listener],
@@ -116,26 +111,42 @@ def wire(
     replicated = wire_replication(core, ha_listeners, listen_ha)
     cleaner = Cleaner(store, Removal(core.fs, options.store_path_root_dir, store), core.flusher, options, core.clock)
     access = _wire_access(core)
-    transactions, timed = _transactions(core, access), _timed(core, replicated)
-    runtime = RuntimeInfo(
-        options.store_path_root_dir, core.fs, store, core.stats, replicated.stats, core.clock,
+
+    def delivers_delayed() -> bool:
+        return core.is_master and replicated.members.is_lowest
+
+    transactions, timed = _transactions(core, access), _timed(core, delivers_delayed)
+    runtime_sources = RuntimeSources(
+        store, core.stats, replicated.stats, core.fs, core.clock,
         is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core), timers=lambda: _timers(timed),
     )  # fmt: skip
+    runtime = RuntimeInfo(options.store_path_root_dir, runtime_sources)
     answering = (
-        access.guard, core.cold, *_answering(core, replicated, cleaner, transactions, timed, access, runtime),
+        access.guard, core.cold, *_request_parts(core, replicated, cleaner, transactions, timed, access, runtime),
         *replicated.others,
     )  # fmt: skip
-    delayed = DelayedDelivery(
-        store, core.writer, options.delay_levels, core.metadata.delay_offsets, core.clock,
-        lambda: core.role.now.is_master and replicated.members.is_lowest, core.flusher.flush, core.turn_end,
-    )  # fmt: skip
+    delayed = DelayedDelivery(core.background(delivers_delayed), options.delay_levels, core.metadata.delay_offsets)
     quick, slow = handlers_of(answering, core.stepper, core.cold.guarded)
     registrar = _registrar(core, replicated)
+    # The first of the parts of pops.
     reviving = next(part for part in answering if isinstance(part, Reviving))
     delivering = Delivering(timed, transactions, reviving)
     health = HealthPages(options, store, core.role, lambda: len(registrar.registered_addrs))
-    metrics = _wire_metrics(core, replicated, delivering, runtime, access.audit, registrar, health, lambda: server)
-    if metrics is not None:
+    metrics = None
+    if options.metrics_exporter_type != "DISABLE":  # else nothing is measured
+        now = PresentValues(
+            waiting=lambda: {"send": len(core.durability), "pull": len(core.cold)},
+            connections=lambda: len(server.channels),
+            refusals=lambda: access.audit.refusals,
+            limits=lambda: {**server.refusals.counts, "ha_strangers": replicated.log.strangers},
+            registered=lambda: len(registrar.registered_addrs),
+            runtime=runtime,
+        )
+        sources = Sources(
+            options, store, core.metadata, core.clients, core.stats, replicated.stats, delivering, core.role, core.fs,
+            core.clock, core.flusher.times_ms, core.tls, now,
+        )  # fmt: skip
+        metrics = Metrics(sources, health.health, core.stepper)
         quick, slow = metrics.measured(quick, slow)
     server = Server(
         quick,
@@ -160,77 +171,66 @@ def wire(
     return Wiring(parts, core.identity.addr)
 
 
-def _timed(core: Core, replicated: Replicated) -> TimedDelivery:
-    options = core.options
+def _timed(core: Core, is_active: Callable[[], bool]) -> TimedDelivery:
+    options, fs = core.options, core.fs
     java_file, offsets = f"{options.store_path_root_dir}/config/timercheck", core.metadata.consumer_offsets
 
     def is_read_here(topic: str) -> bool:
-        # See delivery/pop/moving.py.
+        # See delivery/pop/java_takeover.py.
         return topic.startswith(REVIVE_TOPIC_PREFIX) and offsets.query(REVIVE_GROUP, TIMER_TOPIC, 0) >= 0
 
     timed = TimedDelivery(
-        core.store, core.writer, options.timer_precision_ms, core.clock,
-        lambda: core.role.now.is_master and replicated.members.is_lowest, core.turn_end,
-        lambda: core.fs.read(java_file) if core.fs.exists(java_file) else None, core.store_host,
-        is_read_here,
+        core.background(is_active), options.timer_precision_ms, core.store_host,
+        lambda: fs.read(java_file) if fs.exists(java_file) else None, is_read_here,
     )  # fmt: skip
     core.role.observe(lambda before, now: timed.forget())
     return timed
 
 
-def _answering(
+def _request_parts(
     core: Core, replicated: Replicated, cleaner: Cleaner, transactions: Transactions, timed: TimedDelivery,
     access: Access, runtime: RuntimeInfo,
 ) -> list[Part]:  # fmt: skip
     """The parts that answer clients and administrators."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
-    topics, groups, offsets = core.metadata.topics, core.metadata.groups, core.metadata.consumer_offsets
+    topics, groups = core.metadata.topics, core.metadata.groups
     in_memory_bytes = memory_bytes() * options.access_message_in_memory_max_ratio // 100
     held = HeldPulls(core.unconfirmed)
     # Held readers go back to their master as soon as it returns, not at the end of their hold time.
     replicated.known.on_return.append(held.release)
     resets = wire_resets(core, held)
     locks, filters = QueueLocks(core.clock), Filters()
-    topic_handlers = TopicHandlers(topics, offsets, stats, core.persister.wait, core.flusher.delete_topic)
-    offset_handlers = OffsetHandlers(
-        store, topics, groups, offsets, core.metadata.delay_offsets, resets, in_memory_bytes
-    )
+    topic_handlers = TopicHandlers(core.metadata, stats, core.persister.wait, core.flusher.delete_topic)
+    offset_handlers = OffsetHandlers(store, core.metadata, resets, in_memory_bytes)
     parts: list[Part] = [
         *wire_pop(core, held, filters, resets, offset_handlers.all_in_memory),
         SendHandlers(
-            core.writer, core.durability, topics, stats.put_times, options, core.store_host, core.stepper,
-            core.turn_end, Resent(groups, topics, locks.is_ordered).dead_letter_topic,
+            core.writer, topics, options, core.store_host, core.stepper, core.turn_end,
+            RetrySends(groups, topics, locks.is_ordered).dead_letter_topic,
         ),
-        Recall(core.writer, core.durability, topics, options, core.clock, core.turn_end),
+        Recall(core.writer, topics, options, core.clock),
         SlaveTableHandlers(
             core.clock, core.metadata.request_modes,
             lambda: TimerState(timed.behind_ms, timed.checkpoint.read_to),
         ),
-        SendBack(
-            store, core.writer, core.durability, topics, groups, options, stats, core.turn_end,
-            access.guard.may_consume,
-        ),
+        SendBack(store, core.writer, core.metadata, options, stats, core.turn_end, access.guard.may_consume),
         transactions,
         locks,
         PullHandlers(
-            store, topics, groups, offsets, clients, held, resets, core.cold, stats, options, in_memory_bytes,
-            core.role, replicated.known, filters,
+            store, core.metadata, Consumers(clients, filters, resets), PullWaits(held, core.cold),
+            ReadAdvice(store, options, core.role, replicated.known, in_memory_bytes), stats, options,
         ),
         SubscriptionChecks(filters, options),
         Replies(clients, topics, core.writer, options, core.store_host, core.clock, core.turn_end),
         ClientHandlers(clients, topics, groups, options, core.clock),
         ForwardedHandlers(clients, options, store.visible_record_at),
         topic_handlers,
-        GroupHandlers(groups, offsets, stats, core.persister.wait),
+        GroupHandlers(core.metadata, stats, core.persister.wait),
         CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues),
         ConfigHandlers(options, topics, core.fs, core.clock, runtime),
         offset_handlers,
-        ResetOffsetHandlers(store, topics, groups, offsets, clients, resets, options),
-        StatsHandlers(options.broker_name, core.identity.addr, store, topics, offsets, clients, stats),
-        ConsumeStatsHandlers(
-            options.broker_name, core.identity.addr, store, topics, groups, offsets, clients, stats, core.clock
-        ),
-        StatsSampler(stats, topics, groups),
+        ResetOffsetHandlers(store, core.metadata, clients, resets, options),
+        StatsHandlers(core.identity, store, core.metadata, clients, stats, core.clock),
         AssignmentHandlers(
             core.metadata.request_modes, clients, TopicQueues(core.identity, topics, options), core.persister.wait,
             core.open_client,
@@ -245,13 +245,55 @@ def _answering(
 
 def _transactions(core: Core, access: Access) -> Transactions:
     ledger = Ledger(core.store, core.writer, core.metadata.consumer_offsets, core.clock, core.store_host)
+    checks = TransactionChecks(ledger, core.writer, core.clients, core.options, core.clock)
     return Transactions(
-        core.store, core.writer, core.durability, ledger,
-        TransactionChecks(ledger, core.writer, core.clients, core.options, core.clock),
-        core.options, core.stepper, core.clock,
-        lambda: core.role.now.is_master, core.flusher.flush, core.turn_end, core.stats.transactions,
+        core.background(lambda: core.is_master), ledger, checks, core.options, core.stepper, core.stats.transactions,
         access.guard.may_send,
     )  # fmt: skip
+
+
+def wire_pop(
+    core: Core, held_pulls: HeldPulls, filters: Filters, resets: OffsetResets, all_in_memory: Callable[[str, int], bool]
+) -> list[Part]:
+    """The parts, of which `Reviving` is the first: it has read the revive log before clients connect."""
+    options, store, clock, metadata = core.options, core.store, core.clock, core.metadata
+    topics, groups, offsets = metadata.topics, metadata.groups, metadata.consumer_offsets
+    log = ReviveLog(store, core.writer, offsets, clock, options, core.store_host, core.stats.pops)
+
+    def on_foreign_offset(queue: Queue) -> None:
+        # Else it would wait for a pull of the group.
+        resets.pending.pop(queue, None)
+
+    positions = Positions(log, offsets, store, clock, all_in_memory, on_foreign_offset)
+    held = HeldPops(options.max_pop_polling_size, options.pop_polling_size)
+    held_pulls.watchers.append(held.arrived)
+    state = PopState(log, positions, held, RevivedCopies(core.writer, topics, groups, options))
+    checks = PopChecks(topics, groups, filters, options)
+
+    async def persist() -> None:
+        await core.persister.append_offsets()
+        await core.persister.wait()
+
+    background = core.background(lambda: core.is_master)
+    reviving = Reviving(state, background, offsets, lambda: _safe_end(core), persist, core.stats.pops)
+
+    def role_changed(before: Role, now: Role) -> None:
+        if before.is_master or now.is_master:
+            reviving.role_changed()
+
+    core.role.observe(role_changed)
+    finder = Finder(store, topics, log, positions, core.unconfirmed)
+    return [
+        reviving,
+        PopHandlers(state, finder, checks, core.cold, core.stats, options, clock),
+        AckHandlers(state, checks, store, core.durability, clock),
+    ]
+
+
+def _safe_end(core: Core) -> int:
+    """How far the log is safe here, and with all slaves that keep up."""
+    store, acks = core.store, core.acks
+    return min([store.safe_end, *[slave.acked for slave in acks.slaves() if acks.is_in_sync(slave, store.log.end)]])
 
 
 def wire_resets(core: Core, held: HeldPulls) -> OffsetResets:
@@ -325,24 +367,3 @@ def _wire_access(core: Core) -> Access:
             ExplainHandlers(explainer),
         ),
     )
-
-
-def _wire_metrics(
-    core: Core, replicated: Replicated, delivering: Delivering, runtime: RuntimeInfo, audit: Audit,
-    registrar: Registrar, health: HealthPages, server: Callable[[], Server],
-) -> Metrics | None:  # fmt: skip
-    """The part; None if metrics are off: then nothing is measured. ``server`` is made later, with its handlers."""
-    if core.options.metrics_exporter_type == "DISABLE":
-        return None
-    sources = Sources(
-        core.options, core.store, core.metadata.topics, core.metadata.groups, core.clients, core.stats,
-        replicated.stats, *delivering, core.role, core.fs, core.clock, core.flusher.times_ms,
-        waiting=lambda: {"send": len(core.durability), "pull": len(core.cold)},
-        connections=lambda: len(server().channels),
-        refusals=lambda: audit.refusals,
-        limits=lambda: {**server().refusals.counts, "ha_strangers": replicated.log.strangers},
-        tls=core.tls,
-        registered=lambda: len(registrar.registered_addrs),
-        runtime=runtime,
-    )  # fmt: skip
-    return Metrics(sources, core.metadata.consumer_offsets, health.health, core.stepper)

@@ -1,28 +1,31 @@
 """When a message is safe, and the status that its producer gets.
 
 Invariant: SUCCESS is sent only when the message is on disk (SYNC_FLUSH) and enough slaves have copied it (SYNC_MASTER).
-An answer waits in `GroupCommit` for the disk, then in `AckLedger` for the slaves. The deadline for the slaves is set
+An answer waits in `LogWaits` for the disk, then in `AckLedger` for the slaves. The deadline for the slaves is set
 when the message is stored, so a slow disk does not prolong it. The message is stored in all four outcomes, so a retry
 after the last three makes a duplicate:
 - SUCCESS: at once with neither SYNC_FLUSH nor SYNC_MASTER, and with WAIT=false.
 - FLUSH_DISK_TIMEOUT: the disk was late; the slaves, if any are needed, have the message.
 - FLUSH_SLAVE_TIMEOUT: the slaves were late, and perhaps the disk, too.
 - SLAVE_NOT_AVAILABLE: too few slaves are in sync, so the answer does not wait for them.
-A broker that is demoted hears of no copies, so the answers that wait for slaves end with FLUSH_SLAVE_TIMEOUT: the new
-master may or may not have the message. An answer that still waits for the disk at that time ends the same way.
+A broker that is demoted gets no reports of slaves, so answers that wait for slaves end with FLUSH_SLAVE_TIMEOUT: the
+new master may or may not have the message. An answer that still waits for the disk at that time ends the same way.
 Neighbours: elected.py (the rules of Controller mode), waits.py (the rows).
 """
 
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 from broker.options import BrokerOptions
 from broker.writing.elected import Elected
-from broker.writing.waits import AckLedger, ConfirmWaits, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from mqcommon.errors import RequestRefused
 from mqcommon.message.properties import find_property
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import Command
 
 logger = logging.getLogger(__name__)
 
@@ -38,13 +41,17 @@ NO_LEASE = (
 # Instead of a number of slaves: too few are in sync; all members of the SyncStateSet.
 _TOO_FEW, _ALL = -1, -2
 
-#: Called once, with one of the four codes.
-Done = Callable[[int], None]
-
 
 def skips_waiting(properties: bytes) -> bool:
     """Whether these properties say that the producer does not wait until its message is safe."""
     return properties.find(b"WAIT\x01false") >= 0 and find_property(properties, b"WAIT") == b"false"
+
+
+class Answering(Protocol):
+    """A connection, as this module needs it."""
+
+    def reply(self, request: Command, response: Command) -> None:
+        """Send ``response``, which answers ``request``."""
 
 
 class Durability:
@@ -52,7 +59,7 @@ class Durability:
 
     def __init__(
         self,
-        commits: GroupCommit,
+        commits: LogWaits,
         acks: AckLedger,
         options: BrokerOptions,
         *,
@@ -63,8 +70,13 @@ class Durability:
         """``double_write``: sends wait for slaves while this broker is the master. ``elected``: in Controller mode."""
         self._commits = commits
         self._acks = acks
-        self._elected = elected
-        self._confirms = None if elected is None else ConfirmWaits(elected)
+        #: None without Controller mode.
+        self.elected = elected
+        self._confirms: LogWaits | None = None
+        if elected is not None:
+            self._confirms = confirms = LogWaits(elected.confirm_offset)
+            elected.observers.append(confirms.advance)
+            elected.on_cut.append(confirms.cut)
         self._options = options
         self._double_write = double_write = double_write or elected is not None
         self.max_waiting = max_waiting
@@ -73,8 +85,8 @@ class Durability:
         self.needs_slaves = double_write
         #: Whether sends wait for anything now.
         self.waits = double_write or self._sync_flush
-        # How often this broker stopped to be the master: its log may have been cut since.
-        self._demotions = 0
+        #: How often this broker stopped to be the master: its log may have been cut since.
+        self.demotions = 0
         self._next_log = 0.0
         self._not_logged = 0
         # Sends answered SLAVE_NOT_AVAILABLE and FLUSH_SLAVE_TIMEOUT since the start.
@@ -94,9 +106,9 @@ class Durability:
         self.needs_slaves = leads and self._double_write
         self.waits = self.needs_slaves or self._sync_flush
         if not leads:
-            self._demotions += 1
+            self.demotions += 1
             self.timed_out += self._expire(math.inf)
-            if self._elected is not None:
+            if self.elected is not None:
                 # The log may be cut now. What waits for the disk would stand before sends with lower ends.
                 self._commits.expire(math.inf)
 
@@ -105,16 +117,21 @@ class Durability:
 
         Fewer than minInSyncReplicas brokers would hold it, too many wait already, or the lease is over.
         """
-        elected = self._elected
+        # Without its lease this broker may not be the master any more: what it stores now may be cut off again, whether
+        # the producer waits or not. So this is asked first.
+        elected = self.elected
         if elected is not None and not elected.is_leased:
             raise RequestRefused(*NO_LEASE)
         if skips_waiting(properties):
             return
+        # The memory of waits is bounded here, before a message is stored: afterwards it cannot be refused.
         if len(self) >= self.max_waiting:
             raise RequestRefused(
                 ResponseCode.SYSTEM_BUSY,
                 f"[REJECTREQUEST]system busy, start flow control for a while: {len(self)} sends wait for slaves",
             )
+        # minInSyncReplicas counts this broker, too, and slaves that are in sync with the log as it is before the
+        # message.
         least = self._options.min_in_sync_replicas
         if elected is None:
             too_few = 1 + self._acks.in_sync(end) < least
@@ -123,28 +140,42 @@ class Durability:
         if too_few:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
 
-    def when_safe(self, end: int, now: float, done: Done) -> None:
-        """Call ``done`` when the log is safe up to ``end``, or when that takes too long."""
+    def answer_when_safe(
+        self,
+        channel: Answering,
+        request: Command,
+        response: Command,
+        end: int,
+        now: float,
+        before_reply: Callable[[Command], None] | None = None,
+    ) -> Command | None:
+        """``response``, the answer to ``request``, if nothing waits; None if it is sent later, or was sent already.
+
+        It is sent when the log is safe up to ``end``, or with the code of the step that took too long. ``before_reply``
+        is called first then: with the response, which has its code.
+        """
+        if not self.waits or request.is_oneway:
+            return response
+        # What was stored may be large; the request is not kept as long as its answer waits.
+        request.body, request.ext = b"", None
         options = self._options
-        if self._elected is not None:
-            done = self._if_leased(self._elected, done)
         slaves = self._slaves_needed(end) if self.needs_slaves else 0
-        deadline = now + options.slave_timeout / 1000
-        if not self._sync_flush:
-            self._wait_for_slaves(end, slaves, deadline, ResponseCode.SUCCESS, done)
-            return
+        pending = PendingAnswer(
+            self, channel, request, response, before_reply, end, slaves, now + options.slave_timeout / 1000,
+            self.demotions,
+        )  # fmt: skip
+        if self._sync_flush:
+            self._commits.wait(end, now + options.sync_flush_timeout / 1000, pending.wait_ended)
+        else:
+            pending.wait_ended(True)
+        return None
 
-        demotions = self._demotions
-
-        def flushed(in_time: bool) -> None:
-            if demotions != self._demotions and (slaves or self._elected is not None):
-                self.timed_out += 1
-                done(ResponseCode.FLUSH_SLAVE_TIMEOUT)
-                return
-            code = ResponseCode.SUCCESS if in_time else ResponseCode.FLUSH_DISK_TIMEOUT
-            self._wait_for_slaves(end, slaves, deadline, code, done)
-
-        self._commits.wait(end, now + options.sync_flush_timeout / 1000, flushed)
+    def wait_for_slaves(self, pending: "PendingAnswer") -> None:
+        """Let ``pending`` wait until enough slaves, or all of the SyncStateSet, have its message."""
+        if pending.slaves != _ALL:
+            self._acks.wait(pending.end, pending.slaves, pending.deadline, pending.wait_ended)
+        elif self._confirms is not None:
+            self._confirms.wait(pending.end, pending.deadline, pending.wait_ended)
 
     def expire(self, now: float) -> None:
         """End the waits for slaves whose deadline has passed."""
@@ -162,17 +193,6 @@ class Durability:
         late = self._acks.expire(now)
         return late if self._confirms is None else late + self._confirms.expire(now)
 
-    def _if_leased(self, elected: Elected, done: Done) -> Done:
-        """``done``, which gets no SUCCESS without a lease."""
-
-        def checked(code: int) -> None:
-            if code == ResponseCode.SUCCESS and not elected.is_leased:
-                self.timed_out += 1
-                code = ResponseCode.FLUSH_SLAVE_TIMEOUT
-            done(code)
-
-        return checked
-
     def _slaves_needed(self, end: int) -> int:
         """How many slaves a send waits for; or _ALL; _TOO_FEW when fewer are in sync."""
         options = self._options
@@ -186,18 +206,57 @@ class Durability:
             needed = max(min(needed, in_sync), options.min_in_sync_replicas - 1)
         return needed if needed <= in_sync else _TOO_FEW
 
-    def _wait_for_slaves(self, end: int, slaves: int, deadline: float, code: int, done: Done) -> None:
-        if slaves == _TOO_FEW:
-            self.not_available += 1
-            done(ResponseCode.SLAVE_NOT_AVAILABLE)
-        elif not slaves:
-            done(code)
+
+@dataclass(slots=True, eq=False)
+class PendingAnswer:
+    """The answer to a request whose message is stored and not safe yet.
+
+    Its two waits come one after another: that for the disk (it ends at once without SYNC_FLUSH), then that for slaves.
+    Invariant: ``wait_ended`` is called once for each, and the second call, or the first if no slave is needed, sends
+    the answer; so it is sent once.
+    """
+
+    durability: Durability
+    channel: Answering
+    request: Command
+    response: Command
+    before_reply: Callable[[Command], None] | None
+    end: int
+    #: How many slaves must have the message; or _ALL, or _TOO_FEW.
+    slaves: int
+    #: For the slaves: it counts from the put, so a slow disk does not prolong it.
+    deadline: float
+    #: `Durability.demotions` when the message was stored.
+    demotions: int
+    is_for_disk: bool = True
+    code: int = ResponseCode.SUCCESS
+
+    def wait_ended(self, in_time: bool) -> None:
+        """The wait for the disk, or then that for the slaves, has ended: start the next one, or send the answer."""
+        durability, elected = self.durability, self.durability.elected
+        if not self.is_for_disk:
+            if not in_time:
+                self.code = ResponseCode.FLUSH_SLAVE_TIMEOUT
+        elif self.demotions != durability.demotions and (self.slaves or elected is not None):
+            # This broker was demoted meanwhile, and its log perhaps cut: what is on disk at ``end`` now may be another
+            # message, and no slave reports copies to this broker any more.
+            durability.timed_out += 1
+            self.code = ResponseCode.FLUSH_SLAVE_TIMEOUT
         else:
-
-            def copied(in_time: bool) -> None:
-                done(code if in_time else ResponseCode.FLUSH_SLAVE_TIMEOUT)
-
-            if slaves != _ALL:
-                self._acks.wait(end, slaves, deadline, copied)
-            elif self._confirms is not None:
-                self._confirms.wait(end, deadline, copied)
+            self.is_for_disk = False
+            if not in_time:
+                self.code = ResponseCode.FLUSH_DISK_TIMEOUT
+            if self.slaves == _TOO_FEW:
+                durability.not_available += 1
+                self.code = ResponseCode.SLAVE_NOT_AVAILABLE
+            elif self.slaves:
+                durability.wait_for_slaves(self)
+                return
+        # The lease is asked last: the process may have been stopped for long, and another master elected.
+        if self.code == ResponseCode.SUCCESS and elected is not None and not elected.is_leased:
+            durability.timed_out += 1
+            self.code = ResponseCode.FLUSH_SLAVE_TIMEOUT
+        self.response.code = self.code
+        if self.before_reply is not None:
+            self.before_reply(self.response)
+        self.channel.reply(self.request, self.response)

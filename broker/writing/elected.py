@@ -1,6 +1,6 @@
 """What the Controller's choice of a master means for writes and reads. A broker without Controller mode has none of it.
 
-Replication sets it; Durability and those who read for consumers look at it.
+Replication sets it; Durability and the reads for consumers look at it.
 - Consumers see no message that ends after ``confirm_offset``: all before it is in each log that an election can choose.
 - Without its lease this broker stores no message, not even with WAIT=false, and sends no SUCCESS but
   FLUSH_SLAVE_TIMEOUT: the Controller may have elected another master. That is asked at that moment, since this process

@@ -37,6 +37,8 @@ class LightQueues:
         self._check_count(names)
         if properties.find(OFFSETS) >= 0:  # of another time, when it was consumed and is sent again
             properties = replace_properties(properties, {OFFSETS: None})
+        # The record names its offset in each light queue, so these are taken before the record is written. Nothing
+        # comes in between: all this is one turn of the loop.
         queues = [store.queues.get(name, 0) for name in names]
         properties += offsets_property([queue.next_offset for queue in queues])
         result = store.put(topic, queue_id, body, properties, **fields)

@@ -12,13 +12,6 @@ def illegal(reason: str) -> RequestRefused:
     )
 
 
-def unsupported(what: str) -> RequestRefused:
-    """The refusal of a message that needs a feature which this broker does not have."""
-    return RequestRefused(
-        ResponseCode.MESSAGE_ILLEGAL, f"this broker does not take {what}; send it without, or to a broker that does"
-    )
-
-
 def no_space(error: DiskFull) -> RequestRefused:
     """The refusal while the disk is full or file descriptors are used up."""
     is_full = not isinstance(error, OutOfDescriptors)

@@ -8,18 +8,17 @@ Neighbour: writing/writer.py (stores the messages).
 import random
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import trio
 
 from broker.broker_names import check_broker_name
 from broker.meta.topics import Topics, no_such_topic
-from broker.observe.put_times import PutTimes
 from broker.options import BrokerOptions
 from broker.part import Part
-from broker.store.queue.inner import shared_tag, uniform_rows
-from broker.store.store import BatchPutResult, PutResult
-from broker.writing.durability import Durability, skips_waiting
+from broker.store.queue.entry import shared_tag, uniform_rows
+from broker.store.store import BatchPutResult
+from broker.writing.durability import skips_waiting
 from broker.writing.refusals import bad_fields, illegal, no_space
 from broker.writing.stored_properties import Row
 from broker.writing.writer import BatchFields, Writer
@@ -53,6 +52,16 @@ DeadLetterTopic = Callable[[str, int, int | None], TopicConfig | None]
 _NO_BATCH = "a batch needs at least one message, and its topic must not be a retry topic"
 
 
+class _Batch(NamedTuple):
+    """A batch send while it is stored. ``is_kept``: as one record, in a batch queue."""
+
+    channel: Channel
+    request: Command
+    fields: BatchFields
+    properties: bytes
+    is_kept: bool
+
+
 class SendHandlers(Part):
     """Stores messages of clients and answers, at once or when they are safe."""
 
@@ -61,9 +70,7 @@ class SendHandlers(Part):
     def __init__(
         self,
         writer: Writer,
-        durability: Durability,
         topics: Topics,
-        put_times: PutTimes,
         options: BrokerOptions,
         store_host: bytes,
         stepper: Stepper,
@@ -72,9 +79,9 @@ class SendHandlers(Part):
     ) -> None:
         """``turned`` is called after messages were stored outside of a turn."""
         self._writer = writer
-        self._durability = durability
+        self._durability = writer.durability
         self._topics = topics
-        self._put_times = put_times
+        self._put_times = writer.times
         self._options = options
         self._broker_name = options.broker_name
         self._store_host = store_host
@@ -85,11 +92,10 @@ class SendHandlers(Part):
         self._dead_letter_topic = dead_letter_topic
 
     def handlers(self) -> dict[int, Handler]:
-        send = self._send
         return {
-            SEND_MESSAGE.code: lambda channel, request: send(channel, request, LONG, False),
-            SEND_MESSAGE_V2.code: lambda channel, request: send(channel, request, SHORT, False),
-            SEND_BATCH_MESSAGE.code: lambda channel, request: send(channel, request, SHORT, True),
+            SEND_MESSAGE.code: partial(self.send, LONG, False),
+            SEND_MESSAGE_V2.code: partial(self.send, SHORT, False),
+            SEND_BATCH_MESSAGE.code: partial(self.send, SHORT, True),
         }
 
     async def stop(self) -> None:
@@ -104,7 +110,8 @@ class SendHandlers(Part):
         """Answer sends that have waited for too long."""
         self._durability.expire(trio.current_time())
 
-    def _send(self, channel: Channel, request: Command, names: SendFields, batch: bool) -> Command | None:
+    def send(self, names: SendFields, batch: bool, channel: Channel, request: Command) -> Command | None:
+        """10, 310 and 320: store the message, and answer at once or when it is safe."""
         if self._writer.refusal is not None:
             raise RequestRefused(*self._writer.refusal)
         ext = request.ext or {}
@@ -125,9 +132,11 @@ class SendHandlers(Part):
         if broker_name != self._broker_name and broker_name is not None:
             check_broker_name(broker_name, self._broker_name)
         if config is None:
+            # A send that is refused must not leave a topic behind.
             self._writer.admit(raw_properties)
             config = self._create_topic(channel, topic, ext, names)
         if topic[0] == "%" and is_retry_topic(topic):
+            # A consumer's own copy of a message that it could not give back: it may have been delivered too often.
             dead = self._dead_letter_topic(topic, reconsume_times, _max_times(ext, names))
             if dead is not None:
                 config, topic, queue_id = dead, dead.topic_name, 0
@@ -138,6 +147,7 @@ class SendHandlers(Part):
         if batch or ext.get(names.batch) in ("true", "1", True):
             fields = BatchFields(topic, queue_id, sys_flag, born_timestamp, born_host, reconsume_times)
             return self._put_batch(channel, request, fields, raw_properties)
+        # From here on the message is in the log, whatever becomes of the answer.
         put = self._writer.put(
             topic, queue_id, request.body, raw_properties, flag, sys_flag, born_timestamp, born_host, reconsume_times
         )
@@ -153,132 +163,105 @@ class SendHandlers(Part):
         if put.recall_handle:
             answer["recallHandle"] = put.recall_handle
         response = request.respond(ext=answer)
-        if self._durability.waits:
-            return self._when_safe(channel, request, response, put, raw_properties)
-        return response
+        if not self._durability.waits or request.is_oneway or skips_waiting(raw_properties):
+            return response
+        return self._durability.answer_when_safe(
+            channel, request, response, put.end, trio.current_time(), self._put_times.follow()
+        )
 
     def _put_batch(self, channel: Channel, request: Command, fields: BatchFields, properties: bytes) -> Command | None:
-        batch, sys_flag = request.body, fields.sys_flag
-        self._writer.check(sys_flag, len(batch))
+        data, sys_flag = request.body, fields.sys_flag
+        self._writer.check(sys_flag, len(data))
         if is_retry_topic(fields.topic):
             raise illegal(_NO_BATCH)
         if sys_flag & COMPRESSED:
             fields = fields._replace(sys_flag=sys_flag & ~(COMPRESSED | COMPRESSION_MASK))
-
         is_kept = self._writer.keeps_batches(fields.topic, fields.queue_id)
-
-        def put(rows: list[Row]) -> BatchPutResult:
-            # Asked again, as the topic may have been made anew between the parts of a large batch.
-            if self._writer.keeps_batches(fields.topic, fields.queue_id):
-                return self._writer.put_inner(fields, encode_batch(rows), len(rows), properties, shared_tag(rows))
-            return self._writer.put_batch(fields, rows, properties)
-
-        def answer(stored: BatchPutResult) -> Command | None:
-            response = self._batch_answer(request, fields.queue_id, stored, properties if is_kept else b"")
-            if self._durability.waits:
-                return self._when_safe(channel, request, response, stored, properties)
-            return response
-
+        batch = _Batch(channel, request, fields, properties, is_kept)
         try:
             if sys_flag & COMPRESSED:
                 # The C++ client compresses a batch as a whole; its messages are stored uncompressed.
-                unpack = partial(decompressed, batch, sys_flag, self._options.max_message_size)
-                if len(batch) > UNPACKED_AT_ONCE:
-                    raise RunInTask(self._stepper.slow(lambda *_: self._unpack_in_steps(unpack, put, answer)))
-                batch = unpack()
-            if is_kept and 0 < (count := uniform_rows(batch)) <= MAX_MESSAGES:
-                return answer(self._writer.put_inner(fields, batch, count, properties))
-            rows, end = decode_batch(batch, 0, BATCH_AT_ONCE)
+                unpack = partial(decompressed, data, sys_flag, self._options.max_message_size)
+                if len(data) > UNPACKED_AT_ONCE:
+                    raise RunInTask(self._stepper.slow(lambda *_: self._unpack_in_steps(batch, unpack)))
+                data = unpack()
+            if is_kept and 0 < (count := uniform_rows(data)) <= MAX_MESSAGES:
+                return self._answer_batch(batch, self._writer.put_inner(fields, data, count, properties))
+            rows, end = decode_batch(data, 0, BATCH_AT_ONCE)
         except ProtocolError as error:
             raise illegal(str(error)) from None
         if not rows:
             raise illegal(_NO_BATCH)
-        if end < len(batch):
-            raise RunInTask(self._stepper.slow(lambda *_: self._put_in_steps(batch, put, answer)))
-        return answer(put(self._writer.stamped(rows)))
+        if end < len(data):
+            raise RunInTask(self._stepper.slow(lambda *_: self._put_in_steps(batch, data)))
+        return self._answer_batch(batch, self._put_rows(batch, self._writer.stamped(rows)))
 
-    def _unpack_in_steps(
-        self,
-        unpack: Callable[[], bytes],
-        put: Callable[[list[Row]], BatchPutResult],
-        answer: Callable[[BatchPutResult], Command | None],
-    ) -> Steps[Command | None]:
+    def _unpack_in_steps(self, batch: "_Batch", unpack: Callable[[], bytes]) -> Steps[Command | None]:
         """Decompress a batch in a thread, and store it."""
         try:
-            batch: bytes = yield unpack
+            data: bytes = yield unpack
         except ProtocolError as error:
             raise illegal(str(error)) from None
-        if not batch:
+        if not data:
             raise illegal(_NO_BATCH)
-        return (yield from self._put_in_steps(batch, put, answer))
+        return (yield from self._put_in_steps(batch, data))
 
-    def _put_in_steps(
-        self,
-        batch: bytes,
-        put: Callable[[list[Row]], BatchPutResult],
-        answer: Callable[[BatchPutResult], Command | None],
-    ) -> Steps[Command | None]:
+    def _put_in_steps(self, batch: "_Batch", data: bytes) -> Steps[Command | None]:
         """Store a large batch. All of it is checked before any of it is stored; other messages may come in between."""
         parts: list[list[Row]] = []
         at = 0
         try:
-            while at < len(batch):
+            while at < len(data):
                 if len(parts) * BATCH_AT_ONCE >= MAX_MESSAGES:
                     raise ProtocolError(f"the batch has more than {MAX_MESSAGES} messages")
-                rows, at = decode_batch(batch, at, BATCH_AT_ONCE)
+                rows, at = decode_batch(data, at, BATCH_AT_ONCE)
                 parts.append(self._writer.stamped(rows))
                 yield None
         except ProtocolError as error:
             raise illegal(str(error)) from None
-        stored = put(parts[0])
+        # All rows are checked now. Each part is stored in a turn of its own. If a put fails, the parts before it stay:
+        # the producer is told of the failure, and may send all of it again.
+        stored = self._put_rows(batch, parts[0])
         for part in parts[1:]:
             self._turned()
             yield None
-            more = put(part)
+            more = self._put_rows(batch, part)
             stored = more._replace(
                 physical_offsets=stored.physical_offsets + more.physical_offsets, queue_offset=stored.queue_offset
             )
-        response = answer(stored)
+        response = self._answer_batch(batch, stored)
         self._turned()
         return response
 
-    def _batch_answer(self, request: Command, queue_id: int, stored: BatchPutResult, kept: bytes) -> Command:
-        """``kept``: the properties of a batch that is stored as one record. A Java client wants its unique key back."""
-        offsets = stored.physical_offsets
-        ext: dict[str, Any] = {"queueId": queue_id, "TRACE_ON": self._trace_on, "MSG_REGION": self._region}
+    def _put_rows(self, batch: "_Batch", rows: list[Row]) -> BatchPutResult:
+        fields = batch.fields
+        # Asked again, as the topic may have been made anew between the parts of a large batch.
+        if self._writer.keeps_batches(fields.topic, fields.queue_id):
+            return self._writer.put_inner(fields, encode_batch(rows), len(rows), batch.properties, shared_tag(rows))
+        return self._writer.put_batch(fields, rows, batch.properties)
+
+    def _answer_batch(self, batch: "_Batch", stored: BatchPutResult) -> Command | None:
+        """The answer, if the batch is safe already."""
+        request, offsets = batch.request, stored.physical_offsets
+        ext: dict[str, Any] = {"queueId": batch.fields.queue_id, "TRACE_ON": self._trace_on, "MSG_REGION": self._region}
         body = b""
         if request.codec == CBOR:
             # A Skylark client makes the ids from the offsets when it needs them.
             ext["msgId"] = offset_msg_id(self._store_host, offsets[0])
             body = encode_offsets(offsets)
-        elif kept and (unique_key := find_property(kept, b"UNIQ_KEY")):
+        elif batch.is_kept and (unique_key := find_property(batch.properties, b"UNIQ_KEY")):
+            # A Java client wants the unique key of the batch back.
             ext["batchUniqId"] = unique_key.decode()
             ext["msgId"] = f"{self._host_hex}{offsets[0]:016X}"
         else:
             ext["msgId"] = ",".join([f"{self._host_hex}{offset:016X}" for offset in offsets])
         ext["queueOffset"] = stored.queue_offset
-        return request.respond(ext=ext, body=body)
-
-    def _when_safe(
-        self,
-        channel: Channel,
-        request: Command,
-        response: Command,
-        put: PutResult | BatchPutResult,
-        properties: bytes,
-    ) -> Command | None:
-        """Send the answer when the message is safe, or with the status of the step that timed out."""
-        if request.is_oneway or skips_waiting(properties):
+        response = request.respond(ext=ext, body=body)
+        if not self._durability.waits or request.is_oneway or skips_waiting(batch.properties):
             return response
-        # A message is stored and may be large; it is not kept as long as its answer waits.
-        request.body, request.ext = b"", None
-
-        def done(code: int) -> None:
-            response.code = code
-            channel.reply(request, response)
-
-        self._durability.when_safe(put.end, trio.current_time(), self._put_times.follow(done))
-        return None
+        return self._durability.answer_when_safe(
+            batch.channel, request, response, stored.end, trio.current_time(), self._put_times.follow()
+        )
 
     def _checked_queue_id(self, channel: Channel, config: TopicConfig, queue_id: int) -> int:
         if queue_id < 0 < config.write_queue_nums:

@@ -1,16 +1,20 @@
-"""The properties with which a producer's messages are stored: its own, and those that the broker sets.
+"""A message on its way into the store, and the properties with which it is stored: its own, and the broker's.
 
-Messages with a delay level or a time of delivery and halves of transactions are told from plain ones here; the writer's
-interceptors see them.
+Here plain messages are told from halves of transactions and from messages with a delay level or a time of delivery;
+deferred.py says where these wait.
 Neighbours: writer.py (uses this), store/log/valid_record.py (why many NULs in a row are sealed).
 """
 
+from dataclasses import dataclass
+
+from broker.options import BrokerOptions
 from broker.store.log.valid_record import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
 from broker.store.queue.delay_levels import level_in
 from broker.writing.refusals import illegal
 from mqcommon.clock import Clock
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.properties import find_property
+from mqcommon.message.record import Record
 
 _UNIQ_KEY = b"UNIQ_KEY\x01"
 #: Properties that ask for a time of delivery, the one that counts first. Aliyun's clients set the last.
@@ -19,6 +23,34 @@ _ABSOLUTE = TIMED[2:]
 # Properties that the broker sets itself. A consumed message that is sent again already has them all.
 _BROKERS_OWN = (b"MSG_REGION", b"CLUSTER", b"TRACE_ON")
 
+
+@dataclass(slots=True)
+class Incoming:
+    """A message before it is stored. ``properties`` and ``born_host`` are encoded."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    reconsume_times: int
+    #: Stored as preparedTransactionOffset: which deferred message of the log this one is the delivery of; 0 for none.
+    origin: int = 0
+    #: See `PutResult`.
+    recall_handle: str = ""
+
+    @classmethod
+    def of(cls, record: Record, topic: str, queue_id: int, properties: bytes) -> "Incoming":
+        """The message of ``record``, for another queue."""
+        return cls(
+            topic, queue_id, record.body, properties, record.flag, record.sys_flag, record.born_timestamp,
+            record.born_host, record.reconsume_times,
+        )  # fmt: skip
+
+
 #: (flag, body, encoded properties) of a message in a batch.
 Row = tuple[int, bytes, bytes]
 
@@ -26,9 +58,9 @@ Row = tuple[int, bytes, bytes]
 class StoredProperties:
     """Makes the stored properties of one broker's messages."""
 
-    def __init__(self, region: str, cluster: str, trace_on: str, unique_keys: UniqueKeys, clock: Clock) -> None:
+    def __init__(self, options: BrokerOptions, unique_keys: UniqueKeys, clock: Clock) -> None:
         # In the order in which RocketMQ stores them.
-        values = (region, cluster, trace_on)
+        values = (options.region_id, options.broker_cluster_name, "true" if options.trace_on else "false")
         #: The broker's own properties, stored after those of each message.
         self.suffix = b"".join(
             b"%s\x01%s\x02" % (name, value.encode()) for name, value in zip(_BROKERS_OWN, values, strict=True)
@@ -44,18 +76,18 @@ class StoredProperties:
         cut = len(self.suffix)
         return [(flag, body, self._of_row(properties)[:-cut]) for flag, body, properties in rows]
 
-    def of(self, properties: bytes, *, seen_to: bool = False) -> bytes | None:
-        """A producer's properties, with those that the broker adds; None for a message that is not a plain one.
+    def of(self, properties: bytes, *, even_deferred: bool = False) -> bytes | None:
+        """A producer's properties and the broker's own; None for a message that is to be deferred.
 
-        ``seen_to``: what makes a message special has been dealt with.
+        ``even_deferred``: such a message, too, as what it asks for has been done.
         """
         if properties.startswith(_UNIQ_KEY) and properties.find(b"\x02", 0, SECTOR_BYTES) == len(properties) - 1:
             # A short unique key and nothing else.
             return properties + self.suffix
         # find is several times faster than "in" for bytes.
         has = properties.find
-        if not seen_to:
-            is_special = has(b"TRAN_MSG") >= 0 and (find_property(properties, b"TRAN_MSG") or b"").lower() == b"true"
+        if not even_deferred:
+            is_special = is_half(properties)
             if has(b"DELAY") >= 0 or has(b"DELIVER") >= 0:
                 is_special = is_special or _has_level(properties) or is_timed(properties, self._clock.now_ms())
             if is_special:
@@ -73,8 +105,8 @@ class StoredProperties:
         return properties + self.suffix
 
     def completed(self, properties: bytes) -> bytes:
-        """As `of`, for a message that has been seen to, whatever it asks for."""
-        stored = self.of(properties, seen_to=True)
+        """As `of`, also for a message that asks to be deferred: it was, or is delivered now."""
+        stored = self.of(properties, even_deferred=True)
         assert stored is not None
         return stored
 
@@ -83,6 +115,11 @@ class StoredProperties:
         if stored is None:
             raise illegal("a message in a batch is delayed or in a transaction; send such messages one by one")
         return stored
+
+
+def is_half(properties: bytes) -> bool:
+    """Whether the message is the half of a transaction."""
+    return properties.find(b"TRAN_MSG") >= 0 and (find_property(properties, b"TRAN_MSG") or b"").lower() == b"true"
 
 
 def _has_level(properties: bytes) -> bool:
@@ -115,6 +152,6 @@ def _is_later(value: bytes, than_ms: int) -> bool:
 
 
 def _without_brokers_own(properties: bytes) -> bytes:
-    """``properties`` without those that the broker sets: of duplicates, some clients read the first, some the last."""
+    """``properties`` without the broker's own: of duplicates, some clients read the first, some the last."""
     pairs = properties.split(b"\x02")
     return b"\x02".join([pair for pair in pairs if pair.partition(b"\x01")[0] not in _BROKERS_OWN])

@@ -1,7 +1,7 @@
 """Sends that wait until their message is safe, as rows of queues (no task or timer per send).
 
-`GroupCommit` has the sends that wait for an fsync, `AckLedger` those that wait for copies by slaves (with one queue of
-rows for each number of slaves needed), `ConfirmWaits` those that wait for all members of the SyncStateSet.
+`LogWaits` has the sends that wait for an fsync, or for all members of the SyncStateSet; `AckLedger` has sends that wait
+for copies by slaves, with one queue of rows for each number of slaves needed.
 A row is (end of the message, deadline, function to call). Rows of one queue are in log order, and all sends have the
 same timeout. So both ends and deadlines rise from row to row, and it is enough to look at the first row of each queue
 when the log is safe up to a later offset or time passes (`expire`, which is called periodically).
@@ -15,42 +15,44 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.writing.elected import Elected
-
 Done = Callable[[bool], None]
 
 
-class GroupCommit:
-    """Waits for the durable end of one log. ``done`` is called once: True when reached, False when too late."""
+class LogWaits:
+    """Waits until one log is safe, in one sense, up to an offset: it is on disk (group commit), or it is confirmed.
 
-    def __init__(self) -> None:
+    ``done`` of a wait is called once: True when the log is, False when that took too long. Invariant: the ends of rows
+    rise, so that the rows that an `advance` ends are the first ones. It holds because a message is put and waited for
+    in one step, and because `cut` removes the rows of messages that are gone.
+    """
+
+    def __init__(self, reached: int = 0) -> None:
         self._rows: deque[tuple[int, float, Done]] = deque()
-        self.reached = 0
+        self.reached = reached
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def wait(self, end: int, deadline: float, done: Done) -> None:
-        """Call ``done`` when the log is durable up to ``end``, or at ``deadline``. Must be called in log order."""
+        """Call ``done`` when the log is safe up to ``end``, or at ``deadline``. Must be called in log order."""
         if end <= self.reached:
             done(True)
         else:
             self._rows.append((end, deadline, done))
 
-    def advance(self, reached: int) -> int:
-        """The log is durable up to ``reached``; returns how many waits this ended."""
-        self.reached = reached
-        return self._end_up_to(reached, in_time=True)
+    def advance(self, reached: int, *, is_safe: bool = True) -> None:
+        """The log is safe up to ``reached``.
 
-    def give_up(self, reached: int) -> int:
-        """Fail the waits up to ``reached``: an fsync failed, so it stays unknown whether these messages are durable.
-
-        Returns how many waits this ended.
+        Without ``is_safe`` the waits up to there fail: it stays unknown whether their messages are on disk.
         """
-        return self._end_up_to(reached, in_time=False)
+        if is_safe:
+            self.reached = reached
+        rows = self._rows
+        while rows and rows[0][0] <= reached:
+            rows.popleft()[2](is_safe)
 
     def cut(self, end: int) -> None:
-        """The log is cut at ``end``: fail the waits for what follows. Later messages there are not durable yet."""
+        """The log is cut at ``end``: fail the waits for what follows. Later messages there are not safe yet."""
         self.reached = min(self.reached, end)
         while self._rows and self._rows[-1][0] > end:
             self._rows.pop()[2](False)
@@ -61,14 +63,6 @@ class GroupCommit:
         count = 0
         while rows and rows[0][1] <= now:
             rows.popleft()[2](False)
-            count += 1
-        return count
-
-    def _end_up_to(self, reached: int, *, in_time: bool) -> int:
-        rows = self._rows
-        count = 0
-        while rows and rows[0][0] <= reached:
-            rows.popleft()[2](in_time)
             count += 1
         return count
 
@@ -106,7 +100,7 @@ class AckLedger:
         """A slave that is ``max_gap_bytes`` behind, or more, is not in sync."""
         self._max_gap_bytes = max_gap_bytes
         self._slaves: dict[str, ConnectedSlave] = {}
-        self._acked: list[int] = []  # reported by the slaves, without those that have not reported yet
+        self._acked: list[int] = []  # as reported; slaves that have not reported yet are left out
         self._ends: list[int] = []  # the same without slaves that lack the oldest waiting message, largest first
         self._rows: dict[int, deque[tuple[int, float, Done]]] = {}  # by the number of slaves needed, in log order
         self._waiting = 0
@@ -191,7 +185,7 @@ class AckLedger:
         return late
 
     def _having(self, end: int) -> int:
-        """How many slaves have the message before ``end``: the log of one that has more may start after it."""
+        """How many slaves have the message before ``end``: a slave counts only if its log starts before it."""
         return sum([slave.acked >= end > slave.start for slave in self._slaves.values()])
 
     def _pop_reached(self) -> None:
@@ -214,35 +208,3 @@ class AckLedger:
         self._lacks_oldest = len(counted) < len(reported)
         self._acked = [slave.acked for slave in reported]
         self._ends = sorted((slave.acked for slave in counted), reverse=True)
-
-
-class ConfirmWaits:
-    """``done`` of a wait is called once: True when the log is confirmed up to its end, else False."""
-
-    def __init__(self, elected: Elected) -> None:
-        self._elected = elected
-        self._rows: deque[tuple[int, float, Done]] = deque()
-        elected.observers.append(self._confirmed)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def wait(self, end: int, deadline: float, done: Done) -> None:
-        """Call ``done`` when the log is confirmed up to ``end``, or at ``deadline``. Must be called in log order."""
-        if end <= self._elected.confirm_offset:
-            done(True)
-        else:
-            self._rows.append((end, deadline, done))
-
-    def expire(self, now: float) -> int:
-        """Fail the waits whose deadline has passed; returns how many."""
-        late, rows = 0, self._rows
-        while rows and rows[0][1] <= now:
-            late += 1
-            rows.popleft()[2](False)
-        return late
-
-    def _confirmed(self, offset: int) -> None:
-        rows = self._rows
-        while rows and rows[0][0] <= offset:
-            rows.popleft()[2](True)

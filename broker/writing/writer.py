@@ -1,50 +1,26 @@
-"""The only way to put a message into the store: checks, interceptors, the broker's own properties, then the store.
+"""The only way to put a message into the store: checks, the broker's own properties, deferral, then the store.
 
 A message is stored when `Writer.put` returns, but not yet safe: before a producer is answered, durability.py says when
 that is.
 """
 
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from broker.observe.stats import BrokerStats
 from broker.store.store import BatchPutResult, MessageStore, PutResult
+from broker.writing.deferred import Deferral
 from broker.writing.durability import Durability
 from broker.writing.light import LightQueues
-from broker.writing.refusals import bad_fields, illegal, no_space, unsupported
-from broker.writing.stored_properties import Row, StoredProperties
+from broker.writing.refusals import bad_fields, illegal, no_space
+from broker.writing.stored_properties import Incoming, Row, StoredProperties
 from mqcommon.errors import DiskFull, RequestRefused
 from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, WRAPPED
 from mqcommon.message.properties import replace_properties
 
 # Without the bits of sysFlag that the broker sets itself.
 _NOT_OURS = ~(BORN_HOST_V6 | STORE_HOST_V6 | WRAPPED)
-
-
-@dataclass(slots=True)
-class Incoming:
-    """A message before it is stored. ``properties`` and ``born_host`` are encoded."""
-
-    topic: str
-    queue_id: int
-    body: bytes
-    properties: bytes
-    flag: int
-    sys_flag: int
-    born_timestamp: int
-    born_host: bytes
-    reconsume_times: int
-    #: Stored as preparedTransactionOffset: which waiting message of the log this one is the delivery of; 0 for none.
-    origin: int = 0
-    #: See `PutResult`.
-    recall_handle: str = ""
-
-
-#: Called with each message that asks for more than to be stored (a delay level, a transaction): returns the message to
-#: store instead, or raises RequestRefused. Plain messages do not wait for that.
-Interceptor = Callable[[Incoming], Incoming]
 
 
 class BatchFields(NamedTuple):
@@ -67,25 +43,26 @@ class Writer:
         durability: Durability,
         stats: BrokerStats,
         properties: StoredProperties,
+        deferral: Deferral,
         *,
         store_host_is_v6: bool,
         max_message_bytes: int,
-        interceptors: Sequence[Interceptor] = (),
         light: LightQueues | None = None,
     ) -> None:
         self._store = store
         self._light = light
         self._put = store.put if light is None else light.put
-        self._durability = durability
+        self.durability = durability
         self._stats = stats
-        self._times = stats.put_times
+        self.times = stats.put_times
         self._stamped = properties.of
         self._completed = properties.completed
         self._stamped_rows = properties.of_rows
         self._suffix = properties.suffix
         self._v6_flag = STORE_HOST_V6 if store_host_is_v6 else 0
         self._max_message_bytes = max_message_bytes
-        self._interceptors = tuple(interceptors)
+        #: Where deferred messages wait.
+        self.deferral = deferral
         #: (code, reason) when this broker takes no messages; None when it does.
         self.refusal: tuple[int, str] | None = None
         self._is_guarded = durability.needs_slaves
@@ -95,14 +72,14 @@ class Writer:
     def accept(self) -> None:
         """This broker takes messages from now on."""
         self.refusal = None
-        self._durability.lead(True)
-        self._is_guarded = self._durability.needs_slaves
+        self.durability.lead(True)
+        self._is_guarded = self.durability.needs_slaves
 
     def refuse(self, code: int, reason: str) -> None:
         """This broker takes no messages from now on. Waits for slaves end: no more copies are reported."""
         self.refusal = code, reason
         self._is_guarded = True
-        self._durability.lead(False)
+        self.durability.lead(False)
 
     # --- one message
 
@@ -122,16 +99,18 @@ class Writer:
 
         ``born_host``: the encoded address of the producer. This method sets the bits of ``sys_flag`` about hosts.
         """
+        # A master that waits for no slaves takes every message: it asks one flag, not three objects.
         if self._is_guarded:
             self.admit(properties)
         stamped = self._stamped(properties)
+        # Not a plain message: the half of a transaction, or one that is to be delivered later.
         if stamped is None:
-            return self._put_special(
+            return self._put_deferred(
                 Incoming(topic, queue_id, body, properties, flag, sys_flag, born_timestamp, born_host, reconsume_times)
             )
         self.check(sys_flag, len(body))
-        if self._times.turn is None:
-            self._times.begin()
+        if self.times.turn is None:
+            self.times.begin()
         try:
             put = self._put(
                 topic,
@@ -145,33 +124,19 @@ class Writer:
                 reconsume_times=reconsume_times,
             )
         except DiskFull as error:
-            self._times.failed += 1
+            self.times.failed += 1
             raise no_space(error) from None
         except struct.error as error:
             raise _number_too_large(error) from None
         self._stats.put(topic, 1, put.end - put.physical_offset)
         return put
 
-    def put_again(self, message: Incoming) -> PutResult:
+    def put_again(self, message: Incoming, *, is_complete: bool = False) -> PutResult:
         """Store a message that this broker has stored before, for another queue. RequestRefused when that cannot be.
 
-        It was admitted then, so neither its size nor the number of slaves in sync matters now.
+        It was admitted then, so neither its size nor the number of slaves in sync matters now. ``is_complete``: it has
+        the broker's own properties already.
         """
-        return self._put_stored(message, self._completed(message.properties), message.origin)
-
-    def put_committed(self, message: Incoming, half_offset: int) -> PutResult:
-        """Store a message whose half, at ``half_offset`` of the log, was committed. RequestRefused as in `put_again`.
-
-        The half has the broker's own properties already. A delay begins now.
-        """
-        properties = message.properties
-        if properties.find(b"DEL") >= 0 and self._stamped(properties) is None:
-            for interceptor in self._interceptors:
-                message = interceptor(message)
-            properties = message.properties
-        return self._put_stored(message, properties, half_offset)
-
-    def _put_stored(self, message: Incoming, properties: bytes, origin: int) -> PutResult:
         if self.refusal is not None:
             raise RequestRefused(*self.refusal)
         born_host = message.born_host
@@ -180,13 +145,13 @@ class Writer:
                 message.topic,
                 message.queue_id,
                 message.body,
-                properties,
+                message.properties if is_complete else self._completed(message.properties),
                 flag=message.flag,
                 sys_flag=message.sys_flag & _NOT_OURS | self._v6_flag | (BORN_HOST_V6 if len(born_host) > 8 else 0),
                 born_timestamp=message.born_timestamp,
                 born_host=born_host,
                 reconsume_times=message.reconsume_times,
-                prepared_transaction_offset=origin,
+                prepared_transaction_offset=message.origin,
             )
         except DiskFull as error:
             raise no_space(error) from None
@@ -195,12 +160,17 @@ class Writer:
         self._stats.put(message.topic, 1, put.end - put.physical_offset)
         return put
 
+    def defer_if_asked(self, message: Incoming) -> None:
+        """Have ``message``, which waited for something else until now, wait for the time that it asks for."""
+        if message.properties.find(b"DEL") >= 0 and self._stamped(message.properties) is None:
+            self.deferral.defer(message)
+
     def admit(self, properties: bytes) -> None:
         """RequestRefused when no message may be stored now: this is not the master, or too few slaves are in sync."""
         if self.refusal is not None:
             raise RequestRefused(*self.refusal)
-        if self._durability.needs_slaves:
-            self._durability.admit(self._store.log.end, properties)
+        if self.durability.needs_slaves:
+            self.durability.admit(self._store.log.end, properties)
 
     def check(self, sys_flag: int, body_bytes: int) -> None:
         """RequestRefused for a message that is never taken."""
@@ -209,14 +179,11 @@ class Writer:
         if body_bytes > self._max_message_bytes:
             raise illegal(f"the body has {body_bytes} bytes, at most {self._max_message_bytes} are allowed")
 
-    def _put_special(self, message: Incoming) -> PutResult:
-        if not self._interceptors:
-            raise unsupported("delayed and transactional messages")
-        for interceptor in self._interceptors:
-            message = interceptor(message)
+    def _put_deferred(self, message: Incoming) -> PutResult:
+        self.deferral.defer(message)
         self.check(message.sys_flag, len(message.body))
-        if self._times.turn is None:
-            self._times.begin()
+        if self.times.turn is None:
+            self.times.begin()
         put = self.put_again(message)
         return put._replace(recall_handle=message.recall_handle) if message.recall_handle else put
 
@@ -258,11 +225,12 @@ class Writer:
     ) -> BatchPutResult:
         if self._is_guarded:
             self.admit(properties)
+        # The properties of the batch as a whole hold for each of its messages.
         has = properties.find
         if (has(b"DEL") >= 0 or has(b"TRAN_MSG") >= 0) and self._stamped(properties) is None:
             raise illegal("a batch cannot be delayed or in a transaction; send such messages one by one")
-        if self._times.turn is None:
-            self._times.begin()
+        if self.times.turn is None:
+            self.times.begin()
         born_host = fields.born_host
         try:
             put = put_all(
@@ -276,7 +244,7 @@ class Writer:
                 reconsume_times=fields.reconsume_times,
             )
         except DiskFull as error:
-            self._times.failed += 1
+            self.times.failed += 1
             raise no_space(error) from None
         except struct.error as error:
             raise _number_too_large(error) from None

@@ -1,4 +1,4 @@
-"""What this process's C library does with freed memory.
+"""The C library keeps freed memory, or gives it back to the kernel.
 
 By default glibc gives large blocks back to the kernel at once, and gets them again page by page for the next batch or
 answer of that size. Measured, this takes an eighth of the time of a Spark read, and more than the copying itself in a

@@ -1,4 +1,4 @@
-"""What a daemon says on stderr without its log, in the log's format: mistakes at its start, and why it ended.
+"""Lines of a daemon on stderr while it has no log, in the log's format: mistakes at its start, and why it ended.
 
 A collector that reads the daemon's stderr as JSON must be able to read these lines, too. They are needed most when
 the options cannot be read, so `log_format_of` looks for the format alone.
@@ -60,18 +60,8 @@ class DaemonCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-class DaemonGroup(click.Group):
+class DaemonGroup(DaemonCommand, click.Group):
     """As `DaemonCommand`, with commands below it."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        with _usage_errors(args):
-            return super().make_context(info_name, args, parent, **extra)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        refuse_repeated(self, ctx, args)
-        return super().parse_args(ctx, args)
 
 
 @contextmanager

@@ -7,8 +7,9 @@ A file that is replaced keeps its permissions and its owner; only its owner can 
 
 import os
 from collections.abc import Callable, Iterable
+from zlib import crc32
 
-from mqcommon.disk.files import FileSystem
+from mqcommon.disk.files import FileSystem, ReadableFiles
 from mqcommon.errors import StoreCorrupt
 
 
@@ -31,6 +32,18 @@ def write_atomic(fs: FileSystem, path: str, data: bytes | Iterable[bytes], *, ke
         fs.rename(path, path + ".bak")  # a crash here leaves only the backup, which read_or_backup reads
     fs.rename(tmp, path)
     fs.fsync_dir(os.path.dirname(path))
+
+
+def write_with_crc(fs: FileSystem, path: str, data: bytes) -> None:
+    """As `write_atomic`, with the CRC of ``data`` before it, in 4 bytes."""
+    write_atomic(fs, path, crc32(data).to_bytes(4, "big") + data)
+
+
+def read_with_crc(fs: ReadableFiles, path: str) -> bytes | None:
+    """What `write_with_crc` wrote; None when the file is missing or damaged."""
+    raw = fs.read(path) if fs.exists(path) else b""
+    data = raw[4:]
+    return data if len(raw) >= 4 and int.from_bytes(raw[:4], "big") == crc32(data) else None
 
 
 def read_or_backup(fs: FileSystem, path: str, check: Callable[[bytes], object] | None = None) -> bytes | None:

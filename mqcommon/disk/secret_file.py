@@ -1,4 +1,4 @@
-"""Reads files that hold secrets. Those that other users of the machine may read are refused."""
+"""Reads files that hold secrets, and refuses files that other users of the machine may read."""
 
 import os
 import stat

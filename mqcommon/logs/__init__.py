@@ -4,5 +4,4 @@ options.py        what both daemons can set; the level of each logger, also whil
 formats.py        a record as one line of text, or of JSON
 rotated_file.py   a file that is rotated by size and age
 writer.py         starts the log: a handler with a thread
-last_resort.py    warnings of the SDK in a program without logging
 """

@@ -21,7 +21,7 @@ TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s - %(message)s"
 _DIRECTIVE = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?%(?:\((?P<key>[^)]*)\))?[-+ #0]*\d*(?:\.\d+)?(?P<kind>[a-zA-Z%])")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 _ESCAPES = {"\n": "\\n", "\r": "\\r"}
-# What every record has; everything else was given as ``extra``.
+# The attributes of every record; all others were given as ``extra``.
 _OWN = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName", "fields"}
 _PLAIN = (int, float, bool, type(None))
 
@@ -50,7 +50,7 @@ class JsonFormatter(logging.Formatter):
             "time": at.replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
-            "message": _cut(record.getMessage()),
+            "message": _shortened(record.getMessage()),
         }
         fields = getattr(record, "fields", None)
         if fields is None:
@@ -64,7 +64,7 @@ class JsonFormatter(logging.Formatter):
 
 def one_line(message: str) -> str:
     """``message``, cut to MAX_MESSAGE_CHARS, without line ends and control characters."""
-    return _visible(_cut(message))
+    return _visible(_shortened(message))
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
@@ -86,6 +86,7 @@ def _visible(text: str) -> str:
 @lru_cache(maxsize=1_024)
 def _names(message: str) -> tuple[str, ...]:
     """For each argument of a format its name, or "": a key of a mapping, or the word before ``=``."""
+    # "%%" takes no argument, so it must not count among the places of the arguments.
     found = [match for match in _DIRECTIVE.finditer(message) if match["kind"] != "%"]
     return tuple(match["key"] or match["name"] or "" for match in found)
 
@@ -93,10 +94,10 @@ def _names(message: str) -> tuple[str, ...]:
 def _value(value: object) -> Any:
     if isinstance(value, float) and not -1e300 < value < 1e300:
         return str(value)  # JSON has no NaN and no infinity
-    return value if isinstance(value, _PLAIN) else _cut(str(value))
+    return value if isinstance(value, _PLAIN) else _shortened(str(value))
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE_CHARS else f"{text[:MAX_MESSAGE_CHARS]}... ({len(text)} characters)"
 
 

@@ -32,7 +32,7 @@ class Rotation:
         return is_full or self.period(now_local_s) > self.period(began_local_s)
 
     def renames(self, path: str) -> list[tuple[str, str]]:
-        """What becomes of the files, in this order; the last one of ``keep`` is replaced."""
+        """(old, new) names of a rotation, in the order of renaming; the last of ``keep`` files is replaced."""
         names = [path, *(f"{path}.{number}" for number in range(1, self.keep + 1))]
         return list(zip(names[-2::-1], names[:0:-1], strict=True))
 
@@ -76,12 +76,14 @@ class RotatedFile:
             self.close()
             self._reopen = False
             self.open()
+        # Asked for each time: another process may append to the same file.
         self._size = os.fstat(self._fd).st_size
         if self._rotation.is_due(self._size, len(data), self._began_local_s, self._local(self._now_s())):
             self._rotate()
         self._append(data)
 
     def _append(self, data: bytes) -> None:
+        # A line is whole or not there: when the disk is full in the middle of one, what was written of it is removed.
         rest = memoryview(data)
         try:
             while rest:

@@ -67,6 +67,8 @@ class LogWriter(logging.Handler):
         """Write what waits, for CLOSE_TIMEOUT_S at most."""
         with self._counting:
             was_closed, self._is_closed = self._is_closed, True
+        # The mark comes after the last line, so all lines before it are written. Not waited for without end: nobody may
+        # read the pipe that is written to.
         if not was_closed:
             self._records.put(None)
             self._thread.join(CLOSE_TIMEOUT_S)
@@ -87,6 +89,7 @@ class LogWriter(logging.Handler):
     def _write_batch(self, batch: list[logging.LogRecord]) -> None:
         with self._counting:
             dropped, self._dropped = self._dropped, 0
+        # Dropped lines would have stood after this batch, lost ones (of batches that could not be written) before it.
         if dropped:
             batch.append(_own_record("%d lines are missing here: they came faster than they could be written", dropped))
         lines = [self._line(record) for record in batch]
@@ -95,6 +98,7 @@ class LogWriter(logging.Handler):
         try:
             self._write("".join(lines).encode("utf-8", "backslashreplace"))
         except Exception as error:  # whatever it is, this thread goes on
+            # Not written again: the lines of hours would be, on a disk that is full for hours.
             self._lost += len(batch)
             self._complain(error)
         else:

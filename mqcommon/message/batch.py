@@ -14,7 +14,7 @@ _HEAD = struct.Struct(">iiiii")
 # totalSize, flag, bodyLength: the only fields that readers use.
 _HEAD_READ = struct.Struct(">i8xii")
 _LENGTH = struct.Struct(">h")
-#: Where fields of a message begin, for readers of many messages at once (sdk/arrow/inner.py).
+#: Where fields of a message begin, for readers of many messages at once (sdk/arrow/decode.py).
 FLAG_AT, BODY_LENGTH_AT, BODY_AT = 12, 16, _HEAD.size
 #: Bytes of a message besides its body and properties.
 OVERHEAD = _HEAD.size + _LENGTH.size

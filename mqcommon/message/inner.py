@@ -4,7 +4,7 @@ Its sysFlag has INNER_BATCH and NEED_UNWRAP. Its body is that of a batch send (b
 whole. Its property INNER_NUM is the number of messages. Message ``i`` has the queue offset of the record + ``i``, and
 flag, body and properties of its own. All else it has from the record, also the place in the log.
 A record with INNER_BATCH alone is one message, as RocketMQ's clients see it.
-Neighbours: message.py (message objects), sdk/arrow/inner.py (columns).
+Neighbours: message.py (message objects), sdk/arrow/decode.py (columns).
 """
 
 from collections.abc import Callable, Sequence

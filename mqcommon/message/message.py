@@ -473,7 +473,5 @@ def _encoded_keys(keys: Sequence[str]) -> list[bytes]:
     """The keys as encoded properties; they are checked together, which takes a tenth of the time."""
     if not all(keys) or max(map(len, keys), default=0) > _MOST_CHARS or not _VISIBLE_ASCII.fullmatch("".join(keys)):
         wrong = next(key for key in keys if not 0 < len(key) <= _MOST_CHARS or not _VISIBLE_ASCII.fullmatch(key))
-        raise InvalidArgument(
-            f"a unique key must be 1 to {_MOST_CHARS} visible ASCII characters, not {shown(wrong)}"
-        )
+        raise InvalidArgument(f"a unique key must be 1 to {_MOST_CHARS} visible ASCII characters, not {shown(wrong)}")
     return [b"UNIQ_KEY\x01%s\x02" % key.encode() for key in keys]

@@ -1,4 +1,4 @@
-"""What a metric is, and how its values are handed over. Pure.
+"""Metrics, and columns of their values. Pure.
 
 The daemons have a table of `Metric`: the only place of names, kinds, units and labels. A collection gives a `Column`
 for each metric: the values of its labels, and beside them its values. Columns may share the list of label values, as
@@ -15,7 +15,7 @@ LATENCY_MS = (0.1, 0.3, 1.0, 3.0, 5.0, 10.0, 30.0, 100.0, 500.0, 1_000.0, 3_000.
 
 
 class Histogram:
-    """How many values were at most each bound. ``counts`` has one more number than ``bounds``: of larger values."""
+    """Counts of values up to each bound. ``counts`` has one number more than ``bounds``, for larger values."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -46,7 +46,7 @@ Kind = Literal["gauge", "counter", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row of a table. ``labels``: besides those that all metrics of a daemon have."""
+    """One row of a table. ``labels`` are its own, besides the labels that all metrics of a daemon have."""
 
     name: str
     kind: Kind

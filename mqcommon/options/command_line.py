@@ -25,6 +25,8 @@ def refuse_repeated(command: click.Command, ctx: click.Context, args: list[str])
     """Raises UsageError when ``args`` give one of the command's own options twice."""
     if ctx.resilient_parsing:  # shell completion
         return
+    # Parsed once more, only for the order of the options: click's own result has the last value and no trace of the
+    # first.
     _, _, order = command.make_parser(ctx).parse_args(args=args[:])
     for param in command.params:
         if isinstance(param, click.Option) and _has_one_value(param) and order.count(param) > 1:

@@ -48,6 +48,7 @@ def load_conf(
     options = {o.key: o for o in options_of(cls)}
     warnings = [] if warnings is None else warnings
     environ = os.environ if environ is None else environ
+    # By precedence, the lowest first: each source replaces values of those before it.
     values: dict[str, Value] = {}
     for o in options.values():
         if o.env and environ.get(o.env, "").strip():
@@ -60,6 +61,7 @@ def load_conf(
         if secrets:
             check_mode(file, mode, ", ".join(secrets))
         values |= in_file
+    # An option may be given by its key or by its flag's name; twice is a mistake, even with the same value.
     names = {o.name: o for o in options.values()}
     spelled: dict[str, str] = {}
     for name, text in (overrides or {}).items():
@@ -129,6 +131,7 @@ def read_update(body: bytes) -> tuple[str, list[tuple[str, str]]]:
 def update(options: T, text: str) -> T:
     """A copy with the ``key=value`` lines of ``text`` applied; a key that cannot change must keep its value."""
     known = {o.key: o for o in options_of(type(options))}
+    # All lines are read before anything changes, so one that is wrong leaves all options as they were.
     changes: dict[str, Value] = {}
     for _, key, value in entries(text):
         o = known.get(key)

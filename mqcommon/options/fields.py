@@ -17,6 +17,7 @@ from mqcommon.errors import ConfigError
 T = TypeVar("T")
 Value = int | float | bool | str
 
+# Bounded, as reading a number takes quadratic time in its digits.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,100}", re.ASCII)
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
@@ -134,6 +135,7 @@ def _finite(text: str) -> float | None:
 
 
 def _limits(o: Option) -> tuple[float, float]:
+    # Java's tools read an option as a long, whatever its own bounds are.
     low = _INT64_MIN if o.kind is int else -math.inf
     high = _INT64_MAX if o.kind is int else math.inf
     return (low if o.minimum is None else o.minimum, high if o.maximum is None else o.maximum)

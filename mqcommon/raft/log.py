@@ -106,7 +106,7 @@ class RaftLog:
 
     @property
     def members(self) -> Members:
-        """Those of the last change, committed or not: the paper's rule."""
+        """The members after the last change, committed or not: the paper's rule."""
         return self._members[-1][1]
 
     @property
@@ -167,7 +167,7 @@ class RaftLog:
             self.persisted = max(self.persisted, index)
 
     def take_committed(self) -> tuple[RaftEntry, ...]:
-        """The next entries for the application; only what is on disk here, too: it is never ahead of its own log."""
+        """The next entries for the application: those on disk here, so that its state is never ahead of the log."""
         end = min(self.commit, self.persisted) + 1
         if self.applied + 1 >= end:
             return ()

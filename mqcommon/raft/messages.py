@@ -47,7 +47,7 @@ class VoteRequest(RaftMessage):
 
 @dataclass(frozen=True, slots=True)
 class VoteResponse(RaftMessage):
-    """The term is that of the request when granted, else that of the voter."""
+    """``term``: of the request when granted, else of the voter."""
 
     granted: bool
     pre: bool = False

@@ -1,8 +1,9 @@
 """What a leader keeps track of: the replication progress of each member, and reads that wait for a heartbeat round.
 
-A member's `State`. PROBE: it is not known where the logs match, so one request is in flight at a time. REPLICATE:
-requests are sent ahead of their answers, up to the window. SNAPSHOT: the leader has no longer the entries that the
-member needs; nothing is sent until the member has the snapshot.
+A member's `State` changes so:
+
+    PROBE -- the member accepts --> REPLICATE -- it refuses --> PROBE
+    PROBE, REPLICATE -- its entries were compacted here --> SNAPSHOT -- it has them --> REPLICATE, or after long: PROBE
 """
 
 from collections import deque
@@ -14,6 +15,13 @@ from mqcommon.raft.ready import Read
 
 
 class State(Enum):
+    """How requests are sent to a member.
+
+    PROBE: it is not known where the logs match, so one request is in flight at a time. REPLICATE: requests are sent
+    ahead of their answers, up to the window. SNAPSHOT: the leader has no longer the entries that the member needs;
+    nothing is sent until the member has the snapshot.
+    """
+
     PROBE = 1
     REPLICATE = 2
     SNAPSHOT = 3
@@ -24,16 +32,25 @@ class Progress:
 
     def __init__(self, config: Config, next_index: int) -> None:
         self._config = config
-        self.match = 0
-        self.next = next_index
         self.state = State.PROBE
-        self.active = True  # has answered since the leader last checked for a majority
-        self.round = 0  # the last heartbeat that it answered
+        # All entries up to `match` are on the member's disk and are the leader's: only they count for a commit. It
+        # never falls, since a member forgets nothing that it has acknowledged.
+        self.match = 0
+        # The first entry of the next request; above `match`. In PROBE a guess, which each refusal lowers. In REPLICATE
+        # what follows the last request, answered or not. In SNAPSHOT it stays until the snapshot is there.
+        self.next = next_index
+        # Whether the member has answered since the leader last checked that a majority does.
+        self.active = True
+        # The last heartbeat that it answered.
+        self.round = 0
         # Send a request even without entries: to find where the logs match, or to tell of commits.
         self.due = True
+        # PROBE only: a request is in flight, or may be lost; the next answer to a heartbeat allows another one.
         self._probing = False
+        # SNAPSHOT only: when it was sent. It may be lost, so the leader probes again after some time.
         self._snapshot_sent_ms = 0
-        self._in_flight: deque[tuple[int, int]] = deque()  # the last index and the bytes of each request
+        # REPLICATE only: the last index and the bytes of each request that is not answered.
+        self._in_flight: deque[tuple[int, int]] = deque()
         self._in_flight_bytes = 0
 
     def may_send(self) -> bool:
@@ -62,6 +79,7 @@ class Progress:
     def accepted(self, index: int, base: int) -> bool:
         """The member has all entries up to ``index``. Returns whether that is new. ``base``: the leader's log base."""
         news = index > self.match
+        # Answers may come late or twice.
         self.match = max(self.match, index)
         self.next = max(self.next, self.match + 1)
         while self._in_flight and self._in_flight[0][0] <= index:
@@ -72,7 +90,10 @@ class Progress:
         return news
 
     def refused(self, index: int, next_index: int) -> None:
-        """The entry at ``index`` differs there. ``next_index``: where the logs may match, as the answer hints."""
+        """The entry at ``index`` differs there. ``next_index``: where the logs may match, as the answer hints.
+
+        A refusal at or below `match`, or in PROBE of another request than the last, is an old one: it says nothing.
+        """
         if self.state is State.REPLICATE and index > self.match:
             self._reset(State.PROBE, self.match + 1)
         elif self.state is State.PROBE and index == self.next - 1:

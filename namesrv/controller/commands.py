@@ -5,13 +5,23 @@ the version, the kind, and the fields in their order.
 """
 
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mqcommon.errors import ProtocolError
-from namesrv.controller.candidates import Candidate
 from remoting.protocol.strict_cbor import dumps, loads
 
 VERSION: Final = 1
+#: The priority of a broker that names none. Lower values go first.
+DEFAULT_PRIORITY: Final = 2_147_483_647
+
+
+class Candidate(NamedTuple):
+    """A broker that is alive and may be the master: the newest epoch of its log, and its end."""
+
+    broker_id: int
+    epoch: int = -1
+    max_offset: int = 0
+    priority: int = DEFAULT_PRIORITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +45,7 @@ class RegisterBroker:
 
 @dataclass(frozen=True, slots=True)
 class AlterSyncStateSet:
-    """The master has another SyncStateSet (1001). ``alive``: who was heard of."""
+    """The master has another SyncStateSet (1001). ``alive``: the living brokers."""
 
     name: str
     master: int
@@ -47,7 +57,7 @@ class AlterSyncStateSet:
 
 @dataclass(frozen=True, slots=True)
 class ElectMaster:
-    """Elect a master (1002). ``broker_id``: who asks, None for the Controller itself, with ``designated`` who it is."""
+    """Elect a master (1002). ``broker_id``: who asks, None for the Controller; with ``designated`` the new master."""
 
     name: str
     broker_id: int | None

@@ -1,7 +1,7 @@
 """A Controller: its port, its node of the group, and its tasks. It listens at its own address of controllerDLegerPeers.
 
 ``Controller`` runs alone (cli.py) or inside a NameServer, which gives it its options. Neighbours: view.py (what this
-owns), handlers.py and admin_handlers.py (requests), elections.py, role_notices.py.
+owns), handlers.py (requests), elections.py.
 """
 
 import logging
@@ -16,12 +16,10 @@ from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
 from mqcommon.disk.files import FileSystem
 from namesrv.config_handlers import OptionsHolder
-from namesrv.controller.admin_handlers import AdminHandlers
-from namesrv.controller.elections import Elections
-from namesrv.controller.handlers import BrokerHandlers
+from namesrv.controller.elections import Elections, RoleNotices
+from namesrv.controller.handlers import AdminHandlers, BrokerHandlers
 from namesrv.controller.leases import Leases
 from namesrv.controller.replicas import Replicas
-from namesrv.controller.role_notices import RoleNotices
 from namesrv.controller.view import View
 from namesrv.guard import Guard
 from remoting.net.channel import Channel

@@ -1,9 +1,9 @@
 """Elections that the Controller begins itself: when a master falls silent or its connection closes.
 
-A connection may close without its broker being dead; a broker whose port refuses connections is. One that is stopped or
-cut off is found by its silence. Nothing is done by a Controller that does not lead, and a new leader first waits until
-all living brokers must have been heard.
-Neighbours: liveness.py (who is heard of), candidates.py (who is elected), role_notices.py.
+A connection may close without its broker being dead; a broker whose port refuses connections is dead. A stopped one, or
+one that is cut off, is found by its silence. Nothing is done by a Controller that does not lead, and a new leader first
+waits until all living brokers must have been heard.
+Neighbours: liveness.py (who is heard of), replicas.py (who is elected).
 """
 
 import logging
@@ -13,15 +13,18 @@ from functools import partial
 import trio
 
 from mqcommon.addresses import split_address
+from mqcommon.errors import RemotingError
 from mqcommon.raft.errors import RaftError
-from namesrv.controller.candidates import Candidate
-from namesrv.controller.commands import ElectMaster, encode_change
-from namesrv.controller.liveness import Heard, Key
+from mqcommon.signal import Signal
+from namesrv.controller.commands import Candidate, ElectMaster, encode_change
+from namesrv.controller.liveness import Key, LiveReplica
 from namesrv.controller.replicas import BrokerSet, ChangeOutcome
 from namesrv.controller.view import View
 from remoting.net.channel import Channel
+from remoting.net.client import RemotingClient
 from remoting.net.transport import Connect
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.controller import NOTIFY_BROKER_ROLE_CHANGED
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +37,7 @@ SLICE = 1_000
 
 
 class Elections:
-    """``hear`` and ``closed`` are called by the port; ``run`` elects. ``elected`` is told of each new master."""
+    """The port calls ``take_heartbeat`` and ``closed``; ``run`` elects. ``elected`` gets each set with a new master."""
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class Elections:
         self._examining: dict[str, int] = {}
         self._dead: set[Key] = set()
         # Sets in which a broker or an administrator asked for an election that may replace a living master.
-        self._asked: list[str] = []
+        self._requested: list[str] = []
         # Sets with such an election that may be decided yet, though its result was not heard in time.
         self._doubtful: set[str] = set()
         self._nursery: trio.Nursery | None = None
@@ -64,19 +67,19 @@ class Elections:
         try:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self._scan)
-                self._nursery.start_soon(self._look_now_and_then)
+                self._nursery.start_soon(self._check_all_masters_often)
         finally:
             self._nursery = None  # connections that close from now on are those of a Controller that stops
 
-    def hear(self, heard: Heard[Channel]) -> None:
+    def take_heartbeat(self, heard: LiveReplica[Channel]) -> None:
         """A heartbeat came."""
         if self._view.liveness.hear(heard):
             name, broker_id = heard.key
             self._dead.discard(heard.key)
             logger.info("broker is alive: %s %d from %s", name, broker_id, heard.connection.remote)
-            self.look(name)
+            self.check_master(name)
         elif self._doubtful and heard.key[0] in self._doubtful:
-            self.look(heard.key[0])
+            self.check_master(heard.key[0])
 
     def closed(self, channel: Channel) -> None:
         """A connection ended: see whether its brokers are dead."""
@@ -95,6 +98,7 @@ class Elections:
         When all brokers of a set are killed at once, a dead one would be elected, and nobody else could lead then.
         """
         name, row = key[0], self._view.liveness.get(key)
+        # A broker that has come back on another connection since is alive, whatever its old one says.
         if is_dead and row is not None and row.connection is channel:
             self._view.liveness.forget(key)
             self._dead.add(key)
@@ -103,10 +107,10 @@ class Elections:
             del self._examining[name]
             known = self._view.replicas.sets.get(name)
             if known is not None and self._is_dead(known):
-                self.look(name)
+                self.check_master(name)
 
-    def look(self, name: str) -> None:
-        """See whether the set needs a master. One that is known to be dead counts as such even for a new leader.
+    def check_master(self, name: str) -> None:
+        """Elect if the set needs a master. A master that is known to be dead counts as dead even for a new leader.
 
         When an earlier election is in doubt, another one is asked for that changes nothing: it ends the doubt.
         """
@@ -124,28 +128,29 @@ class Elections:
         self._elect(known, ElectMaster(name, None, False, candidates, view.may_be_unclean))
 
     def is_replacing(self, name: str) -> bool:
-        """Whether the master of a set may be replaced in the next moment, so that it must not be told that it leads."""
-        return name in self._running or name in self._asked or name in self._doubtful
+        """Whether the master of a set may be replaced in the next moment, so that it must get no lease."""
+        return name in self._running or name in self._requested or name in self._doubtful
 
-    async def asked(self, name: str, broker_id: int | None, *, designated: bool) -> ChangeOutcome:
+    async def elect_on_request(self, name: str, broker_id: int | None, *, designated: bool) -> ChangeOutcome:
         """Elect for a broker or an administrator. RequestRefused when this Controller cannot."""
         known = self._view.replicas.sets.get(name)
         was_doubtful = name in self._doubtful
         if known is None or not self._replaces(known, broker_id, designated=designated):
             outcome = await self._view.change(self._request(name, broker_id, designated=designated))
         else:
-            self._asked.append(name)
+            self._requested.append(name)
             try:
-                # What the old master was told holds for that long. It is told nothing meanwhile.
+                # The old master may acknowledge for as long as it was told; it is told nothing meanwhile (`Leases`).
+                # Only then the group decides: two brokers never acknowledge at once.
                 await self._sleep(max(0, self._granted_until_ms(known) - self._view.clock.monotonic_ms()) / 1000)
                 outcome = await self._view.change(self._request(name, broker_id, designated=designated))
             except BaseException:  # also when who asked is gone: what the group was asked for may be decided yet
                 self._doubtful.add(name)
                 raise
             finally:
-                self._asked.remove(name)
+                self._requested.remove(name)
         if was_doubtful:
-            # The log has an order: what was in doubt is decided, too.
+            # The log has an order: what was in doubt before this entry is decided, too.
             self._doubtful.discard(name)
         self.outcome(outcome)
         return outcome
@@ -160,21 +165,21 @@ class Elections:
         return ElectMaster(name, broker_id, designated, tuple(candidates), view.may_be_unclean)
 
     def _replaces(self, known: BrokerSet, broker_id: int | None, *, designated: bool) -> bool:
-        """Whether the election may depose a master that was told that it leads."""
+        """Whether the election may depose a master that has a lease."""
         if designated:
             return known.master not in (None, broker_id)
         candidates = self._request(known.name, broker_id, designated=False).candidates
         return known.master is not None and all(each.broker_id != known.master for each in candidates)
 
     def _granted_until_ms(self, known: BrokerSet) -> int:
-        """Until when the master may take it that it leads. A dead one takes nothing."""
+        """Until when the lease of the master lasts; 0 for a dead master."""
         if self._is_dead(known):
             return 0
         row = None if known.master is None else self._view.liveness.get((known.name, known.master))
         return max(self._view.learning_until_ms, 0 if row is None else row.granted_until_ms)
 
     def outcome(self, outcome: ChangeOutcome) -> None:
-        """What became of an election, whoever began it."""
+        """Log the outcome of an election and announce the master, whoever began the election."""
         known = outcome.broker_set
         if known is None:
             return
@@ -194,6 +199,7 @@ class Elections:
             self._elected(known)
 
     def _leadership(self, leads: bool) -> None:
+        # What was asked for under another term is decided by that leader's log, not by what this one remembers.
         self._running.clear()
         self._doubtful.clear()
         # While another Controller led, they may have started again unheard.
@@ -206,7 +212,7 @@ class Elections:
 
     async def _end_learning(self, until_ms: int) -> None:
         await trio.sleep(max(0, until_ms - self._view.clock.monotonic_ms()) / 1000)
-        await self._look_at_all()
+        await self._check_all_masters()
 
     def _is_dead(self, known: BrokerSet) -> bool:
         """Whether the master refused connections after its last heartbeat."""
@@ -244,28 +250,26 @@ class Elections:
             now_ms = clock.monotonic_ms()
             if now_ms - slept_from_ms > 1_000:
                 # This process was stopped, not the brokers: their heartbeats wait in the sockets. Read those first.
-                logger.warning(
-                    "this process was stopped for %d ms; no broker is taken for dead", now_ms - slept_from_ms
-                )
+                logger.warning("this process was stopped for %d ms; no broker counts as dead", now_ms - slept_from_ms)
                 continue
-            self.look_for_silent()
+            self.check_silent_brokers()
 
-    def look_for_silent(self) -> None:
+    def check_silent_brokers(self) -> None:
         """Elect where the master was not heard of for its timeout."""
         for name, broker_id in self._view.liveness.silent(self._view.clock.monotonic_ms()):
             logger.warning("broker is silent: %s %d", name, broker_id)
-            self.look(name)
+            self.check_master(name)
 
-    async def _look_now_and_then(self) -> None:
+    async def _check_all_masters_often(self) -> None:
         while True:
             await trio.sleep(self._view.options.scan_inactive_master_interval / 1000)
-            await self._look_at_all()
+            await self._check_all_masters()
 
-    async def _look_at_all(self) -> None:
+    async def _check_all_masters(self) -> None:
         names = list(self._view.replicas.sets)
         for at in range(0, len(names), SLICE):
             for name in names[at : at + SLICE]:
-                self.look(name)
+                self.check_master(name)
             await trio.lowlevel.checkpoint()
 
     async def _examine(self, key: Key, channel: Channel) -> None:
@@ -307,3 +311,50 @@ def _is_refused(error: OSError) -> bool:
 
 def _ids(known: BrokerSet) -> str:
     return ", ".join(map(str, sorted(known.sync_state_set))) or "(empty)"
+
+
+TELL_TIMEOUT_S = 1.0
+SENDERS = 20
+
+
+class RoleNotices:
+    """Tells the brokers of a set who its master is (1008), without waiting for an answer.
+
+    A lost notice does little harm: brokers ask every few seconds (1004). Only the last notice of a set is sent.
+    ``tell`` never waits; ``run`` sends.
+    """
+
+    def __init__(self, view: View, client: RemotingClient) -> None:
+        self._view = view
+        self._client = client
+        self._waiting: dict[str, BrokerSet] = {}
+        self._wake = Signal()
+        self._limit = trio.CapacityLimiter(SENDERS)
+
+    def tell(self, known: BrokerSet) -> None:
+        """Tell the living brokers of ``known``."""
+        if self._view.options.notify_broker_role_changed:
+            self._waiting[known.name] = known
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._wake.wait()
+                while self._waiting:
+                    known = self._waiting.pop(next(iter(self._waiting)))
+                    for broker_id in self._view.live_ids(known):
+                        addr = known.address(broker_id)
+                        if addr is not None:
+                            nursery.start_soon(self._send, known, addr)
+
+    async def _send(self, known: BrokerSet, addr: str) -> None:
+        try:
+            async with self._limit:
+                with trio.move_on_after(TELL_TIMEOUT_S):
+                    await self._client.oneway(
+                        addr, NOTIFY_BROKER_ROLE_CHANGED.oneway(known.master_header), body=known.in_sync
+                    )
+        except RemotingError as error:
+            logger.info("broker not told of its master: %s", error)

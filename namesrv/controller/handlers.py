@@ -1,21 +1,36 @@
-"""Handlers for the requests of brokers: heartbeats (904), ids (1012, 1013), registration (1003), masters (1002, 1004),
-SyncStateSets (1001).
+"""The requests that a Controller answers: those of brokers, and those of administrators.
 
-Only the leader answers. What changes the state is answered when it is committed; what reads it, when the leader has
-made sure that it still leads. Neighbours: admin_handlers.py; replicas.py decides.
+Brokers: heartbeats (904), ids (1012, 1013), registration (1003), masters (1002, 1004), SyncStateSets (1001). Only the
+leader answers these. What changes the state is answered when it is committed; what reads it, when the leader has made
+sure that it still leads. Administrators: the leader (1005), sets (1006), options (1009, 1010), replicas that are gone
+for good (1011), and the members of the group of Controllers (7120).
+Neighbours: view.py (the state), replicas.py (decides), leases.py (answers heartbeats).
 """
 
+import logging
 from collections.abc import Mapping
 
+import orjson
+
 from mqcommon.addresses import is_address
-from mqcommon.errors import RequestRefused
-from namesrv.controller.candidates import DEFAULT_PRIORITY, Candidate
-from namesrv.controller.commands import AlterSyncStateSet, ApplyBrokerId, RegisterBroker
+from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
+from mqcommon.options.conf_file import to_properties
+from mqcommon.raft.membership import Remove
+from namesrv.config_handlers import OptionsHolder, update_options
+from namesrv.controller.commands import (
+    DEFAULT_PRIORITY,
+    AlterSyncStateSet,
+    ApplyBrokerId,
+    Candidate,
+    CleanBrokerData,
+    RegisterBroker,
+)
 from namesrv.controller.elections import Elections
 from namesrv.controller.leases import Leases
-from namesrv.controller.liveness import Heard
+from namesrv.controller.liveness import LiveReplica
 from namesrv.controller.replicas import BrokerSet, ChangeOutcome, why_not_registered
-from namesrv.controller.view import View
+from namesrv.controller.view import TIMEOUT_MS, View
+from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.body import Body
@@ -23,19 +38,30 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import dialect_for, encode_body
 from remoting.protocol.requests.controller import (
+    CLEAN_BROKER_DATA,
     CONTROLLER_ALTER_SYNC_STATE_SET,
     CONTROLLER_APPLY_BROKER_ID,
     CONTROLLER_ELECT_MASTER,
+    CONTROLLER_GET_METADATA_INFO,
     CONTROLLER_GET_NEXT_BROKER_ID,
     CONTROLLER_GET_REPLICA_INFO,
+    CONTROLLER_GET_SYNC_STATE_DATA,
+    CONTROLLER_MEMBERS,
     CONTROLLER_REGISTER_BROKER,
+    GET_CONTROLLER_CONFIG,
+    UPDATE_CONTROLLER_CONFIG,
     AlterSyncStateSetResponseHeader,
     ApplyBrokerIdResponseHeader,
+    BrokerReplicasInfo,
+    ControllerMembers,
+    ControllerMembersRequestHeader,
     ElectMasterAnswer,
+    GetMetaDataResponseHeader,
     GetNextBrokerIdResponseHeader,
+    InSyncStateData,
     MasterHeader,
     RegisterBrokerToControllerResponseHeader,
-    SyncStateSet,
+    ReplicaIdentity,
 )
 from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
 from remoting.protocol.requests.routes import BrokerMemberGroup
@@ -54,11 +80,11 @@ class BrokerHandlers:
         self._leases = leases
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Those that need not wait."""
+        """Handlers that need not wait."""
         return {BROKER_HEARTBEAT.code: self.heartbeat}
 
     def slow_handlers(self) -> Mapping[int, SlowHandler]:
-        """Those that wait for the group."""
+        """Handlers that wait for the group."""
         return {
             CONTROLLER_GET_NEXT_BROKER_ID.code: self.next_id,
             CONTROLLER_APPLY_BROKER_ID.code: self.apply_id,
@@ -96,8 +122,8 @@ class BrokerHandlers:
             header.max_offset or 0,
             DEFAULT_PRIORITY if header.election_priority is None else header.election_priority,
         )
-        self._elections.hear(
-            Heard(
+        self._elections.take_heartbeat(
+            LiveReplica(
                 (header.broker_name, broker_id),
                 channel,
                 now_ms,
@@ -107,7 +133,7 @@ class BrokerHandlers:
             )
         )
         if self._view.group.is_leader and not request.is_oneway:
-            self._leases.ask(channel, request, (header.broker_name, broker_id), now_ms, timeout_ms)
+            self._leases.answer_later(channel, request, (header.broker_name, broker_id), now_ms, timeout_ms)
 
     async def next_id(self, channel: Channel, request: Command) -> Command:
         """1012."""
@@ -147,10 +173,11 @@ class BrokerHandlers:
             change = RegisterBroker(header.broker_name, header.broker_id, header.broker_address)
             known = _check(await self._view.change(change))
         answer = RegisterBrokerToControllerResponseHeader(header.cluster_name, header.broker_name)
+        # A dead master is not named: the broker would follow it, and not ask for an election.
         if known.master is not None and self._view.is_alive((known.name, known.master)):
             answer.master_broker_id, answer.master_address = known.master, known.address(known.master)
             answer.master_epoch, answer.sync_state_set_epoch = known.master_epoch, known.sync_state_set_epoch
-        return CONTROLLER_REGISTER_BROKER.answer(request, answer, body=_encoded(request, in_sync(known)))
+        return CONTROLLER_REGISTER_BROKER.answer(request, answer, body=_encoded(request, known.in_sync))
 
     def _check_moved(self, known: BrokerSet, broker_id: int, address: str) -> None:
         """Refuse another address for a broker whose heartbeats come from the registered one.
@@ -169,14 +196,16 @@ class BrokerHandlers:
     async def elect(self, channel: Channel, request: Command) -> Command:
         """1002: of a broker that found no master, or of an administrator who designates one."""
         header = CONTROLLER_ELECT_MASTER.header(request)
-        outcome = await self._elections.asked(header.broker_name, header.broker_id, designated=header.designate_elect)
+        outcome = await self._elections.elect_on_request(
+            header.broker_name, header.broker_id, designated=header.designate_elect
+        )
         known = outcome.broker_set
         if outcome.code not in (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST) or known is None:
             raise RequestRefused(outcome.code, outcome.remark or "")
         group = BrokerMemberGroup(known.addresses, known.name, known.cluster)
         body = _encoded(request, ElectMasterAnswer(group, sorted(known.sync_state_set)))
         return CONTROLLER_ELECT_MASTER.answer(
-            request, master_of(known), code=outcome.code, remark=outcome.remark, body=body
+            request, known.master_header, code=outcome.code, remark=outcome.remark, body=body
         )
 
     async def replica_info(self, channel: Channel, request: Command) -> Command:
@@ -189,12 +218,12 @@ class BrokerHandlers:
         answer = MasterHeader(
             known.master, known.address(known.master), known.master_epoch, registered_replicas=len(known.addresses)
         )
-        return CONTROLLER_GET_REPLICA_INFO.answer(request, answer, body=_encoded(request, in_sync(known)))
+        return CONTROLLER_GET_REPLICA_INFO.answer(request, answer, body=_encoded(request, known.in_sync))
 
     async def alter(self, channel: Channel, request: Command) -> Command:
         """1001."""
         header, body = CONTROLLER_ALTER_SYNC_STATE_SET.header(request), CONTROLLER_ALTER_SYNC_STATE_SET.body(request)
-        alive = self._view.heard(self._view.replicas.sets.get(header.broker_name))
+        alive = self._view.live_ids(self._view.replicas.sets.get(header.broker_name))
         change = AlterSyncStateSet(
             header.broker_name,
             header.master_broker_id,
@@ -209,17 +238,7 @@ class BrokerHandlers:
             refused = AlterSyncStateSetResponseHeader(0)
             return CONTROLLER_ALTER_SYNC_STATE_SET.answer(request, refused, code=outcome.code, remark=outcome.remark)
         answer = AlterSyncStateSetResponseHeader(known.sync_state_set_epoch)
-        return CONTROLLER_ALTER_SYNC_STATE_SET.answer(request, answer, body=_encoded(request, in_sync(known)))
-
-
-def in_sync(known: BrokerSet) -> SyncStateSet:
-    """The SyncStateSet as a body."""
-    return SyncStateSet(sorted(known.sync_state_set), known.sync_state_set_epoch)
-
-
-def master_of(known: BrokerSet) -> MasterHeader:
-    """The master as a header."""
-    return MasterHeader(known.master, known.address(known.master), known.master_epoch, known.sync_state_set_epoch)
+        return CONTROLLER_ALTER_SYNC_STATE_SET.answer(request, answer, body=_encoded(request, known.in_sync))
 
 
 def _check(outcome: ChangeOutcome) -> BrokerSet:
@@ -230,3 +249,131 @@ def _check(outcome: ChangeOutcome) -> BrokerSet:
 
 def _encoded(request: Command, body: Body) -> bytes:
     return encode_body(body, dialect_for(request))
+
+
+logger = logging.getLogger(__name__)
+
+
+class AdminHandlers:
+    """Requests of administrators, by code."""
+
+    def __init__(self, view: View, holder: OptionsHolder) -> None:
+        self._view = view
+        self._holder = holder
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Handlers that every Controller answers at once."""
+        return {
+            CONTROLLER_GET_METADATA_INFO.code: self.metadata,
+            GET_CONTROLLER_CONFIG.code: self.get_config,
+        }
+
+    def slow_handlers(self) -> Mapping[int, SlowHandler]:
+        """Handlers that wait for the group, or for the disk."""
+        return {
+            CONTROLLER_GET_SYNC_STATE_DATA.code: self.sync_state_data,
+            UPDATE_CONTROLLER_CONFIG.code: self.update_config,
+            CLEAN_BROKER_DATA.code: self.clean,
+            CONTROLLER_MEMBERS.code: self.members,
+        }
+
+    def metadata(self, channel: Channel, request: Command) -> Command:
+        """1005."""
+        group = self._view.group
+        peers = "".join(f"{node}:{addr};" for node, addr in sorted(group.members.all.items()))
+        answer = GetMetaDataResponseHeader(
+            self._view.options.controller_d_leger_group, group.leader, group.leader_addr, group.is_leader, peers
+        )
+        return CONTROLLER_GET_METADATA_INFO.answer(request, answer)
+
+    def get_config(self, channel: Channel, request: Command) -> Command:
+        """1010."""
+        return request.respond(body=to_properties(self._holder.options).encode())
+
+    async def update_config(self, channel: Channel, request: Command) -> Command:
+        """1009."""
+        return await update_options(self._holder, channel, request)
+
+    async def sync_state_data(self, channel: Channel, request: Command) -> Command:
+        """1006. Names that are not known are left out."""
+        names = _names(CONTROLLER_GET_SYNC_STATE_DATA.body(request))
+        await self._view.read()
+        sets = self._view.replicas.sets
+        answer = BrokerReplicasInfo({name: self._shown(sets[name]) for name in names if name in sets})
+        return answer_with(CONTROLLER_GET_SYNC_STATE_DATA, request, answer, channel.max_frame_bytes)
+
+    def _shown(self, known: BrokerSet) -> InSyncStateData:
+        heard = set(self._view.live_ids(known))
+        rows = [ReplicaIdentity(known.name, each, address, each in heard) for each, address in known.addresses.items()]
+        return InSyncStateData(
+            known.master,
+            known.address(known.master),
+            known.master_epoch,
+            known.sync_state_set_epoch,
+            [row for row in rows if row.broker_id in known.sync_state_set],
+            [row for row in rows if row.broker_id not in known.sync_state_set],
+        )
+
+    async def clean(self, channel: Channel, request: Command) -> Command:
+        """1011."""
+        header = CLEAN_BROKER_DATA.header(request)
+        try:
+            ids = tuple(int(each) for each in (header.broker_controller_ids_to_clean or "").split(";") if each.strip())
+        except ValueError:
+            raise RequestRefused(
+                ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA,
+                f"please set the option <brokerControllerIdsToClean> according to the format 1;2;3,"
+                f" not {header.broker_controller_ids_to_clean}",
+            ) from None
+        known = self._view.replicas.sets.get(header.broker_name)
+        if known is not None and header.cluster_name not in (None, "", known.cluster):
+            text = f"{known.name} belongs to cluster {known.cluster}, not {header.cluster_name}"
+            raise RequestRefused(ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, text)
+        alive = tuple(self._view.live_ids(known))
+        change = CleanBrokerData(header.broker_name, ids, alive, header.is_clean_living_broker)
+        outcome = await self._view.change(change)
+        if outcome.code != ResponseCode.SUCCESS:  # after a success the set may be gone, so not `_check`
+            raise RequestRefused(outcome.code, outcome.remark or "")
+        logger.info("replicas forgotten: %s %s by=%s", header.broker_name, ids or "all", channel.remote)
+        return request.respond()
+
+    async def members(self, channel: Channel, request: Command) -> Command:
+        """7120."""
+        header = CONTROLLER_MEMBERS.header(request)
+        with self._view.refusing(RemotingError, BrokerError, ProtocolError):
+            await self._change_members(header)
+        group = self._view.group
+        shown = ControllerMembers(group.leader, dict(group.members.voters), dict(group.members.learners))
+        return answer_with(CONTROLLER_MEMBERS, request, shown, channel.max_frame_bytes)
+
+    async def _change_members(self, header: ControllerMembersRequestHeader) -> None:
+        group = self._view.group
+        match header.action:
+            case "list":
+                await group.read(TIMEOUT_MS)
+            case "add":
+                if not is_address(header.address or ""):
+                    raise _wrong(f"address {header.address!r} is not HOST:PORT")
+                await group.add(header.address or "", TIMEOUT_MS)
+            case "remove":
+                await group.change(Remove(header.node or ""), TIMEOUT_MS)
+            case "transfer" if header.node != group.leader:
+                await group.transfer(header.node or "", TIMEOUT_MS)
+            case "transfer":
+                await group.read(TIMEOUT_MS)  # it leads already
+            case _:
+                raise _wrong(f"action {header.action!r} is none of list, add, remove, transfer")
+
+
+def _wrong(text: str) -> RequestRefused:
+    return RequestRefused(ResponseCode.INVALID_PARAMETER, text)
+
+
+def _names(body: bytes) -> list[str]:
+    try:
+        names = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}") from None
+    if type(names) is not list or not all(type(each) is str for each in names):
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the body cannot be read: it is not an array of broker names")
+    return names

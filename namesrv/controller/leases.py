@@ -1,8 +1,8 @@
 """Answers the heartbeats of masters: each answer lets the broker acknowledge for most of its timeout from its sending.
 
 So that two brokers never may at once, the Controller makes sure after a heartbeat came that it still leads, and answers
-no master while an election is under way that may replace it. An election begins when all that was granted is over: the
-master was silent for its timeout, or refuses connections.
+no master while an election is under way that may replace it. An election begins when all leases are over: the master
+was silent for its timeout, or refuses connections.
 One read serves all heartbeats that came meanwhile. RocketMQ's brokers want no answer and wait for none.
 Neighbours: elections.py; `MasterLease` in broker/replication/autoswitch/decisions.py is the other side.
 """
@@ -18,7 +18,6 @@ from remoting.net.channel import Channel
 from remoting.net.server import failure
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.requests.controller import MasterHeader
 from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 
 MAX_WAITING = 100_000
@@ -33,7 +32,7 @@ class _Beat(NamedTuple):
 
 
 class Leases:
-    """``ask`` never waits; ``run`` answers. ``is_replacing`` tells of elections that wait for the group."""
+    """``answer_later`` never waits; ``run`` answers. ``is_replacing``: whether an election waits for the group."""
 
     def __init__(self, view: View, is_replacing: Callable[[str], bool]) -> None:
         self._view = view
@@ -45,8 +44,8 @@ class Leases:
     def has_work(self) -> bool:
         return bool(self._waiting)
 
-    def ask(self, channel: Channel, request: Command, key: Key, heard_ms: int, timeout_ms: int) -> None:
-        """A broker wants an answer to its heartbeat."""
+    def answer_later(self, channel: Channel, request: Command, key: Key, heard_ms: int, timeout_ms: int) -> None:
+        """Queue a heartbeat for an answer."""
         if len(self._waiting) >= MAX_WAITING:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"{MAX_WAITING} heartbeats wait already; try again")
         self._waiting.append(_Beat(channel, request, key, heard_ms, timeout_ms))
@@ -61,6 +60,7 @@ class Leases:
 
     async def answer(self) -> None:
         """Answer all that wait."""
+        # The read begins after these beats came: if this Controller still leads then, no other has elected before.
         beats, self._waiting = self._waiting, []
         try:
             await self._view.read()
@@ -85,6 +85,6 @@ class Leases:
             row = self._view.liveness.get(beat.key)
             if row is None or self._is_replacing(name):
                 return beat.request.respond(ResponseCode.SYSTEM_BUSY, "a master of this set is being elected")
+            # Noted before the answer goes out: an election waits for what was granted, whether it arrives or not.
             row.granted_until_ms = max(row.granted_until_ms, beat.heard_ms + beat.timeout_ms)
-        header = MasterHeader(known.master, known.address(known.master), known.master_epoch, known.sync_state_set_epoch)
-        return BROKER_HEARTBEAT.answer(beat.request, header)
+        return BROKER_HEARTBEAT.answer(beat.request, known.master_header)

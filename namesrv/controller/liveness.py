@@ -1,6 +1,6 @@
-"""Which brokers are heard of (904), and what they said last. Pure: time comes in.
+"""Which brokers are alive, by their heartbeats (904), and what each said last. Pure: time comes in.
 
-Rows of the same timeout are in the order in which they were heard, so that a scan looks only at those that are silent.
+Rows of the same timeout are in the order in which they were heard, so that a scan looks only at silent brokers.
 """
 
 from collections import OrderedDict
@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from namesrv.controller.candidates import Candidate
+from namesrv.controller.commands import Candidate
 
 C = TypeVar("C")
 Key = tuple[str, int]  # broker name, broker id
 
 
 @dataclass(slots=True)
-class Heard(Generic[C]):
-    """A broker that is heard of. ``is_electable`` is False for learners and those that are not to be masters."""
+class LiveReplica(Generic[C]):
+    """A living broker, by its last heartbeat. ``is_electable``: False for learners, and where the conf says so."""
 
     key: Key
     connection: C
@@ -24,19 +24,19 @@ class Heard(Generic[C]):
     timeout_ms: int
     candidate: Candidate
     is_electable: bool = True
-    #: Until when it may take itself for the master, as far as this Controller answered.
+    #: Until when its lease as the master lasts, as far as this Controller granted it.
     granted_until_ms: int = 0
 
 
 class Liveness(Generic[C]):
-    """The brokers that are alive, as far as this Controller heard."""
+    """The brokers that are alive, as far as this Controller knows."""
 
     def __init__(self) -> None:
-        self._rows: dict[Key, Heard[C]] = {}
-        self._by_timeout: dict[int, OrderedDict[Key, Heard[C]]] = {}
+        self._rows: dict[Key, LiveReplica[C]] = {}
+        self._by_timeout: dict[int, OrderedDict[Key, LiveReplica[C]]] = {}
         self._by_connection: dict[C, set[Key]] = {}
 
-    def hear(self, heard: Heard[C]) -> bool:
+    def hear(self, heard: LiveReplica[C]) -> bool:
         """Take a heartbeat; whether the broker was not known to be alive."""
         known = self._rows.get(heard.key)
         if known is not None and known.connection is heard.connection and known.timeout_ms == heard.timeout_ms:
@@ -44,6 +44,7 @@ class Liveness(Generic[C]):
             self._by_timeout[known.timeout_ms].move_to_end(heard.key)
             return False
         if known is not None:
+            # What was granted on the old connection is still held by the broker.
             heard.granted_until_ms = known.granted_until_ms
             self._drop(known)
         self._rows[heard.key] = heard
@@ -51,17 +52,17 @@ class Liveness(Generic[C]):
         self._by_connection.setdefault(heard.connection, set()).add(heard.key)
         return known is None
 
-    def get(self, key: Key) -> Heard[C] | None:
-        """What was heard of a broker; None when it is not alive."""
+    def get(self, key: Key) -> LiveReplica[C] | None:
+        """A living broker; None when it is not alive."""
         return self._rows.get(key)
 
-    def alive(self, name: str, broker_ids: Iterator[int] | list[int]) -> list[Heard[C]]:
-        """Those of a set that are alive."""
+    def alive(self, name: str, broker_ids: Iterator[int] | list[int]) -> list[LiveReplica[C]]:
+        """The living brokers of a set."""
         return [row for each in broker_ids if (row := self._rows.get((name, each))) is not None]
 
     def silent(self, now_ms: int) -> list[Key]:
-        """Forget those that were silent for longer than their timeout, and name them."""
-        found: list[Heard[C]] = []
+        """Forget the brokers that were silent for longer than their timeout, and name them."""
+        found: list[LiveReplica[C]] = []
         for timeout_ms, rows in self._by_timeout.items():
             for row in rows.values():
                 if now_ms - row.heard_ms <= timeout_ms:
@@ -72,16 +73,16 @@ class Liveness(Generic[C]):
         return [row.key for row in found]
 
     def closed(self, connection: C) -> list[Key]:
-        """Those that were heard on a connection that is closed now. They are still taken for alive."""
+        """The brokers whose heartbeats came on a connection that is closed now. They still count as alive."""
         return sorted(self._by_connection.pop(connection, ()))
 
     def forget(self, key: Key) -> None:
-        """It is dead."""
+        """The broker is dead."""
         row = self._rows.get(key)
         if row is not None:
             self._drop(row)
 
-    def _drop(self, row: Heard[C]) -> None:
+    def _drop(self, row: LiveReplica[C]) -> None:
         del self._rows[row.key]
         rows = self._by_timeout[row.timeout_ms]
         del rows[row.key]

@@ -1,4 +1,4 @@
-"""Options of a Controller, under RocketMQ's names: in conf files of its own, or in that of a NameServer."""
+"""Options of a Controller, under RocketMQ's names: in conf files of its own, or in the one of a NameServer."""
 
 import os
 from dataclasses import dataclass

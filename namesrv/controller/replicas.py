@@ -1,4 +1,4 @@
-"""All broker sets, changed only by the entries of the log: the same on each Controller. Pure.
+"""All broker sets, changed only by the entries of the log: the same on each Controller. Also who is elected. Pure.
 
 A `BrokerSet` is immutable, so an answer may hold one while the next entry is applied.
 
@@ -6,15 +6,15 @@ What is refused is no change, and has RocketMQ's code and text. An election rais
 alone in the SyncStateSet, since only it knows yet where the logs of the others part from its own.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from namesrv.controller.candidates import elect
 from namesrv.controller.commands import (
     VERSION,
     AlterSyncStateSet,
     ApplyBrokerId,
+    Candidate,
     Change,
     CleanBrokerData,
     ElectMaster,
@@ -22,6 +22,7 @@ from namesrv.controller.commands import (
     decode_change,
 )
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.controller import MasterHeader, SyncStateSet
 from remoting.protocol.strict_cbor import dumps, loads
 
 
@@ -35,7 +36,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSet:
-    """``next_id`` was never given. Both epochs only rise; ``master`` is None while nobody may lead."""
+    """``next_id`` was never given to a broker. Both epochs only rise; ``master`` is None while nobody may lead."""
 
     cluster: str
     name: str
@@ -55,6 +56,16 @@ class BrokerSet:
     def addresses(self) -> dict[int, str]:
         """All replicas that have registered."""
         return {each: replica.address for each, replica in sorted(self.replicas.items()) if replica.address}
+
+    @property
+    def master_header(self) -> MasterHeader:
+        """The master, as answers and notices name it."""
+        return MasterHeader(self.master, self.address(self.master), self.master_epoch, self.sync_state_set_epoch)
+
+    @property
+    def in_sync(self) -> SyncStateSet:
+        """The SyncStateSet, as a body."""
+        return SyncStateSet(sorted(self.sync_state_set), self.sync_state_set_epoch)
 
     def to_plain(self) -> list[Any]:
         """Plain values for a snapshot."""
@@ -80,7 +91,7 @@ _CLEAN_LIVING = "Broker [{},  {}] is still alive, clean up failure"
 
 @dataclass(frozen=True, slots=True)
 class ChangeOutcome:
-    """What became of a change: a code, for a refusal with its reason, and the set as it is now.
+    """The outcome of a change: a code, for a refusal with its reason, and the set as it is now.
 
     ``is_unclean``: the new master was not in the SyncStateSet, so acknowledged messages may be lost.
     """
@@ -108,7 +119,7 @@ class Replicas:
         return dumps([VERSION, [each.to_plain() for _, each in sorted(self.sets.items())]])
 
     def restore(self, data: bytes) -> None:
-        """Replace the state by that of a ``snapshot``."""
+        """Replace the state by a ``snapshot``."""
         plain: list[Any] = loads(data)[1] if data else []
         self.sets = {each.name: each for each in map(BrokerSet.from_plain, plain)}
 
@@ -132,16 +143,16 @@ class Replicas:
         known = self.sets.get(change.name) or BrokerSet(change.cluster, change.name)
         if known.cluster != change.cluster:
             refusal = f"Broker-set: {change.name} belongs to cluster {known.cluster}, not {change.cluster}"
-            return _refused(ResponseCode.CONTROLLER_BROKER_ID_INVALID, refusal, known)
+            return ChangeOutcome(ResponseCode.CONTROLLER_BROKER_ID_INVALID, refusal, known)
         holder = known.replicas.get(change.broker_id)
         if holder is not None and holder.check_code == change.check_code:
-            return _done(known)
+            return ChangeOutcome(ResponseCode.SUCCESS, None, known)
         if change.broker_id != known.next_id:
             refusal = f"Fail to apply brokerId: {change.broker_id} in broker-set: {change.name}"
-            return _refused(ResponseCode.CONTROLLER_BROKER_ID_INVALID, refusal, known)
+            return ChangeOutcome(ResponseCode.CONTROLLER_BROKER_ID_INVALID, refusal, known)
         if len(self.sets) >= MAX_SETS or len(known.replicas) >= MAX_REPLICAS:
             refusal = f"a group of Controllers keeps up to {MAX_SETS} sets of {MAX_REPLICAS} replicas: clean old ones"
-            return _refused(ResponseCode.CONTROLLER_BROKER_ID_INVALID, refusal, known)
+            return ChangeOutcome(ResponseCode.CONTROLLER_BROKER_ID_INVALID, refusal, known)
         replicas = {**known.replicas, change.broker_id: Replica(change.check_code)}
         return self._keep(replace(known, next_id=known.next_id + 1, replicas=replicas))
 
@@ -149,25 +160,28 @@ class Replicas:
         known = self.sets.get(change.name)
         refusal = why_not_registered(known, change.name, change.broker_id)
         if known is None or refusal is not None:
-            return _refused(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, refusal, known)
+            return ChangeOutcome(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, refusal, known)
         replica = replace(known.replicas[change.broker_id], address=change.address)
         return self._keep(replace(known, replicas={**known.replicas, change.broker_id: replica}))
 
     def _alter(self, change: AlterSyncStateSet) -> ChangeOutcome:
         known = self.sets.get(change.name)
         if known is None:
-            return _refused(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed", None)
+            return ChangeOutcome(
+                ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed", None
+            )
         fault = _alter_fault(known, change)
         if fault is not None:
             code, reason = fault
-            return _refused(code, f"Rejecting alter syncStateSet request because {reason}", known)
+            return ChangeOutcome(code, f"Rejecting alter syncStateSet request because {reason}", known)
+        # The epochs were compared: a master that was deposed, or does not know the present set, changes nothing.
         new_set = frozenset(change.new_set)
         return self._keep(replace(known, sync_state_set=new_set, sync_state_set_epoch=known.sync_state_set_epoch + 1))
 
     def _elect(self, change: ElectMaster) -> ChangeOutcome:
         known = self.sets.get(change.name)
         if known is None or not known.replicas:
-            return _refused(
+            return ChangeOutcome(
                 ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered", known
             )
         new_master = _choose(known, change)
@@ -176,7 +190,9 @@ class Replicas:
         if new_master == known.master:
             refusal = f"The old master {known.address(new_master)} is still alive, not need to elect new master"
             refusal += f" for broker {known.name}"
-            return _refused(ResponseCode.CONTROLLER_MASTER_STILL_EXIST, refusal, known)
+            return ChangeOutcome(ResponseCode.CONTROLLER_MASTER_STILL_EXIST, refusal, known)
+        # The set shrinks to the new master: only it knows where the logs of the others part from its own. They join
+        # again when they have caught up.
         is_unclean = bool(known.sync_state_set) and new_master not in known.sync_state_set
         return self._keep(
             replace(
@@ -191,25 +207,25 @@ class Replicas:
 
     def _nobody(self, known: BrokerSet, change: ElectMaster) -> ChangeOutcome:
         if change.broker_id is not None:
-            return _refused(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master", known)
-        # The Controller asks when the master is dead: nobody is to take that one for the master any more.
+            return ChangeOutcome(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master", known)
+        # The Controller asks only when the master is dead: from now on the set has none.
         self._keep(lost := replace(known, master=None))
         refusal = "The old master has already been shutdown, no replica of the SyncStateSet is alive"
-        return _refused(ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE, refusal, lost)
+        return ChangeOutcome(ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE, refusal, lost)
 
     def _clean(self, change: CleanBrokerData) -> ChangeOutcome:
         code = ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
         known = self.sets.get(change.name)
         if known is None:
-            return _refused(code, f"Broker {change.name} is not existed,clean broker data failure.", None)
+            return ChangeOutcome(code, f"Broker {change.name} is not existed,clean broker data failure.", None)
         to_clean = set(change.broker_ids) or set(known.replicas)
         for each in sorted(to_clean):
             if each not in known.replicas:
-                return _refused(
+                return ChangeOutcome(
                     code, f"Broker [{change.name},  {each}] is not existed,clean broker data failure.", known
                 )
             if each in change.alive and not change.even_living:
-                return _refused(code, _CLEAN_LIVING.format(change.name, each), known)
+                return ChangeOutcome(code, _CLEAN_LIVING.format(change.name, each), known)
         replicas = {each: replica for each, replica in known.replicas.items() if each not in to_clean}
         if not replicas:
             del self.sets[change.name]
@@ -244,6 +260,36 @@ def _choose(known: BrokerSet, change: ElectMaster) -> int | None:
     return elect(candidates, known.sync_state_set, known.master, designated, unclean=change.unclean)
 
 
+def elect(
+    candidates: Iterable[Candidate],
+    in_sync: Collection[int],
+    old_master: int | None,
+    designated: int | None,
+    *,
+    unclean: bool,
+) -> int | None:
+    """The id of the next master; None when no candidate may be.
+
+    The designated one or nobody; else the old master when it is alive, else the one with the longest log. Only a member
+    of the SyncStateSet has all that was acknowledged. Another broker is elected only where the operator prefers a set
+    that takes messages to one that keeps them (``unclean``).
+    """
+    alive = list(candidates)
+    found = _best([each for each in alive if each.broker_id in in_sync], old_master, designated)
+    return _best(alive, old_master, designated) if found is None and unclean else found
+
+
+def _best(candidates: list[Candidate], old_master: int | None, designated: int | None) -> int | None:
+    ids = [each.broker_id for each in candidates]
+    if designated is not None:
+        return designated if designated in ids else None
+    if old_master in ids:
+        return old_master
+    # By epoch before length: the bytes of an older master's log may be ones that its successor never had.
+    ranked = sorted(candidates, key=lambda each: (-each.epoch, -each.max_offset, each.priority, each.broker_id))
+    return ranked[0].broker_id if ranked else None
+
+
 def _alter_fault(known: BrokerSet, change: AlterSyncStateSet) -> tuple[int, str] | None:
     new_set = set(change.new_set)
     if known.master != change.master:
@@ -268,11 +314,3 @@ def _alter_fault(known: BrokerSet, change: AlterSyncStateSet) -> tuple[int, str]
 
 def _ids(ids: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(ids)))
-
-
-def _done(broker_set: BrokerSet) -> ChangeOutcome:
-    return ChangeOutcome(ResponseCode.SUCCESS, None, broker_set)
-
-
-def _refused(code: int, remark: str | None, broker_set: BrokerSet | None) -> ChangeOutcome:
-    return ChangeOutcome(code, remark, broker_set)

@@ -1,13 +1,14 @@
-"""What a Controller knows: the agreed state of its group, and which brokers it hears of itself."""
+"""What a Controller knows: the agreed state of its group, and the brokers whose heartbeats it gets itself."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
 from mqcommon.raft.errors import NotLeader, RaftError
-from namesrv.controller.candidates import Candidate
-from namesrv.controller.commands import Change, encode_change
+from namesrv.controller.commands import Candidate, Change, encode_change
 from namesrv.controller.liveness import Key, Liveness
 from namesrv.controller.options import ControllerOptions
 from namesrv.controller.replicas import BrokerSet, ChangeOutcome, Replicas
@@ -19,7 +20,7 @@ TIMEOUT_MS = 3_000
 
 
 class HasOptions(Protocol):
-    """Whoever keeps the options, which are replaced when they change."""
+    """An object that keeps the options, which are replaced when they change."""
 
     options: Any
 
@@ -33,13 +34,13 @@ class View:
     replicas: Replicas
     clock: Clock
     liveness: Liveness[Channel] = field(default_factory=Liveness)
-    #: Until then a new leader does not know yet who is dead: all brokers have to be heard first.
+    #: Until then a new leader does not know which brokers are dead: it waits for a heartbeat of each.
     learning_until_ms: int = 0
     unclean_elections: int = 0
 
     @property
     def options(self) -> ControllerOptions:
-        """The present ones."""
+        """The present options."""
         options: ControllerOptions = self.holder.options
         return options
 
@@ -57,32 +58,35 @@ class View:
         """Whether a broker is alive, or may be."""
         return self.liveness.get(key) is not None or self.is_learning
 
-    def heard(self, known: BrokerSet | None) -> list[int]:
-        """The ids of those of a set that were heard of."""
+    def live_ids(self, known: BrokerSet | None) -> list[int]:
+        """The ids of the living brokers of a set."""
         return [each for each in known.replicas if self.liveness.get((known.name, each))] if known else []
 
     def candidates(self, known: BrokerSet) -> list[Candidate]:
-        """Those that may be elected."""
+        """The living brokers of a set that may be elected."""
         rows = self.liveness.alive(known.name, list(known.replicas))
         return [row.candidate for row in rows if row.is_electable]
 
     async def change(self, change: Change) -> ChangeOutcome:
         """Write ``change`` to the log of the group. Raises RequestRefused when this Controller cannot."""
-        try:
+        with self.refusing():
             outcome: ChangeOutcome = await self.group.propose(encode_change(change), TIMEOUT_MS)
-        except NotLeader as error:
-            raise self.not_leader(error.leader) from None
-        except RaftError as error:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         return outcome
 
     async def read(self) -> None:
         """Return when ``replicas`` has all that was answered before. Raises RequestRefused as ``change``."""
-        try:
+        with self.refusing():
             await self.group.read(TIMEOUT_MS)
+
+    @contextmanager
+    def refusing(self, *others: type[Exception]) -> Iterator[None]:
+        """Raise RequestRefused instead of a RaftError, or of one of ``others``."""
+        refused: tuple[type[Exception], ...] = (RaftError, *others)
+        try:
+            yield
         except NotLeader as error:
             raise self.not_leader(error.leader) from None
-        except RaftError as error:
+        except refused as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
     def not_leader(self, leader: str = "") -> RequestRefused:

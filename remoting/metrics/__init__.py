@@ -1,6 +1,6 @@
-"""How metrics get out of a daemon.
+"""The exporters of a daemon's metrics, and its health pages.
 
-export.py  what metricsExporterType says
+export.py  the exporter that metricsExporterType chooses
 health.py  /healthz and /readyz, on a port of their own or beside the metrics
 http_pages.py        HTTP
 prometheus_text.py   the text format of Prometheus, in slices

@@ -1,4 +1,4 @@
-"""Lets a daemon's metrics out, in the way that ``metricsExporterType`` says.
+"""Exports a daemon's metrics, as ``metricsExporterType`` says.
 
 Nothing is imported, and nothing runs, while it is DISABLE. A collection is made in steps on the event loop, so that all
 its numbers are of one daemon and no lock is needed; what takes longer than a step is done in a thread.
@@ -100,6 +100,7 @@ class Exporter:
             while True:
                 await trio.sleep(options.metric_grpc_exporter_interval_in_mills / 1_000)
                 columns = await self._stepper.run(self._collect())
+                # Abandoned when the daemon stops: a collector that hangs must not hold up the stop.
                 sent = await trio.to_thread.run_sync(push.send, columns, abandon_on_cancel=True)
                 if not sent and not failing:
                     logger.error("metrics were not taken by %s; tried again at each interval", options.push_url)

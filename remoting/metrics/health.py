@@ -78,5 +78,5 @@ async def serve_pages(
 
 
 def missing(key: str, extra: str, error: ImportError) -> UserError:
-    """What to install for option ``key``."""
+    """The error when a library for option ``key`` is missing; it says what to install."""
     return UserError(f"{key}: the library {error.name} is missing; pip install 'skylark-mq[{extra}]'")

@@ -1,10 +1,10 @@
 """HTTP pages of a daemon: a GET of a few paths, answered, and the connection is closed.
 
 h11 reads the request, so garbage is a 400 and no more. Limits: connections, the size of a request (h11's 16 KiB), the
-time until the request is there, and that of the whole exchange. When there are too many connections, one is closed in
-favour of the next: of the address (IPv6: /64) that has most, the one that has waited longest without a request, or else
-the oldest. So nobody keeps the others out. One of the pages that cost much is made at a time; the others wait, within
-their time.
+time until the request is there, and that of the whole exchange. With too many connections, one is closed for each new
+one: of the address (IPv6: /64) with the most connections, the one that has waited longest without a request, or else
+the oldest. So no client keeps the others out. Expensive pages are made one at a time; the others wait, within their
+time.
 """
 
 import logging
@@ -74,6 +74,7 @@ class PageServer:
                 try:
                     transport = await listener.accept()
                 except OSError as error:
+                    # Usually no descriptor is free. Pages are not worth the end of the daemon.
                     logger.error("no page is served now: %s", error)
                     await trio.sleep(_ACCEPT_PAUSE_S)
                     continue
@@ -87,6 +88,7 @@ class PageServer:
     def _make_room(self) -> None:
         busiest, _ = Counter(each.network for each in self._open).most_common(1)[0]
         of_busiest = [each for each in self._open if each.network == busiest]
+        # Removed here and not when its task has ended: the next connection would count it once more.
         gives_way = next((each for each in of_busiest if not each.has_request), of_busiest[0])
         del self._open[gives_way]
         gives_way.scope.cancel()
@@ -137,6 +139,7 @@ class PageServer:
             return text_page(HTTPStatus.NOT_FOUND, f"the pages are {' '.join(self._pages)}")
         if path in self._cheap:
             return await page()
+        # A page of metrics has all values in memory: only one of them at a time.
         async with self._one_at_a_time:
             return await page()
 

@@ -56,6 +56,8 @@ class Push:
             metrics = [self._data(column, now_ns, seen) for column in part]
             scope = ScopeMetrics(_SCOPE, metrics, "")
             data = MetricsData([ResourceMetrics(Resource.get_empty(), [scope], "")])
+            # `_before` moves only when all parts were taken. After a failure the collector may get the growth of some
+            # parts twice, but never loses any.
             if self._exporter.export(data) is not MetricExportResult.SUCCESS:
                 return False
         if self._in_delta:

@@ -80,7 +80,7 @@ class RpcTimes:
         return column(RPC_LATENCY, rows)
 
     def times_of(self, code: int) -> tuple[Histogram, Histogram]:
-        """The times of requests with this code: of those that succeeded, and of the others."""
+        """The times of requests with this code: of successful ones, and of failed ones."""
         good, bad = Histogram(), Histogram()
         for answer, row in self._rows.get(code, {}).items():
             (good if answer == ResponseCode.SUCCESS else bad).merge(row.times)
@@ -97,6 +97,7 @@ class RpcTimes:
             row.count += 1
 
         def measured(channel: Channel, request: Command) -> Command | None:
+            # The first request of a turn starts the clock for all of them.
             if not self._turning:
                 self._turning = True
                 self._start = now()

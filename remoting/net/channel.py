@@ -87,8 +87,6 @@ class Channel:
         self._waiting_for_sent = trio.lowlevel.ParkingLot()
         self._pending: dict[int, tuple[float, float, int, Answered]] = {}
         self._next_opaque = 0
-        # By the opaque of the peer's request.
-        self._watched: dict[int, Callable[[Command | None], None]] = {}
         self._cancel_scope = trio.CancelScope()
         self.remote = transport.remote
         self.closed_reason: str | None = None
@@ -119,8 +117,6 @@ class Channel:
         """
         if request.flag & FLAG_ONEWAY:
             return
-        if self._watched and (answered := self._watched.pop(request.opaque, None)) is not None:
-            answered(response)
         if self.attachments and self.attachments.get(OFFER_FIELD) == request.opaque:
             del self.attachments[OFFER_FIELD]
             response.ext = {**(response.ext or {}), **self.greeting}
@@ -138,16 +134,6 @@ class Channel:
             self._outbox.append(head)
             self._outbox_bytes += len(head)
             self.queue(body)
-
-    def when_answered(self, request: Command, answered: Callable[[Command | None], None]) -> None:
-        """Call ``answered`` with the answer of ``request`` before it is sent; with None when the channel closes first.
-
-        It must not raise.
-        """
-        if self.closed_reason is not None:
-            answered(None)
-        else:
-            self._watched[request.opaque] = answered
 
     def push(self, command: Command) -> None:
         """Queue a oneway request to the peer. Raises FrameTooLarge."""
@@ -373,9 +359,6 @@ class Channel:
             self._connection.release()
             self.charge()
             self._waiting_for_sent.unpark_all()
-            watched, self._watched = self._watched, {}
-            for watcher in watched.values():
-                watcher(None)
             pending, self._pending = self._pending, {}
             for _, _, _, answered in pending.values():
                 _tell(answered, ConnectionLost(self.remote, reason))

@@ -1,10 +1,10 @@
 """How a node begins, and who it is. Pure.
 
 A node with an empty disk is either new or has lost its disk; it cannot know which. In a group that never elected
-anybody all are new: they begin together, each with its name as its id, and nobody stands for election before all others
-have written that down. So once there was an election, a node with an empty disk has lost it. It may have voted, and may
-have been counted among those who have an entry; so it must not speak for its old id any more. It takes another one and
-joins as a learner; when it has caught up it becomes a voter, and its old id goes.
+a leader all are new: they begin together, each with its name as its id, and nobody stands for election before all
+others have written that down. So once there was an election, a node with an empty disk has lost it. It may have voted,
+and may have been counted among those who have an entry; so it must not speak for its old id any more. It takes another
+one and joins as a learner; when it has caught up it becomes a voter, and its old id goes.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,8 +19,8 @@ PROMOTION_LAG = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What another node said of itself."""
+class PeerStatus:
+    """What another node answered about itself."""
 
     begun: bool
     term: int
@@ -32,14 +32,14 @@ class Bootstrap(Enum):
     JOIN = 3
 
 
-def how_to_bootstrap(others: Collection[str], seen: Mapping[str, Seen]) -> Bootstrap:
-    """What a node with an empty disk does; ``seen`` holds those of ``others`` that answered."""
+def how_to_bootstrap(others: Collection[str], seen: Mapping[str, PeerStatus]) -> Bootstrap:
+    """What a node with an empty disk does; ``seen``: the answers of ``others``."""
     if any(each.term > 0 for each in seen.values()):
         return Bootstrap.JOIN
     return Bootstrap.BEGIN if all(name in seen for name in others) else Bootstrap.WAIT
 
 
-def may_stand(others: Collection[str], seen: Mapping[str, Seen]) -> bool:
+def may_stand(others: Collection[str], seen: Mapping[str, PeerStatus]) -> bool:
     """Whether a node that has begun may take part in elections: when no other one could begin later than it."""
     return any(each.term > 0 for each in seen.values()) or all(name in seen and seen[name].begun for name in others)
 

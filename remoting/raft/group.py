@@ -103,4 +103,4 @@ class StateMachine(Protocol):
         """The whole state. Called between two ``apply``."""
 
     def restore(self, data: bytes) -> None:
-        """Replace the state by that of a ``snapshot``."""
+        """Replace the state by a ``snapshot``."""

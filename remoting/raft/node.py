@@ -1,9 +1,14 @@
-"""A node of a Raft group as its application has it: it begins or joins by itself, and serves requests 7110 to 7112.
+"""A node of a Raft group on a real disk and network: it begins or joins by itself, and serves requests 7110 to 7112.
 
-Neighbours: bootstrap.py decides how to begin, running.py is what then runs, group.py what the application may rely on.
+`RaftNode` is what the application has; `Running` is the node once it has begun. Proposals and reads wait as rows,
+without a task each. One task does what ``Raft.ready`` wants after everything that came since it last ran; another
+writes to disk in a thread, with one fsync for all that gathered; each peer has one that sends (peers.py).
+Neighbours: bootstrap.py decides how to begin, group.py says what the application may rely on.
 """
 
 import logging
+import zlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,9 +17,14 @@ import trio
 from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
-from mqcommon.raft.errors import NotLeader, RaftError
+from mqcommon.raft.config import Config
+from mqcommon.raft.errors import NotLeader, RaftError, Unknown
+from mqcommon.raft.log import MemoryEntries
 from mqcommon.raft.membership import AddLearner, Change, Members
-from mqcommon.raft.messages import Snapshot
+from mqcommon.raft.messages import APPLICATION, RaftMessage, Snapshot
+from mqcommon.raft.raft import Raft
+from mqcommon.raft.ready import Persist, Ready
+from mqcommon.signal import Signal
 from remoting.net.call import Remote, call
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient
@@ -28,19 +38,18 @@ from remoting.protocol.requests.raft import (
     RaftStatusHeader,
     RaftStatusRequestHeader,
 )
-from remoting.raft.bootstrap import Bootstrap, Seen, how_to_bootstrap, may_stand, next_step
+from remoting.raft.bootstrap import Bootstrap, PeerStatus, how_to_bootstrap, may_stand, next_step
 from remoting.raft.codec import decode_messages
 from remoting.raft.group import Done, NodeOptions, StateMachine
 from remoting.raft.peers import Peers
-from remoting.raft.running import Running
 from remoting.raft.storage import Storage, Stored
-
-logger = logging.getLogger(__name__)
 
 ASK_TIMEOUT_MS = 1_000
 JOIN_TIMEOUT_MS = 3_000
 # A node that waits for others says so once in so many tries.
 TRIES_PER_LINE = 20
+# A snapshot goes in one frame.
+MAX_SNAPSHOT_BYTES = 12 << 20
 
 
 class RaftNode:
@@ -117,7 +126,7 @@ class RaftNode:
         if self._running is not None:
             self._running.observe(observer)
 
-    def _begun(self) -> Running:
+    def _begun(self) -> "Running":
         if self._running is None:
             raise NotLeader("")
         return self._running
@@ -146,7 +155,7 @@ class RaftNode:
         """Write down who this node is; waits until it can know that."""
         tries = 0
         while True:
-            seen = await self._look_at_others()
+            seen = await self._ask_others()
             how = how_to_bootstrap(self._others, seen)
             if how is not Bootstrap.WAIT:
                 break
@@ -165,15 +174,15 @@ class RaftNode:
         assert stored is not None
         return stored
 
-    async def _wait_for_others(self, running: Running) -> None:
+    async def _wait_for_others(self, running: "Running") -> None:
         """Let the node stand for election when no other can begin later than it did."""
         while running.raft.term == 0:
-            if may_stand(self._others, await self._look_at_others()):
+            if may_stand(self._others, await self._ask_others()):
                 break
             await trio.sleep(self._pause_s)
         running.may_tick = True
 
-    async def _join(self, running: Running) -> None:
+    async def _join(self, running: "Running") -> None:
         """Ask the leader, step by step, to make this node a voter."""
         running.may_tick = True
         tries = 0
@@ -202,19 +211,19 @@ class RaftNode:
 
     # What nodes ask each other.
 
-    async def _look_at_others(self) -> dict[str, Seen]:
-        seen: dict[str, Seen] = {}
+    async def _ask_others(self) -> dict[str, PeerStatus]:
+        seen: dict[str, PeerStatus] = {}
 
-        async def look(name: str, addr: str) -> None:
+        async def ask(name: str, addr: str) -> None:
             try:
                 status = await self._ask(addr)
             except (RemotingError, BrokerError, ProtocolError):
                 return  # it is missing in the answer
-            seen[name] = Seen(status.begun, status.term)
+            seen[name] = PeerStatus(status.begun, status.term)
 
         async with trio.open_nursery() as nursery:
             for name, addr in self._others.items():
-                nursery.start_soon(look, name, addr)
+                nursery.start_soon(ask, name, addr)
         return seen
 
     async def _ask(self, addr: str) -> RaftStatusHeader:
@@ -258,3 +267,275 @@ class RaftNode:
     def _check_group(self, group: str) -> None:
         if group != self._options.group:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"group {group} is not served here")
+
+
+class Proposals:
+    def __init__(self) -> None:
+        self._rows: dict[int, tuple[int, Done]] = {}
+
+    def add(self, index: int, term: int, done: Done) -> None:
+        # An index is proposed again only after this node has lost its leadership and got it back: the first entry was
+        # never committed, since the leader that replaced it would not have lost it.
+        if index in self._rows:
+            self._rows.pop(index)[1](NotLeader(""))
+        self._rows[index] = (term, done)
+
+    def applied(self, index: int, term: int, result: Any) -> None:
+        # The entry at this index is the proposed one only if it has the term, too: else another leader's came instead.
+        row = self._rows.pop(index, None)
+        if row is not None:
+            row[1](result if row[0] == term else NotLeader(""))
+
+    def restored(self, index: int) -> None:
+        """A snapshot stands for all entries up to ``index``; it is not known which of the proposed ones it has."""
+        for each in [each for each in self._rows if each <= index]:
+            self._rows.pop(each)[1](Unknown("its entry came with a snapshot of another leader, or was replaced"))
+
+    def close(self) -> None:
+        for _, done in self._rows.values():
+            done(Unknown("this node stops"))
+        self._rows.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+
+class WaitingReads:
+    """Reads that were confirmed and wait for their index."""
+
+    def __init__(self) -> None:
+        self._rows: deque[tuple[int, Done]] = deque()
+
+    def add(self, index: int, done: Done) -> None:
+        self._rows.append((index, done))
+
+    def applied(self, index: int) -> None:
+        # Indexes rise from row to row, except after a change of the leader; those then wait a little longer.
+        while self._rows and self._rows[0][0] <= index:
+            self._rows.popleft()[1](None)
+
+
+class Result:
+    """Waits for one call of itself, in a task."""
+
+    __slots__ = ("_set", "_value")
+
+    def __init__(self, set_event: Callable[[], None]) -> None:
+        self._set = set_event
+        self._value: Any = Unknown("no answer in time; it may come into force yet")
+
+    def __call__(self, value: Any) -> None:
+        self._value = value
+        self._set()
+
+    def get(self) -> Any:
+        if isinstance(self._value, RaftError):
+            raise self._value
+        return self._value
+
+
+class Running:
+    """The parts of a node that has begun: Raft, who waits, what is written."""
+
+    def __init__(
+        self, options: NodeOptions, storage: Storage, stored: Stored, machine: StateMachine, peers: Peers, clock: Clock
+    ) -> None:
+        self._options = options
+        self._storage = storage
+        self._machine = machine
+        self._peers = peers
+        self._clock = clock
+        self.may_tick = False
+        # Whether the log of this node lacks what it promised to have.
+        self._lost = False
+        self._wake = Signal()
+        self._to_write: Persist | None = None
+        self._to_compact: tuple[int, bytes] | None = None  # an index, and the state after it
+        self._write = Signal()
+        self._proposals = Proposals()
+        self._reads = WaitingReads()
+        self._addresses: dict[str, str] = {}
+        self._observers: list[Callable[[bool], None]] = []
+        self._led = False
+        self._deposed = trio.Event()
+        self.applied = stored.snapshot.index
+        config = Config(storage.node, options.random, options.election_ms, options.heartbeat_ms)
+        entries = MemoryEntries(*stored.base, stored.entries)
+        self.raft = Raft(config, stored.hard_state, stored.snapshot, entries, clock.monotonic_ms())
+        if stored.snapshot.index:
+            machine.restore(zlib.decompress(stored.snapshot.data))
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._tick)
+                nursery.start_soon(self._work)
+                nursery.start_soon(self._write_to_disk)
+                task_status.started()
+        finally:
+            self._proposals.close()
+
+    # What comes in.
+
+    async def _tick(self) -> None:
+        while True:
+            if (self.may_tick or self.raft.term > 0) and not self._lost:
+                self.raft.tick(self._clock.monotonic_ms())
+                self._wake.set()
+            await trio.sleep(self._options.heartbeat_ms / 2000)
+
+    def receive(self, sender: str, addr: str, messages: list[RaftMessage]) -> None:
+        if len(self._addresses) < 100 or sender in self._addresses:
+            self._addresses[sender] = addr
+        if self._lost:
+            return
+        try:
+            for message in messages:
+                self.raft.step(message)
+        except RaftError as error:
+            # It does not know what it promised: it must neither vote nor lead.
+            self._lost = True
+            logger.error(
+                "%s takes no part in its group any more: %s. While the other nodes are a majority and whole, stop this "
+                "node, remove the directory of its Raft log and start it: it joins them anew (docs/raft.md)",
+                self.raft.node,
+                error,
+            )
+            return
+        self._wake.set()
+
+    def submit(self, data: bytes, done: Done) -> None:
+        """``done`` gets what ``apply`` returned, or a RaftError. Raises NotLeader and Overloaded."""
+        index, term = self.raft.propose(data)
+        self._proposals.add(index, term, done)
+        self._wake.set()
+
+    async def change(self, change: Change, timeout_ms: float) -> None:
+        await self._wait(lambda done: self._proposals.add(*self.raft.change(change), done), timeout_ms)
+
+    async def propose(self, data: bytes, timeout_ms: float) -> Any:
+        return await self._wait(lambda done: self.submit(data, done), timeout_ms)
+
+    async def read(self, timeout_ms: float) -> None:
+        await self._wait(self.raft.read_index, timeout_ms)
+
+    async def _wait(self, begin: Callable[[Done], None], timeout_ms: float) -> Any:
+        event = trio.Event()
+        result = Result(event.set)
+        begin(result)
+        self._wake.set()
+        with trio.move_on_after(timeout_ms / 1000):
+            await event.wait()
+        return result.get()
+
+    async def transfer(self, to: str, timeout_ms: float) -> None:
+        self.raft.transfer(to)
+        self._wake.set()
+        with trio.move_on_after(timeout_ms / 1000):
+            while self.raft.leader == self.raft.node:
+                self._deposed = trio.Event()
+                await self._deposed.wait()
+            return
+        raise Unknown(f"{to} has not taken over within {timeout_ms:.0f} ms; see who leads, and try again")
+
+    def observe(self, observer: Callable[[bool], None]) -> None:
+        self._observers.append(observer)
+
+    # What goes out.
+
+    async def _work(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._do(self.raft.ready())
+            while self.raft.has_more:
+                await trio.lowlevel.checkpoint()
+                self._do(self.raft.ready())
+
+    def _do(self, ready: Ready) -> None:
+        # The order of mqcommon/raft/ready.py. What promises something that is not on disk yet is not in ``messages``:
+        # it comes with ``persist`` and is sent after the fsync.
+        for message in ready.messages:
+            self._send(message)
+        if ready.persist is not None:
+            self._to_write = ready.persist
+            self._write.set()
+        if ready.restore is not None:
+            self._machine.restore(zlib.decompress(ready.restore.data))
+            self.applied = ready.restore.index
+            self._proposals.restored(self.applied)
+        for entry in ready.committed:
+            result = self._machine.apply(entry.index, entry.data) if entry.kind == APPLICATION else None
+            self._proposals.applied(entry.index, entry.term, result)
+            self.applied = entry.index
+        for read in ready.reads:
+            done: Any = read.context
+            if read.index is None:
+                done(NotLeader(self.raft.leader))
+            else:
+                self._reads.add(read.index, done)
+        self._reads.applied(self.applied)
+        self._consider_snapshot()
+        self._tell_observers()
+
+    def _send(self, message: RaftMessage) -> None:
+        addr = self.address(message.to)
+        if addr:
+            self._peers.send(addr, message)
+
+    def address(self, node: str) -> str:
+        """Where ``node`` listens: as the members say, else as it said itself."""
+        return self.raft.members.all.get(node) or self._addresses.get(node, "")
+
+    def _tell_observers(self) -> None:
+        if self.raft.leader != self.raft.node:
+            self._deposed.set()
+        leads = self.raft.is_leader
+        if leads != self._led:
+            self._led = leads
+            logger.info("%s %s in term %d", self.raft.node, "leads" if leads else "does not lead", self.raft.term)
+            for observer in self._observers:
+                observer(leads)
+
+    # The disk.
+
+    def _consider_snapshot(self) -> None:
+        if self._to_compact is not None or self.applied - self.raft.log.snapshot.index < self._options.snapshot_entries:
+            return
+        self._to_compact = (self.applied, self._machine.snapshot())
+        self._write.set()
+
+    async def _write_to_disk(self) -> None:
+        while True:
+            await self._write.wait()
+            persist, self._to_write = self._to_write, None
+            # One task writes, so records are in the order in which they were made. Meanwhile messages and proposals go
+            # on to gather: all of them share the next fsync.
+            if persist is not None:
+                await trio.to_thread.run_sync(self._storage.write, persist)
+                for message in persist.messages:
+                    self._send(message)
+                self.raft.persisted()
+                self._wake.set()
+            elif self._to_compact is not None:
+                await self._compact(*self._to_compact)
+                self._to_compact = None
+            if self._to_write is not None or self._to_compact is not None:
+                self._write.set()
+
+    async def _compact(self, index: int, state: bytes) -> None:
+        data = await trio.to_thread.run_sync(zlib.compress, state, 1)
+        if len(data) > MAX_SNAPSHOT_BYTES:
+            raise RaftError(f"a snapshot of {len(data)} bytes is longer than {MAX_SNAPSHOT_BYTES}")
+        # The event loop has gone on meanwhile: what is kept of the log is decided only now. From here to the rewrite of
+        # the file nothing else is written, since this is the writing task.
+        log = self.raft.log
+        if index <= log.snapshot.index:
+            return  # the leader sent a newer one meanwhile
+        snapshot = self.raft.make_snapshot(index, data)
+        base = max(snapshot.index - self._options.kept_entries, log.entries.base)
+        entries = log.entries.read(base + 1, log.persisted + 1, 1 << 62)
+        await trio.to_thread.run_sync(self._storage.compact, snapshot, (base, log.term(base) or 0), entries)
+        self.raft.compact(snapshot, self._options.kept_entries)
+
+
+logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Messages to other nodes: one task and one queue for each, so that a slow one holds up nobody else.
+"""Messages to other nodes: one task and one queue for each, so that a slow node holds up no other.
 
 Messages may be lost, as Raft sends again what matters; so a full queue forgets, and a lost connection is opened anew.
 """

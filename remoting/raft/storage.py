@@ -2,12 +2,12 @@
 
 The log is a file of records, each with a length and a CRC; one record holds what one fsync made safe: a hard state, and
 entries that replace what stands from their first index on. It is rewritten as a whole when a snapshot makes it shorter.
-A record that is not whole at the end of the file was never acknowledged and is cut off. One that is damaged while
-another follows is rot: such a node must not go on, since it does not know what it promised.
+A record that is not whole at the end of the file was never acknowledged and is cut off. A damaged record
+that another one follows is rot: such a node must not go on, since it does not know what it promised.
 
 A file that ends with a whole record may still have lost others. So ``mark`` says how long the log was: after each
 fsync of the log it is written through a map, without an fsync of its own. A killed process leaves the latest one. A
-power loss may leave an older one, which claims less. The first record is written with the file, so it is always there.
+power loss may leave an older mark, which claims less. The first record is written with the file, so it is always there.
 """
 
 import os
@@ -84,6 +84,8 @@ class FileStorage:
             return None
         self.node, snapshot = self._read_snapshot()
         records, whole = self._read_log()
+        # Before anything is used: a node that goes on with less than it promised could elect a leader that lacks
+        # committed entries, or vote twice in a term.
         self._refuse_lost(records, whole)
         base, entries = (snapshot.index, snapshot.term), MemoryEntries(snapshot.index, snapshot.term)
         for vote, found_base, fields in records:

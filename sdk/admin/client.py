@@ -68,13 +68,13 @@ from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, Top
 from sdk import broker_api, namesrv_api
 from sdk.admin.requests import AdminRequests, body_of, header_of
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, checked_methods
+from sdk.client import Client, ClientHandle
 from sdk.config_text import decode_config, encode_config
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import Endpoint
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace, takes_plain_names
 from sdk.routes import master_of
-from sdk.shared import Client, ClientHandle
 
 LONG_MAX = 2**63 - 1
 UNIQUE_KEY_MAX_NUM = 32

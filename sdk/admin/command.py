@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Work = Callable[..., Awaitable[Any]]
 Show = Callable[[Any], Iterable[str]]
+#: ``either`` of commands that change one broker or all of a cluster.
+BROKER_OR_CLUSTER = ("broker_addr", "cluster_name")
 
 
 def common_options() -> list[click.Parameter]:

@@ -1,16 +1,23 @@
-"""Options and their values: addresses, times, charsets, and the options that commands share.
+"""Options and their values: addresses, times, charsets, files with lists, and the options that commands share.
 
 Letters and long names are RocketMQ's. An invalid value is a usage error that names a valid one.
 """
 
 import codecs
+import difflib
 import json
 import re
 import time
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from mqcommon.errors import ProtocolError, UserError
+
+if TYPE_CHECKING:
+    from remoting.protocol.body import Body
 
 _ADDR = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:;/\[\]]+):(\d{1,5})")
 
@@ -171,3 +178,39 @@ def time_option(letter: str, long: str, help: str, **settings: Any) -> click.Opt
 def topic_option(help: str = "topic name") -> click.Option:
     """-t, required."""
     return option("t", "topic", help, required=True)
+
+
+B = TypeVar("B", bound="Body")
+
+
+def read_list(warn: Callable[[str], object], path: str, kind: type[B], name_member: str) -> list[B]:
+    """The bodies in the file; UserError when it is no such list. Members that have no meaning are told to ``warn``."""
+    from remoting.protocol.dialect import loads
+
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+        found = loads(data, relaxed_bytes=len(data))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    except ProtocolError as error:
+        raise UserError(f"{path} is not JSON: {error}") from None
+    if not isinstance(found, list) or not found:
+        raise UserError(f'{path} must hold a JSON list, as in [{{"{name_member}":"..."}}]')
+    return [_entry(warn, f"{path}: entry {number}", one, kind, name_member) for number, one in enumerate(found, 1)]
+
+
+def _entry(warn: Callable[[str], object], place: str, found: Any, kind: type[B], name_member: str) -> B:
+    from remoting.protocol.body import members
+
+    if not isinstance(found, dict) or not isinstance(found.get(name_member), str) or not found[name_member].strip():
+        raise UserError(f"{place} is not an object with a {name_member}")
+    known = [each.wire for each in members(kind)]
+    for name in found:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            warn(f"{place} has a member {name}, which means nothing{f': {near[0]}?' if near else ''}")
+    try:
+        return kind.from_wire(found)
+    except ProtocolError as error:
+        raise UserError(f"{place}: {error}") from None

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from sdk.admin.cli import Families
-from sdk.admin.not_yet import NOT_YET
+from sdk.admin.cli import NOT_YET, Families
 
 _HEAD = """# mqadmin
 

@@ -13,11 +13,10 @@ from remoting.net.call import call
 from remoting.protocol.request import AB, AH, Answer, B, H, Request
 from remoting.protocol.requests.routes import BrokerData
 from sdk import namesrv_api
-from sdk.endpoint import Endpoint
-from sdk.fanout import Answers, ask_all
-from sdk.nameserver_source import check_nameservers
+from sdk.client import ClientHandle
+from sdk.endpoint import Answers, Endpoint, ask_all
+from sdk.nameservers import check_nameservers
 from sdk.routes import reader_of
-from sdk.shared import ClientHandle
 
 T = TypeVar("T")
 Ask = Callable[[Endpoint], Awaitable[T]]

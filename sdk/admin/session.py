@@ -1,4 +1,4 @@
-"""One run of one command: the open Admin, its output, and whether anything failed.
+"""One run of one command, or rounds of it (-i, --watch): the open Admin, its output, and whether anything failed.
 
 A command's function gets a Session and returns its result as plain data, which is printed as a table or as one JSON
 document. It prints lines of a table while it works with ``say``, and reports a failure at one of several servers with
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from mqcommon.errors import UserError
+from mqcommon.errors import SkylarkError, UserError
 from sdk.admin.failures import error_document, explain
+from sdk.admin.params import option
 from sdk.admin.render import to_json
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from remoting.protocol.signature import Credentials
     from sdk.admin.client import Admin
     from sdk.consumer.pull import PullConsumer
-    from sdk.fanout import Answers
+    from sdk.endpoint import Answers
     from sdk.producer.producer import Producer
 
 T = TypeVar("T")
@@ -164,7 +165,7 @@ class Session:
 
     async def each(self, keys: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> "Answers[T]":
         """Await ``ask`` for each key, several at a time, and show the progress."""
-        from sdk.fanout import ask_all
+        from sdk.endpoint import ask_all
 
         every = list(keys)
         done = 0
@@ -180,3 +181,87 @@ class Session:
         answers = await ask_all(every, counted)
         self.clear_progress()
         return answers
+
+
+X = TypeVar("X")
+
+WATCH_S = 2.0
+
+
+def interval_option() -> click.Option:
+    """-i, the seconds between two rounds."""
+    return option(
+        "i",
+        "interval",
+        "repeat every so many seconds, until Ctrl-C",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        default=None,
+    )
+
+
+def watch_option() -> click.Option:
+    """--watch, for results that people look at while they change."""
+    return option(
+        "",
+        "watch",
+        "show the result again every so many seconds (2), on a cleared screen, until Ctrl-C",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="[SECONDS]",
+        is_flag=False,
+        flag_value=WATCH_S,
+        default=None,
+    )
+
+
+async def in_rounds(
+    session: Session,
+    interval_s: float | None,
+    look: Callable[[], Awaitable[X]],
+    lines: Callable[[X], Iterable[str]],
+    *,
+    clears: bool = False,
+) -> X | None:
+    """Return the result of ``look``. With an interval, print it as ``lines`` in each round, and return None.
+
+    With --output json each round is then one line. ``clears``: each round begins on a cleared screen, if it is one.
+    """
+    if interval_s is None:
+        found = await look()
+        _say(session, lines(found))
+        return found
+    try:
+        await _repeat(session, interval_s, look, lines, clears=clears)
+    except* KeyboardInterrupt:
+        pass  # the normal end
+    return None
+
+
+async def _repeat(
+    session: Session,
+    interval_s: float,
+    look: Callable[[], Awaitable[X]],
+    lines: Callable[[X], Iterable[str]],
+    *,
+    clears: bool,
+) -> None:
+    import trio
+
+    while True:
+        try:
+            found = await look()
+        except SkylarkError as error:
+            # the server may answer in the next round
+            session.fail(error)
+        else:
+            if clears and not session.json and sys.stdout.isatty():
+                click.clear()
+            _say(session, lines(found))
+            if session.json:
+                click.echo(to_json(found, one_line=True))
+        await trio.sleep(interval_s)
+
+
+def _say(session: Session, lines: Iterable[str]) -> None:
+    for line in lines:
+        session.say(line)

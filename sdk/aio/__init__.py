@@ -6,11 +6,10 @@
 The methods are those of the trio classes. Each object has one background thread with a trio loop, or shares that of a
 `Client`. Calls and results cross between the two loops in batches. See docs/asyncio.md.
 
-crossing.py  work that crosses between the loops; portal.py: a client in its thread, called from asyncio
-facade.py    the base class of the asyncio classes; stream.py: batches of messages
-handlers.py  handlers of PushConsumer; messages.py: iterating over one; tickets.py: sends without waiting
-admin.py, client.py, consumer.py, producer.py, push.py, simple.py, transactional.py: the classes, with an entry for each
-method of the trio class
+portal.py    a client in its thread, called from asyncio, and the crossing between the two loops
+facade.py    the base class of the asyncio classes, and `Client`; handlers.py: handlers of consumers
+admin.py, consumer.py, producer.py, push.py, simple.py, transactional.py: the classes, with an entry for each method of
+the trio class, and what else they give out: tickets, messages, streams
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,12 +18,11 @@ from sdk.hidden import import_home
 
 if TYPE_CHECKING:
     from sdk.aio.admin import Admin
-    from sdk.aio.client import Client
     from sdk.aio.consumer import PullConsumer
-    from sdk.aio.producer import Producer
+    from sdk.aio.facade import Client
+    from sdk.aio.producer import Producer, Ticket
     from sdk.aio.push import PushConsumer
     from sdk.aio.simple import SimpleConsumer
-    from sdk.aio.tickets import Ticket
     from sdk.aio.transactional import TransactionProducer
 
 __all__ = [
@@ -40,12 +38,12 @@ __all__ = [
 
 _HOMES = {
     "Admin": "admin",
-    "Client": "client",
+    "Client": "facade",
     "Producer": "producer",
     "PullConsumer": "consumer",
     "PushConsumer": "push",
     "SimpleConsumer": "simple",
-    "Ticket": "tickets",
+    "Ticket": "producer",
     "TransactionProducer": "transactional",
 }
 

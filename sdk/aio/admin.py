@@ -1,22 +1,15 @@
 """`Admin` for asyncio."""
 
 from sdk.admin.client import Admin as TrioAdmin
-from sdk.aio.client import Client
-from sdk.aio.facade import Facade, call_of, loop_of
+from sdk.aio.facade import Client, Facade, call_of
 from sdk.checked import Milliseconds
 from sdk.credentials import GivenCredentials, GivenTls
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 
 
-class Admin(Facade[TrioAdmin]):
-    """Asks NameServers and brokers; ``async with Admin("127.0.0.1:9876") as admin: ...``.
-
-    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Without
-    NameServers, methods that take a broker's address work; the others raise UserError. ``timeout_ms`` is for each
-    request. Topics and groups that are given are names in ``namespace``, by default that of the `Client`; results have
-    the names that brokers know, which may be given, too.
-    """
+class Admin(Facade[TrioAdmin], of=TrioAdmin):
+    """`sdk.Admin` for asyncio."""
 
     def __init__(
         self,
@@ -28,12 +21,10 @@ class Admin(Facade[TrioAdmin]):
         tls: GivenTls = None,
     ) -> None:
         super().__init__(
-            loop_of(
-                nameserver,
-                lambda client: TrioAdmin(
-                    client, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials, tls=tls
-                ),
-            )
+            nameserver,
+            lambda client: TrioAdmin(
+                client, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials, tls=tls
+            ),
         )
 
     # --- routes and clusters

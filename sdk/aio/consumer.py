@@ -1,13 +1,14 @@
 """`PullConsumer` for asyncio."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from types import TracebackType
+from typing import Generic, Self, TypeVar
 
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.clients import SUB_ALL
-from sdk.aio.client import Client
-from sdk.aio.facade import Facade, call_of, call_sync_of, loop_of
-from sdk.aio.stream import BatchStream, batches_of, messages_of
+from sdk.aio.facade import Client, Facade, call_of, call_sync_of
+from sdk.aio.portal import Portal
 from sdk.arrow import RecordBatch
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName
 from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS
@@ -15,27 +16,82 @@ from sdk.consumer.expression import Expression
 from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.pull import POLL_COUNT, POLL_TIMEOUT_MS
 from sdk.consumer.pull import PullConsumer as TrioPullConsumer
+from sdk.consumer.stream import QueueStream
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
 
+B = TypeVar("B")
+C = TypeVar("C")
 
-class PullConsumer(Facade[TrioPullConsumer]):
-    """``async with PullConsumer("127.0.0.1:9876", group="g") as consumer: ...``
 
-    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Offsets are
-    committed for ``group``. ``timeout_ms`` is the timeout of each request; a pull's ``wait_ms`` is added to it. With
-    ``heartbeat`` brokers list this consumer in its group; without, it only reads. ``consume_from`` is where `poll`
-    begins in queues for which the group has committed no offset; ``consume_timestamp_ms`` goes with TIMESTAMP.
-    Topics and the group are names in ``namespace``, by default that of the `Client`. ``trace`` records what is pulled
-    and polled in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
+class BatchStream(Generic[B]):
+    """``async for batch in stream``: the batches of a `MessageStream`, which says what ends it, or record batches.
 
-    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
-    refuses its credentials or its group; with None nothing is asked at the start.
+    ``next_offset`` follows the last batch that was returned: it is the offset to commit, and to start again from. Close
+    it, or use it in ``async with``, when you leave the loop before its end.
     """
+
+    def __init__(self, portal: Portal[C], stream: QueueStream[B]) -> None:
+        self._portal = portal
+        self._stream = stream
+        self._closed = False
+        self.next_offset = stream.next_offset
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> B:
+        stream = self._stream
+
+        async def next_batch(_: object) -> tuple[B | None, int]:
+            return await anext(stream, None), stream.next_offset
+
+        if self._closed:
+            raise StopAsyncIteration
+        batch, self.next_offset = await self._portal.call(next_batch)
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+    def close(self) -> None:
+        """Cancel the pull in progress; iteration ends."""
+        self._closed = True
+        self._portal.opened().post(lambda _: self._stream.close())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def batches_of(portal: Portal[C], stream_of: Callable[[C], QueueStream[B]]) -> BatchStream[B]:
+    """Start a stream."""
+    return BatchStream(portal, portal.call_sync(stream_of))
+
+
+async def messages_of(
+    portal: Portal[C], stream_of: Callable[[C], QueueStream[list[MessageExt]]]
+) -> AsyncIterator[MessageExt]:
+    """The messages of a stream, one by one."""
+    client = portal.opened()
+    async with batches_of(portal, stream_of) as batches:
+        async for batch in batches:
+            for message in batch:
+                if not client.home.is_here:
+                    # The child of a fork must not return the messages that its parent returns.
+                    client.home.check()
+                yield message
+
+
+class PullConsumer(Facade[TrioPullConsumer], of=TrioPullConsumer):
+    """`sdk.PullConsumer` for asyncio."""
 
     def __init__(
         self,
@@ -54,23 +110,21 @@ class PullConsumer(Facade[TrioPullConsumer]):
         start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
     ) -> None:
         super().__init__(
-            loop_of(
-                nameserver,
-                lambda client: TrioPullConsumer(
-                    client,
-                    group=group,
-                    timeout_ms=timeout_ms,
-                    heartbeat=heartbeat,
-                    consume_from=consume_from,
-                    consume_timestamp_ms=consume_timestamp_ms,
-                    namespace=namespace,
-                    credentials=credentials,
-                    tls=tls,
-                    trace=trace,
-                    trace_topic=trace_topic,
-                    start_timeout_ms=start_timeout_ms,
-                ),
-            )
+            nameserver,
+            lambda client: TrioPullConsumer(
+                client,
+                group=group,
+                timeout_ms=timeout_ms,
+                heartbeat=heartbeat,
+                consume_from=consume_from,
+                consume_timestamp_ms=consume_timestamp_ms,
+                namespace=namespace,
+                credentials=credentials,
+                tls=tls,
+                trace=trace,
+                trace_topic=trace_topic,
+                start_timeout_ms=start_timeout_ms,
+            ),
         )
         self.group = group
 

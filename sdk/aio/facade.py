@@ -1,33 +1,51 @@
-"""The base class of the asyncio classes, how they get the methods of the trio classes, and their portals.
+"""The base class of the asyncio classes, how they get the methods of the trio classes, and `Client`.
 
 A method is written once, in the trio class: `call_of` and `call_sync_of` make of it one with the same parameters and
 docstring, for type checkers, ``inspect`` and ``help``, that runs it in the client's thread. What has other types here
-(constructors, streams, handlers, tickets) is written by hand. tests/sdk/test_facades.py compares both.
+(constructors, streams, handlers, tickets) is written by hand. tests/sdk/facades/test_methods.py compares both.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from sdk.aio.handlers import AsyncioHandlers, LoopCallback
 from sdk.aio.portal import Portal
+from sdk.checked import Milliseconds
+from sdk.client import Client as TrioClient
+from sdk.credentials import GivenCredentials, GivenTls
+from sdk.endpoint import DEFAULT_TIMEOUT_MS
+from sdk.nameservers import NameServerSource
+from sdk.namespaces import Namespace
 from sdk.runtime import SendsFailed, raise_or_log
-from sdk.shared import Client
 
 C = TypeVar("C")
 C_co = TypeVar("C_co", covariant=True)
-N = TypeVar("N")
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Facade(Generic[C_co]):
-    """A client of type ``C_co`` for the asyncio loop in which it is opened."""
+    """A client of type ``C_co`` for the asyncio loop in which it is opened.
 
-    def __init__(self, loop: Portal[C_co], *handlers: AsyncioHandlers | LoopCallback | None) -> None:
-        self._loop = loop
+    The docstring of a facade is that of its trio class ``of``, and what the facade adds to it.
+    """
+
+    def __init_subclass__(cls, of: type | None = None) -> None:
+        if of is not None:
+            cls.__doc__ = f"{(of.__doc__ or '').rstrip()}\n\n    {cls.__doc__}"
+
+    def __init__(
+        self,
+        nameserver: "NameServerSource | Client | None",
+        make: Callable[[NameServerSource | TrioClient | None], AbstractAsyncContextManager[C_co]],
+        *handlers: AsyncioHandlers | LoopCallback | None,
+    ) -> None:
+        # With a `Client` this object is a guest in the thread of that, otherwise it has its own.
+        host = nameserver._loop if isinstance(nameserver, Client) else None
+        self._loop: Portal[C_co] = Portal(lambda: make(_source_of(nameserver)), host)
         self._handlers = [handler for handler in handlers if handler is not None]
 
     async def __aenter__(self) -> Self:
@@ -77,15 +95,35 @@ def call_sync_of(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate
     return call
 
 
-def loop_of(nameserver: N | Facade[Client], make: Callable[[N | Client], AbstractAsyncContextManager[C]]) -> Portal[C]:
-    """A portal for the client that ``make`` returns: into the thread of the `Client` if one is given, else its own."""
-    if not (isinstance(nameserver, Facade) and isinstance(nameserver._loop.made, Client)):
-        own = cast(N, nameserver)
-        return Portal(lambda: make(own))
-    host = nameserver._loop
+class Client(Facade[TrioClient], of=TrioClient):
+    """It has one thread, which runs the trio loop of all of them."""
 
-    def make_guest() -> AbstractAsyncContextManager[C]:
-        assert isinstance(host.made, Client)
-        return make(host.made)
+    def __init__(
+        self,
+        nameserver: NameServerSource | None = None,
+        *,
+        timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
+        namespace: Namespace = "",
+        credentials: GivenCredentials = None,
+        tls: GivenTls = None,
+    ) -> None:
+        super().__init__(
+            nameserver,
+            lambda _: TrioClient(
+                nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials, tls=tls
+            ),
+        )
 
-    return Portal(make_guest, host)
+    @property
+    def client_id(self) -> str:
+        """The id under which brokers list this client; empty before it is open."""
+        return self._loop.call_sync(lambda client: client.client_id)
+
+
+def _source_of(nameserver: "NameServerSource | Client | None") -> NameServerSource | TrioClient | None:
+    """What the trio class is given: the trio object of the `Client`, or where the NameServers are."""
+    if not isinstance(nameserver, Client):
+        return nameserver
+    shared = nameserver._loop.made
+    assert isinstance(shared, TrioClient)
+    return shared

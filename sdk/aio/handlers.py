@@ -255,6 +255,6 @@ def in_loop(function: Callable[[Any], object] | None) -> LoopCallback | None:
     return None if function is None else LoopCallback(function)
 
 
-def elsewhere(handler: Callable[[Any], object] | None) -> AsyncioHandlers | None:
+def in_tasks(handler: Callable[[Any], object] | None) -> AsyncioHandlers | None:
     """``handler`` for a consumer in trio."""
     return None if handler is None else AsyncioHandlers(handler)

@@ -14,8 +14,34 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
-from sdk.aio.crossing import Crossing
-from sdk.loop_thread import OpenClient, closed
+from sdk.loop_thread import Inbox, OpenClient, call_each, closed
+
+Work = Callable[[], object]
+
+
+class Crossing:
+    """The loop that opens ``client``, and the loop in which that is open. Work must not raise."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, client: OpenClient[Any]) -> None:
+        self.loop = loop
+        self._client = client
+        self._for_trio = Inbox(lambda run: client.token.run_sync_soon(run), call_each)
+        self._for_asyncio = Inbox(self.wake_asyncio, call_each)
+
+    def to_trio(self, work: Work) -> None:
+        """Run ``work`` in trio. Raises RunFinishedError when that loop has ended."""
+        self._for_trio.put(work)
+
+    def to_asyncio(self, work: Work) -> None:
+        """Run ``work`` in asyncio."""
+        self._for_asyncio.put(work)
+
+    def wake_asyncio(self, run: Callable[[], None]) -> None:
+        try:
+            self.loop.call_soon_threadsafe(run)
+        except RuntimeError:  # the application closed its loop before the client
+            self._client.begin_close()
+
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -92,7 +118,8 @@ class Portal(Generic[C]):
         if client is None or crossing is None or not client.home.is_here or not client.was_opened:
             return
         ended = crossing.loop.create_future()
-        client.begin_close(lambda: crossing.to_asyncio(partial(set_future, ended)))
+        client.when_ended.append(lambda: crossing.to_asyncio(partial(set_future, ended)))
+        client.begin_close()
         if not client.has_ended:
             try:
                 await asyncio.shield(ended)

@@ -1,44 +1,175 @@
 """`Producer` for asyncio."""
 
-from collections.abc import Callable
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator
 from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import trio
 
 from mqcommon.clock import Clock
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
-from sdk.aio.client import Client
-from sdk.aio.facade import Facade, call_of, loop_of
-from sdk.aio.tickets import Ticket, Tickets
+from sdk.aio.facade import Client, Facade, call_of
+from sdk.aio.portal import Crossing, Portal, set_future
 from sdk.credentials import GivenCredentials, GivenTls
-from sdk.nameserver_source import NameServerSource
+from sdk.loop_thread import Inbox, closed
+from sdk.nameservers import NameServerSource
 from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT
-from sdk.producer.lanes import Selector
+from sdk.producer.foreign_thread import ForeignTickets
+from sdk.producer.lanes import QueueChoice, Selector, choice_of
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
-from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES
+from sdk.producer.pending import PendingSend, deliver, new_ticket
+from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, watch_for
 from sdk.producer.producer import Producer as TrioProducer
+from sdk.producer.result import SendResult
 from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
 
 
-class Producer(Facade[TrioProducer]):
-    """``async with Producer("127.0.0.1:9876") as producer: ...``
+class Ticket(PendingSend):
+    """One send, until its end and after it: ``await ticket`` returns the `SendResult` or raises the error of the send.
 
-    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Topics and the
-    group are names in ``namespace``, by default that of the `Client`. ``send_timeout_ms`` is the time for all tries of
-    a send together. ``retries`` limits the tries that may have stored the message; each gets an
-    equal share of the time, so that a broker that does not answer costs at most ``send_timeout_ms / (retries + 1)``.
-    Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. With
-    ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
-    ``accept_weaker``, a result other than SEND_OK (stored, but flush or replication was late) is returned instead of
-    raising SendFailed. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``;
-    ``compression_level``, from 1 to 9, is not for LZ4.
-    ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
-    `send_nowait` accepts messages until ``buffer_count`` of them or ``buffer_bytes`` of bodies wait. Leaving
-    ``async with`` waits for them, ``send_timeout_ms`` at most, and raises what `flush` would raise, or logs it when the
-    block has raised an exception.
+    Any number of tasks of the producer's loop may await it, also after its end, when that returns at once. Cancelling
+    them does not end the send. ``error`` is set when it was not stored.
+    """
 
-    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
-    refuses its credentials; with None nothing is asked at the start.
+    __slots__ = ("crossing",)
+
+    crossing: Crossing
+
+    @property
+    def message(self) -> Message:
+        """The message: an equal one, as the producer does not keep the one that it was given."""
+        return self.given()
+
+    def done(self) -> bool:
+        """Whether the message is stored, or the send has failed."""
+        return self.has_ended
+
+    def result(self) -> SendResult:
+        """The result; raises the error of the send, and RuntimeError before its end."""
+        return self.outcome()
+
+    def __await__(self) -> Generator[Any, Any, SendResult]:
+        if not self.has_ended:
+            yield from self._wait().__await__()
+        return self.outcome()
+
+    async def _wait(self) -> None:
+        assert self.span is not None
+        self.span.backlog.home.check("the producer of this ticket")
+        crossing = self.crossing
+        ended = crossing.loop.create_future()
+        wake = partial(crossing.to_asyncio, partial(set_future, ended))
+        self.watch(wake)
+        if self.has_ended:
+            return
+        try:
+            await ended
+        except asyncio.CancelledError:
+            self.unwatch(wake)
+            if self.error is not None:
+                # It has failed meanwhile, and this task cannot raise that any more.
+                self.span.backlog.keep(self)
+            raise
+
+
+class _AwaitedSend(PendingSend):
+    """A send that a task of the asyncio loop waits for."""
+
+    __slots__ = ("answer",)
+
+    answer: "asyncio.Future[SendResult]"
+
+
+class _AwaitedSends:
+    """`Producer.send` of one producer: sends cross to the client's loop in batches, and back when they have ended.
+
+    A call of its own for each send would cost a task in each loop, and waking both.
+    """
+
+    def __init__(self, portal: Portal[TrioProducer]) -> None:
+        client, crossing = portal.opened(), portal.crossing
+        self._client, self._crossing = client, crossing
+        self._producer = client.client
+        self._for_trio: Inbox[_AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]] = Inbox(
+            client.token.run_sync_soon, self._place
+        )
+        self._for_asyncio: Inbox[_AwaitedSend] = Inbox(crossing.wake_asyncio, self._answer)
+        self._waiting: dict[_AwaitedSend, None] = {}
+        # A client that ends, in whatever way, may leave sends without an outcome.
+        client.when_ended.append(lambda: crossing.to_asyncio(self._fail_all))
+
+    async def send(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        timeout_ms: float | None,
+        deliver_at: datetime | None,
+        delay: timedelta | None,
+    ) -> SendResult:
+        """As `Producer.send`."""
+        producer, ended = self._producer, self._for_asyncio
+        if not producer.is_open or self._client.has_ended:
+            raise closed()
+        entry: _AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]
+        if (
+            queue is None
+            and selector is None
+            and timeout_ms is None
+            and deliver_at is None
+            and delay is None
+            and producer.straight_size(message) is not None
+        ):
+            entry = send = new_ticket(_AwaitedSend, message, message.body, producer.timeout_s, ended)
+        else:
+            choice = choice_of(queue, selector, deliver_at, delay)
+            send, sent = producer.make_send(_AwaitedSend, message, choice, timeout_ms, deliver_at, delay, ended)
+            entry = (send, sent, choice)
+        send.answer = self._crossing.loop.create_future()
+        self._waiting[send] = None
+        try:
+            self._for_trio.put(entry)
+            return await send.answer
+        except trio.RunFinishedError:
+            raise closed() from None
+        finally:
+            # Cancelled: a request that was sent already may still store the message, another try is not made.
+            send.task = None
+            self._waiting.pop(send, None)
+
+    def _place(self, sends: deque[_AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]]) -> None:
+        """In the client's loop."""
+        producer = self._producer
+        while sends:
+            send = sends.popleft()
+            if isinstance(send, tuple):
+                producer.place_ticket(*send)
+            else:
+                producer.add_send(send)
+
+    def _answer(self, sends: deque[_AwaitedSend]) -> None:
+        """In asyncio."""
+        while sends:
+            send = sends.popleft()
+            if not send.answer.done():
+                if send.error is None:
+                    send.answer.set_result(send.outcome())
+                else:
+                    send.answer.set_exception(send.error)
+
+    def _fail_all(self) -> None:
+        for send in self._waiting:
+            if not send.answer.done():
+                send.answer.set_exception(closed())
+
+
+class Producer(Facade[TrioProducer], of=TrioProducer):
+    """`sdk.Producer` for asyncio.
 
     `selector` is called, and the argument of `send_many` consumed, in the client's thread; `on_delivery` is called in
     the loop that opens the producer.
@@ -68,32 +199,31 @@ class Producer(Facade[TrioProducer]):
         start_timeout_ms: float | None = START_TIMEOUT_MS,
     ) -> None:
         super().__init__(
-            loop_of(
-                nameserver,
-                lambda client: TrioProducer(
-                    client,
-                    group=group,
-                    send_timeout_ms=send_timeout_ms,
-                    retries=retries,
-                    batching=batching,
-                    accept_weaker=accept_weaker,
-                    max_message_bytes=max_message_bytes,
-                    clock=clock,
-                    namespace=namespace,
-                    credentials=credentials,
-                    tls=tls,
-                    trace=trace,
-                    trace_topic=trace_topic,
-                    compression=compression,
-                    compress_over_bytes=compress_over_bytes,
-                    compression_level=compression_level,
-                    buffer_count=buffer_count,
-                    buffer_bytes=buffer_bytes,
-                    start_timeout_ms=start_timeout_ms,
-                ),
-            )
+            nameserver,
+            lambda client: TrioProducer(
+                client,
+                group=group,
+                send_timeout_ms=send_timeout_ms,
+                retries=retries,
+                batching=batching,
+                accept_weaker=accept_weaker,
+                max_message_bytes=max_message_bytes,
+                clock=clock,
+                namespace=namespace,
+                credentials=credentials,
+                tls=tls,
+                trace=trace,
+                trace_topic=trace_topic,
+                compression=compression,
+                compress_over_bytes=compress_over_bytes,
+                compression_level=compression_level,
+                buffer_count=buffer_count,
+                buffer_bytes=buffer_bytes,
+                start_timeout_ms=start_timeout_ms,
+            ),
         )
-        self._tickets = Tickets(self._loop)
+        self._sender: ForeignTickets[Ticket] | None = None
+        self._sends: _AwaitedSends | None = None
         self.group = group
 
     @property
@@ -103,7 +233,24 @@ class Producer(Facade[TrioProducer]):
 
     # --- public methods
 
-    send = call_of(TrioProducer.send)
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout_ms: float | None = None,
+        deliver_at: datetime | None = None,
+        delay: timedelta | None = None,
+    ) -> SendResult:
+        self._loop.opened()
+        sends = self._sends
+        if sends is None:
+            sends = self._sends = _AwaitedSends(self._loop)
+        return await sends.send(message, queue, selector, timeout_ms, deliver_at, delay)
+
+    send.__doc__ = TrioProducer.send.__doc__
+
     send_many = call_of(TrioProducer.send_many)
     send_arrow = call_of(TrioProducer.send_arrow)
     send_oneway = call_of(TrioProducer.send_oneway)
@@ -128,15 +275,17 @@ class Producer(Facade[TrioProducer]):
         ``buffer_bytes`` wait: then call `room`. An error that nobody sees, by waiting for the ticket, with its
         ``result`` or with ``on_delivery``, is raised by `flush`.
         """
-        return self._tickets.send_nowait(
-            message,
-            queue=queue,
-            selector=selector,
-            timeout_ms=timeout_ms,
-            deliver_at=deliver_at,
-            delay=delay,
-            on_delivery=on_delivery,
-        )
+        client, sender, crossing = self._loop.opened(), self._sender, self._loop.crossing
+        if sender is None:
+            sender = self._sender = ForeignTickets(client, Ticket, "await producer.room()")
+        watch = None
+        if on_delivery is not None:
+            watch = watch_for(on_delivery)
+            # The loop of the client calls it, and lets the application's loop call the function.
+            watch.on_delivery = lambda ticket: crossing.to_asyncio(partial(deliver, on_delivery, ticket))
+        ticket = sender.send(message, queue, selector, timeout_ms, deliver_at, delay, watch)
+        ticket.crossing = crossing
+        return ticket
 
     room = call_of(TrioProducer.room)
     flush = call_of(TrioProducer.flush)

@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from typing import Self
 
+from mqcommon.arguments import check_int
+from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from sdk.aio.client import Client
-from sdk.aio.facade import Facade, call_of, loop_of
-from sdk.aio.handlers import elsewhere, in_loop
-from sdk.aio.messages import ConsumerStream, StreamMessage
+from mqcommon.names import DELAY_LEVELS
+from sdk.aio.facade import Client, Facade, call_of
+from sdk.aio.handlers import in_loop, in_tasks
+from sdk.aio.portal import Portal
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName
+from sdk.consumer import stream_message
 from sdk.consumer.allocate import Strategy
 from sdk.consumer.arrow import ArrowHandler
 from sdk.consumer.expression import Subscriptions
@@ -22,30 +25,43 @@ from sdk.consumer.push import (
     PULL_BYTES,
     PULL_COUNT,
     WAIT_MS,
+    CrossingMessages,
 )
 from sdk.consumer.push import PushConsumer as TrioPushConsumer
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
 
 
-class PushConsumer(Facade[TrioPushConsumer]):
-    """``async with PushConsumer("127.0.0.1:9876", group="g", subscriptions={"orders": "*"}, handler=handle): ...``
+class StreamMessage(MessageExt):
+    """A message that stays its consumer's until `ack`, `nack` or the timeout. The later of them does nothing."""
 
-    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. ``subscriptions``
-    maps topics to the tags to read, ``"*"`` or ``"A || B"``, or to an `Sql`. Names are in ``namespace``, by default
-    that of the `Client`. See docs/consumers.md for the other arguments.
+    __slots__ = ("_message", "_portal", "_taken")
 
-    A handler returns None or ``ConsumeResult.SUCCESS`` when its messages are consumed. ``ConsumeResult.LATER``,
-    ``Later(delay_level)`` and an exception have them delivered again; ``ConsumeResult.SUSPEND`` is for ``orderly``.
-    Any other value is a TypeError: it is logged, and counts as an exception.
+    def __init__(
+        self, message: stream_message.StreamMessage, taken: CrossingMessages, portal: Portal[TrioPushConsumer]
+    ) -> None:
+        super().__init__(message._data, message._at, message.broker_name)
+        self._record = message._record
+        self._message = message
+        self._portal = portal
+        self._taken = taken
 
-    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when brokers
-    refuse its credentials, permissions, group or subscriptions; with None it starts and goes on trying. What fails
-    later is in `problem`, and ``on_problem`` is called with it: a plain function, which must not block.
+    async def ack(self) -> None:
+        """The message is consumed."""
+        self._taken.ack(self._message)
+
+    async def nack(self, delay_level: int = 0) -> None:
+        """Deliver the message again: after the delay of this level, or by the number of failures so far (0)."""
+        check_int("delay_level", delay_level, 0, DELAY_LEVELS)
+        await self._portal.call(lambda _: self._message.nack(delay_level))
+
+
+class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
+    """`sdk.PushConsumer` for asyncio.
 
     Handlers are coroutine functions, or plain ones that do not block; they run in the loop that opens the consumer, and
     ``on_problem`` is called there. A ``strategy`` that is a function is called in the client's thread.
@@ -91,68 +107,74 @@ class PushConsumer(Facade[TrioPushConsumer]):
         start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
         on_problem: OnProblem | None = None,
     ) -> None:
-        handler_elsewhere = elsewhere(handler)
-        batch_handler_elsewhere = elsewhere(batch_handler)
-        arrow_handler_elsewhere = elsewhere(arrow_handler)
-        on_problem_elsewhere = in_loop(on_problem)
+        handler_in_tasks = in_tasks(handler)
+        batch_handler_in_tasks = in_tasks(batch_handler)
+        arrow_handler_in_tasks = in_tasks(arrow_handler)
+        on_problem_in_loop = in_loop(on_problem)
         super().__init__(
-            loop_of(
-                nameserver,
-                lambda client: TrioPushConsumer(
-                    client,
-                    group=group,
-                    subscriptions=subscriptions,
-                    handler=handler_elsewhere,
-                    batch_handler=batch_handler_elsewhere,
-                    arrow_handler=arrow_handler_elsewhere,
-                    arrow_columns=arrow_columns,
-                    batch_size=batch_size,
-                    concurrency=concurrency,
-                    orderly=orderly,
-                    broadcast=broadcast,
-                    consume_from=consume_from,
-                    consume_timestamp_ms=consume_timestamp_ms,
-                    strategy=strategy,
-                    max_reconsume_times=max_reconsume_times,
-                    consume_timeout_ms=consume_timeout_ms,
-                    suspend_ms=suspend_ms,
-                    max_queue_messages=max_queue_messages,
-                    max_queue_bytes=max_queue_bytes,
-                    max_cached_messages=max_cached_messages,
-                    max_cached_bytes=max_cached_bytes,
-                    pull_count=pull_count,
-                    pull_bytes=pull_bytes,
-                    wait_ms=wait_ms,
-                    commit_interval_ms=commit_interval_ms,
-                    stop_timeout_ms=stop_timeout_ms,
-                    instance_name=instance_name,
-                    local_offsets_dir=local_offsets_dir,
-                    timeout_ms=timeout_ms,
-                    namespace=namespace,
-                    credentials=credentials,
-                    tls=tls,
-                    trace=trace,
-                    trace_topic=trace_topic,
-                    start_timeout_ms=start_timeout_ms,
-                    on_problem=on_problem_elsewhere,
-                ),
+            nameserver,
+            lambda client: TrioPushConsumer(
+                client,
+                group=group,
+                subscriptions=subscriptions,
+                handler=handler_in_tasks,
+                batch_handler=batch_handler_in_tasks,
+                arrow_handler=arrow_handler_in_tasks,
+                arrow_columns=arrow_columns,
+                batch_size=batch_size,
+                concurrency=concurrency,
+                orderly=orderly,
+                broadcast=broadcast,
+                consume_from=consume_from,
+                consume_timestamp_ms=consume_timestamp_ms,
+                strategy=strategy,
+                max_reconsume_times=max_reconsume_times,
+                consume_timeout_ms=consume_timeout_ms,
+                suspend_ms=suspend_ms,
+                max_queue_messages=max_queue_messages,
+                max_queue_bytes=max_queue_bytes,
+                max_cached_messages=max_cached_messages,
+                max_cached_bytes=max_cached_bytes,
+                pull_count=pull_count,
+                pull_bytes=pull_bytes,
+                wait_ms=wait_ms,
+                commit_interval_ms=commit_interval_ms,
+                stop_timeout_ms=stop_timeout_ms,
+                instance_name=instance_name,
+                local_offsets_dir=local_offsets_dir,
+                timeout_ms=timeout_ms,
+                namespace=namespace,
+                credentials=credentials,
+                tls=tls,
+                trace=trace,
+                trace_topic=trace_topic,
+                start_timeout_ms=start_timeout_ms,
+                on_problem=on_problem_in_loop,
             ),
-            handler_elsewhere,
-            batch_handler_elsewhere,
-            arrow_handler_elsewhere,
-            on_problem_elsewhere,
+            handler_in_tasks,
+            batch_handler_in_tasks,
+            arrow_handler_in_tasks,
+            on_problem_in_loop,
         )
-        self._stream = ConsumerStream(self._loop)
+        self._taken: CrossingMessages | None = None
         self.group = group
 
-    # --- messages of a consumer without a handler
+    # --- messages of a consumer without a handler; several tasks may take them
 
     def __aiter__(self) -> Self:
-        self._stream.start()
+        """Raise InvalidArgument if the consumer has a handler."""
+        self._loop.call_sync(lambda consumer: consumer.__aiter__())
         return self
 
     async def __anext__(self) -> StreamMessage:
-        return await self._stream.next()
+        """The next message; StopAsyncIteration when the consumer is closed."""
+        client, taken = self._loop.opened(), self._taken
+        if taken is None or taken.client is not client:
+            taken = self._taken = CrossingMessages(client)
+        while (message := taken.pop()) is None:
+            if not await self._loop.call(taken.fill):
+                raise StopAsyncIteration
+        return StreamMessage(message, taken, self._loop)
 
     # --- subscriptions
 

@@ -1,13 +1,9 @@
 """Messages as Arrow record batches and back, column by column: no loop over messages, no brokers, no event loop.
 
-schema.py          the columns of a message
-decode.py          the record batch of one buffer of stored records, with the properties that are asked for
-records.py         where the fields of each record are
-inner.py           inner batches: one row for each of their messages
-columns.py         Arrow arrays of such positions
-messages.py        the record batch of message objects
-table_columns.py   the columns of a user's table that are sent, checked; texts.py: its texts as binary arrays
-encode.py          the body of a batch send
+schema.py    the columns of a message
+records.py   where the fields of each record are, and Arrow arrays of such positions
+decode.py    the record batch of one buffer of stored records, with properties and inner batches, or of messages
+encode.py    the columns of a user's table, checked, and the body of a batch send
 
 Only the modules need numpy and pyarrow, the extra ``arrow``; they are imported where a call needs them. Here are the
 types for annotations, and the error when the packages are missing.

@@ -1,17 +1,22 @@
-"""Decodes stored records to an Arrow record batch, column by column.
+r"""Decodes stored records to an Arrow record batch, column by column.
 
 `decode` returns the same as a plain loop over `decode_record`, but is hundreds of nanoseconds per row faster; it makes
 only the columns of the schema. No record is ever skipped: invalid bytes raise `DamagedRecord`.
-The properties of many records are found together: numpy finds the positions of each ``name \\x01 value \\x02`` by the
+The properties of many records are found together: numpy finds the positions of each ``name \x01 value \x02`` by the
 rules of `mqcommon.message.properties.decode_properties`. Messages of one producer mostly have the same names in the
 same order: `_regular_pairs` detects this, and a name is then looked up once and not row by row.
-Neighbours: records.py (positions), inner.py (whole batches), columns.py (arrays), schema.py.
+`unwrapped` makes `Records` with one row for each message of inner batches (mqcommon/message/inner.py), so the rest
+needs to know nothing of batches. Only compressed batches are copied. `record_batch` is for message objects.
+Neighbours: records.py (positions of fields, and arrays of them), schema.py.
 """
 
+import struct
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
 from types import MappingProxyType
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +24,31 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqcommon.errors import ProtocolError
+from mqcommon.message.batch import BODY_AT, BODY_LENGTH_AT, FLAG_AT, OVERHEAD
 from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.compression import MissingPackage, decompressed
 from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6, WRAPPED
-from mqcommon.message.layout import CRC_MASK
+from mqcommon.message.inner import OUTER_BITS, said_count
+from mqcommon.message.layout import CRC_MASK, PROPERTIES_LENGTH
+from mqcommon.message.message import MessageExt, records_of
 from mqcommon.message.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
-from sdk.arrow.columns import gather, hex_text, hosts, is_text, numbers, patched, repeated, text, timestamps
-from sdk.arrow.records import Ints, Mask, Records, all_alike, overlapping
+from mqcommon.message.record import Record, encode_record, topic_field
+from sdk.arrow.records import (
+    Ints,
+    Mask,
+    Records,
+    all_alike,
+    gather,
+    hex_text,
+    hosts,
+    is_text,
+    numbers,
+    overlapping,
+    patched,
+    repeated,
+    text,
+    timestamps,
+)
 from sdk.arrow.schema import PROPERTIES
 
 Bytes = NDArray[np.uint8]
@@ -55,12 +78,15 @@ class PropertyPairs:
     def values(self, name: bytes) -> pa.Array:
         """The value of ``name`` in each row as strings, null where it has none; ``name`` is 4 or 8 bytes long."""
         starts, seps, ends, rows = self._pairs
+        # Regular rows: the n-th pair of every row has this name, so no name is compared. Of equal names the last one
+        # counts.
         if self._names is not None:
             if name not in self._names:
                 return pa.nulls(len(self), pa.string())
             last = len(self._names) - 1 - self._names[::-1].index(name)
             starts, ends = seps[last :: len(self._names)] + 1, ends[last :: len(self._names)]
             return gather(self._raw, starts, ends - starts, pa.string())
+        # Names of this length are read as one number at every start, and compared at once.
         which = np.flatnonzero(seps - starts == len(name))
         found = overlapping(self._raw, f">u{len(name)}")[starts[which]]
         which = which[found == int.from_bytes(name, "big")]
@@ -89,6 +115,8 @@ class PropertyPairs:
         short = rows[(ends - seps == 1) & (lengths <= 4)]  # one character (at most 4 bytes) and no value
         if self._names is not None and len(set(self._names)) == len(self._names):
             return np.unique(short)
+        # A name twice in a row is rare, and only Python knows which value wins. To find such rows, names are hashed by
+        # row, length, first and last 8 bytes; rows with equal hashes are candidates.
         padded = np.concatenate([self._raw, np.zeros(8, dtype=np.uint8)])
         eights = overlapping(padded, "<u8")
         masks = np.array([2 ** (8 * n) - 1 for n in range(9)], dtype=np.uint64)[np.minimum(lengths, 8)]
@@ -157,6 +185,7 @@ def _any_pairs(raw: Bytes, bounds: Ints) -> _PropertyPairs:
 CONTENT_BYTES = 256 * 1024 * 1024
 # From this size on, in bytes, a view of a body costs less than a copy.
 LARGE_BODY = 4_096
+_INT = struct.Struct(">i")
 
 
 class TooMuchContent(Exception):
@@ -170,7 +199,7 @@ def decode(
     whole = records.sys_flags & WRAPPED == WRAPPED
     if whole.any():
         row = int(whole.argmax())
-        raise DamagedRecord(row, int(records.starts[row]), "holds a whole batch (BatchCQ): see inner.py")
+        raise DamagedRecord(row, int(records.starts[row]), "holds a whole batch (BatchCQ): see `unwrapped`")
     columns = (kind or RecordColumns)(records, broker_name)
     return pa.RecordBatch.from_arrays([columns.make(field) for field in schema], schema=schema)
 
@@ -260,6 +289,7 @@ class RecordColumns:
     def body(self) -> pa.Array:
         records = self._records
         bodies = gather(records.data, records.body_at, records.body_lengths, pa.binary())
+        # Compressed bodies are few, or Python is needed for each of them anyway: they replace what was gathered.
         packed = np.flatnonzero(records.sys_flags & COMPRESSED)
         if len(packed) == 0:
             return bodies
@@ -304,6 +334,7 @@ class RecordColumns:
     def _property_pairs(self) -> PropertyPairs:
         if self._pairs is None:
             records = self._records
+            # All properties in one buffer, so that one pass finds the pairs of all rows.
             bounds = np.concatenate([[0], np.cumsum(records.properties_lengths)])
             joined = gather(records.data, records.properties_at, records.properties_lengths, pa.binary())
             self._pairs = PropertyPairs(np.frombuffer(joined.buffers()[2], np.uint8)[: bounds[-1]], bounds)
@@ -346,3 +377,176 @@ _MAKERS: Mapping[str, Callable[[RecordColumns], pa.Array]] = MappingProxyType(
         PROPERTIES: RecordColumns.properties,
     }
 )
+
+
+def holds_batches(records: Records) -> bool:
+    """Whether one of the records is an inner batch."""
+    return bool((records.sys_flags & WRAPPED == WRAPPED).any())
+
+
+def unwrapped(records: Records) -> tuple[Records, Ints]:
+    """One row for each message, and the row of ``records`` that each comes from. There must be an inner batch.
+
+    Bodies of batches are not compared with their CRC: `check_bodies` does that before. Raises `DamagedRecord` with the
+    row in ``records``, and `TooMuchContent` when compressed batches hold too much together.
+    """
+    whole: Mask = records.sys_flags & WRAPPED == WRAPPED
+    given = records
+    packed = np.flatnonzero(whole & (records.sys_flags & COMPRESSED != 0))
+    if len(packed):
+        records = _inflated(records, packed)
+    batches = np.flatnonzero(whole)
+    # Each batch is taken apart by itself; everything after that is done for all messages together.
+    found = [_starts(records, row, int(given.starts[row])) for row in batches.tolist()]
+    counts = np.ones(len(records), dtype=np.int64)
+    counts[batches] = [len(each) for each in found]
+    which = np.repeat(np.arange(len(records)), counts)
+    messages = _changed(records, {
+        name: _repeated(value, counts) for name, value in vars(records).items() if isinstance(value, np.ndarray)
+    })  # fmt: skip
+    heads = messages.heads
+    # Each message has the offset of its batch, and its number there.
+    heads["queue_offset"] = heads["queue_offset"] + np.arange(len(which)) - (np.cumsum(counts) - counts)[which]
+    _place(messages, slice(None) if whole.all() else whole[which], np.concatenate(found), given, which)
+    return messages, which
+
+
+def _place(messages: Records, inner: Mask | slice, starts: Ints, given: Records, which: Ints) -> None:
+    """Put the fields of the messages that begin at ``starts`` into the rows ``inner``."""
+
+    def refuse(bad: Mask, reason: str) -> None:
+        if bad.any():
+            number = int(bad.argmax())
+            row = int(which[inner][number])
+            raise DamagedRecord(row, int(given.starts[row]), f"message {number} of its batches: {reason}")
+
+    data, heads = messages.data, messages.heads
+    ends = starts + overlapping(data, _INT.format)[starts]
+    body_at = starts + BODY_AT
+    # Read as unsigned: a negative length is refused as too large.
+    lengths = overlapping(data, ">I")[starts + BODY_LENGTH_AT].astype(np.int64)
+    properties_at = body_at + lengths + PROPERTIES_LENGTH.size
+    refuse(properties_at > ends, "the body does not fit into it")
+    properties_lengths = overlapping(data, ">H")[properties_at - PROPERTIES_LENGTH.size].astype(np.int64)
+    refuse(properties_at + properties_lengths != ends, "its properties do not end where it does")
+    messages.body_at[inner], messages.body_lengths[inner] = body_at, lengths
+    messages.properties_at[inner], messages.properties_lengths[inner] = properties_at, properties_lengths
+    heads["flag"][inner] = overlapping(data, _INT.format)[starts + FLAG_AT]
+    heads["sys_flag"][inner] = messages.sys_flags[inner] & ~OUTER_BITS
+    messages.sys_flags = messages.column("sys_flag")
+
+
+def _starts(records: Records, row: int, shown_at: int) -> Ints:
+    """Where the messages of a batch begin; they fill its body."""
+    at, properties_at = int(records.body_at[row]), int(records.properties_at[row])
+    end = at + int(records.body_lengths[row])
+    try:
+        properties = records.data[properties_at : properties_at + int(records.properties_lengths[row])]
+        count = said_count(bytes(properties))
+    except ProtocolError as error:
+        raise DamagedRecord(row, shown_at, str(error)) from None
+    size, rest = divmod(end - at, count)
+    if not rest and size >= OVERHEAD:
+        # Messages with generated bodies often have the same size.
+        starts = np.arange(at, end, size, dtype=np.int64)
+        if (overlapping(records.data, _INT.format)[starts] == size).all():
+            return starts
+    found: list[int] = []
+    while at + OVERHEAD <= end and len(found) < count:
+        found.append(at)
+        # A size below the fixed part would let the loop stand still, or go back.
+        (size,) = _INT.unpack_from(records.data, at)
+        if size < OVERHEAD:
+            raise DamagedRecord(row, shown_at, f"message {len(found) - 1} of its batch has a size of {size} bytes")
+        at += size
+    if at != end or len(found) != count:
+        raise DamagedRecord(row, shown_at, f"its {count} messages do not end where its body does")
+    return np.array(found, dtype=np.int64)
+
+
+def _inflated(records: Records, packed: Ints) -> Records:
+    """The records in a buffer of their own, in which the decompressed body of each of ``packed`` follows its record.
+
+    So the parts of all rows are in the order of the rows, as `gather` needs them.
+    """
+    view, left = memoryview(records.data), CONTENT_BYTES
+    contents = dict.fromkeys(range(len(records)), b"")
+    for row in packed.tolist():
+        start = int(records.body_at[row])
+        content = unpacked(records, row, bytes(view[start : start + int(records.body_lengths[row])]))
+        # What is joined below is bounded: a pull of a megabyte may hold gigabytes.
+        left -= len(content)
+        if left < 0 and len(records) > 1:
+            raise TooMuchContent
+        contents[row] = content
+    sizes = records.heads["size"].astype(np.int64)
+    lengths = np.array([len(content) for content in contents.values()], dtype=np.int64)
+    starts = np.cumsum(sizes + lengths) - sizes - lengths
+    shift = starts - records.starts
+    body_at, body_lengths = records.body_at + shift, records.body_lengths.copy()
+    body_at[packed], body_lengths[packed] = (starts + sizes)[packed], lengths[packed]
+    parts: list[bytes | memoryview] = []
+    for row, start in enumerate(records.starts.tolist()):
+        parts += view[start : start + int(sizes[row])], contents[row]
+    moved = {
+        "starts": starts, "body_at": body_at, "body_lengths": body_lengths, "topic_at": records.topic_at + shift,
+        "properties_at": records.properties_at + shift,
+    }  # fmt: skip
+    return _changed(records, {**moved, "data": b"".join(parts)})
+
+
+def _repeated(rows: NDArray[Any], counts: Ints) -> NDArray[Any]:
+    """Each row as often as ``counts`` says."""
+    if rows.dtype.names is None:
+        return rows.repeat(counts)
+    # Row by row, not field by field.
+    return rows.view(f"V{rows.dtype.itemsize}").repeat(counts).view(rows.dtype)
+
+
+def _changed(records: Records, values: dict[str, object]) -> Records:
+    """A copy with other values of these attributes."""
+    copy = object.__new__(Records)
+    vars(copy).update(vars(records) | values)
+    return copy
+
+
+class _OfMessages(RecordColumns):
+    """Compressed bodies are decompressed by their messages, which may have done that before."""
+
+    def __init__(self, messages: Sequence[MessageExt], records: Records, broker_name: str) -> None:
+        super().__init__(records, broker_name)
+        self._messages = messages
+
+    def _unpacked(self, row: int, body: bytes) -> bytes:
+        return self._messages[row].body
+
+
+def _encoded(record: Record) -> bytes:
+    """The record as it would be stored by itself."""
+    return encode_record(
+        *topic_field(record.topic), record.queue_id, record.queue_offset, record.physical_offset, record.body,
+        record.properties, record.flag, record.sys_flag, record.born_timestamp, record.born_host,
+        record.store_timestamp, record.store_host, record.reconsume_times, record.prepared_transaction_offset,
+    )  # fmt: skip
+
+
+def record_batch(messages: Sequence[MessageExt], schema: pa.Schema) -> pa.RecordBatch:
+    """A row for each of ``messages``, which are of one queue. Raises `TooMuchContent`."""
+    data, starts, changed = records_of(messages)
+    if any([messages[row].is_inner for row in changed]):
+        # Their records are of whole batches.
+        plain = [_encoded(message.record) for message in messages]
+        data, starts, changed = b"".join(plain), [0, *accumulate(map(len, plain[:-1]))], []
+    records = Records(data, np.array(starts, dtype=np.int64))
+    batch = decode(records, messages[0].broker_name, schema, partial(_OfMessages, messages))
+    if not changed:
+        return batch
+    now: dict[str, list[Any]] = {
+        "topic": [messages[row].topic for row in changed],
+        "reconsumeTimes": [messages[row].reconsume_times for row in changed],
+    }
+    arrays = [
+        patched(array, np.array(changed, dtype=np.int64), now[name]) if name in now else array
+        for name, array in zip(schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -6,10 +6,10 @@
 The methods are those of the async classes, and may be called from any thread. Each object has one background thread
 with an event loop, or shares that of a `Client`.
 
-loop.py      event loop threads and the clients in them; facade.py: the base class of the blocking classes
-handlers.py  handlers of PushConsumer; messages.py: iterating over one; tickets.py: sends without waiting
-admin.py, client.py, consumer.py, producer.py, push.py, simple.py, transactional.py: the classes, with an entry for each
-method of the async class
+loop.py      event loop threads and the clients in them
+facade.py    the base class of the blocking classes, and `Client`; handlers.py: handlers of consumers
+admin.py, consumer.py, producer.py, push.py, simple.py, transactional.py: the classes, with an entry for each method of
+the async class, and what else they give out: tickets, messages, streams
 """
 
 from typing import TYPE_CHECKING, Any
@@ -18,12 +18,11 @@ from sdk.hidden import import_home
 
 if TYPE_CHECKING:
     from sdk.blocking.admin import Admin
-    from sdk.blocking.client import Client
     from sdk.blocking.consumer import PullConsumer
-    from sdk.blocking.producer import Producer
+    from sdk.blocking.facade import Client
+    from sdk.blocking.producer import Producer, Ticket
     from sdk.blocking.push import PushConsumer
     from sdk.blocking.simple import SimpleConsumer
-    from sdk.blocking.tickets import Ticket
     from sdk.blocking.transactional import TransactionProducer
 
 __all__ = [
@@ -39,12 +38,12 @@ __all__ = [
 
 _HOMES = {
     "Admin": "admin",
-    "Client": "client",
+    "Client": "facade",
     "Producer": "producer",
     "PullConsumer": "consumer",
     "PushConsumer": "push",
     "SimpleConsumer": "simple",
-    "Ticket": "tickets",
+    "Ticket": "producer",
     "TransactionProducer": "transactional",
 }
 

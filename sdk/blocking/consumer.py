@@ -1,40 +1,35 @@
 """`PullConsumer` whose methods block."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.clients import SUB_ALL
 from sdk.arrow import RecordBatch
-from sdk.blocking.client import Client
-from sdk.blocking.facade import Facade, batches_of, call_of, call_sync_of, loop_of, messages_of
+from sdk.blocking.facade import Client, Facade, call_of, call_sync_of
+from sdk.blocking.loop import ClientLoop
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName
 from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS
 from sdk.consumer.expression import Expression
 from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.pull import POLL_COUNT, POLL_TIMEOUT_MS
-from sdk.consumer.pull import PullConsumer as AsyncPullConsumer
+from sdk.consumer.pull import PullConsumer as TrioPullConsumer
+from sdk.consumer.stream import QueueStream
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.nameserver_source import NameServerSource
+from sdk.loop_thread import OpenClient
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
 
+B = TypeVar("B")
+C = TypeVar("C")
 
-class PullConsumer(Facade[AsyncPullConsumer]):
-    """``with PullConsumer("127.0.0.1:9876", group="g") as consumer: ...``
 
-    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Offsets are
-    committed for ``group``. ``timeout_ms`` is the timeout of each request; a pull's ``wait_ms`` is added to it. With
-    ``heartbeat`` brokers list this consumer in its group; without, it only reads. ``consume_from`` is where `poll`
-    begins in queues for which the group has committed no offset; ``consume_timestamp_ms`` goes with TIMESTAMP.
-    Topics and the group are names in ``namespace``, by default that of the `Client`. ``trace`` records what is pulled
-    and polled in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
-
-    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
-    refuses its credentials or its group; with None nothing is asked at the start.
-    """
+class PullConsumer(Facade[TrioPullConsumer], of=TrioPullConsumer):
+    """`sdk.PullConsumer` with methods that block."""
 
     def __init__(
         self,
@@ -53,40 +48,38 @@ class PullConsumer(Facade[AsyncPullConsumer]):
         start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
     ) -> None:
         super().__init__(
-            loop_of(
-                nameserver,
-                lambda client: AsyncPullConsumer(
-                    client,
-                    group=group,
-                    timeout_ms=timeout_ms,
-                    heartbeat=heartbeat,
-                    consume_from=consume_from,
-                    consume_timestamp_ms=consume_timestamp_ms,
-                    namespace=namespace,
-                    credentials=credentials,
-                    tls=tls,
-                    trace=trace,
-                    trace_topic=trace_topic,
-                    start_timeout_ms=start_timeout_ms,
-                ),
-            )
+            nameserver,
+            lambda client: TrioPullConsumer(
+                client,
+                group=group,
+                timeout_ms=timeout_ms,
+                heartbeat=heartbeat,
+                consume_from=consume_from,
+                consume_timestamp_ms=consume_timestamp_ms,
+                namespace=namespace,
+                credentials=credentials,
+                tls=tls,
+                trace=trace,
+                trace_topic=trace_topic,
+                start_timeout_ms=start_timeout_ms,
+            ),
         )
         self.group = group
 
     # --- queues and offsets
 
-    message_queues = call_of(AsyncPullConsumer.message_queues)
-    max_offset = call_of(AsyncPullConsumer.max_offset)
-    min_offset = call_of(AsyncPullConsumer.min_offset)
-    search_offset = call_of(AsyncPullConsumer.search_offset)
-    earliest_store_time = call_of(AsyncPullConsumer.earliest_store_time)
-    committed_offset = call_of(AsyncPullConsumer.committed_offset)
-    commit_offset = call_of(AsyncPullConsumer.commit_offset)
+    message_queues = call_of(TrioPullConsumer.message_queues)
+    max_offset = call_of(TrioPullConsumer.max_offset)
+    min_offset = call_of(TrioPullConsumer.min_offset)
+    search_offset = call_of(TrioPullConsumer.search_offset)
+    earliest_store_time = call_of(TrioPullConsumer.earliest_store_time)
+    committed_offset = call_of(TrioPullConsumer.committed_offset)
+    commit_offset = call_of(TrioPullConsumer.commit_offset)
 
     # --- messages
 
-    pull = call_of(AsyncPullConsumer.pull)
-    pull_bytes = call_of(AsyncPullConsumer.pull_bytes)
+    pull = call_of(TrioPullConsumer.pull)
+    pull_bytes = call_of(TrioPullConsumer.pull_bytes)
 
     def stream(
         self,
@@ -158,8 +151,8 @@ class PullConsumer(Facade[AsyncPullConsumer]):
 
     # --- assigned queues
 
-    assign = call_sync_of(AsyncPullConsumer.assign)
-    assignment = call_sync_of(AsyncPullConsumer.assignment)
+    assign = call_sync_of(TrioPullConsumer.assign)
+    assignment = call_sync_of(TrioPullConsumer.assignment)
 
     def poll(self, *, timeout_ms: NotNegative = POLL_TIMEOUT_MS, max_count: Count = POLL_COUNT) -> list[MessageExt]:
         """Messages of the assigned queues, at most ``max_count``; none when there is none within ``timeout_ms``.
@@ -171,16 +164,49 @@ class PullConsumer(Facade[AsyncPullConsumer]):
         self._loop.call(lambda consumer: consumer.wait_for_poll(timeout_ms=timeout_ms))
         return self._loop.call_sync(lambda consumer: consumer.finish_poll(max_count=max_count))
 
-    position = call_sync_of(AsyncPullConsumer.position)
-    commit = call_of(AsyncPullConsumer.commit)
-    seek = call_sync_of(AsyncPullConsumer.seek)
-    seek_to_begin = call_of(AsyncPullConsumer.seek_to_begin)
-    seek_to_end = call_of(AsyncPullConsumer.seek_to_end)
-    seek_to_time = call_of(AsyncPullConsumer.seek_to_time)
-    pause = call_sync_of(AsyncPullConsumer.pause)
-    resume = call_sync_of(AsyncPullConsumer.resume)
+    position = call_sync_of(TrioPullConsumer.position)
+    commit = call_of(TrioPullConsumer.commit)
+    seek = call_sync_of(TrioPullConsumer.seek)
+    seek_to_begin = call_of(TrioPullConsumer.seek_to_begin)
+    seek_to_end = call_of(TrioPullConsumer.seek_to_end)
+    seek_to_time = call_of(TrioPullConsumer.seek_to_time)
+    pause = call_sync_of(TrioPullConsumer.pause)
+    resume = call_sync_of(TrioPullConsumer.resume)
 
     @property
     def traces_dropped(self) -> int:
         """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
         return self._loop.call_sync(lambda consumer: consumer.traces_dropped)
+
+
+def batches_of(loop: ClientLoop[C], stream_of: Callable[[C], QueueStream[B]]) -> Iterator[B]:
+    """Start a stream and iterate over its batches."""
+    client = loop.opened()
+
+    async def start(it: C) -> QueueStream[B]:
+        return stream_of(it)
+
+    return _batches(client, client.call(start))
+
+
+def messages_of(loop: ClientLoop[C], stream_of: Callable[[C], QueueStream[list[MessageExt]]]) -> Iterator[MessageExt]:
+    """Start a stream and iterate over its messages."""
+    return _messages(loop.opened(), batches_of(loop, stream_of))
+
+
+def _messages(client: OpenClient[C], found: Iterator[list[MessageExt]]) -> Iterator[MessageExt]:
+    """The messages one by one. RuntimeError in the child of a fork, which would return the same ones as its parent."""
+    for batch in found:
+        for message in batch:
+            if not client.home.is_here:
+                client.home.check()
+            yield message
+
+
+def _batches(client: OpenClient[C], stream: QueueStream[B]) -> Iterator[B]:
+    """The batches of ``stream``. It belongs to the loop in which it was started, also after a fork."""
+    try:
+        while (batch := client.call(lambda _: anext(stream, None))) is not None:
+            yield batch
+    finally:
+        client.post(lambda _: stream.close())

@@ -144,6 +144,6 @@ class _Pool:
             job.ended(job)
 
 
-def elsewhere(handler: Callable[[Any], object] | None) -> ThreadHandlers | None:
+def in_threads(handler: Callable[[Any], object] | None) -> ThreadHandlers | None:
     """``handler`` for a consumer in trio."""
     return None if handler is None else ThreadHandlers(handler)

@@ -2,43 +2,81 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from threading import Event
+
+import trio
 
 from mqcommon.clock import Clock
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
-from sdk.blocking.client import Client
-from sdk.blocking.facade import Facade, call_of, loop_of
-from sdk.blocking.tickets import Ticket, Tickets
+from sdk.blocking.facade import Client, Facade, call_of
 from sdk.credentials import GivenCredentials, GivenTls
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT
+from sdk.producer.foreign_thread import ForeignTickets
 from sdk.producer.lanes import Selector
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
-from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES
-from sdk.producer.producer import Producer as AsyncProducer
+from sdk.producer.pending import PendingSend
+from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, watch_for
+from sdk.producer.producer import Producer as TrioProducer
+from sdk.producer.result import SendResult
 from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
 
 
-class Producer(Facade[AsyncProducer]):
-    """``with Producer("127.0.0.1:9876") as producer: ...``
+class Ticket(PendingSend):
+    """One send, until its end and after it: `result` waits for the `SendResult`, or raises the error of the send.
 
-    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Topics and the
-    group are names in ``namespace``, by default that of the `Client`. ``send_timeout_ms`` is the time for all tries of
-    a send together. ``retries`` limits the tries that may have stored the message; each gets an
-    equal share of the time, so that a broker that does not answer costs at most ``send_timeout_ms / (retries + 1)``.
-    Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. With
-    ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
-    ``accept_weaker``, a result other than SEND_OK (stored, but flush or replication was late) is returned instead of
-    raising SendFailed. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``;
-    ``compression_level``, from 1 to 9, is not for LZ4.
-    ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
-    `send_nowait` accepts messages until ``buffer_count`` of them or ``buffer_bytes`` of bodies wait. Leaving
-    ``with`` waits for them, ``send_timeout_ms`` at most, and raises what `flush` would raise, or logs it when the
-    block has raised an exception.
+    Any thread may ask, and more than once. ``error`` is set when it was not stored.
+    """
 
-    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
-    refuses its credentials; with None nothing is asked at the start.
+    __slots__ = ()
+
+    @property
+    def message(self) -> Message:
+        """The message: an equal one, as the producer does not keep the one that it was given."""
+        return self.given()
+
+    def done(self) -> bool:
+        """Whether the message is stored, or the send has failed."""
+        return self.has_ended
+
+    def result(self, timeout: float | None = None) -> SendResult:
+        """The result, or the error of the send; waits for the end, which comes before the send's own timeout.
+
+        Raises TimeoutError when that takes more than ``timeout`` seconds; the send goes on. RuntimeError when the
+        client's thread, in which ``on_delivery`` is called, would have to wait.
+        """
+        if not self.has_ended:
+            self._wait(timeout)
+        return self.outcome()
+
+    def _wait(self, timeout: float | None) -> None:
+        assert self.span is not None
+        self.span.backlog.home.check("the producer of this ticket")
+        if _is_in_loop():
+            raise RuntimeError("result() would block the event loop of this thread: ask `done` first")
+        ended = Event()
+        self.watch(ended.set)
+        try:
+            if not self.has_ended:
+                ended.wait(timeout)
+        finally:
+            self.unwatch(ended.set)
+        if not self.has_ended:
+            raise TimeoutError(f"the send has not ended within {timeout} s; it goes on")
+
+
+def _is_in_loop() -> bool:
+    try:
+        trio.lowlevel.current_trio_token()
+    except RuntimeError:
+        return False
+    return True
+
+
+class Producer(Facade[TrioProducer], of=TrioProducer):
+    """`sdk.Producer` with methods that block.
 
     Each `send` waits for its answer, so one thread sends one message per round trip: use `send_nowait`, `send_many`, or
     several threads, whose sends are batched. `send_many` consumes its argument, and `on_delivery` and `selector` are
@@ -69,32 +107,30 @@ class Producer(Facade[AsyncProducer]):
         start_timeout_ms: float | None = START_TIMEOUT_MS,
     ) -> None:
         super().__init__(
-            loop_of(
-                nameserver,
-                lambda client: AsyncProducer(
-                    client,
-                    group=group,
-                    send_timeout_ms=send_timeout_ms,
-                    retries=retries,
-                    batching=batching,
-                    accept_weaker=accept_weaker,
-                    max_message_bytes=max_message_bytes,
-                    clock=clock,
-                    namespace=namespace,
-                    credentials=credentials,
-                    tls=tls,
-                    trace=trace,
-                    trace_topic=trace_topic,
-                    compression=compression,
-                    compress_over_bytes=compress_over_bytes,
-                    compression_level=compression_level,
-                    buffer_count=buffer_count,
-                    buffer_bytes=buffer_bytes,
-                    start_timeout_ms=start_timeout_ms,
-                ),
-            )
+            nameserver,
+            lambda client: TrioProducer(
+                client,
+                group=group,
+                send_timeout_ms=send_timeout_ms,
+                retries=retries,
+                batching=batching,
+                accept_weaker=accept_weaker,
+                max_message_bytes=max_message_bytes,
+                clock=clock,
+                namespace=namespace,
+                credentials=credentials,
+                tls=tls,
+                trace=trace,
+                trace_topic=trace_topic,
+                compression=compression,
+                compress_over_bytes=compress_over_bytes,
+                compression_level=compression_level,
+                buffer_count=buffer_count,
+                buffer_bytes=buffer_bytes,
+                start_timeout_ms=start_timeout_ms,
+            ),
         )
-        self._tickets = Tickets(self._loop)
+        self._sender: ForeignTickets[Ticket] | None = None
         self.group = group
 
     @property
@@ -104,10 +140,10 @@ class Producer(Facade[AsyncProducer]):
 
     # --- public methods
 
-    send = call_of(AsyncProducer.send)
-    send_many = call_of(AsyncProducer.send_many)
-    send_arrow = call_of(AsyncProducer.send_arrow)
-    send_oneway = call_of(AsyncProducer.send_oneway)
+    send = call_of(TrioProducer.send)
+    send_many = call_of(TrioProducer.send_many)
+    send_arrow = call_of(TrioProducer.send_arrow)
+    send_oneway = call_of(TrioProducer.send_oneway)
 
     # --- sends without waiting
 
@@ -129,28 +165,25 @@ class Producer(Facade[AsyncProducer]):
         ``buffer_bytes`` wait: then call `room`. An error that nobody sees, by waiting for the ticket, with its
         ``result`` or with ``on_delivery``, is raised by `flush`.
         """
-        return self._tickets.send_nowait(
-            message,
-            queue=queue,
-            selector=selector,
-            timeout_ms=timeout_ms,
-            deliver_at=deliver_at,
-            delay=delay,
-            on_delivery=on_delivery,
-        )
+        client, sender = self._loop.opened(), self._sender
+        if sender is None or sender.client is not client:
+            # The first ticket, also of the child of a fork.
+            sender = self._sender = ForeignTickets(client, Ticket, "producer.room()")
+        watch = None if on_delivery is None else watch_for(on_delivery)
+        return sender.send(message, queue, selector, timeout_ms, deliver_at, delay, watch)
 
-    room = call_of(AsyncProducer.room)
-    flush = call_of(AsyncProducer.flush)
+    room = call_of(TrioProducer.room)
+    flush = call_of(TrioProducer.flush)
 
     # --- requests and replies
 
-    request = call_of(AsyncProducer.request)
-    reply_to = call_of(AsyncProducer.reply_to)
+    request = call_of(TrioProducer.request)
+    reply_to = call_of(TrioProducer.reply_to)
 
     # --- messages with a time of delivery, and queues
 
-    recall = call_of(AsyncProducer.recall)
-    queues = call_of(AsyncProducer.queues)
+    recall = call_of(TrioProducer.recall)
+    queues = call_of(TrioProducer.queues)
 
     @property
     def traces_dropped(self) -> int:

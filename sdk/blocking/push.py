@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import Self
 
+from mqcommon.arguments import check_int
+from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from sdk.blocking.client import Client
-from sdk.blocking.facade import Facade, call_of, loop_of
-from sdk.blocking.handlers import PlainArrowHandler, PlainBatchHandler, PlainHandler, elsewhere
-from sdk.blocking.messages import ConsumerStream, StreamMessage
+from mqcommon.names import DELAY_LEVELS
+from sdk.blocking.facade import Client, Facade, call_of
+from sdk.blocking.handlers import PlainArrowHandler, PlainBatchHandler, PlainHandler, in_threads
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName
+from sdk.consumer import stream_message
 from sdk.consumer.allocate import Strategy
 from sdk.consumer.expression import Subscriptions
 from sdk.consumer.outcome import ConsumeFrom
@@ -21,30 +23,40 @@ from sdk.consumer.push import (
     PULL_BYTES,
     PULL_COUNT,
     WAIT_MS,
+    CrossingMessages,
 )
-from sdk.consumer.push import PushConsumer as AsyncPushConsumer
+from sdk.consumer.push import PushConsumer as TrioPushConsumer
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
 
 
-class PushConsumer(Facade[AsyncPushConsumer]):
-    """``with PushConsumer("127.0.0.1:9876", group="g", subscriptions={"orders": "*"}, handler=handle): ...``
+class StreamMessage(MessageExt):
+    """A message that stays its consumer's until `ack`, `nack` or the timeout. The later of them does nothing."""
 
-    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. ``subscriptions``
-    maps topics to the tags to read, ``"*"`` or ``"A || B"``, or to an `Sql`. Names are in ``namespace``, by default
-    that of the `Client`. See docs/consumers.md for the other arguments.
+    __slots__ = ("_message", "_taken")
 
-    A handler returns None or ``ConsumeResult.SUCCESS`` when its messages are consumed. ``ConsumeResult.LATER``,
-    ``Later(delay_level)`` and an exception have them delivered again; ``ConsumeResult.SUSPEND`` is for ``orderly``.
-    Any other value is a TypeError: it is logged, and counts as an exception.
+    def __init__(self, message: stream_message.StreamMessage, taken: CrossingMessages) -> None:
+        super().__init__(message._data, message._at, message.broker_name)
+        self._record = message._record
+        self._message = message
+        self._taken = taken
 
-    Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when brokers
-    refuse its credentials, permissions, group or subscriptions; with None it starts and goes on trying. What fails
-    later is in `problem`, and ``on_problem`` is called with it: a plain function, which must not block.
+    def ack(self) -> None:
+        """The message is consumed."""
+        self._taken.ack(self._message)
+
+    def nack(self, delay_level: int = 0) -> None:
+        """Deliver the message again: after the delay of this level, or by the number of failures so far (0)."""
+        check_int("delay_level", delay_level, 0, DELAY_LEVELS)
+        self._taken.client.call(lambda _: self._message.nack(delay_level))
+
+
+class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
+    """`sdk.PushConsumer` with methods that block.
 
     Handlers are plain functions, which may block: they run in ``concurrency`` threads. A handler that takes longer than
     the timeout goes on, but its message is delivered again. ``on_problem`` is called in the client's thread.
@@ -90,73 +102,80 @@ class PushConsumer(Facade[AsyncPushConsumer]):
         start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
         on_problem: OnProblem | None = None,
     ) -> None:
-        handler_elsewhere = elsewhere(handler)
-        batch_handler_elsewhere = elsewhere(batch_handler)
-        arrow_handler_elsewhere = elsewhere(arrow_handler)
+        handler_in_threads = in_threads(handler)
+        batch_handler_in_threads = in_threads(batch_handler)
+        arrow_handler_in_threads = in_threads(arrow_handler)
         super().__init__(
-            loop_of(
-                nameserver,
-                lambda client: AsyncPushConsumer(
-                    client,
-                    group=group,
-                    subscriptions=subscriptions,
-                    handler=handler_elsewhere,
-                    batch_handler=batch_handler_elsewhere,
-                    arrow_handler=arrow_handler_elsewhere,
-                    arrow_columns=arrow_columns,
-                    batch_size=batch_size,
-                    concurrency=concurrency,
-                    orderly=orderly,
-                    broadcast=broadcast,
-                    consume_from=consume_from,
-                    consume_timestamp_ms=consume_timestamp_ms,
-                    strategy=strategy,
-                    max_reconsume_times=max_reconsume_times,
-                    consume_timeout_ms=consume_timeout_ms,
-                    suspend_ms=suspend_ms,
-                    max_queue_messages=max_queue_messages,
-                    max_queue_bytes=max_queue_bytes,
-                    max_cached_messages=max_cached_messages,
-                    max_cached_bytes=max_cached_bytes,
-                    pull_count=pull_count,
-                    pull_bytes=pull_bytes,
-                    wait_ms=wait_ms,
-                    commit_interval_ms=commit_interval_ms,
-                    stop_timeout_ms=stop_timeout_ms,
-                    instance_name=instance_name,
-                    local_offsets_dir=local_offsets_dir,
-                    timeout_ms=timeout_ms,
-                    namespace=namespace,
-                    credentials=credentials,
-                    tls=tls,
-                    trace=trace,
-                    trace_topic=trace_topic,
-                    start_timeout_ms=start_timeout_ms,
-                    on_problem=on_problem,
-                ),
+            nameserver,
+            lambda client: TrioPushConsumer(
+                client,
+                group=group,
+                subscriptions=subscriptions,
+                handler=handler_in_threads,
+                batch_handler=batch_handler_in_threads,
+                arrow_handler=arrow_handler_in_threads,
+                arrow_columns=arrow_columns,
+                batch_size=batch_size,
+                concurrency=concurrency,
+                orderly=orderly,
+                broadcast=broadcast,
+                consume_from=consume_from,
+                consume_timestamp_ms=consume_timestamp_ms,
+                strategy=strategy,
+                max_reconsume_times=max_reconsume_times,
+                consume_timeout_ms=consume_timeout_ms,
+                suspend_ms=suspend_ms,
+                max_queue_messages=max_queue_messages,
+                max_queue_bytes=max_queue_bytes,
+                max_cached_messages=max_cached_messages,
+                max_cached_bytes=max_cached_bytes,
+                pull_count=pull_count,
+                pull_bytes=pull_bytes,
+                wait_ms=wait_ms,
+                commit_interval_ms=commit_interval_ms,
+                stop_timeout_ms=stop_timeout_ms,
+                instance_name=instance_name,
+                local_offsets_dir=local_offsets_dir,
+                timeout_ms=timeout_ms,
+                namespace=namespace,
+                credentials=credentials,
+                tls=tls,
+                trace=trace,
+                trace_topic=trace_topic,
+                start_timeout_ms=start_timeout_ms,
+                on_problem=on_problem,
             ),
-            handler_elsewhere,
-            batch_handler_elsewhere,
-            arrow_handler_elsewhere,
+            handler_in_threads,
+            batch_handler_in_threads,
+            arrow_handler_in_threads,
         )
-        self._stream = ConsumerStream(self._loop)
+        self._taken: CrossingMessages | None = None
         self.group = group
 
-    # --- messages of a consumer without a handler
+    # --- messages of a consumer without a handler; several threads may take them
 
     def __iter__(self) -> Self:
-        self._stream.start()
+        """Raise InvalidArgument if the consumer has a handler."""
+        self._loop.call_sync(lambda consumer: consumer.__aiter__())
         return self
 
     def __next__(self) -> StreamMessage:
-        return self._stream.next()
+        """The next message; StopIteration when the consumer is closed."""
+        client, taken = self._loop.opened(), self._taken
+        if taken is None or taken.client is not client:
+            # The first message, also of the child of a fork, which must not return its parent's.
+            taken = self._taken = CrossingMessages(client)
+        while (message := taken.pop()) is None:
+            if not self._loop.call(taken.fill):
+                raise StopIteration
+        return StreamMessage(message, taken)
 
     # --- subscriptions
 
-    subscribe = call_of(AsyncPushConsumer.subscribe)
-    unsubscribe = call_of(AsyncPushConsumer.unsubscribe)
-    pause = call_of(AsyncPushConsumer.pause)
-    resume = call_of(AsyncPushConsumer.resume)
+    subscribe = call_of(TrioPushConsumer.subscribe)
+    unsubscribe = call_of(TrioPushConsumer.unsubscribe)
+    pause = call_of(TrioPushConsumer.pause)
+    resume = call_of(TrioPushConsumer.resume)
 
     # --- what users look at
 

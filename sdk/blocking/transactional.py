@@ -5,34 +5,22 @@ from contextlib import contextmanager
 
 from mqcommon.clock import Clock
 from mqcommon.message.message import Message
-from sdk.blocking.client import Client
-from sdk.blocking.facade import Facade, call_of, loop_of
-from sdk.blocking.handlers import PlainChecker, PlainLocal, elsewhere
+from sdk.blocking.facade import Client, Facade, call_of
+from sdk.blocking.handlers import PlainChecker, PlainLocal, in_threads
 from sdk.checked import GroupName, Milliseconds, NotNegative
 from sdk.credentials import GivenCredentials, GivenTls
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
 from sdk.producer.producer import MAX_MESSAGE_BYTES
 from sdk.producer.transaction import Transaction, check_state
-from sdk.producer.transactional import TransactionProducer as AsyncTransactionProducer
+from sdk.producer.transactional import TransactionProducer as TrioTransactionProducer
 from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
 
 
-class TransactionProducer(Facade[AsyncTransactionProducer]):
-    """``with TransactionProducer("127.0.0.1:9876", group="orders", checker=check) as producer: ...``
-
-    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. ``checker`` is
-    called with a stored message when a broker has not heard how its transaction ended, and returns a TransactionState;
-    a broker may ask any member of ``group``, also about transactions of a member that died. Without a checker such
-    messages wait until another member is asked, and go to TRANS_CHECK_MAX_TIME_TOPIC at last. The brokers of ``topics``
-    may ask from the start, the others once something was sent to them. ``check_immunity_s``:
-    brokers do not ask sooner; a transaction that takes longer can only be ended by the checker. ``trace`` records each
-    transaction in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink. ``compression`` and
-    what belongs to it, and ``start_timeout_ms``, are those of `Producer`.
-
-    `send`, `send_many` and `queues` are those of `Producer`, for messages that belong to no transaction.
+class TransactionProducer(Facade[TrioTransactionProducer], of=TrioTransactionProducer):
+    """`sdk.TransactionProducer` with methods that block.
 
     The checker is a plain function, which may block: it runs in a thread, for one message at a time. Transactions in
     several threads are sent together.
@@ -59,31 +47,29 @@ class TransactionProducer(Facade[AsyncTransactionProducer]):
         compression_level: int = COMPRESSION_LEVEL,
         start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
     ) -> None:
-        checker_elsewhere = elsewhere(checker)
+        checker_in_threads = in_threads(checker)
         super().__init__(
-            loop_of(
-                nameserver,
-                lambda client: AsyncTransactionProducer(
-                    client,
-                    group=group,
-                    checker=checker_elsewhere,
-                    topics=topics,
-                    send_timeout_ms=send_timeout_ms,
-                    check_immunity_s=check_immunity_s,
-                    max_message_bytes=max_message_bytes,
-                    clock=clock,
-                    namespace=namespace,
-                    credentials=credentials,
-                    tls=tls,
-                    trace=trace,
-                    trace_topic=trace_topic,
-                    compression=compression,
-                    compress_over_bytes=compress_over_bytes,
-                    compression_level=compression_level,
-                    start_timeout_ms=start_timeout_ms,
-                ),
+            nameserver,
+            lambda client: TrioTransactionProducer(
+                client,
+                group=group,
+                checker=checker_in_threads,
+                topics=topics,
+                send_timeout_ms=send_timeout_ms,
+                check_immunity_s=check_immunity_s,
+                max_message_bytes=max_message_bytes,
+                clock=clock,
+                namespace=namespace,
+                credentials=credentials,
+                tls=tls,
+                trace=trace,
+                trace_topic=trace_topic,
+                compression=compression,
+                compress_over_bytes=compress_over_bytes,
+                compression_level=compression_level,
+                start_timeout_ms=start_timeout_ms,
             ),
-            checker_elsewhere,
+            checker_in_threads,
         )
         self.group = group
 
@@ -113,11 +99,11 @@ class TransactionProducer(Facade[AsyncTransactionProducer]):
 
     # --- messages without a transaction
 
-    send = call_of(AsyncTransactionProducer.send)
-    send_many = call_of(AsyncTransactionProducer.send_many)
-    queues = call_of(AsyncTransactionProducer.queues)
+    send = call_of(TrioTransactionProducer.send)
+    send_many = call_of(TrioTransactionProducer.send_many)
+    queues = call_of(TrioTransactionProducer.queues)
 
     # --- the steps of a transaction
 
-    begin = call_of(AsyncTransactionProducer.begin)
-    end = call_of(AsyncTransactionProducer.end)
+    begin = call_of(TrioTransactionProducer.begin)
+    end = call_of(TrioTransactionProducer.end)

@@ -17,6 +17,7 @@ from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import is_light
 from sdk.arrow import RecordBatch, check_arrow
+from sdk.client import ClientHandle
 from sdk.consumer.expression import Sql
 from sdk.consumer.outcome import BatchHandler, Result
 from sdk.consumer.reader import PullStatus, Reader, as_in_light_queue
@@ -24,7 +25,6 @@ from sdk.consumer.stream import QueueStream
 from sdk.consumer.workers import ForeignHandlers
 from sdk.namespaces import Names
 from sdk.runtime import off_loop
-from sdk.shared import ClientHandle
 
 if TYPE_CHECKING:
     from pyarrow import Schema
@@ -101,13 +101,14 @@ class ArrowReader:
 
 def _decoded(records: "Records", wanted: Wanted, offset: int, tags: frozenset[str], names: Names) -> Decoded:
     """The messages from ``offset`` on that are wanted."""
-    from sdk.arrow.columns import numbers
     from sdk.arrow.decode import TooMuchContent, check_order, decode, has_tag
+    from sdk.arrow.records import numbers
 
     records, next_offset = _without_batches(records)
     offsets = check_order(records)
     end = LONG_MAX if wanted.end is None else wanted.end
     low, high = offsets.searchsorted([offset, end]).tolist()
+    # One record batch may not hold more than 2 GiB: halved until it fits, which one message always does.
     while True:
         some = records.part(low, high)
         try:
@@ -124,8 +125,7 @@ def _decoded(records: "Records", wanted: Wanted, offset: int, tags: frozenset[st
 
 def _without_batches(records: "Records") -> tuple["Records", int | None]:
     """The messages of inner batches in place of these; and where the others begin, if the batches hold too much."""
-    from sdk.arrow.decode import TooMuchContent
-    from sdk.arrow.inner import holds_batches, unwrapped
+    from sdk.arrow.decode import TooMuchContent, holds_batches, unwrapped
 
     next_offset: int | None = None
     while holds_batches(records):
@@ -184,8 +184,7 @@ class _ForMessages:
         self._schema = schema
 
     def __call__(self, messages: list[MessageExt]) -> Any:
-        from sdk.arrow.decode import TooMuchContent
-        from sdk.arrow.messages import record_batch
+        from sdk.arrow.decode import TooMuchContent, record_batch
 
         try:
             batch = record_batch(messages, self._schema)

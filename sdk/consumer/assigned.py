@@ -14,12 +14,12 @@ import trio
 from mqcommon.errors import InvalidArgument, UserError
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
+from sdk.client import ClientHandle
 from sdk.consumer.decompression import keep_contents
 from sdk.consumer.expression import Sql
 from sdk.consumer.reader import PullResult, Reader
 from sdk.consumer.stream import FindStart, MessageStream
-from sdk.fanout import ask_all
-from sdk.shared import ClientHandle
+from sdk.endpoint import ask_all
 
 # Large enough to make the fixed cost of a pull negligible. RocketMQ's brokers have lower limits of their own (32
 # messages, 256 KiB).
@@ -92,6 +92,8 @@ class AssignedQueues:
         """Read these queues and no others. One that is assigned already, with this expression, goes on."""
         self._reader.tags_of(expression)  # raises if the expression is invalid
         self._client.check_open()
+        # Streams of queues that stay are kept with what they have fetched; all others are closed, and their pulls
+        # cancelled.
         old = self._rows or {}
         self._rows = {}
         for mq in queues:
@@ -141,6 +143,7 @@ class AssignedQueues:
         if self._rows is None:
             raise UserError("this consumer has no queues: call assign first")
         await trio.lowlevel.checkpoint()
+        # A cancelled call has taken nothing: messages are taken by the caller, after this returns.
         with trio.move_on_after(timeout_ms / 1000):
             while not any(self._waiting().values()):
                 await self._changed.park()

@@ -18,6 +18,7 @@ INLINE_BYTES = 32 * 1024
 
 async def keep_contents(messages: Sequence[MessageExt], kept_bytes: int = KEPT_BYTES) -> None:
     """Decompress the bodies of ``messages``, which are of one pull; damaged ones raise when they are read."""
+    # A look at each message of a large pull of small ones would cost more than decompressing what is among them.
     if not messages or messages[0].held_bytes < LARGE_MEAN_BYTES * len(messages):
         return
     packed = packed_in(messages)

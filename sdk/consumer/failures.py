@@ -22,14 +22,14 @@ from mqcommon.names import DELAY_LEVELS
 from remoting.net.call import call
 from remoting.protocol.requests.sends import SEND_MESSAGE_V2, SendMessageRequestHeader
 from sdk import broker_api
+from sdk.client import ClientHandle
 from sdk.consumer.popped import ReceivedMessage
 from sdk.consumer.problems import Problems
-from sdk.consumer.ready import Ready, Takable
+from sdk.consumer.process_queue import Ready, Takable
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.settings import PushSettings
 from sdk.consumer.window import Again
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
-from sdk.shared import ClientHandle
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +59,8 @@ class Returns:
 
     async def send_back(self, mq: MessageQueue, message: MessageExt, delay_level: int) -> bool:
         """Whether a broker has taken the message, which was read from ``mq``, for a later delivery."""
+        # 36 names a message by its place in the log. The messages of an inner batch have one place, so each of them is
+        # sent to the retry topic by itself.
         if not message.is_inner and await self._ask_back(mq, message, delay_level):
             self._note(None)
             return True
@@ -210,6 +212,8 @@ class Failures:
         self._counters.failed += len(messages)
         batch.window.totals.failed += len(messages)
         for number, message in enumerate(messages, start):
+            # Three policies: a popped message is given back to its broker; a broadcast is tried again here; all others
+            # are sent back.
             if isinstance(message, ReceivedMessage):
                 await self._give_back(batch, number, message, delay_level)
                 continue

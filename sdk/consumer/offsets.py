@@ -36,11 +36,11 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.body import LONG, Body, map_by_queue, member
 from remoting.protocol.dialect import decode_body, encode_body
 from sdk import broker_api
+from sdk.client import ClientHandle
+from sdk.consumer.outcome import ConsumeFrom, check_timestamp
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.settings import PushSettings
-from sdk.identity import local_ip
-from sdk.runtime import survived
-from sdk.shared import ClientHandle
+from sdk.runtime import local_ip, survived
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +102,8 @@ class Commits:
                 )  # fmt: skip
 
     async def _commit(self, mq: MessageQueue, offset: int, forward_only: bool) -> None:
+        # The queue may become another member's while the commit is on its way. Then it must not be kept: later it would
+        # undo what that member commits.
         forgotten = self._forgotten.get(mq, 0)
         async with self._lock(mq):
             self._kept.pop(mq, None)
@@ -111,6 +113,7 @@ class Commits:
             try:
                 await self._send(mq, offset, forward_only)
             except (RemotingError, RouteNotFound) as error:
+                # A broker that was never in a route is a mistake of the caller, not an outage.
                 if (mq.topic, mq.broker_name) not in self._sets:
                     raise
                 if self._forgotten.get(mq, 0) == forgotten:
@@ -323,3 +326,53 @@ class LocalOffsets:
 
     def _write(self, data: bytes) -> None:
         write_atomic(self._fs, self._path, data, keep_backup=True)
+
+
+class StartChoice(Protocol):
+    """What a consumer was told of where to begin; `PushSettings` has it."""
+
+    @property
+    def consume_from(self) -> ConsumeFrom: ...
+
+    @property
+    def consume_timestamp_ms(self) -> int | None: ...
+
+    @property
+    def broadcast(self) -> bool: ...
+
+    @property
+    def retry_topic(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PullStart:
+    """The choice of a pull consumer, which does not read its group's retry topic by itself."""
+
+    consume_from: ConsumeFrom
+    consume_timestamp_ms: int | None
+    broadcast: bool = False
+    retry_topic: str = ""
+
+    def __post_init__(self) -> None:
+        check_timestamp(self.consume_from, self.consume_timestamp_ms)
+
+
+async def first_offset(mq: MessageQueue, choice: StartChoice, offsets: OffsetStore, replicas: Replicas) -> int:
+    """The offset of the first message to consume, as RocketMQ's clients choose it but for one difference.
+
+    For FIRST_OFFSET and TIMESTAMP, too, they ask for the committed offset in a way that gives 0 for a queue without one
+    while its first message is in memory; then their TIMESTAMP reads everything. Here only LAST_OFFSET asks so.
+    """
+    is_retry = mq.topic == choice.retry_topic
+    is_last = choice.consume_from is ConsumeFrom.LAST_OFFSET
+    # A kept or committed offset wins over ``consume_from``, which is for new groups only.
+    committed = await offsets.read(mq, zero_if_new=is_last and not choice.broadcast)
+    if committed is not None:
+        return committed
+    if is_retry or choice.consume_from is ConsumeFrom.FIRST_OFFSET:
+        return await replicas.ask(mq, lambda at: broker_api.min_offset(at, mq.topic, mq.queue_id))
+    if is_last:
+        return await replicas.ask(mq, lambda at: broker_api.max_offset(at, mq.topic, mq.queue_id))
+    timestamp_ms = choice.consume_timestamp_ms
+    assert timestamp_ms is not None
+    return await replicas.ask(mq, lambda at: broker_api.search_offset(at, mq.topic, mq.queue_id, timestamp_ms))

@@ -28,7 +28,7 @@ class Orderly:
     def __init__(
         self,
         settings: PushSettings,
-        room: FlowControl,
+        flow: FlowControl,
         returns: Returns,
         counters: Counters,
         errors: HandlerErrors,
@@ -36,7 +36,7 @@ class Orderly:
     ) -> None:
         self._errors = errors
         self._settings = settings
-        self._room = room
+        self._flow = flow
         self._returns = returns
         self._counters = counters
         self._clock = clock
@@ -45,7 +45,7 @@ class Orderly:
 
     def put(self, batch: Batch) -> None:
         """A queue has more messages."""
-        queue = self._room.queue_of(batch.window)
+        queue = self._flow.queue_of(batch.window)
         queue.batches.append(batch)
         queue.work.set()
 
@@ -72,6 +72,8 @@ class Orderly:
         """Handle the next messages. Returns how long to wait before the same ones are tried again, 0 to go on."""
         suspend_s = self._settings.suspend_ms / 1000
         async with self._limiter:
+            # Checked last, with the place to run in hand: while this waited for it the lock may have run out, and
+            # another member may handle the same messages.
             if queue.is_given_up or trio.current_time() >= queue.locked_until:
                 return suspend_s
             batch = queue.batches[0]
@@ -92,6 +94,7 @@ class Orderly:
                 for message in messages:
                     message.count_failure()
                 return suspend_s
+            # One by one: those that a broker has taken are settled, even if it refuses the next.
             for number, message in enumerate(messages, start):
                 if not await self._returns.send_back(queue.mq, message, DEAD):
                     return KEPT_S

@@ -14,17 +14,15 @@ from trio.lowlevel import enable_ki_protection
 from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
 from sdk import broker_api
+from sdk.client import ClientHandle
 from sdk.consumer.expression import Sql
-from sdk.consumer.offsets import OffsetStore
+from sdk.consumer.offsets import OffsetStore, first_offset
 from sdk.consumer.problems import Problems
-from sdk.consumer.process_queue import FlowControl, ProcessQueue
-from sdk.consumer.ready import Ready
+from sdk.consumer.process_queue import FlowControl, ProcessQueue, Ready
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.settings import PushSettings
-from sdk.consumer.start_offset import first_offset
 from sdk.retry import is_transient
 from sdk.runtime import survived
-from sdk.shared import ClientHandle
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +48,7 @@ class QueueOwnership:
         settings: PushSettings,
         replicas: Replicas,
         offsets: OffsetStore,
-        room: FlowControl,
+        flow: FlowControl,
         ready: Ready,
         serve: Sequence[Callable[[ProcessQueue], Awaitable[None]]],
         rebalance_soon: Callable[[], None],
@@ -63,7 +61,7 @@ class QueueOwnership:
         self._settings = settings
         self._replicas = replicas
         self._offsets = offsets
-        self._room = room
+        self._flow = flow
         self._ready = ready
         self._serve = serve
         self._rebalance_soon = rebalance_soon
@@ -98,6 +96,8 @@ class QueueOwnership:
         for mq in [mq for mq in self._untaken if mq not in wanted]:
             del self._untaken[mq]
             self._problems.note(_taking(mq), None)
+        # Queues are given up before others are taken: the next owner waits for the commits of this one. An orderly
+        # queue cannot be waited for, as its handler may take long: its lock keeps the next owner out.
         given_up = [mq for mq in self.owned if mq not in wanted]
         taken = [mq for mq in wanted if mq not in self.owned]
         for mq, queue in self.owned.items():
@@ -107,6 +107,7 @@ class QueueOwnership:
             for mq in given_up:
                 # The handler of an orderly queue may need long to finish.
                 (self._nursery if self._settings.orderly else nursery).start_soon(self._give_up, self.owned.pop(mq))
+        # Without locks the former owner is given a moment to commit. What it consumes after that comes again here.
         if taken and is_shared and self._locks is None:
             await trio.sleep(TAKE_OVER_S)
         silent: dict[str, None] = {}
@@ -136,6 +137,8 @@ class QueueOwnership:
         assert self._nursery is not None
         for mq, offset in offsets.items():
             queue = self.owned.pop(mq, None)
+            # The window is closed, so nothing that handlers say later about its messages counts; a new one begins at
+            # the offset.
             if queue is not None:
                 self._nursery.start_soon(self._give_up, queue, offset)
 
@@ -175,6 +178,8 @@ class QueueOwnership:
     @enable_ki_protection
     async def _take(self, mq: MessageQueue, expression: str | Sql, silent: dict[str, None]) -> None:
         """``silent`` are the brokers that did not answer: their other queues are left to the next change."""
+        # It was taken away and given back while its handler still runs. It is taken in the next round, after its offset
+        # is committed.
         if mq in self._leaving:
             return
         locked_until = 0.0
@@ -197,7 +202,7 @@ class QueueOwnership:
         if mq in self._untaken:
             del self._untaken[mq]
             self._problems.note(_taking(mq), None)
-        queue = self.owned[mq] = self._room.own(mq, expression, offset)
+        queue = self.owned[mq] = self._flow.own(mq, expression, offset)
         queue.locked_until = locked_until
         queue.is_paused = self.is_paused(mq)
         assert self._nursery is not None
@@ -208,6 +213,9 @@ class QueueOwnership:
     async def _give_up(self, queue: ProcessQueue, reset_to: int | None = None) -> None:
         """Stop with the queue; then commit its offset, or ``reset_to``, unless the queue is lost."""
         mq = queue.mq
+        # The order of these steps keeps the promise that nothing is skipped: no more pulls; no more messages to
+        # handlers; wait for the handler of an orderly queue; commit what was consumed; only then let another member
+        # have the lock.
         self._leaving[mq] = queue
         queue.is_given_up = True
         queue.scope.cancel()
@@ -215,11 +223,13 @@ class QueueOwnership:
         self._ready.drop(queue.window)
         async with queue.working:
             offset = queue.window.offset if reset_to is None else reset_to
-            self._room.drop(queue)
+            self._flow.drop(queue)
         if not queue.is_lost:
             async with self._limiter(mq):
                 with survived("committing offsets"):
                     await self._offsets.save({mq: offset}, is_reset=reset_to is not None)
+        # A kept offset must not be committed after the next owner has committed a later one. A queue whose broker is in
+        # no route stays this member's as far as it can know, so its offset is kept until that is decided.
         if reset_to is None:
             if queue.is_lost or self._is_in_route(mq):
                 self._offsets.forget(mq)
@@ -314,6 +324,8 @@ class Locks:
             until, locked = await self.lock([queue.mq for queue in queues])
         except SkylarkError as error:
             logger.warning("the locks of %d queues are not renewed: %s", len(queues), error)
+            # No answer is not a loss: the lock is certain until ``locked_until``, and the queue is consumed as long as
+            # that.
             until, locked = trio.current_time(), [queue.mq for queue in queues]
         now = trio.current_time()
         for queue in queues:

@@ -22,21 +22,20 @@ from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.signal import Signal
 from remoting.protocol.requests.pops import INIT_MAX, INIT_MIN
+from sdk.client import ClientHandle
 from sdk.consumer import popped
 from sdk.consumer.expression import Sql, text_and_type
 from sdk.consumer.failures import DEAD, Counters, Returns
 from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.popped import ReceivedMessage, bits_by_lease
-from sdk.consumer.process_queue import FlowControl, ProcessQueue
+from sdk.consumer.process_queue import FlowControl, ProcessQueue, Ready, Takable
 from sdk.consumer.read_retry import read_with_retry
 from sdk.consumer.reader import Reader
-from sdk.consumer.ready import Ready, Takable
 from sdk.consumer.settings import PushSettings
 from sdk.consumer.window import Batch, Window
 from sdk.endpoint import Endpoint
 from sdk.retry import until_answered
 from sdk.runtime import survived
-from sdk.shared import ClientHandle
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +107,7 @@ class Popping:
         client: ClientHandle,
         settings: PushSettings,
         reader: Reader,
-        room: FlowControl,
+        flow: FlowControl,
         ready: Ready,
         returns: Returns,
         counters: Counters,
@@ -117,7 +116,7 @@ class Popping:
         self._client = client
         self._settings = settings
         self._reader = reader
-        self._room = room
+        self._flow = flow
         self._ready = ready
         self._returns = returns
         self._counters = counters
@@ -154,7 +153,7 @@ class Popping:
             if queue is not None:
                 queue.expression = expression
                 continue
-            queue = self.owned[mq] = self._room.own(mq, expression, 0)
+            queue = self.owned[mq] = self._flow.own(mq, expression, 0)
             queue.is_paused = is_paused(mq)
             self._nursery.start_soon(self._pop, queue)
 
@@ -205,7 +204,7 @@ class Popping:
                 batch = PopBatch(queue.window, found, self._finished, self._live)
                 queue.window.put(batch)
                 if not queue.window.is_closed:
-                    self._room.added(batch)
+                    self._flow.added(batch)
                 self._counters.pulled += len(found)
                 self._ready.put(batch)
 
@@ -213,7 +212,7 @@ class Popping:
         """Return when the queue may be popped from: how many messages at most; 0 when it was given up."""
         with trio.CancelScope() as queue.scope:
             while not queue.is_given_up:
-                count = await self._room.wait(queue)
+                count = await self._flow.wait(queue)
                 if queue.window.messages < QUEUE_MESSAGES:
                     return count
                 await queue.wake.wait()
@@ -236,7 +235,7 @@ class Popping:
         queue.is_given_up = True
         queue.scope.cancel()
         self._ready.drop(queue.window)
-        self._room.drop(queue)
+        self._flow.drop(queue)
 
     # --- what becomes of them
 
@@ -257,6 +256,8 @@ class Popping:
         while True:
             await signal.wait()
             signal.clear()
+            # Messages whose lease is being changed are left for later: their handle, which acknowledges them, changes
+            # with it.
             while some := [message for message in waiting if id(message) not in self._changing][:ACKS_AT_ONCE]:
                 with survived("acknowledging popped messages"):
                     await self._send_acks(place, some)
@@ -278,12 +279,14 @@ class Popping:
     async def give_back(self, batch: Takable, number: int, message: ReceivedMessage, delay_level: int) -> None:
         """A handler failed with the message: show it again after a pause, or make it a dead letter."""
         assert isinstance(batch, PopBatch)
+        # The dead letter is stored before the message is acknowledged: a crash in between gives two, never none.
         if delay_level < 0 or message.reconsume_times >= self._settings.max_reconsume_times:
             if await self._returns.send_back(_place(message), message, DEAD):
                 batch.finish(number, number + 1)
                 return
             delay_level = 0
         pause_s = PAUSES_S[min(delay_level or message.reconsume_times, len(PAUSES_S) - 1)]
+        # A renewal of its lease is on its way. A second change would name a handle that the broker has just replaced.
         while id(message) in self._changing:
             await self._settled.park()
         await self._change_time(message, pause_s * 1000)

@@ -20,26 +20,25 @@ from remoting.protocol.requests.clients import SUB_ALL
 from sdk import broker_api
 from sdk.arrow import check_arrow
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, check_queue, checked_methods
+from sdk.client import Client, ClientHandle
 from sdk.consumer.arrow import ArrowBatches, ArrowReader, Wanted
 from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS, AssignedQueues
 from sdk.consumer.decompression import keep_contents
 from sdk.consumer.expression import Expression, Sql
 from sdk.consumer.member import PullMember
-from sdk.consumer.offsets import Commits, GroupOffsets
+from sdk.consumer.offsets import Commits, GroupOffsets, PullStart, first_offset
 from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.reader import PullBytes, PullResult, Reader
 from sdk.consumer.replicas import Replicas
-from sdk.consumer.start_offset import PullStart, first_offset
 from sdk.consumer.stream import MessageStream
 from sdk.consumer.tracing import Tracing
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.producer import traces_of
 from sdk.retry import until_answered
 from sdk.runtime import FORKS, survived
-from sdk.shared import Client, ClientHandle
 from sdk.starting import START_TIMEOUT_MS, Start
 from sdk.traces.sink import Trace
 

@@ -10,6 +10,7 @@ from mqcommon.clock import Clock
 from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import RETRY_TOPIC
 from mqcommon.message.queue import MessageQueue
+from sdk.client import ClientHandle
 from sdk.consumer.failures import Counters
 from sdk.consumer.problems import Problems
 from sdk.consumer.process_queue import FlowControl, ProcessQueue
@@ -18,7 +19,6 @@ from sdk.consumer.reader import PullResult, Reader
 from sdk.consumer.settings import PushSettings
 from sdk.consumer.window import Batch
 from sdk.runtime import survived
-from sdk.shared import ClientHandle
 
 # The pause after an error that nobody expected, such as an answer that cannot be decoded.
 ERROR_PAUSE_S = 1.0
@@ -32,7 +32,7 @@ class PullLoop:
         settings: PushSettings,
         client: ClientHandle,
         reader: Reader,
-        room: FlowControl,
+        flow: FlowControl,
         counters: Counters,
         problems: Problems,
         clock: Clock,
@@ -43,7 +43,7 @@ class PullLoop:
         self._instance = client.instance
         self._names = client.names
         self._reader = reader
-        self._room = room
+        self._flow = flow
         self._counters = counters
         self._problems = problems
         self._clock = clock
@@ -58,6 +58,8 @@ class PullLoop:
         try:
             with queue.scope:
                 while True:
+                    # An error that nobody expected, such as damage in an answer, must stop neither this queue nor the
+                    # others.
                     with survived(what, note):
                         await self._pull_all(queue, note)
                     await trio.sleep(ERROR_PAUSE_S)
@@ -67,11 +69,13 @@ class PullLoop:
     async def _pull_all(self, queue: ProcessQueue, note: Note) -> None:
         window = queue.window
         while True:
-            count = await self._room.wait(queue)
+            count = await self._flow.wait(queue)
             pull = partial(self._pull, queue, count)
             backoff = self._instance.backoff
             result = await pull_with_retry(pull, window.next_offset, backoff, str(queue.mq), _goes_on, note)
             queue.pulled_ms = self._clock.now_ms()
+            # The queue may have been given up, or set to another offset, while the pull was on its way. Then its
+            # messages belong to the next owner, or to the new window.
             if window.is_closed or queue.is_given_up:
                 return
             if result.messages:
@@ -108,8 +112,10 @@ class PullLoop:
         if self._names.namespace:
             for message in messages:
                 message.show_topic(self._names.plain(message.topic))
+        # All messages of a pull keep its bytes in memory, so they count as one batch until the last of them is
+        # consumed.
         batch = queue.window.add(messages, result.next_offset, messages[0].held_bytes)
-        self._room.added(batch)
+        self._flow.added(batch)
         self._counters.pulled += len(messages)
         self._put(batch)
 

@@ -8,6 +8,7 @@ of the ``async with`` block: so a stop is graceful also then.
 """
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
@@ -23,6 +24,7 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.clients import SUB_ALL
 from sdk import broker_api
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName, check_topic_name, checked_methods
+from sdk.client import Client, ClientHandle
 from sdk.consumer.allocate import Strategy
 from sdk.consumer.arrow import ArrowHandler, batch_handler_of
 from sdk.consumer.decompression import keep_content
@@ -35,11 +37,10 @@ from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
 from sdk.consumer.ownership import QueueOwnership
 from sdk.consumer.popping import Popping
 from sdk.consumer.problems import OnProblem, Problem, Problems
-from sdk.consumer.process_queue import FlowControl
+from sdk.consumer.process_queue import FlowControl, Ready
 from sdk.consumer.pull_loop import PullLoop
 from sdk.consumer.rates import SAMPLE_S, Rates
 from sdk.consumer.reader import Reader
-from sdk.consumer.ready import Ready
 from sdk.consumer.rebalance import Queues, Rebalance
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.settings import PushSettings, in_namespace
@@ -48,12 +49,12 @@ from sdk.consumer.tracing import Tracing
 from sdk.consumer.workers import make_workers
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.nameserver_source import NameServerSource
+from sdk.loop_thread import Inbox, OpenClient
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.producer import traces_of
 from sdk.retry import Outcome, outcome_of
 from sdk.runtime import FORKS, survived
-from sdk.shared import Client, ClientHandle
 from sdk.starting import START_TIMEOUT_MS, Start, raise_if_final
 from sdk.traces.sink import Trace
 
@@ -149,7 +150,7 @@ class PushConsumer:
             instance_name=instance_name, local_offsets_dir=local_offsets_dir,
             trace=trace, trace_topic=trace_topic,
         )  # fmt: skip
-        self._machinery = PushParts(self._client, self._settings, on_problem)
+        self._parts = PushParts(self._client, self._settings, on_problem)
         self._start_timeout_ms = start_timeout_ms
         for topic, expression in subscriptions.items():
             self._note(topic, expression)
@@ -160,7 +161,7 @@ class PushConsumer:
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
         try:
-            await self._machinery.start(self._start_timeout_ms)
+            await self._parts.start(self._start_timeout_ms)
         except BaseException:
             await self._client.__aexit__(None, None, None)
             raise
@@ -172,7 +173,7 @@ class PushConsumer:
         """Let running handlers finish, commit, and leave the group."""
         if self._client.forks == FORKS.count:
             with survived("stopping the consumer"), trio.CancelScope(shield=True):
-                await self._machinery.stop()
+                await self._parts.stop()
         await self._client.__aexit__(kind, error, trace)
 
     # --- messages of a consumer without a handler
@@ -188,7 +189,7 @@ class PushConsumer:
             self._yield_in = YIELD_EVERY
             await trio.lowlevel.checkpoint()
         self._yield_in -= 1
-        message = await self._machinery.next_message()
+        message = await self._parts.next_message()
         message.give()
         return message
 
@@ -202,13 +203,13 @@ class PushConsumer:
         self._client.check_open()
         taken: list[StreamMessage] = []
         try:
-            message: StreamMessage | None = await self._machinery.next_message()
+            message: StreamMessage | None = await self._parts.next_message()
         except StopAsyncIteration:
             return taken
         while message is not None:
             taken.append(message)
             # Not by another wait: somebody else may take the last message meanwhile, and these would wait for the next.
-            message = self._machinery.ready_message() if len(taken) < most else None
+            message = self._parts.ready_message() if len(taken) < most else None
         return taken
 
     # --- subscriptions
@@ -217,29 +218,29 @@ class PushConsumer:
         """Read ``topic`` too, or read it with another expression. BrokerError when a broker refuses an `Sql`."""
         self._client.check_open()
         check_topic_name("a topic of subscriptions", topic)
-        await self._machinery.check_subscription(self._names.topic(topic), expression)
+        await self._parts.check_subscription(self._names.topic(topic), expression)
         self._note(topic, expression)
-        self._machinery.subscriptions_changed()
+        self._parts.subscriptions_changed()
 
     async def unsubscribe(self, topic: TopicName) -> None:
         """Do not read ``topic`` any more; messages that no handler has taken yet are left to others."""
         self._client.check_open()
         topic = self._names.topic(topic)
-        if topic != self._settings.retry_topic and self._machinery.subscriptions.pop(topic, None) is not None:
-            self._machinery.subscriptions_changed()
+        if topic != self._settings.retry_topic and self._parts.subscriptions.pop(topic, None) is not None:
+            self._parts.subscriptions_changed()
 
     async def pause(self, what: str | Sequence[MessageQueue]) -> None:
         """Do not pull a topic, or some queues, until `resume`. Messages in memory still go to the handler."""
-        self._machinery.set_paused(self._listed(what), paused=True)
+        self._parts.set_paused(self._listed(what), paused=True)
 
     async def resume(self, what: str | Sequence[MessageQueue]) -> None:
         """Pull a topic, or some queues, again."""
-        self._machinery.set_paused(self._listed(what), paused=False)
+        self._parts.set_paused(self._listed(what), paused=False)
 
     def _note(self, topic: str, expression: str | Sql) -> None:
         check_topic_name("a topic of subscriptions", topic)
-        self._machinery.reader.tags_of(expression)  # raises if the expression is invalid
-        self._machinery.subscriptions[self._names.topic(topic)] = expression
+        self._parts.reader.tags_of(expression)  # raises if the expression is invalid
+        self._parts.subscriptions[self._names.topic(topic)] = expression
 
     def _listed(self, what: str | Sequence[MessageQueue]) -> list[str | MessageQueue]:
         return [self._names.topic(what)] if isinstance(what, str) else [self._names.queue(mq) for mq in what]
@@ -249,38 +250,38 @@ class PushConsumer:
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues that are this member's now, sorted. Queue -1 of a broker is any of its queues, to pop from."""
-        machinery = self._machinery
-        return sorted(map(self._names.plain_queue, [*machinery.owning.owned, *machinery.popping.owned]))
+        parts = self._parts
+        return sorted(map(self._names.plain_queue, [*parts.ownership.owned, *parts.popping.owned]))
 
     @property
     def problem(self) -> Problem | None:
         """What keeps the consumer from working now, and the error; None when all is well. Of several the oldest."""
-        return self._machinery.problems.first
+        return self._parts.problems.first
 
     @property
     def pulled(self) -> int:
         """How many messages were pulled."""
-        return self._machinery.counters.pulled
+        return self._parts.counters.pulled
 
     @property
     def consumed(self) -> int:
         """How many messages were consumed."""
-        return self._machinery.counters.consumed
+        return self._parts.counters.consumed
 
     @property
     def failed(self) -> int:
         """How many messages were not consumed and must be delivered again; one that failed twice counts twice."""
-        return self._machinery.counters.failed
+        return self._parts.counters.failed
 
     @property
     def traces_dropped(self) -> int:
         """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
-        return 0 if self._machinery.tracing is None else self._machinery.tracing.dropped
+        return 0 if self._parts.tracing is None else self._parts.tracing.dropped
 
     @property
     def cached(self) -> int:
         """How many messages are in memory: pulled, and not consumed yet."""
-        return self._machinery.room.messages
+        return self._parts.flow.messages
 
 
 logger = logging.getLogger(__name__)
@@ -312,7 +313,7 @@ class PushParts:
         errors = HandlerErrors(problems)
         self.ready = Ready()
         self._rates = Rates()
-        self.room = FlowControl(settings, clock, self._rates)
+        self.flow = FlowControl(settings, clock, self._rates)
         self.reader = Reader(client, replicas, settings.group)
         self._commits = Commits(client, replicas, settings.group, problems.noting("committing offsets"))
         self._local = LocalOffsets(settings, OsFiles()) if settings.broadcast else None
@@ -320,33 +321,40 @@ class PushParts:
             replicas, self._commits, settings.group, problems.noting("committing offsets, which brokers refuse")
         )
         returns = Returns(client, replicas, settings, problems, clock)
-        self.popping = Popping(client, settings, self.reader, self.room, self.ready, returns, self.counters, clock)
+        self.popping = Popping(client, settings, self.reader, self.flow, self.ready, returns, self.counters, clock)
         self.failures = Failures(settings, self.ready, returns, self.counters, self.popping.give_back)
         self._handed_out = HandedOut(settings, self.failures, self.counters)
         self._workers = make_workers(settings, self.ready, self.failures, self.counters, errors)
-        ordered = Orderly(settings, self.room, returns, self.counters, errors, clock)
+        ordered = Orderly(settings, self.flow, returns, self.counters, errors, clock)
         put = ordered.put if settings.orderly else self.ready.put
         intake = PullLoop(
             settings,
             client,
             self.reader,
-            self.room,
+            self.flow,
             self.counters,
             problems,
             clock,
             put,
-            lambda offsets: self.owning.reset(offsets),
+            lambda offsets: self.ownership.reset(offsets),
         )
+        # Each owned queue is served by a task that pulls and, with ``orderly``, one that handles.
         serve = [intake.pull, ordered.serve] if settings.orderly else [intake.pull]
-        self.owning = QueueOwnership(
-            client, settings, replicas, offsets, self.room, self.ready, serve, lambda: self._rebalance.soon(), problems
+        self.ownership = QueueOwnership(
+            client, settings, replicas, offsets, self.flow, self.ready, serve, lambda: self._rebalance.soon(), problems
         )
         self._rebalance = Rebalance(
-            client, settings, self.subscriptions, self.owning.owned, self.popping.owned, self._change_queues, problems
+            client,
+            settings,
+            self.subscriptions,
+            self.ownership.owned,
+            self.popping.owned,
+            self._change_queues,
+            problems,
         )
         self.member = PushMember(
-            settings, ";".join(client.instance.nameserver_addrs), clock, self.subscriptions, self.owning.owned,
-            self.popping.owned, self._rebalance.soon, self.owning.reset, self._rates, problems,
+            settings, ";".join(client.instance.nameserver_addrs), clock, self.subscriptions, self.ownership.owned,
+            self.popping.owned, self._rebalance.soon, self.ownership.reset, self._rates, problems,
         )  # fmt: skip
         self._rebalancing = trio.CancelScope()
         self._handled = trio.Event()
@@ -366,7 +374,8 @@ class PushParts:
             await self._local.open()
         self._client.instance.tell_brokers()
         nursery = self._client.nursery
-        await nursery.start(self.owning.run)
+        # The nurseries of queues must be open before the first round of the rebalancer gives them queues.
+        await nursery.start(self.ownership.run)
         await nursery.start(self.popping.run)
         nursery.start_soon(self.ready.run)
         nursery.start_soon(self._run_handlers)
@@ -379,6 +388,8 @@ class PushParts:
     async def _check_start(self, start: Start) -> None:
         group = self._settings.group
         topics = [topic for topic in self.subscriptions if topic != self._settings.retry_topic]
+        # Brokers that refuse heartbeats, a subscription or the group raise here, where the program can still see it.
+        # Those that cannot be reached keep nobody from starting.
         addr = await start.with_topics(topics)
         if addr is None:
             return
@@ -418,6 +429,8 @@ class PushParts:
 
     async def stop(self) -> None:
         """Let running handlers finish, and commit."""
+        # Order: no new queues; no new calls of handlers; the running ones end; offsets are committed and locks
+        # released; kept commits have a last try; the traces of all that are sent last.
         self._is_stopping = True
         self._rebalancing.cancel()
         self.ready.clear()
@@ -425,13 +438,13 @@ class PushParts:
         with trio.move_on_after(self._settings.stop_timeout_ms / 1000) as finishing:
             await self._handled.wait()
             self._commits.begin_close()
-            await self.owning.give_up_all()
+            await self.ownership.give_up_all()
             await self.popping.stop()
         if finishing.cancelled_caught:
             logger.warning("handlers still run after %d ms: cancelling them", self._settings.stop_timeout_ms)
         self._commits.begin_close()
         with trio.move_on_after(LAST_COMMITS_S):
-            await self.owning.commit_left()
+            await self.ownership.commit_left()
             await self._commits.close()
         if self._local is not None:
             await self._local.close()
@@ -446,13 +459,14 @@ class PushParts:
 
     def set_paused(self, what: Iterable[str | MessageQueue], *, paused: bool) -> None:
         """Pause topics and queues, or let them be read again."""
-        self.owning.set_paused(what, paused=paused)
-        self.popping.set_paused(self.owning.is_paused)
+        self.ownership.set_paused(what, paused=paused)
+        self.popping.set_paused(self.ownership.is_paused)
 
     async def _change_queues(self, pulled: Queues, is_shared: bool, popped: Queues) -> bool:
         """Queues that are not to be pulled any more are given up first: they may be popped from now on."""
-        is_settled = await self.owning.change(pulled, is_shared)
-        self.popping.change(popped, self.owning.is_paused)
+        # Pulled and popped messages of one queue would be handled twice.
+        is_settled = await self.ownership.change(pulled, is_shared)
+        self.popping.change(popped, self.ownership.is_paused)
         return is_settled
 
     async def next_message(self) -> StreamMessage:
@@ -503,11 +517,53 @@ class PushParts:
         while True:
             await trio.sleep(self._settings.commit_interval_ms / 1000)
             with survived("committing offsets", self.problems.noting("committing offsets, which failed")):
-                await self.owning.commit()
+                await self.ownership.commit()
 
     @enable_ki_protection
     async def _sample_often(self) -> None:
         while True:
             await trio.sleep(SAMPLE_S)
             self._rates.sample(trio.current_time())
-            self.room.note_progress()
+            self.flow.note_progress()
+
+
+# Messages that cross at a time. More are in memory anyway; those that were not iterated over are never acknowledged.
+TAKEN_AT_ONCE = 256
+
+
+class CrossingMessages:
+    """Messages that were taken from one open consumer, and acknowledgements on their way back to it.
+
+    Messages are added in trio, so that none is lost when the caller is cancelled while they cross.
+    """
+
+    def __init__(self, client: OpenClient[PushConsumer]) -> None:
+        self.client = client
+        self._messages: deque[StreamMessage] = deque()
+        self._acks: Inbox[StreamMessage] = Inbox(client.soon, _ack_soon)
+
+    def pop(self) -> StreamMessage | None:
+        """The next message, if there is one here that no other member of the group gets."""
+        while self._messages:
+            message = self._messages.popleft()
+            if message.is_ours:
+                message.give()
+                return message
+        return None
+
+    async def fill(self, consumer: PushConsumer) -> bool:
+        """In trio: wait for messages. False at the end."""
+        taken = await consumer.take(TAKEN_AT_ONCE)
+        self._messages.extend(taken)
+        return bool(taken)
+
+    def ack(self, message: StreamMessage) -> None:
+        """Let trio acknowledge the message, without waiting: it only notes that, and cannot fail."""
+        self._acks.put(message)
+
+
+def _ack_soon(messages: deque[StreamMessage]) -> None:
+    # Not in a task: what a caller asks after its `ack`, such as `consumer.consumed`, must find it done.
+    while messages:
+        with survived("acknowledging a message"):
+            messages.popleft().note_consumed()

@@ -27,10 +27,10 @@ from mqcommon.names import MASTER_ID, is_light
 from remoting.protocol.codes import ResponseCode
 from sdk import broker_api
 from sdk.broker_api import PullAnswer
+from sdk.client import ClientHandle
 from sdk.consumer.expression import Sql, subscription_to, text_and_type
 from sdk.consumer.replicas import Replicas
 from sdk.retry import until_answered
-from sdk.shared import ClientHandle
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +106,7 @@ class Reader:
         tags = self.tags_of(expression)
         answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
         status = _STATUS[answer.code]
+        # Records of a light queue carry the offsets of their own topic: they are replaced by those in the light queue.
         data = as_in_light_queue(answer.data, mq.topic) if is_light(mq.topic) else answer.data
         messages = self._client.names.messages(data, mq.broker_name, offset)
         if tags and messages:

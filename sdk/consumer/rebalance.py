@@ -18,13 +18,13 @@ from mqcommon.signal import Signal
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.groups import POP
 from sdk import broker_api
+from sdk.client import ClientHandle
 from sdk.consumer.expression import Sql
 from sdk.consumer.problems import Problems
 from sdk.consumer.settings import PushSettings
 from sdk.retry import is_transient
 from sdk.routes import TopicRoute
 from sdk.runtime import survived
-from sdk.shared import ClientHandle
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +83,7 @@ class Rebalance:
         again_s = AGAIN_S
         while True:
             is_settled = False
+            # Cleared before the round: a notice that comes while it runs causes another one.
             self._due.clear()
             with survived("rebalancing", self._problems.noting("rebalancing")):
                 is_settled = await self._round()
@@ -101,6 +102,8 @@ class Rebalance:
         asked: dict[str, list[str] | None] = {}
         for topic, expression in list(self._subscriptions.items()):
             share = await self._share(topic, asked)
+            # What cannot be found out stays as it is. To give the queues up would stop consumption whenever a broker
+            # restarts.
             if share is None:
                 is_settled = False
                 share = _of_topic(self._owned, topic), _of_topic(self._popped, topic)
@@ -131,6 +134,7 @@ class Rebalance:
         if self._settings.broadcast:
             return route.readable, []
         members = await self._members(route, asked)
+        # A member that the broker does not list has no share: the others have divided the queues without it.
         if members is None or instance.client_id not in members:
             # Perhaps a broker has restarted: it gets a heartbeat now, unless it was sent one on this connection.
             instance.tell_brokers()

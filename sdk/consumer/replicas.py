@@ -16,10 +16,10 @@ from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError, WrongBroker
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
+from sdk.client import ClientHandle
 from sdk.endpoint import Endpoint
 from sdk.retry import is_transient, until_answered
 from sdk.routes import TopicRoute
-from sdk.shared import ClientHandle
 from sdk.suspects import PROBE_INTERVAL_S, Suspects
 
 logger = logging.getLogger(__name__)
@@ -98,6 +98,7 @@ class Replicas:
             if addr not in asked
         ]
         suspects = self._suspects.addrs
+        # Suspects come last even if they were suggested: each of them may cost a timeout.
         return min(found, default=None, key=lambda one: (one.addr in suspects, one.broker_id != preferred_id, one))
 
     # --- results
@@ -112,6 +113,7 @@ class Replicas:
             self._instance.drop_address(mq.broker_name, replica.addr)
         elif isinstance(error, RemotingError):
             self.suspect(mq, replica, error)
+        # A slave may not have a new topic or queue yet; the master knows.
         elif replica.broker_id == MASTER_ID and not is_transient(error):
             raise error
 
@@ -163,6 +165,7 @@ class Replicas:
 
     def unavailable(self, mq: MessageQueue, failed: Mapping[str, SkylarkError]) -> SkylarkError:
         """The error when no broker of the queue's set has answered; it is always transient."""
+        # A failure that may pass tells callers more than that there is no master; and it makes them try again.
         for error in failed.values():
             if is_transient(error) and not isinstance(error, WrongBroker):
                 return error

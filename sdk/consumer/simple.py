@@ -23,6 +23,7 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.clients import parse_subscription
 from remoting.protocol.requests.pops import INIT_MAX, INIT_MIN
 from sdk.checked import Bounds, GroupName, Milliseconds, NotNegative, check_topic_name, checked_methods
+from sdk.client import Client, ClientHandle
 from sdk.consumer import popped
 from sdk.consumer.decompression import keep_contents
 from sdk.consumer.member import PullMember
@@ -30,10 +31,9 @@ from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.popped import Lease, ReceivedMessage, bits_by_lease
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.retry import is_transient, until_answered
-from sdk.shared import Client, ClientHandle
 from sdk.starting import START_TIMEOUT_MS, Start
 
 logger = logging.getLogger(__name__)
@@ -69,6 +69,8 @@ class AckLane:
 
     async def ack(self, bits: Bits, nursery: trio.Nursery) -> None:
         """Return when these are acknowledged, raise the error when they are not."""
+        # The first calls go at once. What comes while AT_ONCE requests are on their way gathers in a round, and goes
+        # with the next request: one request for many calls, without a delay for one.
         if self._running < AT_ONCE:
             self._running += 1
             try:
@@ -89,6 +91,7 @@ class AckLane:
         self._running -= 1
         while self._waiting:
             current = self._waiting.popleft()
+            # A closed client sends nothing more: those that wait get the error that their round was made with.
             if not nursery.cancel_scope.cancel_called:
                 self._running += 1
                 nursery.start_soon(self._run, current, nursery)
@@ -229,6 +232,8 @@ class SimpleConsumer:
 
         while True:
             places = await self._places()
+            # Several places are asked without waiting. Only when none has a message does the call wait, for the first
+            # of them that says it has one.
             found = await until_answered(sweep, self._client.timeout_ms, self._instance.backoff)
             left_ms = _left_ms(deadline)
             if found or not left_ms:

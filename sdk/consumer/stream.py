@@ -142,6 +142,7 @@ class QueueStream(Generic[B]):
             result = await pull_with_retry(self._pull, ahead.next_offset, self._backoff, "the stream", self._gives_up)
             ahead.next_offset = result.next_offset
             ahead.messages = result.messages
+            # A pull may return more than was asked for, as brokers give whole batches.
             if self._end is not None and result.next_offset > self._end:
                 ahead.messages = self._before(result.messages, self._end)
                 ahead.next_offset = self._end

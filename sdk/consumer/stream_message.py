@@ -17,7 +17,7 @@ from mqcommon.arguments import check_int
 from mqcommon.message.message import MessageExt
 from mqcommon.names import DELAY_LEVELS
 from sdk.consumer.failures import Counters, Failures
-from sdk.consumer.ready import Takable
+from sdk.consumer.process_queue import Takable
 from sdk.consumer.settings import PushSettings
 
 logger = logging.getLogger(__name__)
@@ -68,9 +68,11 @@ class HandedOut:
         for number, message in enumerate(list(self.messages), 1):
             if number % _LOOKED_AT == 0:
                 await trio.lowlevel.checkpoint()
+            # Another member gets it, and acknowledges it.
             if not message.is_ours:
                 self.messages.pop(message, None)
             elif message.given_at <= given_before and message in self.messages:
+                # So the next look does not return it again, before the broker has answered.
                 message.given_at = inf
                 expired.append(message)
         return expired

@@ -13,11 +13,11 @@ from math import inf
 from typing import Any
 
 from mqcommon.message.message import MessageExt
+from sdk.client import ClientHandle
 from sdk.consumer.outcome import ConsumeResult
 from sdk.consumer.settings import PushSettings
 from sdk.consumer.workers import ForeignHandlers, waking
 from sdk.loop_thread import Inbox
-from sdk.shared import ClientHandle
 from sdk.traces.entries import DEFAULT_REGION, Consumed, ConsumedMessage, Consuming, Entry
 from sdk.traces.records import EXCEPTION, FAILED, SUCCESS, TIME_OUT
 from sdk.traces.traces import Traces
@@ -47,13 +47,13 @@ class Tracing:
         self._put: Callable[[Entry], None] = traces.note
         self._prefix = ""
         # Whether handlers run in threads, or in another loop.
-        self._is_elsewhere = False
+        self._is_foreign = False
 
     async def open(self, client: ClientHandle) -> None:
         """Note from now on. Closes ``client`` when that fails."""
         # Part of a request's id, which no other consumer may have.
         self._prefix = f"{self._client_id()}-{time.time_ns():x}-"
-        if self._is_elsewhere:
+        if self._is_foreign:
             self._put = Inbox(waking(), self._take).put
         await self._traces.open(client)
 
@@ -99,7 +99,7 @@ class Tracing:
         """``settings`` with a handler that notes its calls."""
         handler = settings.handler or settings.batch_handler
         if isinstance(handler, ForeignHandlers):
-            self._is_elsewhere = True
+            self._is_foreign = True
             handler.handler = self._wrapped(handler.handler)
             return settings
         if settings.handler is not None:

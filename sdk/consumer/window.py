@@ -38,6 +38,8 @@ class Batch:
     def finish(self, start: int, end: int) -> None:
         """The messages from number ``start`` up to, not including, ``end`` are consumed. May be told again."""
         done = self.done
+        # Most calls are for one message; counting in the bytes is for ranges, which may overlap what is consumed
+        # already.
         if end == start + 1:
             if done[start]:
                 return
@@ -100,6 +102,8 @@ class Window:
         self.size_bytes -= batch.size_bytes
         batch.messages = ()
         batches = self._batches
+        # Batches are emptied in any order, but the offset to commit moves only with the first: nothing before it is
+        # left.
         while batches and not batches[0].left:
             batches.popleft()
         if self._emptied is not None:

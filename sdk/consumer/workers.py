@@ -27,7 +27,7 @@ from mqcommon.signal import Signal
 from sdk.consumer.decompression import drop_contents, keep_contents
 from sdk.consumer.failures import Counters, Failures, HandlerErrors
 from sdk.consumer.outcome import ConsumeResult, Later, Result, check_handler, check_result
-from sdk.consumer.ready import Ready, Takable
+from sdk.consumer.process_queue import Ready, Takable
 from sdk.consumer.settings import PushSettings
 from sdk.loop_thread import Inbox
 
@@ -136,6 +136,7 @@ class Workers:
                 end = batch.taken = start + 1 if most == 1 else min(start + most, len(batch.done))
                 if end == len(batch.done):
                     ready.batches.popleft()
+                # From here until ``worker.batch`` is None, `_watch` may take the messages away from the handler.
                 worker.batch, worker.start, worker.end = batch, start, end
                 worker.served += 1
                 try:
@@ -157,6 +158,8 @@ class Workers:
                 worker.batch = None
                 calls += 1
                 look -= end - start
+                # The fast way: the next message at once, without a look at the clock. ``look`` bounds how long that
+                # goes on; another leader means that the handler has waited, so that others had their turn.
                 if result is None or result is _SUCCESS:
                     batch.finish(start, end)
                     counters.consumed += end - start
@@ -202,6 +205,8 @@ class Workers:
         batch, start, end = worker.batch, worker.start, worker.end
         assert batch is not None
         worker.batch = None
+        # In this order: without a batch the worker knows that its messages are not its own any more, whatever the
+        # handler returns; then it is cancelled; then they are sent back by a task that outlives it.
         worker.scope.cancel()
         what_next = "it is cancelled, the message is delivered again"
         self._errors.took_too_long(batch.messages[start], self._settings.consume_timeout_ms, what_next)
@@ -305,6 +310,7 @@ class ForeignHandlers(ABC):
         self.begin([job])
         try:
             await ended.wait()
+        # The handler may be in a thread, which cannot be cancelled: the job is told, and nobody waits for it.
         except trio.Cancelled:
             job.is_over = True
             self.cancel(job)
@@ -366,6 +372,7 @@ class ForeignWorkers:
                 self._inbox = Inbox(waking(), self._take_back)
                 self._handlers.start()
                 while not self._stopping:
+                    # Refilled at half of the limit, so that many messages cross with one wake-up of the other thread.
                     if self._away <= self._limit // 2 and self._ready.batches:
                         jobs = self._take()
                         if self._handlers.is_loop:
@@ -375,6 +382,8 @@ class ForeignWorkers:
                     else:
                         await self._changed.wait()
                 self._handlers.stop()
+                # Every job that has crossed comes back: called, failed or not begun. Only then is it known what must be
+                # committed.
                 while self._away:
                     await self._changed.wait()
             watching.cancel_scope.cancel()
@@ -426,11 +435,14 @@ class ForeignWorkers:
             self._away -= job.end - job.start
             if job.batch is not None and job.batch.has_packed:
                 drop_contents(self._messages(job))
+            # Not begun when the consumer stopped or the queue was lost: its messages stay in the window, and the next
+            # owner of the queue reads them.
             if not job.was_called:
                 continue
             if job.batch is not None:
                 job.batch.window.totals.note_calls(len(job.calls), 0, 0.0, job.took_s)
             if job.error is None and (job.result is None or job.result is _SUCCESS):
+                # Neighbours that succeeded become one range, with one call of `finish` for all of them.
                 if batch is not job.batch or end != job.start:
                     self._consumed(batch, start, end)
                     batch, start = job.batch, job.start
@@ -480,6 +492,7 @@ class ForeignWorkers:
                 if not job.seen_at:
                     job.seen_at = now
                 elif now - job.seen_at >= timeout_s:
+                    # Its messages are sent back now. When the handler ends after all, `_take_back` ignores the job.
                     job.is_over = True
                     self._away -= job.end - job.start
                     self._handlers.cancel(job)

@@ -6,12 +6,12 @@ pending.py   one waiting send; backlog.py: the sends that nobody waits for; wait
 foreign_thread.py  sends from other threads than the loop's
 brokers.py   the state of brokers: refreshes routes, probes suspects, knows which brokers to avoid for some time
 routing.py   the routes of topics, and the choice of the next broker and queue
-batches.py   many messages or a table at once; bulk.py: checks messages and cuts them into batches
+batches.py   many messages or a table at once
 packing.py   compression; timed.py: times of delivery and recalls; requests.py: requests and replies
 wire.py      send requests and their answers
 result.py    SendResult, SendStatus
-transactional.py  TransactionProducer: what users call for transactions; transaction.py: an open one, and how it ends
-transaction_checks.py  answers brokers that ask how a transaction ended
+transactional.py  TransactionProducer: what users call for transactions
+transaction.py    an open transaction, how it ends, and answers to brokers that ask about it
 """
 
 from sdk.producer.producer import Producer

@@ -109,6 +109,7 @@ class Backlog:
         """Count out sends that have ended."""
         self._ended += len(tickets)
         self._ended_bytes += sum([ticket.size for ticket in tickets])
+        # Only while a flush waits: until then a span needs no count of its own, since all that waits is in it.
         for ticket in tickets if self._closed else ():
             span = ticket.span
             if span is not None and span is not self.span:
@@ -131,11 +132,14 @@ class Backlog:
     async def ended(self) -> None:
         """Return when all sends until now have ended."""
         with self.lock:
+            # What waits now less what earlier flushes wait for is the number of sends in the open span. It is closed
+            # under the lock, so that no sender counts itself in between.
             left = self.waiting - sum([span.left for span in self._closed])
             if left:
                 self.span.left = left
                 self._closed.append(self.span)
                 self.span = Span(self)
+        # Earlier spans, too: a flush promises all sends until now.
         for span in list(self._closed):
             await span.ended.wait()
 

@@ -1,35 +1,120 @@
-"""Sends many batches through a lane, some at a time: the work of `Producer.send_many` and `Producer.send_arrow`.
+"""Many messages at once: `batches_of` checks them and makes batches, `send_batches` sends batches through a lane.
 
-`ArrowSends` makes batches of Arrow tables, whose rows never become Python objects. Neighbours: bulk.py (makes batches
-of messages), sdk/arrow (checks and encodes columns).
+`ArrowSends` makes batches of Arrow tables, whose rows never become Python objects.
+Neighbours: producer.py (`send_many`, `send_arrow`), sdk/arrow (checks and encodes columns).
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from itertools import chain
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from mqcommon.arguments import wrong_type
+from mqcommon.clock import Clock
+from mqcommon.errors import InvalidArgument
+from mqcommon.message.ids import UniqueKeys
+from mqcommon.message.light import LightMessage
+from mqcommon.message.message import Message, OwnKeyMessage, WithOwnKeys, own_properties
+from mqcommon.message.properties import SHARDING_KEY
 from mqcommon.message.queue import MessageQueue
 from sdk.arrow import check_arrow
-from sdk.producer.bulk import BATCH_BYTES, MIN_BATCH_COUNT
 from sdk.producer.lane import MAX_BATCH_COUNT, SLOTS_PER_BROKER, Lane
+from sdk.producer.packing import check_body
 from sdk.producer.pending import PendingSend
 from sdk.producer.result import BulkResult, StoredBatch
 from sdk.producer.wire import EncodedRows, Row
 from sdk.routes import TopicRoute
 
 if TYPE_CHECKING:
-    from sdk.arrow.table_columns import TableRows
+    from sdk.arrow.encode import TableRows
 
+BATCH_COUNT = 1_000
+BATCH_BYTES = 256 * 1024
+# Fewer messages than this are not divided among queues.
+MIN_BATCH_COUNT = 250
 # Parts of a table that are kept from the check until they are sent; those after them are made again.
 KEPT_PARTS = 16
 
 #: Makes batches of rows for a number of queues.
-Cut = Callable[[int], Iterator[Sequence[Row]]]
-SendBatches = Callable[[str, MessageQueue | None, Cut], Awaitable[BulkResult]]
+MakeBatches = Callable[[int], Iterator[Sequence[Row]]]
+SendBatches = Callable[[str, MessageQueue | None, MakeBatches], Awaitable[BulkResult]]
+
+
+def batches_of(
+    topic: str, messages: Iterable[bytes | Message], queues: int, max_bytes: int, keys: UniqueKeys, clock: Clock
+) -> Iterator[list[Row]]:
+    """Batches of rows, with at most BATCH_COUNT messages and about BATCH_BYTES each.
+
+    Many messages in a sequence are divided evenly among ``queues``, in batches of MIN_BATCH_COUNT at least. Messages
+    are checked by `check_messages` before the first batch with them is returned.
+    """
+    most = BATCH_COUNT
+    if isinstance(messages, Sequence):
+        most = min(max(-(-len(messages) // max(queues, 1)), MIN_BATCH_COUNT), BATCH_COUNT)
+    rest = iter(messages)
+    done = 0
+    while chunk := list(islice(rest, most)):
+        check_messages(topic, chunk, max_bytes, done)
+        done += len(chunk)
+        if isinstance(messages, WithOwnKeys):
+            rows = make_rows(chunk, messages.encoded_keys[done - len(chunk) : done])
+        else:
+            rows = make_rows(chunk, keys.many(clock.now_ms(), len(chunk)))
+        size = sum([len(body) for _, body, _ in rows])
+        per_batch = max(len(rows) * BATCH_BYTES // max(size, 1), 1)
+        for start in range(0, len(rows), per_batch):
+            yield rows[start : start + per_batch]
+
+
+def check_messages(topic: str, chunk: Sequence[bytes | Message], max_bytes: int, first: int = 0) -> None:
+    """Raise TypeError or InvalidArgument, with the position of the message, for a message that cannot be sent.
+
+    ``first`` is the position of the first message. The types of all messages are checked together, which takes a tenth
+    of the time of checking each.
+    """
+    bodies: Sequence[Any] = chunk
+    kinds = set(map(type, chunk))
+    if kinds == {Message}:
+        messages = cast(Sequence[Message], chunk)
+        bodies = [message.body for message in messages]
+        is_plain = {message.topic for message in messages} == {topic} and not any(map(_is_keyed, messages))
+        kinds = set(map(type, bodies)) if is_plain else set()
+    if kinds == {bytes} and max(map(len, bodies)) <= max_bytes:
+        return
+    for number, each in enumerate(chunk, first):
+        _check_one(topic, f"messages[{number}]", each, max_bytes)
+
+
+def _check_one(topic: str, name: str, each: bytes | Message, max_bytes: int) -> None:
+    if not isinstance(each, Message):
+        if not isinstance(each, bytes):
+            raise wrong_type(name, "bytes or a Message", each)
+        check_body(name, each, max_bytes)
+        return
+    if each.topic != topic:
+        raise InvalidArgument(f"{name} must be of topic {topic!r}, not of {each.topic!r}")
+    if isinstance(each, LightMessage):
+        raise InvalidArgument(f"{name} is for light queues, which a batch cannot be: send it with `send`")
+    if isinstance(each, OwnKeyMessage):
+        raise InvalidArgument(f"{name} has a unique key of its own: give all of them keys, with WithOwnKeys")
+    if _is_keyed(each):
+        raise InvalidArgument(f"{name} has a sharding key, and batches go to all queues: send it with `send`")
+    check_body(f"{name}.body", each.body, max_bytes)
+
+
+def _is_keyed(message: Message) -> bool:
+    return message.properties is not None and SHARDING_KEY in message.properties
+
+
+def make_rows(chunk: Sequence[bytes | Message], keys: list[bytes]) -> list[Row]:
+    """Rows of bodies and messages, each with its unique key as its last property."""
+    return [
+        (body.flag, body.body, own_properties(body) + key) if isinstance(body, Message) else (0, body, key)
+        for body, key in zip(chunk, keys, strict=True)
+    ]
 
 
 async def send_batches(
@@ -45,6 +130,8 @@ async def send_batches(
 
     @enable_ki_protection
     async def work(scope: trio.CancelScope) -> None:
+        # Tasks take the next batch as soon as they have a result. ``numbered`` is shared, and is advanced without an
+        # await, so each batch is taken once.
         try:
             for number, rows in numbered:
                 send = PendingSend(None, rows, timeout_s, trio.lowlevel.current_task())
@@ -79,21 +166,23 @@ class ArrowSends:
     ) -> BulkResult:
         """See `Producer.send_arrow`."""
         check_arrow("send_arrow")
-        from sdk.arrow.table_columns import TableColumns
+        from sdk.arrow.encode import TableColumns
 
         given = TableColumns(data, columns, self._max_message_bytes)
         kept: deque[TableRows] = deque()
         kept_rows = 0
+        # All rows are checked before one is sent. The first parts are kept; to keep all would double the memory of a
+        # large table, so the rest is made again.
         for part in given.parts():
             if len(kept) < KEPT_PARTS:
                 kept.append(part)
                 kept_rows += len(part.bodies)
             await trio.lowlevel.checkpoint()
         parts = chain(drained(kept), given.parts(kept_rows))
-        return await self._send_batches(topic, queue, lambda queues: self._cut(parts, given.rows, queues))
+        return await self._send_batches(topic, queue, lambda queues: self._batches(parts, given.rows, queues))
 
-    def _cut(self, parts: "Iterator[TableRows]", rows: int, queues: int) -> Iterator[EncodedRows]:
-        """Batches for lanes. Many messages are divided evenly among ``queues``, as those of `bulk.cut` are."""
+    def _batches(self, parts: "Iterator[TableRows]", rows: int, queues: int) -> Iterator[EncodedRows]:
+        """Batches for lanes. Many messages are divided evenly among ``queues``, as those of `batches_of` are."""
         from sdk.arrow.encode import encode
 
         most = min(max(-(-rows // max(queues, 1)), MIN_BATCH_COUNT), MAX_BATCH_COUNT)

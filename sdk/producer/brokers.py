@@ -23,10 +23,10 @@ from mqcommon.errors import (
     WrongBroker,
 )
 from remoting.protocol.codes import ResponseCode
+from sdk.client import ClientHandle
 from sdk.producer.routing import SendRoutes
 from sdk.retry import Outcome, outcome_of
 from sdk.runtime import survived
-from sdk.shared import ClientHandle
 from sdk.suspects import PROBE_INTERVAL_S, Suspects
 
 # (latency in ms, isolation in ms), as RocketMQ's MQFaultStrategy has it.
@@ -160,6 +160,7 @@ class Brokers:
             return
         finally:
             del self._wanted[topic]
+        # A master that has left the route is not in it any more to fail, so nobody would notice when it is back.
         masters = routes.masters()
         for addr in before.writable_at if before else ():
             if addr not in masters:

@@ -11,15 +11,16 @@ from typing import Generic, TypeVar
 import trio
 
 from mqcommon.message.message import Message
+from mqcommon.message.queue import MessageQueue
 from sdk.loop_thread import Inbox, OpenClient, closed
-from sdk.producer.lanes import QueueChoice
-from sdk.producer.pending import PendingSend, Watch
+from sdk.producer.lanes import QueueChoice, Selector, choice_of
+from sdk.producer.pending import PendingSend, Watch, new_ticket
 from sdk.producer.producer import Producer
 
 T = TypeVar("T", bound=PendingSend)
 
 
-class TicketsElsewhere(Generic[T]):
+class ForeignTickets(Generic[T]):
     """Sends with tickets of class ``kind`` to the producer in the loop of ``client``.
 
     ``wait_with`` is what a sender is told to call when there is no room.
@@ -36,24 +37,42 @@ class TicketsElsewhere(Generic[T]):
     def send(
         self,
         message: Message,
-        choice: QueueChoice,
+        queue: MessageQueue | None,
+        selector: Selector | None,
         timeout_ms: float | None,
         deliver_at: datetime | None,
         delay: timedelta | None,
         watch: Watch | None,
     ) -> T:
         """As `Producer.send_nowait`; in any thread."""
-        if not self._producer.is_open:
+        producer, backlog = self._producer, self._backlog
+        if not producer.is_open:
             raise closed()
-        with self._backlog.lock:
-            producer = self._producer
+        if (
+            queue is None
+            and selector is None
+            and timeout_ms is None
+            and deliver_at is None
+            and delay is None
+            and (size := producer.straight_size(message)) is not None
+        ):
+            with backlog.lock:
+                backlog.take(size)
+                ticket = new_ticket(self._kind, message, message.body, producer.timeout_s, watch, backlog.span, size)
+                self._put(ticket, ticket)
+            return ticket
+        choice = choice_of(queue, selector, deliver_at, delay)
+        with backlog.lock:
             ticket, sent = producer.make_ticket(self._kind, message, choice, timeout_ms, deliver_at, delay, watch)
-            try:
-                self._inbox.put(ticket if producer.goes_straight(ticket, sent, choice) else (ticket, sent, choice))
-            except trio.RunFinishedError:
-                self._backlog.end([ticket])
-                raise closed() from None
+            self._put(ticket, (ticket, sent, choice))
         return ticket
+
+    def _put(self, ticket: T, entry: T | tuple[T, Message, QueueChoice]) -> None:
+        try:
+            self._inbox.put(entry)
+        except trio.RunFinishedError:
+            self._backlog.end([ticket])
+            raise closed() from None
 
     def _take(self, tickets: deque[T | tuple[T, Message, QueueChoice]]) -> None:
         producer = self._producer

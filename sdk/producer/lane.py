@@ -178,6 +178,7 @@ class Lane:
 
     def _take(self, free_slots: int) -> list[PendingSend]:
         """The sends of the next request: a share of those that wait, so that client and broker work in parallel."""
+        # What waits is divided among the free slots: the next request is on the network while the broker works on this.
         share = self._burst_share if self._burst_left > 0 else -(-len(self.pending) // free_slots)
         most = min(max(share, MIN_SHARE), MAX_BATCH_COUNT) if self._batching else 1
         return take_batch(self.pending, most)
@@ -185,6 +186,7 @@ class Lane:
     def _start(self, addr: str, queue: MessageQueue) -> None:
         sends = self._take(self._targets.free_slots(addr))
         self._burst_left -= len(sends)
+        # The slot is taken before the request is queued: queuing may end it at once, and `ended` gives the slot back.
         self._targets.took(addr)
         if self._owner.remoting.connected(addr):
             self._submit(addr, queue, sends)
@@ -257,10 +259,14 @@ class Lane:
 
     def _request(self, addr: str, queue: MessageQueue, sends: list[PendingSend]) -> None:
         owner, remoting = self._owner, self._owner.remoting
+        # An address may have gone to another broker since the route was read. Sent there, the message would be in the
+        # wrong queue.
         found = remoting.broker_name_at(addr)
         if found and found != queue.broker_name:
             raise WrongBroker(addr, queue.broker_name, found)
         started = trio.current_time()
+        # Rows get their unique keys now, and keep them over all tries: by its key a consumer can tell a message that
+        # was stored twice.
         rows = rows_of(sends, owner.new_keys)
         command = send_request(owner.wire_group, queue, rows, owner.now_ms(), owner.sys_flag | sends[0].sys_flag)
 
@@ -279,6 +285,7 @@ class Lane:
 
     def _answered(self, request: "_Request", answer: Command, took_ms: float) -> None:
         addr, queue, sends, rows = request.addr, request.queue, request.sends, request.rows
+        # Three ends: the broker refused all of them, stored them with less safety than it should, or stored them.
         status = STATUS_OF.get(answer.code)
         if status is None:
             # Nothing is stored. A retry must have the same unique keys: the broker may have stored an earlier try.
@@ -317,25 +324,30 @@ class Lane:
 
     def _failed(self, addr: str, sends: list[PendingSend], error: SkylarkError) -> None:
         """Retry the sends, at another broker if possible; those without tries or time left fail."""
+        # REFUSED is final, but perhaps for one message of the batch only: each is sent alone then. All other outcomes
+        # are retried as long as there is time; UNKNOWN ones may be stored already, so they count against ``retries``.
         owner, outcome = self._owner, outcome_of(error)
         if outcome is Outcome.REFUSED:
             self._broken(sends, not_stored(self._topic, error))
             return
+        # Before the choice of the next broker: this one may rest from now on, or be left out of the new route.
         self._targets.last_error = error
         rests = owner.brokers.failed(addr, error)
         owner.brokers.want_route(self._topic)
         now = trio.current_time()
-        elsewhere = self._targets.has_other(addr, sends[0].failed, now)
+        other_broker = self._targets.has_other(addr, sends[0].failed, now)
         again = []
         for send in sends:
             failed = send.failed = send.failed or FailedTries()
             failed.add(addr, error, outcome)
-            if send.deadline <= now or not failed.may_go_on(outcome, owner.retries, elsewhere=elsewhere):
+            if send.deadline <= now or not failed.may_go_on(outcome, owner.retries, other_broker=other_broker):
                 send.fail(not_stored(self._topic, error))
             elif send.is_wanted:
                 owner.retried += 1
                 again.append(send)
-        if not again or elsewhere or rests or self._is_closed:
+        # Another broker is tried at once; one that rests has a pause of its own. What is left is a broker that is not
+        # at fault but refused: the same one is asked again after a pause.
+        if not again or other_broker or rests or self._is_closed:
             self._put_back(again)
         else:
             self._targets.paused = self._queue is not None
@@ -397,6 +409,7 @@ class _Request:
     def ended(self, result: Command | RemotingError) -> None:
         """Called with the answer or the failure: the senders get their results, or the sends are tried again."""
         lane = self._lane
+        # First: whatever is raised below, the slot must be free, else the lane would stop for ever.
         lane._release(self.addr)
         try:
             if isinstance(result, RemotingError):
@@ -500,6 +513,7 @@ class Targets:
         """The address and queue for a send with these failed tries; None when every broker is busy or rests."""
         owner = self._owner
         faults, in_flight, slots = owner.brokers.faults, self._in_flight, self._slots
+        # A lane without batching may start thousands of requests in a turn: brokers are looked at once.
         if self._open_at and failed is None:
             return self._turns.next(self._open_at)
         route = owner.route_of(self._topic)
@@ -509,6 +523,8 @@ class Targets:
                 self._wait_for_route(now)
                 return None
             self._asked = 0
+            # One request at a time, to the queue that was chosen. No other broker may have it, so a resting one is
+            # waited for.
             is_free = not self.paused and in_flight.get(addr, 0) < slots and self._not_resting([addr], now)
             return (addr, self._queue) if is_free else None
         if route is None or not route.writable_at:
@@ -516,6 +532,7 @@ class Targets:
             return None
         self._asked = 0
         rested = [addr for addr in route.writable_at if faults.usable(addr, now * 1000)]
+        # Isolated and suspect brokers are better than none; resting ones are not asked at all.
         usable = rested or self._not_resting(route.writable_at, now)
         avoid = () if failed is None else failed.avoid
         # Better wait for a broker that has not failed this send than use a free slot of one that has.
@@ -547,6 +564,7 @@ class Targets:
         if now >= self._asks_at:
             lack = "has no broker that accepts sends" if self._queue is None else f"lacks {self._queue.broker_name}"
             self.last_error = RouteNotFound(self._topic, f"its route {lack} now; see mqadmin topicRoute")
+            # The pause grows with each look in vain and begins anew when a broker is found.
             self._asked += 1
             self._asks_at = now + self._owner.backoff.pause_s(self._asked)
             self._owner.brokers.want_route(self._topic)

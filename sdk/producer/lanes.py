@@ -12,11 +12,11 @@ from mqcommon.arguments import wrong_type
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from sdk.checked import check_queue, check_topic_name
+from sdk.client import ClientHandle
 from sdk.producer.lane import Lane
 from sdk.producer.pending import LaneOwner
 from sdk.producer.routing import SendRoutes, Turns, queue_of_key
 from sdk.producer.timed import timed_lane
-from sdk.shared import ClientHandle
 
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 

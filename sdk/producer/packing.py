@@ -10,11 +10,10 @@ from functools import partial
 
 import trio
 
-from mqcommon.arguments import INT_MAX, check_int, check_text
-from mqcommon.errors import SendFailed
+from mqcommon.arguments import INT_MAX, check_bytes, check_int, check_text
+from mqcommon.errors import InvalidArgument, SendFailed
 from mqcommon.message.compression import COMPRESSIONS, LEVEL, check_compression, compressed
 from mqcommon.message.message import Message
-from sdk.producer.bulk import check_body
 from sdk.runtime import off_loop
 
 # RocketMQ's clients compress bodies that are longer.
@@ -26,6 +25,14 @@ LOWEST_LEVEL, HIGHEST_LEVEL = 1, 9
 THREAD_BYTES = 64 * 1024
 # Every body is longer: none is sent without a look at who is waiting.
 _EVERY = -1
+
+
+def check_body(name: str, body: bytes, max_bytes: int) -> None:
+    """Check that ``body`` is bytes, and not larger than ``max_bytes``."""
+    if not isinstance(body, bytes):
+        check_bytes(name, body)
+    if len(body) > max_bytes:
+        raise InvalidArgument(f"{name} has {len(body)} bytes, at most {max_bytes} are allowed")
 
 
 class PackedMessage(Message):
@@ -107,6 +114,8 @@ class Packing:
     async def _pack_in_turn(self, message: Message) -> Message:
         topic, turn = message.topic, trio.Event()
         line = self._lines.setdefault(topic, deque())
+        # Compression runs side by side, in threads. Only the return is in line: a small message waits here for a large
+        # one before it.
         line.append(turn)
         self._set_plain_bytes(_EVERY)
         try:
@@ -116,6 +125,7 @@ class Packing:
                 await turn.wait()
             return packed
         finally:
+            # A cancelled send may leave from the middle; then the first of the line stays the first.
             line.remove(turn)
             if line:
                 line[0].set()

@@ -2,8 +2,8 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar, overload
 
 import trio
 from trio.lowlevel import reschedule
@@ -13,9 +13,9 @@ from mqcommon.errors import SendFailed, SkylarkError
 from mqcommon.message.message import Message, own_properties
 from mqcommon.message.properties import decode_properties
 from remoting.net.client import RemotingClient
+from sdk.loop_thread import Inbox
 from sdk.producer.backlog import Backlog, Span
 from sdk.producer.brokers import Brokers
-from sdk.producer.bulk import Columns
 from sdk.producer.packing import PackedMessage
 from sdk.producer.result import SendResult, StoredBatch
 from sdk.producer.wire import Row
@@ -77,7 +77,8 @@ class PendingSend:
         self.rows = rows
         # In seconds from now; the lane turns it into a point in time when it takes the send in.
         self.deadline = timeout_s
-        # The task that waits, until the end or until it is cancelled. Of a ticket: a `Watch`, or None.
+        # Who waits, until the end or until a cancellation: a task of this loop, or the `Inbox` of another loop with the
+        # task. Of a ticket: a `Watch`, or None.
         self.task = task
         self.alone = rows is not None
         # None until a try fails.
@@ -125,7 +126,9 @@ class PendingSend:
     def finish(self) -> None:
         """Wake the sender, unless it was cancelled; ``batch`` or ``error`` is set."""
         task, self.task = self.task, None
-        if task is not None:
+        if type(task) is Inbox:
+            task.put(self)
+        elif task is not None:
             reschedule(task, self)  # type: ignore[arg-type]  # trio only calls its unwrap()
 
     def fail(self, error: Exception) -> None:
@@ -139,6 +142,8 @@ class PendingSend:
     def _fail_ticket(self, backlog: Backlog, error: Exception) -> None:
         if self.has_ended:
             return
+        # The order matters, as other threads look without a lock: the outcome is set before it is looked who waits.
+        # Whoever adds itself after that finds the outcome.
         self.error = error
         watch, self.task = self.task, None
         if watch is None or (watch.on_delivery is None and not watch.wakes):
@@ -210,7 +215,13 @@ class PendingSend:
 
 
 def new_ticket(
-    kind: type[T], message: Message, body: bytes, timeout_s: float, watch: Watch | None, span: Span, size: int
+    kind: type[T],
+    message: Message,
+    body: bytes,
+    timeout_s: float,
+    waiter: Any,
+    span: Span | None = None,
+    size: int = 0,
 ) -> T:
     """A ticket of class ``kind``. Calling a constructor would take twice as long."""
     ticket = object.__new__(kind)
@@ -220,7 +231,7 @@ def new_ticket(
     ticket.properties = b"" if message.properties is None else own_properties(message)
     ticket.packed = ticket.rows = None
     ticket.deadline = timeout_s
-    ticket.task = watch
+    ticket.task = waiter
     ticket.alone = False
     ticket.failed = ticket.batch = ticket.error = None
     ticket.number = 0
@@ -231,6 +242,7 @@ def new_ticket(
 
 def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
     """Take the first send, and up to ``most`` that can be in one request with it."""
+    # The first one is sent in any case, so that a message larger than MAX_BATCH_BYTES is alone and not stuck.
     first = pending.popleft()
     sends = [first]
     if first.alone:
@@ -249,6 +261,7 @@ def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
 
 def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
     """Tell the senders, each its result. Of single messages: as `PendingSend.finish`, without a call for each."""
+    # A bulk send: it has the whole batch, and is alone in its request.
     if sends[0].body is None:
         sends[0].batch = batch
         sends[0].finish()
@@ -261,13 +274,16 @@ def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
         task = send.task
         if task is not None:
             send.task = None
-            if send.span is None:
-                reschedule(task, send)  # type: ignore[arg-type]  # all that trio does with it is unwrap()
-            else:
+            if send.span is not None:
                 watched.append((task, send))
+            elif type(task) is Inbox:
+                task.put(send)
+            else:
+                reschedule(task, send)  # type: ignore[arg-type]  # all that trio does with it is unwrap()
     tickets = [send for send in sends if send.span is not None]
     if tickets and (span := tickets[0].span) is not None:
         span.backlog.end(tickets)
+    # All are woken before the first callback runs: it is foreign code, and must not delay the other senders.
     for watch, _ in watched:
         watch.wake()
     for watch, ticket in watched:
@@ -311,6 +327,37 @@ def not_stored(topic: str, error: SkylarkError) -> SendFailed:
     failed = SendFailed(f"message for {topic} was not stored: {error}")
     failed.__cause__ = error
     return failed
+
+
+class Columns(Sequence[Row]):
+    """Rows that are made when they are looked at.
+
+    A tuple for each message in flight would keep the garbage collector busy, and the encoder needs none.
+    """
+
+    __slots__ = ("_bodies", "_flags", "_properties")
+
+    def __init__(self, flags: list[int], bodies: list[bytes], properties: list[bytes]) -> None:
+        self._flags = flags
+        self._bodies = bodies
+        self._properties = properties
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def __iter__(self) -> Iterator[Row]:
+        return zip(self._flags, self._bodies, self._properties, strict=True)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        if isinstance(index, slice):
+            return Columns(self._flags[index], self._bodies[index], self._properties[index])
+        return self._flags[index], self._bodies[index], self._properties[index]
 
 
 class LaneOwner(Protocol):

@@ -40,28 +40,26 @@ from sdk.checked import (
     check_topic_name,
     checked,
 )
+from sdk.client import Client, ClientHandle, sharing
 from sdk.credentials import GivenCredentials, GivenTls
-from sdk.identity import local_ip
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import check_namespace
 from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT, Backlog
-from sdk.producer.batches import ArrowSends, Cut, send_batches
+from sdk.producer.batches import ArrowSends, MakeBatches, batches_of, check_messages, send_batches
 from sdk.producer.brokers import Brokers
-from sdk.producer.bulk import check, check_body, cut
 from sdk.producer.lanes import ANY_QUEUE, Lanes, QueueChoice, Selector, choice_of
-from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL, PackedMessage, Packing
+from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL, PackedMessage, Packing, check_body
 from sdk.producer.pending import PendingSend, Watch, new_ticket
 from sdk.producer.requests import REQUEST_TIMEOUT_MS, Requests
 from sdk.producer.result import BulkResult, SendResult
 from sdk.producer.routing import SendRoutes, Turns, no_writable, queue_of_key
 from sdk.producer.timed import recalling, timed, timed_lane
-from sdk.producer.transaction_checks import TransactionChecks
+from sdk.producer.transaction import TransactionChecks
 from sdk.producer.waiting_sends import WaitingSends
 from sdk.producer.wire import send_request
 from sdk.retry import until_answered
 from sdk.routes import TopicRoute
-from sdk.runtime import FORKS, Home, raise_or_log, survived
-from sdk.shared import Client, ClientHandle, sharing
+from sdk.runtime import FORKS, Home, local_ip, raise_or_log, survived
 from sdk.starting import START_TIMEOUT_MS, Start, check_start_timeout
 from sdk.traces.entries import Recalled
 from sdk.traces.sink import SinkWriter, Trace, TraceSink, check_trace
@@ -173,7 +171,7 @@ class Producer:
         self.names = self._names = self._client.names
         self._routes = self._client.instance.routes
         self._sendable = SendRoutes(self._client)
-        self._timeout_s = send_timeout_ms / 1000
+        self.timeout_s = send_timeout_ms / 1000
         self._start_timeout_ms = start_timeout_ms
         # Bodies of at most ``_plain_bytes`` are sent as they are.
         self._max_message_bytes = self._plain_bytes = max_message_bytes
@@ -224,6 +222,8 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Sends first, since their ends are traced; then the traces; then the connections, whatever happened before.
+        # What is lost is raised last, when nothing can go on any more.
         is_settled = False
         try:
             await self._settle()
@@ -259,6 +259,7 @@ class Producer:
         SendFailed when no broker stored the message in time, RouteNotFound for an unknown topic, TypeError or
         ValueError for invalid arguments, and any error of ``selector``.
         """
+        # The hot path: its checks are written out, since a call for each of them costs more than the check.
         own_key: bytes | None = None
         if type(message) is not Message:
             if not isinstance(message, Message):
@@ -266,17 +267,21 @@ class Producer:
             own_key = message.encoded_key if isinstance(message, OwnKeyMessage) else None
         if timeout_ms is not None:
             check_milliseconds("timeout_ms", timeout_ms)
-        timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
+        timeout_s = self.timeout_s if timeout_ms is None else timeout_ms / 1000
         topic = message.topic
         is_timed = deliver_at is not None or delay is not None
         if is_timed:
             message, topic = timed(message, deliver_at, delay), timed_lane(topic)
         body, packed = message.body, message
+        # Rarely true. ``_plain_bytes`` is -1 while sends wait for a compressed body, so that later ones of the same
+        # queue stand behind them.
         if type(body) is not bytes or len(body) > self._plain_bytes or self._lines.waiting:
             is_ordered = queue is not None or selector is not None or message.sharding_key is not None
             if is_ordered:
                 timeout_s = await self._lines.passed(message.topic, timeout_s)
             packed, timeout_s = await self._packing.packed(message, timeout_s, is_ordered=is_ordered)
+        # Most sends go to the lane of their topic. One that chooses its queue, and the first of a topic, look for their
+        # lane.
         lane = self._open_lanes.get(topic)
         if lane is None or queue is not None or selector is not None or (message.properties and message.sharding_key):
             choice = choice_of(queue, selector, deliver_at, delay)
@@ -285,6 +290,7 @@ class Producer:
             deadline = trio.current_time() + timeout_s
             lane = await self._lanes.find(message, choice, timeout_s)
             timeout_s = deadline - trio.current_time()
+        # Also after a wait above: the client may have been closed meanwhile, and no lane would look at this send.
         if self._client.forks != FORKS.count:
             self._client.check_open()
         task = trio.lowlevel.current_task()
@@ -296,6 +302,7 @@ class Producer:
             send.alone = True
         elif message.properties is not None:
             send.alone = DELAY in message.properties or LIGHT_QUEUES in message.properties
+        # From here on the lane ends the send: it wakes this task with the result, by its deadline at the latest.
         lane.add(send)
         result: SendResult = await trio.lowlevel.wait_task_rescheduled(send.abort)
         return result
@@ -313,10 +320,12 @@ class Producer:
         self._client.check_open()
         if isinstance(messages, list | tuple):
             for start in range(0, len(messages), CHECKED_AT_ONCE):
-                check(topic, messages[start : start + CHECKED_AT_ONCE], self._max_message_bytes, start)
+                check_messages(topic, messages[start : start + CHECKED_AT_ONCE], self._max_message_bytes, start)
                 await trio.lowlevel.checkpoint()
         most, keys, clock = self._max_message_bytes, self._unique_keys, self._clock
-        return await self._send_batches(topic, None, lambda queues: cut(topic, messages, queues, most, keys, clock))
+        return await self._send_batches(
+            topic, None, lambda queues: batches_of(topic, messages, queues, most, keys, clock)
+        )
 
     @checked
     async def send_arrow(
@@ -353,7 +362,7 @@ class Producer:
         check_topic_name("message.topic", message.topic)
         self._client.check_open()
         properties = wire_properties(message, self._unique_keys.next(self._clock.now_ms()))
-        packed, _ = await self._packing.packed(message, self._timeout_s, is_ordered=message.sharding_key is not None)
+        packed, _ = await self._packing.packed(message, self.timeout_s, is_ordered=message.sharding_key is not None)
         sys_flag = packed.sys_flag if isinstance(packed, PackedMessage) else 0
         row = (message.flag, packed.body, properties)
         topic = self._names.topic(message.topic)
@@ -376,7 +385,7 @@ class Producer:
                 self.brokers.want_route(topic)
                 raise
 
-        await self._sendable.in_time(try_once, topic, self._timeout_s)
+        await self._sendable.in_time(try_once, topic, self.timeout_s)
 
     # --- sends without waiting
 
@@ -416,7 +425,7 @@ class Producer:
         ):
             watch = None if on_delivery is None else watch_for(on_delivery)
             backlog.take(size)
-            ticket = new_ticket(Ticket, message, body, self._timeout_s, watch, backlog.span, size)
+            ticket = new_ticket(Ticket, message, body, self.timeout_s, watch, backlog.span, size)
             try:
                 lane.put(ticket)
             except SkylarkError:
@@ -480,7 +489,7 @@ class Producer:
         """
         self._client.check_open()
         ask = recalling(self._client, self._names.topic(topic), self.wire_group, recall_handle)
-        msg_id = await until_answered(ask, self._timeout_s * 1000, self.backoff)
+        msg_id = await until_answered(ask, self.timeout_s * 1000, self.backoff)
         if self.traces is not None:
             self.traces.note(Recalled(msg_id, self.group, topic, self.now_ms(), success=True))
         return msg_id
@@ -490,7 +499,7 @@ class Producer:
         """The topic's writable queues, sorted."""
         self._client.check_open()
         topic = self._names.topic(topic)
-        route = await until_answered(lambda: self._sendable.find(topic), self._timeout_s * 1000, self.backoff)
+        route = await until_answered(lambda: self._sendable.find(topic), self.timeout_s * 1000, self.backoff)
         return self._names.plain_queues(route.writable)
 
     @property
@@ -521,6 +530,22 @@ class Producer:
         watch: Watch | None,
     ) -> tuple[T, Message]:
         """Check the arguments and count the send in: its ticket, and the message to send. In any thread."""
+        ticket, sent = self.make_send(kind, message, choice, timeout_ms, deliver_at, delay, watch)
+        self._backlog.take(len(sent.body))
+        ticket.size, ticket.span = len(sent.body), self._backlog.span
+        return ticket, sent
+
+    def make_send(
+        self,
+        kind: type[T],
+        message: Message,
+        choice: QueueChoice,
+        timeout_ms: float | None,
+        deliver_at: datetime | None,
+        delay: timedelta | None,
+        waiter: Any,
+    ) -> tuple[T, Message]:
+        """Check the arguments: the send, at whose end ``waiter`` is told, and the message to send. In any thread."""
         if not isinstance(message, Message):
             raise wrong_type("message", "a Message", message)
         if timeout_ms is not None:
@@ -529,14 +554,12 @@ class Producer:
             choice.check(message)
         sent = timed(message, deliver_at, delay) if choice.is_timed else message
         check_body("message.body", sent.body, self._max_message_bytes)
-        size, timeout_s = len(sent.body), self._timeout_s if timeout_ms is None else timeout_ms / 1000
-        self._backlog.take(size)
-        ticket = new_ticket(kind, sent, sent.body, timeout_s, watch, self._backlog.span, size)
+        send = new_ticket(kind, sent, sent.body, self.timeout_s if timeout_ms is None else timeout_ms / 1000, waiter)
         if isinstance(message, OwnKeyMessage):
-            ticket.set_key(message.encoded_key)
+            send.set_key(message.encoded_key)
         properties = sent.properties or ()
-        ticket.alone = choice.is_timed or DELAY in properties or LIGHT_QUEUES in properties
-        return ticket, sent
+        send.alone = choice.is_timed or DELAY in properties or LIGHT_QUEUES in properties
+        return send, sent
 
     def place_ticket(self, ticket: PendingSend, message: Message, choice: QueueChoice) -> None:
         """In the loop: let the ticket go its way. It ends in any case."""
@@ -546,14 +569,20 @@ class Producer:
         except Exception as error:
             ticket.fail(error)
 
-    def goes_straight(self, ticket: PendingSend, message: Message, choice: QueueChoice) -> bool:
-        """Whether `put_ticket`, which is faster than `place_ticket`, may be called with it. In any thread."""
-        return (
-            choice is ANY_QUEUE
+    def straight_size(self, message: Message) -> int | None:
+        """The size of a message for which `put_ticket` is enough: it has no properties, and its lane is open.
+
+        None for others, which `make_send` checks and `place_ticket` sends on their way. In any thread.
+        """
+        if (
+            type(message) is Message
             and message.properties is None
-            and ticket.size <= self._plain_bytes
-            and ticket.topic in self._open_lanes
-        )
+            and type(body := message.body) is bytes
+            and len(body) <= self._plain_bytes
+            and message.topic in self._open_lanes
+        ):
+            return len(body)
+        return None
 
     def put_ticket(self, ticket: PendingSend) -> None:
         """In the loop: put the ticket into the lane of its topic, or end it."""
@@ -561,6 +590,10 @@ class Producer:
             self._open_lanes[ticket.topic].put(ticket)
         except SkylarkError as error:
             ticket.fail(error)
+
+    def add_send(self, send: PendingSend) -> None:
+        """In the loop: as `put_ticket`, for a send whose sender waits; it may leave at once."""
+        self._open_lanes[send.topic].add(send)
 
     # --- used by lanes
 
@@ -585,13 +618,13 @@ class Producer:
         """See `UniqueKeys.block`; the producer has other keys when it is open."""
         return self._unique_keys.block(self._clock.now_ms(), count)
 
-    async def _send_batches(self, topic: str, queue: MessageQueue | None, cut_for: Cut) -> BulkResult:
-        """Send the batches that ``cut_for`` makes for so many queues, to the topic's queues in turn or to ``queue``."""
+    async def _send_batches(self, topic: str, queue: MessageQueue | None, make: MakeBatches) -> BulkResult:
+        """Send the batches that ``make`` makes for so many queues, to the topic's queues in turn or to ``queue``."""
         self._client.check_open()
         lane = self._open_lanes.get(topic) if queue is None else None
-        lane = lane or await self._lanes.find(Message(topic), QueueChoice(queue), self._timeout_s)
+        lane = lane or await self._lanes.find(Message(topic), QueueChoice(queue), self.timeout_s)
         route = self.route_of(self._names.topic(topic))
-        return await send_batches(lane, cut_for(len(route.writable) if route else 1), route, self._timeout_s)
+        return await send_batches(lane, make(len(route.writable) if route else 1), route, self.timeout_s)
 
     def _oneway_target(self, route: TopicRoute, sharding_key: str | None) -> tuple[str, MessageQueue] | None:
         """The address and queue for one message; None while that queue has no master."""
@@ -607,7 +640,7 @@ class Producer:
     async def _settle(self) -> None:
         """Wait for the end of the sends, for the send timeout at most."""
         if self._backlog.waiting and self._client.forks == FORKS.count:
-            with trio.move_on_after(self._timeout_s):
+            with trio.move_on_after(self.timeout_s):
                 await self._backlog.ended()
 
 

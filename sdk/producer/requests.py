@@ -25,10 +25,10 @@ from mqcommon.message.queue import MessageQueue
 from mqcommon.names import reply_topic
 from remoting.net.call import call
 from remoting.protocol.requests.sends import SEND_REPLY_MESSAGE_V2, SendMessageRequestHeader
-from sdk.producer.bulk import check_body
+from sdk.client import ClientHandle
+from sdk.producer.packing import check_body
 from sdk.producer.result import SendResult
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
-from sdk.shared import ClientHandle
 
 REQUEST_TIMEOUT_MS = 3_000
 _COPIED = (CORRELATION_ID, REPLY_TO_CLIENT, TTL)
@@ -74,6 +74,7 @@ class Requests:
         with instance.replies.expected(correlation_id) as reply, trio.move_on_at(deadline):
             await self._sender.queues(message.topic)
             route = instance.routes.get(self._client.names.topic(message.topic))
+            # The broker that stores the request delivers the reply: it must know this client before, by a heartbeat.
             await instance.introduce(list(route.writable_at) if route is not None else [])
             left_ms = max((deadline - trio.current_time()) * 1000, 1)
             sent = await self._sender.send(asked, timeout_ms=left_ms)

@@ -13,10 +13,10 @@ import trio
 
 from mqcommon.errors import NoNameServer, RouteNotFound, SendFailed, SkylarkError
 from mqcommon.message.queue import MessageQueue
+from sdk.client import ClientHandle
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
 from sdk.retry import is_transient, until_answered
 from sdk.routes import TopicRoute
-from sdk.shared import ClientHandle
 
 T = TypeVar("T")
 
@@ -38,6 +38,8 @@ class SendRoutes:
         try:
             return await instance.refresh(topic)
         except RouteNotFound as missing:
+            # Servers may just be starting. A guess now would send to queues that the topic, once it is registered, does
+            # not have.
             if missing.is_passing and not instance.is_new(topic):
                 raise
             try:

@@ -11,7 +11,7 @@ from mqcommon.message.message import Message
 from mqcommon.message.properties import DELAY
 from mqcommon.message.queue import MessageQueue
 from sdk.broker_api import recall
-from sdk.shared import ClientHandle
+from sdk.client import ClientHandle
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)

@@ -1,9 +1,9 @@
 """`TransactionProducer`: messages that consumers see when a transaction of the program commits.
 
-The message of an open transaction is a half: brokers keep it until its transaction ends. `Halves` sends halves. A half
-is a request of its own, as brokers take no batches of halves; halves that are ready together leave together. A half
-that a broker may have stored is not sent again: both copies could be committed. Neighbours: transaction.py (how a
-transaction ends), transaction_checks.py (answers brokers that ask).
+The message of an open transaction is a half: brokers keep it until its transaction ends. A `Producer` without batching
+sends halves, as brokers take no batches of them; halves that are ready together leave together. A half that a broker
+may have stored is not sent again: both copies could be committed. Neighbour: transaction.py (how a transaction ends,
+and answers to brokers that ask).
 """
 
 import logging
@@ -23,27 +23,36 @@ from mqcommon.errors import RemotingError, SkylarkError
 from mqcommon.message.flags import TRANSACTION_PREPARED
 from mqcommon.message.message import Message, MessageExt
 from mqcommon.message.queue import MessageQueue
-from remoting.net.client import RemotingClient
 from remoting.protocol.command import Command
 from remoting.protocol.requests.transactions import END_TRANSACTION, EndTransactionRequestHeader
 from sdk.checked import GroupName, Milliseconds, NotNegative, TopicName, check_topic_name, checked
+from sdk.client import Client, ClientHandle, sharing
 from sdk.credentials import GivenCredentials, GivenTls
-from sdk.nameserver_source import NameServerSource
+from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.lanes import Selector
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL
 from sdk.producer.producer import MAX_MESSAGE_BYTES, Producer
 from sdk.producer.result import BulkResult, SendResult
-from sdk.producer.transaction import STATE_NAMES, Checker, Local, Transaction, TransactionState, check_state
-from sdk.producer.transaction_checks import TransactionChecks
+from sdk.producer.transaction import (
+    STATE_NAMES,
+    Checker,
+    Local,
+    Transaction,
+    TransactionChecks,
+    TransactionState,
+    check_state,
+)
 from sdk.producer.wire import DEFAULT_TOPIC
 from sdk.retry import is_transient
 from sdk.runtime import survived
-from sdk.shared import Client, ClientHandle, sharing
 from sdk.starting import START_TIMEOUT_MS
-from sdk.traces.sink import Trace, TraceSink
+from sdk.traces.sink import Trace
 
 logger = logging.getLogger(__name__)
+
+# The pause before the route of a topic is asked for again.
+ROUTE_PAUSE_S = 1.0
 
 
 class TransactionProducer:
@@ -89,25 +98,57 @@ class TransactionProducer:
             check_topic_name("a topic of topics", topic)
         if check_immunity_s is not None:
             check_int("check_immunity_s", check_immunity_s, 0, INT_MAX)
-        self._halves = Halves(
-            nameserver, group=group, send_timeout_ms=send_timeout_ms, max_message_bytes=max_message_bytes,
-            immunity_s=check_immunity_s, topics=topics, checker=checker, clock=clock, namespace=namespace,
-            credentials=credentials, tls=tls, trace=trace, trace_topic=trace_topic, compression=compression,
-            compress_over_bytes=compress_over_bytes, compression_level=compression_level,
-            start_timeout_ms=start_timeout_ms,
+        self._client = ClientHandle(nameserver, namespace=namespace, credentials=credentials, tls=tls)
+        self._names = names = self._client.names
+        make = partial(
+            Producer, sharing(self._client.instance), group=group, send_timeout_ms=send_timeout_ms,
+            max_message_bytes=max_message_bytes, clock=clock, namespace=names.namespace, trace=trace,
+            trace_topic=trace_topic, compression=compression, compress_over_bytes=compress_over_bytes,
+            compression_level=compression_level,
         )  # fmt: skip
+        # One sends halves, the other one messages that belong to no transaction.
+        self._halves = make(retries=0, batching=False, start_timeout_ms=start_timeout_ms)
+        self._plain = make(start_timeout_ms=None)
+        self._topics = (DEFAULT_TOPIC, *map(names.topic, topics))
+        self._checks = None if checker is None else TransactionChecks(checker, self._halves.wire_group, names)
+        immunity = "" if check_immunity_s is None else f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{check_immunity_s}\x02"
+        self._halves.sys_flag = TRANSACTION_PREPARED
+        self._halves.mark = f"TRAN_MSG\x01true\x02PGROUP\x01{self._halves.wire_group}\x02{immunity}".encode()
+        self._halves.checking = self._checks
+        self._clock = clock or SystemClock()
+        if self._checks is not None:
+            self._checks.ended = self._note_end
         self._timeout_s = send_timeout_ms / 1000
-        self._names = self._halves.names
         self.group = group
 
     async def __aenter__(self) -> Self:
-        await self._halves.__aenter__()
+        await self._client.__aenter__()
+        try:
+            await self._halves.__aenter__()
+            await self._plain.__aenter__()
+        except BaseException:
+            # It closes what is open of its producers, too: their tasks are the client's.
+            await self._client.__aexit__(None, None, None)
+            raise
+        if self._checks is not None:
+            self._checks.nursery = self._client.nursery
+            for topic in self._topics:
+                self._client.nursery.start_soon(self._make_known, topic)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._halves.__aexit__(kind, error, trace)
+        if self._checks is not None:
+            self._checks.nursery = None
+        # Each step must run, whatever the one before it raises: the connections are closed last.
+        try:
+            await self._plain.__aexit__(kind, error, trace)
+        finally:
+            try:
+                await self._halves.__aexit__(kind, error, trace)
+            finally:
+                await self._client.__aexit__(kind, error, trace)
 
     # --- used by programs in trio: those of other packages have their own
 
@@ -132,7 +173,7 @@ class TransactionProducer:
     @property
     def traces_dropped(self) -> int:
         """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
-        return self._halves.traces_dropped
+        return self._halves.traces_dropped + self._plain.traces_dropped
 
     # --- messages without a transaction
 
@@ -147,17 +188,17 @@ class TransactionProducer:
         delay: timedelta | None = None,
     ) -> SendResult:
         """Store one message that belongs to no transaction: consumers see it at once. See `Producer.send`."""
-        return await self._halves.plain.send(
+        return await self._plain.send(
             message, queue=queue, selector=selector, timeout_ms=timeout_ms, deliver_at=deliver_at, delay=delay
         )
 
     async def send_many(self, topic: TopicName, messages: Iterable[bytes | Message]) -> BulkResult:
         """Store many messages that belong to no transaction. See `Producer.send_many`."""
-        return await self._halves.plain.send_many(topic, messages)
+        return await self._plain.send_many(topic, messages)
 
     async def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:
         """The topic's writable queues, sorted."""
-        return await self._halves.plain.queues(topic)
+        return await self._plain.queues(topic)
 
     # --- the steps of a transaction
 
@@ -181,11 +222,13 @@ class TransactionProducer:
                 result.msg_id, False, None, topic,
             )
         )  # fmt: skip
-        addr = halves.master(topic, queue.broker_name)
+        route = halves.route_of(topic)
+        addr = None if route is None else route.master(queue.broker_name)
         try:
             if addr is not None:
+                # Oneway, as RocketMQ has it. A lost end is no lost message: the broker asks the checker.
                 halves.remoting.push(addr, command)
-                halves.ended(transaction.message, result.msg_id, addr, state, from_check=False)
+                self._note_end(transaction.message, result.msg_id, addr, state, from_check=False)
                 return
         except RemotingError:
             pass  # the connection is lost: a new one is made
@@ -198,11 +241,32 @@ class TransactionProducer:
             try:
                 if addr is not None:
                     await self._halves.remoting.oneway(addr, command)
-                    self._halves.ended(transaction.message, transaction.transaction_id, addr, state, from_check=False)
+                    self._note_end(transaction.message, transaction.transaction_id, addr, state, from_check=False)
                     return
             except RemotingError as error:
                 logger.info("the end of transaction %s was not sent: %s", transaction.transaction_id, error)
         logger.info("transaction %s stays open, the checker will be asked", transaction.transaction_id)
+
+    def _note_end(
+        self, message: Message | MessageExt, msg_id: str, addr: str, state: TransactionState, *, from_check: bool
+    ) -> None:
+        """The broker at ``addr`` was told the end of a transaction: for the trace."""
+        if (traces := self._halves.traces) is not None:
+            name = STATE_NAMES[state.value]
+            traces.ended(message, msg_id, addr, name, self._clock.now_ms(), from_check=from_check)
+
+    @enable_ki_protection
+    async def _make_known(self, topic: str) -> None:
+        """Read the route of ``topic``: its brokers get heartbeats then, and can ask about what a dead member began."""
+        with survived(f"reading the route of topic {topic}"):
+            while True:
+                try:
+                    await self._client.instance.refresh(topic)
+                    return
+                except SkylarkError as error:
+                    if not is_transient(error):
+                        return
+                    await trio.sleep(ROUTE_PAUSE_S)
 
 
 class _Block:
@@ -222,120 +286,3 @@ class _Block:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._producer.end(self._transaction, self._transaction.end_of_block(error))
-
-
-ROUTE_PAUSE_S = 1.0
-
-
-class Halves:
-    """Sends halves. ``immunity_s``: how long brokers do not ask about them; None for the broker's default."""
-
-    def __init__(
-        self,
-        nameserver: NameServerSource | Client | None,
-        *,
-        group: str,
-        send_timeout_ms: float,
-        max_message_bytes: int,
-        immunity_s: int | None,
-        topics: Sequence[str],
-        checker: Checker | None,
-        clock: Clock | None,
-        namespace: str,
-        credentials: GivenCredentials,
-        tls: GivenTls,
-        trace: bool | TraceSink,
-        trace_topic: str | None,
-        compression: str | None,
-        compress_over_bytes: int,
-        compression_level: int,
-        start_timeout_ms: float | None,
-    ) -> None:
-        self._client = ClientHandle(nameserver, namespace=namespace, credentials=credentials, tls=tls)
-        self.names = names = self._client.names
-        make = partial(
-            Producer, sharing(self._client.instance), group=group, send_timeout_ms=send_timeout_ms,
-            max_message_bytes=max_message_bytes, clock=clock, namespace=names.namespace, trace=trace,
-            trace_topic=trace_topic, compression=compression, compress_over_bytes=compress_over_bytes,
-            compression_level=compression_level,
-        )  # fmt: skip
-        self._producer = make(retries=0, batching=False, start_timeout_ms=start_timeout_ms)
-        #: Sends messages that belong to no transaction.
-        self.plain = make(start_timeout_ms=None)
-        self.wire_group = self._producer.wire_group
-        self._topics = (DEFAULT_TOPIC, *map(names.topic, topics))
-        self._checks = None if checker is None else TransactionChecks(checker, self.wire_group, names)
-        immunity = "" if immunity_s is None else f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{immunity_s}\x02"
-        self._producer.sys_flag = TRANSACTION_PREPARED
-        self._producer.mark = f"TRAN_MSG\x01true\x02PGROUP\x01{self.wire_group}\x02{immunity}".encode()
-        self._producer.checking = self._checks
-        self._clock = clock or SystemClock()
-        if self._checks is not None:
-            self._checks.ended = self.ended
-
-    async def __aenter__(self) -> Self:
-        await self._client.__aenter__()
-        try:
-            await self._producer.__aenter__()
-            await self.plain.__aenter__()
-        except BaseException:
-            # It closes what is open of its producers, too: their tasks are the client's.
-            await self._client.__aexit__(None, None, None)
-            raise
-        if self._checks is not None:
-            self._checks.nursery = self._client.nursery
-            for topic in self._topics:
-                self._client.nursery.start_soon(self._make_known, topic)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._checks is not None:
-            self._checks.nursery = None
-        try:
-            await self.plain.__aexit__(kind, error, trace)
-        finally:
-            try:
-                await self._producer.__aexit__(kind, error, trace)
-            finally:
-                await self._client.__aexit__(kind, error, trace)
-
-    async def send(self, message: Message) -> SendResult:
-        """Store a half."""
-        return await self._producer.send(message)
-
-    def ended(
-        self, message: Message | MessageExt, msg_id: str, addr: str, state: TransactionState, *, from_check: bool
-    ) -> None:
-        """The broker at ``addr`` was told the end of a transaction: for the trace."""
-        if (traces := self._producer.traces) is not None:
-            name = STATE_NAMES[state.value]
-            traces.ended(message, msg_id, addr, name, self._clock.now_ms(), from_check=from_check)
-
-    @property
-    def traces_dropped(self) -> int:
-        return self._producer.traces_dropped + self.plain.traces_dropped
-
-    def master(self, topic: str, broker_name: str) -> str | None:
-        """The address of the broker, if it is known. ``topic`` is the server's name."""
-        route = self._producer.route_of(topic)
-        return None if route is None else route.master(broker_name)
-
-    @property
-    def remoting(self) -> RemotingClient:
-        """The connections."""
-        return self._producer.remoting
-
-    @enable_ki_protection
-    async def _make_known(self, topic: str) -> None:
-        """Read the route of ``topic``: its brokers get heartbeats then, and can ask about what a dead member began."""
-        with survived(f"reading the route of topic {topic}"):
-            while True:
-                try:
-                    await self._client.instance.refresh(topic)
-                    return
-                except SkylarkError as error:
-                    if not is_transient(error):
-                        return
-                    await trio.sleep(ROUTE_PAUSE_S)

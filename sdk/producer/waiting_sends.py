@@ -51,6 +51,8 @@ class WaitingSends:
         """Put the ticket of ``message`` into its lane, or a line. Raises SkylarkError when the client was closed."""
         if self._is_closed:
             raise _closed()
+        # A message whose queue is chosen must not overtake those that wait: it joins their line, even if it could be
+        # sent now.
         keeps_order = choice.keeps_order(message)
         if message.topic not in self.waiting or not keeps_order:
             must_wait = self._packing.waits(message, is_ordered=keeps_order)
@@ -120,6 +122,7 @@ class WaitingSends:
         last_error: Exception | None = None
         try:
             while line:
+                # It stays in the line while it is worked on, so that later ones with an order see that there is a line.
                 first = line[0]
                 if isinstance(first, _Entry):
                     try:

@@ -16,9 +16,9 @@ from mqcommon.errors import SkylarkError
 from mqcommon.message.message import Message, MessageExt
 from mqcommon.signal import Signal
 from remoting.protocol.command import Command
+from sdk.client import ClientHandle
 from sdk.producer.result import SendStatus, StoredBatch
 from sdk.runtime import survived
-from sdk.shared import ClientHandle
 from sdk.traces.entries import DEFAULT_REGION, ConsumedMessage, EndedTransaction, Entry, Sent, TraceLines
 from sdk.traces.sink import RecordsLost
 

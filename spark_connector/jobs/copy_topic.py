@@ -48,6 +48,8 @@ def main(
         target = ConnectionOptions.parse({**to_options, "nameserver": to_nameserver})
         what = {"from": from_nameserver, "topic": topic, "to": to_nameserver, "toTopic": to_topic or topic}
         copies = _planned(progress, what, source, target)
+        # Results of queues that an earlier run has finished are on disk; the others are copied again, each from where
+        # its target queue ends.
         done = {n: _result(progress, n) for n in range(len(copies)) if _file(progress, n).exists()}
         rest = [(n, copy) for n, copy in enumerate(copies) if n not in done]
         if rest:
@@ -82,9 +84,7 @@ def _planned(
 def _bounds(options: ConnectionOptions, topic: str) -> dict[MessageQueue, tuple[int, int]]:
     from sdk.blocking import PullConsumer
 
-    with PullConsumer(
-        options.nameserver, group=GROUP, heartbeat=False, credentials=options.credentials, tls=options.encryption
-    ) as consumer:
+    with PullConsumer(**options.client, group=GROUP, heartbeat=False) as consumer:
         queues = consumer.message_queues(topic)
         return {queue: (consumer.min_offset(queue), consumer.max_offset(queue)) for queue in queues}
 

@@ -164,8 +164,8 @@ def run_copy(copy: QueueCopy, source: ConnectionOptions, target: ConnectionOptio
     from sdk.blocking import Client, Producer, PullConsumer
 
     with ExitStack() as stack:
-        ours = stack.enter_context(Client(source.nameserver, credentials=source.credentials, tls=source.encryption))
-        theirs = stack.enter_context(Client(target.nameserver, credentials=target.credentials, tls=target.encryption))
+        ours = stack.enter_context(Client(**source.client))
+        theirs = stack.enter_context(Client(**target.client))
         reader = stack.enter_context(PullConsumer(ours, group=GROUP, heartbeat=False))
         written = stack.enter_context(PullConsumer(theirs, group=GROUP, heartbeat=False))
         producer = stack.enter_context(Producer(theirs, group=GROUP, retries=0))
@@ -175,18 +175,25 @@ def run_copy(copy: QueueCopy, source: ConnectionOptions, target: ConnectionOptio
 def copy_queue(copy: QueueCopy, reader: Reader, written: Reader, producer: Sender) -> QueueResult:
     """Send what the target queue lacks, then compare both."""
     copied = 0
+    # The target itself says how far an earlier run came: its last copied message is the last that was acknowledged, or
+    # one more.
     there = written.messages(copy.target, copy.target_start, written.max_offset(copy.target))
-    for message in reader.messages(copy.source, goes_on_at(copy, map(_origin, there)), copy.end):
+    for message in reader.messages(
+        copy.source, goes_on_at(copy, (origin_of(one.properties) for one in there)), copy.end
+    ):
         producer.send(copy_of(message, copy.target.topic), queue=copy.target)
         copied += 1
+    # Both queues are read again from the start, also what an earlier run has copied.
     source = target = Digest()
     for message in reader.messages(copy.source, copy.start, copy.end):
-        source = _added(source, message)
+        source = source.add(message.msg_id, message.properties, message.body, message.flag)
     for message in written.messages(copy.target, copy.target_start, written.max_offset(copy.target)):
-        origin = _origin(message)
+        origin = origin_of(message.properties)
         is_ours = origin is not None and origin[:2] == (copy.source.broker_name, copy.source.queue_id)
-        target = _added(target, message) if is_ours else target
-    return QueueResult(_name(copy.source), _name(copy.target), copied, *_both(source, target))
+        if is_ours:
+            target = target.add(message.msg_id, message.properties, message.body, message.flag)
+    counts = source.messages, target.messages, source.crc, target.crc
+    return QueueResult(_name(copy.source), _name(copy.target), copied, *counts)
 
 
 def copy_of(message: MessageExt, topic: str) -> Message:
@@ -195,18 +202,6 @@ def copy_of(message: MessageExt, topic: str) -> Message:
     origin = Origin(message.broker_name, message.queue_id, message.queue_offset, message.born_timestamp)
     copy.properties = {**copied_properties(message.properties), ORIGIN: origin.text()}
     return copy
-
-
-def _origin(message: MessageExt) -> Origin | None:
-    return origin_of(message.properties)
-
-
-def _added(digest: Digest, message: MessageExt) -> Digest:
-    return digest.add(message.msg_id, message.properties, message.body, message.flag)
-
-
-def _both(source: Digest, target: Digest) -> tuple[int, int, int, int]:
-    return source.messages, target.messages, source.crc, target.crc
 
 
 def _name(queue: MessageQueue) -> str:

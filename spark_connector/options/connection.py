@@ -64,7 +64,7 @@ class ConnectionOptions:
                 raise UserError(f"option {error}") from None
         options = cls(**values)
         options.check()
-        if (found := options.credentials or _elsewhere(options.credentials_file)) is not None:
+        if (found := options.credentials or _from_file_or_environment(options.credentials_file)) is not None:
             return replace(
                 options,
                 access_key=found.access_key,
@@ -89,6 +89,11 @@ class ConnectionOptions:
         return Credentials(self.access_key, self.secret_key, self.security_token) if self.access_key else None
 
     @property
+    def client(self) -> dict[str, Any]:
+        """The arguments of clients of the SDK."""
+        return {"nameserver": self.nameserver or None, "credentials": self.credentials, "tls": self.encryption}
+
+    @property
     def encryption(self) -> Tls | None:
         """How connections are encrypted; None: they are not."""
         if not self.tls:
@@ -111,6 +116,6 @@ class ConnectionOptions:
             raise UserError("options tlsCaFile, tlsCertFile and tlsKeyFile need tls=true")
 
 
-def _elsewhere(file: str) -> Credentials | None:
+def _from_file_or_environment(file: str) -> Credentials | None:
     """The credentials in ``file``, else those in the environment."""
     return read_credentials(file) if file else credentials_in(os.environ)

@@ -17,16 +17,14 @@ from pyspark.sql.types import StructType
 from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.queue import MessageQueue
-from sdk.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag
-from sdk.arrow.inner import holds_batches, unwrapped
+from sdk.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag, holds_batches, unwrapped
 from sdk.arrow.records import Records
 from spark_connector.offsets import OffsetRange
 from spark_connector.one_line import one_line
 from spark_connector.options.read import ReadOptions
-from spark_connector.reading.choosing import list_topics, with_topics
 from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.planning import QueueDirectory, plan
-from spark_connector.reading.pulling import Buffer, QueueReader, ReadFailed, ahead, joined, pulls
+from spark_connector.reading.planning import QueueDirectory, list_topics, plan, with_topics
+from spark_connector.reading.pulling import Buffer, ReadFailed, ahead, joined, pulls
 from spark_connector.reading.pushdown import ALL, wanted_by
 from spark_connector.schema import arrow_schema
 from spark_connector.styles import decode
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter  # PySpark 4.0 has none
 
 
-class Consumer(QueueDirectory, QueueReader, Protocol):
+class Consumer(QueueDirectory, Protocol):
     """The methods of a consumer that readers use; ``sdk.blocking.PullConsumer`` has them."""
 
     def commit_offset(self, mq: MessageQueue, offset: int) -> None: ...
@@ -111,6 +109,7 @@ def decode_buffer(
         records = Records(buffer.data)
     except DamagedRecord as error:
         raise _cannot_decode(error, buffer.offset + error.row, buffer, wanted) from error
+    # A stack of row ranges. One that holds too much is halved, the first half on top, so rows come in order.
     waiting = [(0, len(records))]
     while waiting:
         low, high = waiting.pop()
@@ -130,11 +129,13 @@ def _rows(
     try:
         if holds_batches(records):
             check_order(records)
+            # Before batches are taken apart: the CRC is that of the whole batch.
             if check_crc:
                 check_bodies(records)
             messages, _ = unwrapped(records)
             check_crc = False
         low, high = np.searchsorted(check_order(messages), [wanted.start, wanted.end])
+        # A pull may have records before and after the range, as brokers give whole batches. The rest is divided evenly.
         rows = int(high - low)
         count = -(-rows // options.max_records_per_batch)
         cuts = [int(low) + rows * part // count for part in range(count + 1)]
@@ -171,12 +172,10 @@ def open_consumer(options: ReadOptions) -> AbstractContextManager[Consumer]:
     from sdk.blocking import PullConsumer
 
     return PullConsumer(
-        options.nameserver or None,
+        **options.client,
         group=options.consumer_group,
         timeout_ms=options.pull_timeout_ms,
         heartbeat=False,
         # A task reads at once, and that raises what is wrong.
         start_timeout_ms=None,
-        credentials=options.credentials,
-        tls=options.encryption,
     )

@@ -1,37 +1,124 @@
-"""Plans the ranges to read: asks brokers for the offsets of their queues, and computes the ranges with offsets.py.
+"""Plans the ranges to read: chooses topics and queues, asks brokers for their offsets, and computes with offsets.py.
 
 The ends of the ranges are fixed here: a message that arrives while the job runs is not read.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from mqcommon.errors import UserError
 from mqcommon.message.queue import MessageQueue
-from mqcommon.names import MASTER_ID
-from sdk.consumer.expression import Sql
+from mqcommon.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, is_system_topic
 from spark_connector.offsets import (
     COMMITTED,
     OffsetRange,
     QueueBounds,
-    cut,
     resolve,
     split,
     spread,
+    within_bounds,
 )
 from spark_connector.options.read import ReadOptions
-from spark_connector.reading.choosing import chosen
 from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.pulling import Pulled, SlaveBehind
+from spark_connector.reading.pulling import QueueReader, SlaveBehind
 from spark_connector.reading.pushdown import ALL, Only
+from spark_connector.schema import KAFKA, MAX_QUEUES, partition_number
+
+if TYPE_CHECKING:
+    from sdk.blocking import Admin
+
 
 T = TypeVar("T")
 
 _THREADS = 16  # requests at the same time: a topic may have hundreds of queues
 
 
-class QueueDirectory(Protocol):
+def with_topics(options: ReadOptions, list_topics: Callable[[ReadOptions], Iterable[str]]) -> ReadOptions:
+    """The options with the topics that the pattern matches now, in place of the pattern."""
+    if not options.topic_pattern:
+        return options
+    found = matching(options.topic_pattern, list_topics(options))
+    if not found:
+        raise UserError(f"option topicPattern: no topic of the cluster matches {options.topic_pattern!r}")
+    return replace(options, topic=",".join(found), topic_pattern="")
+
+
+def matching(pattern: str, names: Iterable[str]) -> list[str]:
+    """The topics whose whole name matches, sorted. Retry and dead-letter topics are read by name only."""
+    fits = re.compile(pattern).fullmatch
+    own = (RETRY_PREFIX, DLQ_PREFIX)
+    return sorted(name for name in set(names) if fits(name) and not is_system_topic(name) and not name.startswith(own))
+
+
+def chosen(queues: Sequence[MessageQueue], options: ReadOptions) -> list[MessageQueue]:
+    """Of the topics' queues those that are to be read; UserError when an assigned one does not exist."""
+    wanted = set(options.assigned)
+    unknown = sorted(wanted.difference(queues))
+    if unknown:
+        raise UserError(f"option assign names {_names(unknown)}, which no broker has; queues: {_names(queues)}")
+    found = [queue for queue in queues if is_chosen(queue, options)]
+    check_numbers(found, options)
+    return found
+
+
+def is_chosen(queue: MessageQueue, options: ReadOptions) -> bool:
+    """Whether the options choose ``queue``, if it exists."""
+    if options.assign:
+        return queue in options.assigned
+    if options.topic_pattern:
+        return bool(matching(options.topic_pattern, [queue.topic]))
+    return queue.topic in options.topics
+
+
+def check_numbers(queues: Iterable[MessageQueue], options: ReadOptions) -> None:
+    """Raise UserError when the columns need partition numbers, and two queues would get the same."""
+    if options.schema_style == KAFKA:
+        check_partition_numbers(queues)
+
+
+def check_partition_numbers(queues: Iterable[MessageQueue]) -> None:
+    """Raise UserError unless the queues of each topic have different partition numbers."""
+    owners: dict[tuple[str, int], MessageQueue] = {}
+    for queue in queues:
+        if queue.queue_id >= MAX_QUEUES:
+            raise UserError(
+                f"schemaStyle=kafka cannot number queue {queue.queue_id} of topic {queue.topic}: it has room for"
+                f" {MAX_QUEUES} queues of a broker; use schemaStyle=rocketmq"
+            )
+        owner = owners.setdefault((queue.topic, partition_number(queue.broker_name, queue.queue_id)), queue)
+        if owner.broker_name != queue.broker_name:
+            raise UserError(
+                f"schemaStyle=kafka gives queues of brokers {owner.broker_name} and {queue.broker_name} the same"
+                " partition numbers; read the brokers one by one with option assign, or use schemaStyle=rocketmq"
+            )
+
+
+def list_topics(options: ReadOptions) -> list[str]:
+    """The topics of the cluster, without those that are named after clusters and brokers."""
+    with _admin(options) as admin:
+        return sorted(set(admin.topic_list()).difference(admin.system_topics()))
+
+
+def list_clusters(options: ReadOptions) -> list[str]:
+    """The names of the clusters that have the topics."""
+    with _admin(options) as admin:
+        return sorted({data.cluster for topic in options.topics for data in admin.topic_route(topic).broker_datas})
+
+
+def _admin(options: ReadOptions) -> "Admin":
+    from sdk.blocking import Admin
+
+    return Admin(**options.client, timeout_ms=options.pull_timeout_ms)
+
+
+def _names(queues: Iterable[MessageQueue]) -> str:
+    return ", ".join(f"{topic} {broker} {queue}" for topic, broker, queue in queues)
+
+
+class QueueDirectory(QueueReader, Protocol):
     """A source of queues and their offsets."""
 
     def message_queues(self, topic: str) -> list[MessageQueue]: ...
@@ -39,16 +126,6 @@ class QueueDirectory(Protocol):
     def max_offset(self, mq: MessageQueue) -> int: ...
     def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int: ...
     def committed_offset(self, mq: MessageQueue) -> int | None: ...
-    def pull_bytes(
-        self,
-        mq: MessageQueue,
-        offset: int,
-        *,
-        max_count: int,
-        max_bytes: int,
-        expression: str | Sql = "*",
-        wait_ms: int,
-    ) -> Pulled: ...
 
 
 def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> list[OffsetRange]:
@@ -56,7 +133,8 @@ def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> l
     bounds = bounds_of(directory, options)
     starts = starting(directory, options, bounds)
     ends = ending(directory, options, bounds)
-    ranges, lost = cut(starts, ends, bounds)
+    ranges, lost = within_bounds(starts, ends, bounds)
+    # A slave that answered for its master may be behind: what it lacks is not lost.
     if lost:
         check_masters(directory, [one.queue for one in lost if one.end > bounds[one.queue].maximum], bounds)
         report_lost(lost, options)
@@ -83,6 +161,7 @@ def starting(
         return {queue: bounds[queue].minimum if offset is None else offset for queue, offset in committed}
     if not times:
         return resolve(options.wanted_start, bounds, "startingOffsets")
+    # A search finds the first message at or after the time; without one, the end of the queue.
     found = _searched(directory, times)
     late = [queue for queue, offset in found.items() if offset >= bounds[queue].maximum]
     if late and options.starting_offsets_by_timestamp_strategy == "error":

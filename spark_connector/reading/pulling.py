@@ -97,8 +97,11 @@ def pulls(
     queue, offset, end = wanted
     while offset < end:
         pulled = _pull(reader, OffsetRange(queue, offset, end), options, sleep, now)
+        # Three answers: records; none, but a later offset; none, and no later offset, so the rest of the range does not
+        # exist.
         if pulled.data:
             yield Buffer(offset, pulled.data)
+            # Else a broker in trouble would make this an endless loop of the same records.
             if pulled.next_offset <= offset:
                 raise ReadFailed(f"{_name(queue)}: the broker says that {pulled.next_offset} follows offset {offset}")
         elif pulled.next_offset > offset:
@@ -152,6 +155,8 @@ def _pull(
         try:
             pulled = _answer(reader, wanted, options)
         except AWAY as error:
+            # Both limits must be reached: the retries are for a hiccup, ``broker_wait_ms`` is for a broker that
+            # restarts while a stream runs.
             failures += 1
             if failures > options.num_retries:
                 place = (
@@ -177,6 +182,7 @@ def _answer(reader: QueueReader, wanted: OffsetRange, options: ReadOptions) -> P
         expression=options.expression,
         wait_ms=options.pull_timeout_ms,
     )
+    # Only the master can say that a message does not exist. A slave may be behind.
     if pulled.broker_id == MASTER_ID or pulled.data or pulled.next_offset > wanted.start:
         return pulled
     raise SlaveBehind(

@@ -3,6 +3,5 @@
 reader.py      what Spark calls; the messages of a part, for tasks
 directory.py   the directory as a source of queues, for planning
 scan.py        what the log has after the last entries of its queues
-queue.py       the files of one consume queue; batch_queue.py: of one whose entries stand for batches
-files.py       opens files
+files.py       the files of the log and of queues
 """

@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from broker.store.abort import read_abort
-from broker.store.checkpoint import CheckpointState, read_checkpoint
+from broker.store.checkpoint import CheckpointState, LastStop, read_abort, read_checkpoint
 from broker.store.log.log_files import HEAD_BYTES, LogFile, LogFiles, stored_ms
 from broker.store.log.valid_record import torn_reason
 from broker.store.query import first_at_least
 from broker.store.queue.ends import read_queue_ends
 from broker.store.queue.entry import BLANK_SIZE, ENTRY_BYTES
-from broker.store.recovery import ROCKETMQ_MARGIN_MS, LastStop, why_torn
+from broker.store.recovery import ROCKETMQ_MARGIN_MS, why_torn
 from mqcommon.errors import StoreCorrupt, UserError
 from mqcommon.message.layout import BLANK_BYTES
 from mqcommon.message.queue import MessageQueue
@@ -29,9 +28,16 @@ from sdk.arrow.records import Ints
 from sdk.consumer.expression import Sql
 from spark_connector.offsets import OffsetRange
 from spark_connector.reading.planning import QueueDirectory
-from spark_connector.store.batch_queue import KINDS, AnyQueueFiles, BatchQueueFiles
-from spark_connector.store.files import QUEUES, ReadOnlyFiles
-from spark_connector.store.queue import ENTRIES, QueueFiles, StorePart
+from spark_connector.store.files import (
+    ENTRIES,
+    KINDS,
+    QUEUES,
+    AnyQueueFiles,
+    BatchQueueFiles,
+    QueueFiles,
+    ReadOnlyFiles,
+    StorePart,
+)
 from spark_connector.store.scan import Place, Scanned, Tail, scan
 
 Bounds = Mapping[Place, tuple[int, int]]
@@ -185,6 +191,8 @@ class StoreDirectory(QueueDirectory):
             return {}
         self._open_queues()
         start, bounds = self._known()
+        # First what the queues say, then the log after the checkpoint. Queues that are found to lack something are made
+        # again from the whole log, which is slow, and is done once for all of them.
         broken = {place for place, files in self._opened.items() if files.problem}
         found = self._scan(start, broken)
         if lacking := self._lacking(bounds, found) - broken:
@@ -214,11 +222,13 @@ class StoreDirectory(QueueDirectory):
         state, start = self._state, self.log_start
         if not self._opened:
             return start
+        # Ours: everything before the checkpoint is on disk, log and queues.
         if state.log_offset is not None:
             return max(state.log_offset, start)
         if self._last_stop is LastStop.CLEAN:
             # RocketMQ's store: the queues tell how far the log was whole.
             return max(start, self._known_end)
+        # A crashed store of RocketMQ: the newest file that was flushed as a whole, by the times of the checkpoint.
         for file in reversed(self._log.files):
             began_ms = stored_ms(file.view[:HEAD_BYTES]) or 0
             if 0 < began_ms <= state.flushed_timestamp - ROCKETMQ_MARGIN_MS:
@@ -246,8 +256,10 @@ class StoreDirectory(QueueDirectory):
         physical, size = max(last, default=(0, 0))
         state_is_ours = self._state.log_offset is not None
         if size:
+            # The last entry must lead to the record that it describes. If it does not, the log is shorter than the
+            # queues, or damaged: then the queues are not believed.
             record = self._log.record_at(physical)
-            if record is None or record.size != size or (state_is_ours and self._is_cut(record)):
+            if record is None or record.size != size or (state_is_ours and self._is_truncated(record)):
                 return self.log_start, {}
         return start, bounds
 
@@ -273,6 +285,7 @@ class StoreDirectory(QueueDirectory):
 
     def _scan(self, start: int, broken: set[Place]) -> Scanned:
         file = self._log.at(start)
+        # After a graceful stop nothing follows the checkpoint, unless bytes say otherwise.
         is_closed = self._last_stop is LastStop.CLEAN and not self._state.crashed
         if (
             is_closed
@@ -282,7 +295,7 @@ class StoreDirectory(QueueDirectory):
             return Scanned(start)
         return scan(self._log, self.log_start if broken else start, start, broken, self._why_torn)
 
-    def _is_cut(self, record: Record) -> bool:
+    def _is_truncated(self, record: Record) -> bool:
         file = self._log.at(record.physical_offset)
         assert file is not None  # the record was read from it
         return bool(torn_reason(file.view, record.physical_offset - file.base, record, lost_sectors=False))

@@ -1,6 +1,9 @@
-"""The files of a store directory, opened for reading only: nothing is locked, created or changed.
+"""The files of a store directory, opened for reading only: the log as bytes, queues as numpy arrays of entries.
 
-Neighbours: queue.py (queue files), scan.py (the end of the log), reader.py (messages).
+Nothing is locked, created or changed. `BatchQueueFiles` are those of a queue of RocketMQ's type BatchCQ, whose entries
+stand for whole batches. It answers as `QueueFiles` does, offset for offset: the first message of a batch has the entry,
+the others have blanks.
+Neighbours: scan.py (the end of the log), reader.py (messages).
 """
 
 import mmap
@@ -8,13 +11,18 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from broker.store.log.segment import NAME_DIGITS
+from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, ENTRY, ENTRY_BYTES
 from mqcommon.disk.files import OsFiles
 from mqcommon.errors import StoreCorrupt, UserError
+from sdk.arrow.records import Ints
+from spark_connector.offsets import OffsetRange
 
 LOG, QUEUES, BATCH_QUEUES = "commitlog", "consumequeue", "batchconsumequeue"
 
@@ -129,3 +137,179 @@ def _check(directory: str) -> None:
         raise UserError(f"{where} is no store directory, but {directory}/store is; give that one")
     what = f"has no folder {LOG}" if names else "is empty"
     raise UserError(f"{where} {what}; give a broker's storePathRootDir, or a copy of it: the folder above {LOG}")
+
+
+# One row is one entry of a queue, as entry.py has it.
+ENTRIES = np.dtype(
+    [(name, f">{code}") for name, code in zip(("physical", "size", "tags_code"), ENTRY.format[1:], strict=True)]
+)
+BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
+Entries = NDArray[np.void]
+
+
+class StorePart(NamedTuple):
+    """What one task reads. Entries from offset ``tail_start`` on are in ``tail`` and not in the queue's files.
+
+    The first one is at ``start``: in a batch queue (``is_batch``) before ``wanted``, if that begins within a batch.
+    ``folder`` has the files, which a batch queue may lack, or have of a time when it was a plain one.
+    """
+
+    wanted: OffsetRange
+    log_start: int
+    tail_start: int
+    tail: bytes
+    start: int
+    is_batch: bool
+    folder: str
+
+
+def blank_entries(count: int) -> Entries:
+    """So many blank entries."""
+    return np.frombuffer(BLANK * max(count, 0), dtype=ENTRIES).copy()
+
+
+class QueueFiles:
+    """The files in ``directory``; ``problem`` says why they cannot be the whole queue."""
+
+    folder = QUEUES
+
+    def __init__(self, files: ReadOnlyFiles, directory: str) -> None:
+        self._files = files
+        paths = list(chain(files, directory))
+        self._paths = [
+            (int(path[-NAME_DIGITS:]) // ENTRY_BYTES, files.size(path) // ENTRY_BYTES, path) for path in paths
+        ]
+        self.problem = ""
+        for (first, count, path), (following, _, _) in zip(self._paths, self._paths[1:], strict=False):
+            if first + count != following and not self.problem:
+                self.problem = f"{path} ends before the next file of the queue begins"
+
+    def bounds(self, log_start: int, log_end: int) -> tuple[int, int]:
+        """(first offset, next offset) of the messages between these offsets of the log; equal when there are none."""
+        low, high = self._low(log_start), self._high(log_end)
+        return min(low, high), high
+
+    def _low(self, log_start: int) -> int:
+        end = 0
+        for first, count, path in self._paths:
+            entries = self._load(path, count)
+            is_message = (entries["size"] > 0) & (entries["size"] != BLANK_SIZE) & (entries["physical"] >= log_start)
+            if is_message.any():
+                return first + int(is_message.argmax())
+            end = first + count
+        return end
+
+    def _high(self, log_end: int) -> int:
+        """One past the last entry before ``log_end``. Notes a problem when an entry before it was never written."""
+        for first, count, path in reversed(self._paths):
+            entries = self._load(path, count)
+            used = np.flatnonzero((entries["size"] > 0) & (entries["physical"] < log_end))
+            if len(used):
+                last = int(used[-1]) + 1
+                if (entries["size"][:last] <= 0).any():
+                    self.problem = f"{path} has entries that were never written"
+                return first + last
+        return self._paths[0][0] if self._paths else 0
+
+    def first_of(self, offset: int) -> int:
+        """Each message has an entry of its own."""
+        return offset
+
+    def known_end(self) -> int:
+        """Where the last message of the files ends in the log; 0 without one."""
+        for _, count, path in reversed(self._paths):
+            entries = self._load(path, count)
+            is_message = np.flatnonzero((entries["size"] > 0) & (entries["size"] != BLANK_SIZE))
+            if len(is_message):
+                last = entries[is_message[-1]]
+                return int(last["physical"]) + int(last["size"])
+        return 0
+
+    def entries(self, low: int, high: int) -> Entries:
+        """The entries of the offsets from ``low`` up to, not including, ``high``; missing ones are zeros."""
+        found = np.zeros(max(high - low, 0), dtype=ENTRIES)
+        for first, count, path in self._paths:
+            start, end = max(low, first), min(high, first + count)
+            if start < end:
+                found[start - low : end - low] = self._load(path, count)[start - first : end - first]
+        return found
+
+    def _load(self, path: str, count: int) -> Entries:
+        """All entries of a file."""
+        if not count:
+            return np.zeros(0, dtype=ENTRIES)
+        return np.frombuffer(self._files.open_map(path, count * ENTRY_BYTES, create=False).view, dtype=ENTRIES)
+
+
+_NAMES = ("physical", "size", "tags_code", "stored_ms", "base", "messages", "compacted", "reserved")
+# One row is one entry, as entry.py has it.
+_BATCHES = np.dtype([(name, f">{code}") for name, code in zip(_NAMES, BATCH_ENTRY.format[1:], strict=True)])
+
+
+class BatchQueueFiles:
+    """The files in ``directory``; ``problem`` says why they cannot be the whole queue."""
+
+    folder = BATCH_QUEUES
+
+    def __init__(self, files: ReadOnlyFiles, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        # Searches rely on the order.
+        falls = self._bases[1:] < self._ends[:-1]
+        self.problem = f"the entries of {directory} do not rise" if falls.any() else ""
+
+    @cached_property
+    def _entries(self) -> NDArray[Any]:
+        """All entries that were written, of all files."""
+        found = [np.zeros(0, dtype=_BATCHES)]
+        for path in chain(self._files, self._directory):
+            count = self._files.size(path) // BATCH_ENTRY_BYTES
+            if count:
+                view = self._files.open_map(path, count * BATCH_ENTRY_BYTES, create=False).view
+                entries = np.frombuffer(view, dtype=_BATCHES)
+                # Of an entry that a crash left unfinished, the end is zeros.
+                is_whole = (entries["size"] > 0) & (entries["messages"] > 0) & (entries["compacted"] != 0)
+                found.append(entries[is_whole])
+        return np.concatenate(found)
+
+    @cached_property
+    def _bases(self) -> Ints:
+        bases: Ints = self._entries["base"].astype(np.int64)
+        return bases
+
+    @cached_property
+    def _ends(self) -> Ints:
+        ends: Ints = self._bases + self._entries["messages"]
+        return ends
+
+    def bounds(self, log_start: int, log_end: int) -> tuple[int, int]:
+        """(first offset, next offset) of the messages between these offsets of the log; equal when there are none."""
+        physical = self._entries["physical"]
+        there = np.flatnonzero((physical >= log_start) & (physical < log_end))
+        if len(there):
+            return int(self._bases[there[0]]), int(self._ends[there[-1]])
+        end = int(self._ends[-1]) if len(self._ends) and (physical < log_start).all() else 0
+        return end, end
+
+    def known_end(self) -> int:
+        """Where the last message of the files ends in the log; 0 without one."""
+        last = self._entries[-1:]
+        return int(last["physical"][0]) + int(last["size"][0]) if len(last) else 0
+
+    def first_of(self, offset: int) -> int:
+        """The offset of the first message in the batch that has ``offset``; ``offset`` if there is none."""
+        at = int(np.searchsorted(self._bases, offset, side="right")) - 1
+        return int(self._bases[at]) if at >= 0 and offset < self._ends[at] else offset
+
+    def entries(self, low: int, high: int) -> Entries:
+        """The entries of the offsets from ``low`` up to, not including, ``high``."""
+        found = blank_entries(high - low)
+        first, end = np.searchsorted(self._bases, [low, high])
+        places = self._bases[first:end] - low
+        for name in ENTRIES.names or ():
+            found[name][places] = self._entries[name][first:end]
+        return found
+
+
+AnyQueueFiles = QueueFiles | BatchQueueFiles
+KINDS: tuple[type[AnyQueueFiles], ...] = QueueFiles, BatchQueueFiles

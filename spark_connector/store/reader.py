@@ -18,20 +18,16 @@ from broker.store.queue.entry import BLANK_SIZE
 from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
-from sdk.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag
-from sdk.arrow.inner import holds_batches, unwrapped
+from sdk.arrow.decode import TooMuchContent, check_bodies, check_order, has_tag, holds_batches, unwrapped
 from sdk.arrow.records import Ints, Mask, Records, heads_at, physical_offsets
 from spark_connector.offsets import LostRange
 from spark_connector.one_line import one_line
 from spark_connector.options.read import FAIL, ReadOptions
-from spark_connector.reading.choosing import with_topics
 from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.planning import plan
+from spark_connector.reading.planning import plan, with_topics
 from spark_connector.reading.pushdown import ALL, wanted_by
 from spark_connector.schema import arrow_schema
-from spark_connector.store.batch_queue import KINDS
-from spark_connector.store.files import LogBytes, ReadOnlyFiles, reading
-from spark_connector.store.queue import ENTRIES, Entries, StorePart
+from spark_connector.store.files import ENTRIES, KINDS, Entries, LogBytes, ReadOnlyFiles, StorePart, reading
 from spark_connector.styles import decode
 from spark_connector.worker_pickle import pack
 

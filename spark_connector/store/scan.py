@@ -28,10 +28,9 @@ from mqcommon.message.inner import inner_count
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
 from mqcommon.message.light import MARK, in_each_queue
 from mqcommon.message.record import Record
-from sdk.arrow.columns import gather, is_text
 from sdk.arrow.decode import check_bodies
-from sdk.arrow.records import Ints, Mask, Records, physical_offsets
-from spark_connector.store.queue import BLANK, ENTRIES
+from sdk.arrow.records import Ints, Mask, Records, gather, is_text, physical_offsets
+from spark_connector.store.files import BLANK, ENTRIES
 
 # How much of the log is looked at together.
 RUN_BYTES = 4 * 1024 * 1024
@@ -110,8 +109,8 @@ def _holds_nul(values: pa.Array) -> bool:
     if not len(values):
         return False
     bounds = np.frombuffer(values.buffers()[1], np.int32)
-    held = np.frombuffer(values.buffers()[2], np.uint8) if values.buffers()[2] else np.zeros(0, np.uint8)
-    return bool((held[bounds[values.offset] : bounds[values.offset + len(values)]] == 0).any())
+    raw = np.frombuffer(values.buffers()[2], np.uint8) if values.buffers()[2] else np.zeros(0, np.uint8)
+    return bool((raw[bounds[values.offset] : bounds[values.offset + len(values)]] == 0).any())
 
 
 Place = tuple[str, int]  # topic, queue
@@ -150,10 +149,13 @@ class Tail:
             self._put(*each, name)
 
     def _put(self, offset: int, physical: int, size: int, name: str) -> None:
+        # The topic was deleted and made again: offsets begin anew, and what came before is of the old one.
         if offset < self.first:
             self.first = offset
             self.entries.clear()
         del self.entries[(offset - self.first) * ENTRY_BYTES :]
+        # A gap is filled with blanks. It cannot have more messages than fit into the log before this record: an absurd
+        # offset must not fill the memory.
         missing = offset - self.end
         if missing * MIN_RECORD > physical:
             raise StoreCorrupt(
@@ -215,6 +217,8 @@ class _Scan:
         one_by_one_to = at
         while at + BLANK_BYTES <= end:
             if at >= one_by_one_to:
+                # Many records at once, if they are plain and sound. Where none can be taken, the next RUN_BYTES are
+                # read one by one: to try again at each record would cost more.
                 run = run_at(view[at - base : at - base + RUN_BYTES], at)
                 if run is not None:
                     self._keep_run(run)
@@ -228,6 +232,7 @@ class _Scan:
             if record is not None:
                 reason = self._torn(file, at - base, record)
             if record is None or reason:
+                # The end of the log, or damage. A sound record behind it makes it damage, and the scan goes on there.
                 return self._look_past(file, at, reason, is_empty=not size and not magic)
             self._keep_each(record)
             at += record.size

@@ -1,6 +1,6 @@
 """The stream reader for PySpark 4.2 and later, which know limits, the trigger AvailableNow, and what is waiting.
 
-Neighbours: reader.py (the rest), admission.py (what limits mean).
+Neighbours: reader.py (the rest), offsets.py (what limits mean).
 """
 
 from typing import Any
@@ -15,8 +15,6 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from spark_connector.one_line import one_line
-from spark_connector.options.read import ReadOptions
-from spark_connector.stream.admission import AdmissionLimits
 from spark_connector.stream.offsets import StreamOffsets
 from spark_connector.stream.reader import RocketMQStreamReader
 
@@ -26,20 +24,20 @@ class AdmittingStreamReader(RocketMQStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """One of the limits. Spark's cannot be combined, so `latestOffset` looks at the options, too."""
-        limits = limits_of(self._asking)
-        if limits.max_rows:
-            return ReadMaxRows(limits.max_rows)
-        if limits.max_bytes:
-            return ReadMaxBytes(limits.max_bytes)
-        return ReadMinRows(limits.min_rows) if limits.min_rows else ReadAllAvailable()
+        options = self._options
+        if options.max_offsets_per_trigger:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        least = options.min_offsets_per_trigger
+        return ReadMinRows(least) if least else ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # type: ignore[override]
         """The end of the next micro-batch; ``start`` when there is none."""
         with one_line():
-            # The trigger Once wants all, whatever the options are.
-            limits = AdmissionLimits() if isinstance(limit, ReadAllAvailable) else limits_of(self._asking)
             driver, first = self._driving(), StreamOffsets.from_dict(start)
-            end = driver.after(first, limits)
+            # The trigger Once wants all, whatever the options are.
+            end = driver.after(first, is_limited=not isinstance(limit, ReadAllAvailable))
             # Spark asks for the next micro-batch when one is done. That the last of AvailableNow is, it tells only so.
             driver.commit(first)
             return end.to_dict()
@@ -53,10 +51,3 @@ class AdmittingStreamReader(RocketMQStreamReader, SupportsTriggerAvailableNow):
         """Where the queues ended in the last trigger, for the progress of the query."""
         newest = self._driving().newest
         return newest.to_dict() if newest else None
-
-
-def limits_of(options: ReadOptions) -> AdmissionLimits:
-    """The limits that the options give."""
-    return AdmissionLimits(
-        options.max_offsets_per_trigger, options.min_offsets_per_trigger, options.max_bytes_per_trigger
-    )

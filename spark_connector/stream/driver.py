@@ -2,22 +2,32 @@
 
 A micro-batch is two offsets. Its ranges are computed from them without asking a broker, so a micro-batch that is run
 again has the same rows.
-Neighbours: offsets.py and admission.py (decide), queues.py (asks brokers), reader.py (Spark).
+`StreamQueues` knows what brokers have at this moment. A broker that is away does not stop a stream: its queues are left
+out until it answers, which the log says once. New topics, queues and brokers are looked for from time to time.
+Neighbours: offsets.py (computes), reader.py (Spark), reading/planning.py (batches, where all brokers must answer).
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
 from spark_connector.offsets import OffsetRange, QueueBounds, split, spread
 from spark_connector.options.read import ReadOptions
-from spark_connector.reading.choosing import is_chosen, with_topics
 from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.planning import ask_all, bounds_of, starting
+from spark_connector.reading.planning import (
+    ask_all,
+    bounds_of,
+    check_masters,
+    check_numbers,
+    is_chosen,
+    matching,
+    starting,
+    with_topics,
+)
 from spark_connector.reading.pulling import AWAY
-from spark_connector.stream.admission import AdmissionLimits, rows_in, shares
 from spark_connector.stream.offsets import (
     StreamOffsets,
     advanced,
@@ -25,14 +35,148 @@ from spark_connector.stream.offsets import (
     check_chosen,
     check_cluster,
     first_end,
+    rows_in,
+    shares,
     waiting,
 )
-from spark_connector.stream.queues import StreamQueues
 
 if TYPE_CHECKING:
     from spark_connector.reading.batch_reader import Consumer, ListTopics
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# The mean size of messages is that of the next ones of each queue, up to one of these limits.
+SAMPLE_MESSAGES = 32
+SAMPLE_BYTES = 64 * 1024
+# Where no message could be looked at.
+DEFAULT_BYTES = 1024.0
+
+
+class StreamQueues:
+    """The queues that the options choose; ``now`` is a clock in seconds."""
+
+    def __init__(
+        self, consumer: "Consumer", options: ReadOptions, list_topics: "ListTopics", now: Callable[[], float]
+    ) -> None:
+        self._consumer = consumer
+        self._options = options
+        self._list_topics = list_topics
+        self._now = now
+        self._looked_s: float | None = None
+        self._found: list[MessageQueue] = []
+        #: Minimum offsets; asked for with each look only, since a query without a trigger asks all the time.
+        self._lows: dict[MessageQueue, int] = {}
+        #: What the last look did not find, with the reason.
+        self._missing: dict[str, str] = {}
+        #: Brokers that did not answer since then. They are asked again after the next look: each time may take seconds.
+        self._silent: dict[str, str] = {}
+        self._said: set[str] = set()
+
+    @property
+    def found(self) -> Sequence[MessageQueue]:
+        """The queues that the last look found."""
+        return self._found
+
+    def bounds(self, *, look: bool = False) -> dict[MessageQueue, QueueBounds]:
+        """The bounds of all queues whose brokers answer; ``look`` for new ones even if it is not time yet."""
+        interval_s = self._options.discovery_interval_ms / 1000
+        if look or self._looked_s is None or self._now() - self._looked_s >= interval_s:
+            self._look()
+            self._looked_s = self._now()
+        # A broker that did not answer is left out until the next look: each question to it may take as long as the
+        # timeout.
+        here = [queue for queue in self._found if _broker(queue) not in self._silent]
+        return self._answered(here, self._bounds_of)
+
+    def confirmed(
+        self, bounds: Mapping[MessageQueue, QueueBounds], read_to: Mapping[MessageQueue, int]
+    ) -> dict[MessageQueue, QueueBounds]:
+        """``bounds`` without those of slaves that have less than was read already; says which brokers are away."""
+        # An end below what was read already is either a slave that is behind, or a loss. Only the master can tell:
+        # without it the queue is left out of this micro-batch.
+        short = [queue for queue, (_, high) in bounds.items() if high < read_to.get(queue, 0)]
+        masters = self._answered(short, lambda queue: check_masters(self._consumer, [queue], bounds))
+        gone = {_broker(queue) for queue in read_to} - {_broker(queue) for queue in self._found}
+        self._say(dict.fromkeys(gone, "no NameServer lists it for the topics that are read"))
+        return {queue: one for queue, one in bounds.items() if queue not in short or queue in masters}
+
+    def _answered(self, queues: list[MessageQueue], ask: Callable[[MessageQueue], T]) -> dict[MessageQueue, T]:
+        """The answers for those queues whose brokers answer."""
+        answers: dict[MessageQueue, T] = {}
+        for queue, answer in zip(queues, ask_all(lambda queue: _answer(ask, queue), queues), strict=True):
+            if isinstance(answer, SkylarkError):
+                self._silent[_broker(queue)] = str(answer)
+            else:
+                answers[queue] = answer
+        return answers
+
+    def mean_bytes(self, starts: Mapping[MessageQueue, int]) -> dict[MessageQueue, float]:
+        """The mean stored size of the next messages of each queue, from ``starts`` on."""
+        queues = list(starts)
+        sampled = dict(zip(queues, ask_all(lambda queue: self._sample(queue, starts[queue]), queues), strict=True))
+        known = [size for size in sampled.values() if size]
+        other = sum(known) / len(known) if known else DEFAULT_BYTES
+        return {queue: size or other for queue, size in sampled.items()}
+
+    def _look(self) -> None:
+        """Find the queues. Those of a broker that is away are in no route."""
+        queues: list[MessageQueue] = []
+        self._missing, self._silent, self._lows = {}, {}, {}
+        for topic in self._topics():
+            try:
+                queues += self._consumer.message_queues(topic)
+            except AWAY as error:
+                self._missing[f"topic {topic}"] = str(error)
+        self._found = [queue for queue in queues if is_chosen(queue, self._options)]
+        check_numbers(self._found, self._options)
+
+    def _topics(self) -> Sequence[str]:
+        if not self._options.topic_pattern:
+            return self._options.topics
+        try:
+            return matching(self._options.topic_pattern, self._list_topics(self._options))
+        except AWAY as error:
+            self._missing["the list of topics"] = str(error)
+            return list(dict.fromkeys(queue.topic for queue in self._found))
+
+    def _bounds_of(self, queue: MessageQueue) -> QueueBounds:
+        low, high = self._lows.get(queue), self._consumer.max_offset(queue)
+        if low is None or high < low:
+            low = self._consumer.min_offset(queue)
+        self._lows[queue] = low
+        return QueueBounds(low, max(low, high))
+
+    def _sample(self, queue: MessageQueue, offset: int) -> float:
+        """The mean size of the messages from ``offset`` on; 0 when there is none to look at."""
+        try:
+            pulled = self._consumer.pull_bytes(
+                queue, offset, max_count=SAMPLE_MESSAGES, max_bytes=SAMPLE_BYTES, wait_ms=0
+            )
+        except AWAY:
+            return 0
+        return len(pulled.data) / max(pulled.next_offset - offset, 1)
+
+    def _say(self, gone: Mapping[str, str]) -> None:
+        """Log what is away, and what is back, once."""
+        away = {**gone, **self._missing, **self._silent}
+        for name in sorted(away.keys() - self._said):
+            logger.warning("%s is away, its messages are read when it is back: %s", name, away[name])
+        for name in sorted(self._said - away.keys()):
+            logger.warning("%s is back", name)
+        self._said = set(away)
+
+
+def _answer(ask: Callable[[MessageQueue], T], queue: MessageQueue) -> T | SkylarkError:
+    try:
+        return ask(queue)
+    except AWAY as error:
+        return error
+
+
+def _broker(queue: MessageQueue) -> str:
+    return f"broker {queue.broker_name}"
 
 
 class StreamDriver:
@@ -73,6 +217,7 @@ class StreamDriver:
             # More may have come since then: the end of a queue, as a start, is behind the end of the run.
             grown = {queue: min(start, bounds[queue].maximum) for queue, start in starts.items()}
             frozen = self._frozen.items()
+            # The start that Spark keeps is asked for after `freeze`; the run must not end before it.
             self._frozen = {queue: QueueBounds(low, max(high, grown.get(queue, 0))) for queue, (low, high) in frozen}
         self._initial = StreamOffsets(",".join(self._list_clusters(options)), starts)
         return self._initial
@@ -85,12 +230,13 @@ class StreamDriver:
         """From now on only what there is now is read."""
         self._frozen = self._queues.bounds(look=True)
 
-    def after(self, start: StreamOffsets, limits: AdmissionLimits) -> StreamOffsets:
+    def after(self, start: StreamOffsets, *, is_limited: bool) -> StreamOffsets:
         """The end of the micro-batch from ``start`` on; ``start`` itself when there is nothing to read yet.
 
-        There is always a first micro-batch, so that the checkpoint has where the query started.
+        ``is_limited``: it has as much as the options allow, else all that there is. There is always a first
+        micro-batch, so that the checkpoint has where the query started.
         """
-        end = self._end(start, limits)
+        end = self._end(start, is_limited=is_limited)
         return first_end(start, end) if start == self._initial else end
 
     def ranges(self, start: StreamOffsets, end: StreamOffsets) -> list[OffsetRange]:
@@ -105,27 +251,33 @@ class StreamDriver:
         """Commit the offsets of the group, if the options want that; never back, and never an error."""
         if not self._options.commit_offsets:
             return
+        # Only what has changed: a query without new messages commits nothing.
         late = [queue for queue, offset in end.at.items() if self._committed.get(queue) != offset]
         errors = [error for error in ask_all(lambda queue: self._commit(queue, end.at[queue]), late) if error]
         if errors and not self._is_commit_late:
             logger.warning("offsets are committed later: %s", errors[0])
         self._is_commit_late = bool(errors)
 
-    def _end(self, start: StreamOffsets, limits: AdmissionLimits) -> StreamOffsets:
+    def _end(self, start: StreamOffsets, *, is_limited: bool) -> StreamOffsets:
+        options = self._options
+        max_rows = options.max_offsets_per_trigger if is_limited else 0
+        min_rows = options.min_offsets_per_trigger if is_limited else 0
+        max_bytes = options.max_bytes_per_trigger if is_limited else 0
         bounds = self._queues.bounds() if self._frozen is None else self._frozen
         self._check(start)
         seen = self._queues.confirmed(bounds, start.at)
         counts = waiting(start.at, seen)
         self.newest = advanced(start, seen, counts)
         total = sum(counts.values())
-        if total < limits.min_rows and self._frozen is None and not self._has_waited_long():
+        # With AvailableNow nothing more comes, so it is not waited for.
+        if total < min_rows and self._frozen is None and not self._has_waited_long():
             return start
-        limit = min(total, limits.max_rows or total)
-        if limits.max_bytes and total:
+        limit = min(total, max_rows or total)
+        if max_bytes and total:
             firsts = {
                 queue: max(start.at.get(queue, 0), seen[queue].minimum) for queue, count in counts.items() if count
             }
-            limit = min(limit, rows_in(limits.max_bytes, counts, self._queues.mean_bytes(firsts)))
+            limit = min(limit, rows_in(max_bytes, counts, self._queues.mean_bytes(firsts)))
         # The starts grow by what is taken, so the turn goes round, also over restarts.
         end = advanced(start, seen, shares(counts, limit, turn=sum(start.at.values())))
         if end is not start:

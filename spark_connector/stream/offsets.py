@@ -1,10 +1,12 @@
-"""The offsets of a stream, as Spark keeps them in the checkpoint. Pure.
+"""The offsets of a stream, as Spark keeps them in the checkpoint, and how much of what waits a micro-batch takes. Pure.
 
 They are a flat dict: ``{"v": 1, "cluster": "DefaultCluster", "topic|broker|queue": 42}``; 42 is the next one to read.
 A queue that a stream finds later has no start in the offsets before. So the first offsets that name it also have
 ``"topic|broker|queue|from"``, where it begins: a micro-batch that is run again reads the same messages. So does the
 first one, since its end has ``"first": true`` and all beginnings: Spark does not keep where a query started.
 Topics and brokers may contain ``|``; it is written ``%7C``.
+A limit is shared in proportion to what waits (`shares`). If it suffices, each queue gets at least one message, so that
+a busy queue cannot starve a quiet one; otherwise the queues take turns. The shares add up to the limit exactly.
 
 Invariant (property-tested): whatever is taken in each micro-batch, each message of a queue is in exactly one of them.
 """
@@ -149,3 +151,31 @@ def _escaped(name: str) -> str:
 
 def _plain(name: str) -> str:
     return name.replace("%7C", "|").replace("%25", "%")
+
+
+Counts = Mapping[MessageQueue, int]
+
+
+def shares(waiting: Counts, limit: int, turn: int) -> dict[MessageQueue, int]:
+    """How many messages of each queue to take, ``limit`` together; if that is few, ``turn`` says whose turn it is."""
+    queues = sorted(queue for queue, count in waiting.items() if count > 0)
+    total = sum(waiting[queue] for queue in queues)
+    if total <= limit:
+        return {queue: waiting[queue] for queue in queues}
+    if limit < len(queues):
+        return {queues[(turn + number) % len(queues)]: 1 for number in range(limit)}
+    # One for each, and the rest in proportion. What rounding down leaves goes to the largest remainders.
+    rest, spare = total - len(queues), limit - len(queues)
+    products = {queue: spare * (waiting[queue] - 1) for queue in queues}
+    taken = {queue: 1 + product // rest for queue, product in products.items()}
+    left = limit - sum(taken.values())
+    for queue in sorted(queues, key=lambda queue: -(products[queue] % rest))[:left]:
+        taken[queue] += 1
+    return taken
+
+
+def rows_in(max_bytes: int, waiting: Counts, mean_bytes: Mapping[MessageQueue, float]) -> int:
+    """How many messages fit into ``max_bytes``, at least one, if each queue gives the same fraction of what waits."""
+    total = sum(waiting.values())
+    size = sum(count * mean_bytes[queue] for queue, count in waiting.items() if count)
+    return total if size <= max_bytes else max(1, int(total * max_bytes / size))

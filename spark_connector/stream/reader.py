@@ -20,9 +20,8 @@ from mqcommon.errors import SkylarkError
 from spark_connector.one_line import one_line
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.batch_reader import Connect, ListTopics, open_consumer, rows_of
-from spark_connector.reading.choosing import list_clusters, list_topics
+from spark_connector.reading.planning import list_clusters, list_topics
 from spark_connector.schema import arrow_schema
-from spark_connector.stream.admission import AdmissionLimits
 from spark_connector.stream.driver import StreamDriver
 from spark_connector.stream.offsets import StreamOffsets
 from spark_connector.worker_pickle import pack
@@ -69,7 +68,7 @@ class RocketMQStreamReader(DataSourceStreamReader):
         """The end of the next micro-batch; after a restart, when Spark does not say the start, all queues are new."""
         with one_line():
             driver = self._driving()
-            self._reached = driver.after(self._reached or driver.unknown(), AdmissionLimits())
+            self._reached = driver.after(self._reached or driver.unknown(), is_limited=False)
             return self._reached.to_dict()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -1,8 +1,7 @@
 """Writing topics: each task sends the rows of its partition.
 
-writer.py      what Spark calls
-columns.py     which columns a DataFrame has; rows.py: messages of them
-target.py      the producer of a task
-sending.py     sends messages, most of them together
-once.py        each row once, whatever is run again, with row_keys.py, task.py (whose rows) and topic_io.py
+writer.py      what Spark calls, and the producers of a task
+rows.py        which columns a DataFrame has, messages of its rows, and their unique keys
+once.py        each row once, whatever is run again
+topic_io.py    the topic that is written: sends, and looks for what was sent
 """

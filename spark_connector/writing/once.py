@@ -11,7 +11,7 @@ its end. A task cannot know whether it is the first. So it asks the topic:
 3. An attempt that has not sent for `lease_ms` looks for a later claim before it goes on, and ends when there is one.
 4. Sends are not repeated blindly: when it is not known whether one has stored its messages, the topic is read, too.
 
-Neighbours: row_keys.py (keys), topic_io.py (the real `Topic`), writer.py (uses it).
+Neighbours: rows.py (keys), topic_io.py (the real `Topic`), writer.py (uses it).
 """
 
 import logging
@@ -23,8 +23,7 @@ from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SendFaile
 from mqcommon.message.message import Message
 from sdk.retry import Outcome, outcome_of
 from spark_connector.reading.pulling import ReadFailed
-from spark_connector.writing.row_keys import RowKeys, name_in
-from spark_connector.writing.rows import Place
+from spark_connector.writing.rows import Place, RowKeys, name_in
 
 logger = logging.getLogger(__name__)
 
@@ -173,6 +172,8 @@ class Once:
         """Find what other attempts have stored, and wait until none of them sends any more."""
         if self._is_retry:  # its claim may be on its way, or not in the index yet
             self._time.sleep_ms(SETTLE_MS)
+        # Claims are numbered without gaps: the first number without one is free. Rows of claims are stored, whatever
+        # else happened.
         while found := self._topic.claims(self._keys.claim(self._claim)):
             self._there |= {claim.name for claim in found}
             if self._claim == 0:
@@ -185,6 +186,8 @@ class Once:
     def _wait_until_quiet(self) -> None:
         """Read until nothing has come for `quiet_ms`, by the clock of the brokers or by ours."""
         quiet_ms = self._limits.quiet_ms
+        # Two clocks, of which one is enough: that of the brokers, by the newest row, since rows may have been stored
+        # long ago; and ours, since theirs may be ahead of it.
         newest_ms, since = 0, self._time.running_ms()
         while True:
             count = len(self._there)
@@ -207,6 +210,8 @@ class Once:
         failures, is_stored = 0, False
         while True:
             try:
+                # Only the first loop sends. When a send may have stored the claim, `_after_failure` reads the topic,
+                # and it is sent again only if it is not there.
                 if not is_stored:
                     self._topic.send(claim)
                     is_stored = True
@@ -217,6 +222,8 @@ class Once:
                 # Not by the index: that of a broker that has come back may be behind.
                 self._after_failure(error)
                 is_stored = is_stored or name_in(key) in self._there
+        # Two attempts began together, and both claims are stored. All of them see the same order, so one goes on and
+        # the others end.
         if min(found).attempt != self._attempt:
             raise Superseded("another attempt of this task began before this one, at the same time; this one ends")
         self._is_claimed = True
@@ -241,6 +248,7 @@ class Once:
         failures = 0
         while left.messages:
             try:
+                # Before each send: an attempt that has slept may have been replaced, and its rows sent by another one.
                 self._check_lease()
                 self._topic.send(left)
                 self._sent_at_ms = self._time.running_ms()
@@ -248,6 +256,7 @@ class Once:
             except _UNSURE as error:
                 failures = self._counted(failures, error)
                 self._after_failure(error)
+            # `_after_failure` has read what is stored, so a send is repeated only for rows that are not.
             left = left.without(self._there)
 
     def _read(self) -> int:
@@ -280,6 +289,7 @@ class Once:
             self._time.sleep_ms(SETTLE_MS)
             try:
                 self._read()
+                # Twice, with a pause: a request that was on its way at the first look has arrived at the second.
                 looks += 1
             except _AWAY as away:
                 if self._time.running_ms() > deadline:

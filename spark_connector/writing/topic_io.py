@@ -1,16 +1,22 @@
 """The topic that is written, as once.py needs it: sends with keys of ours, looks for them by key, and reads the queues.
 
-Neighbours: once.py (decides), sending.py (sends), reading/pulling.py and reading/batch_reader.py (read).
+A message with a queue, a time or a sharding key cannot be in a batch of `send_many`. Several threads send those, so
+that the producer has some to put together. Messages of one queue or key are sent by one thread, in their order.
+Neighbours: once.py (decides), reading/pulling.py and reading/batch_reader.py (read).
 """
 
 import dataclasses
 import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqcommon.errors import RouteNotFound
-from mqcommon.message.message import Message, MessageExt
+from mqcommon.message.message import Message, MessageExt, OwnKeyMessage, WithOwnKeys
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import AUTO_CREATE_TOPIC, PERM_INHERIT
 from sdk import TopicConfig
@@ -23,8 +29,7 @@ from spark_connector.options.write import WriteOptions
 from spark_connector.reading.batch_reader import Consumer, decode_buffer
 from spark_connector.reading.pulling import joined, pulls
 from spark_connector.writing.once import Claim, FoundRows, Rows
-from spark_connector.writing.row_keys import ROW, name_in
-from spark_connector.writing.sending import send_all
+from spark_connector.writing.rows import ROW, Place, name_in
 
 # Clocks of brokers may differ by this much: a claim's time is that of its broker, but all queues are read from there.
 CLOCKS_MS = 60_000
@@ -33,6 +38,69 @@ DEFAULT_QUEUES = 4
 # The time between two looks for a topic that was created: brokers register it at once.
 REGISTERING_S = 0.02
 _COLUMNS = pa.schema([pa.field("msgId", pa.string()), pa.field("storeTimestamp", pa.timestamp("us", tz="UTC"))])
+
+
+# How many messages that must be sent alone are in flight.
+THREADS = 32
+
+
+class Sender(Protocol):
+    """What is used of ``sdk.blocking.Producer``."""
+
+    def send(self, message: Message, *, queue: MessageQueue | None = ..., deliver_at: Any = ...) -> object: ...
+    def send_many(self, topic: str, messages: Sequence[bytes | Message]) -> object: ...
+
+
+def send_all(
+    producer: Sender,
+    topic: str,
+    messages: Sequence[bytes | Message],
+    places: Mapping[int, Place],
+    keys: Sequence[str] | None = None,
+) -> None:
+    """Store ``messages``, with these unique ``keys`` if they are given; returns when all are acknowledged.
+
+    Those with a place are sent one by one.
+    """
+    if places:
+        rest = [row for row in range(len(messages)) if row not in places]
+        _one_by_one(producer, [(_alone(topic, messages, row, keys), place) for row, place in sorted(places.items())])
+        messages, keys = [messages[row] for row in rest], None if keys is None else [keys[row] for row in rest]
+    if messages:
+        producer.send_many(topic, messages if keys is None else WithOwnKeys(messages, keys))
+
+
+def _alone(topic: str, messages: Sequence[bytes | Message], row: int, keys: Sequence[str] | None) -> Message:
+    given = messages[row]
+    assert isinstance(given, Message)  # one with a place has columns besides its body
+    if keys is None:
+        return given
+    message = OwnKeyMessage(topic, given.body, unique_key=keys[row], flag=given.flag)
+    message.properties = given.properties
+    return message
+
+
+def _one_by_one(producer: Sender, singles: Sequence[tuple[Message, Place]]) -> None:
+    lanes: list[list[tuple[Message, Place]]] = [[] for _ in range(THREADS)]
+    for number, (message, place) in enumerate(singles):
+        lanes[_lane(number, message, place)].append((message, place))
+
+    def send(lane: list[tuple[Message, Place]]) -> None:
+        for message, place in lane:
+            producer.send(message, queue=place.queue, deliver_at=place.deliver_at)
+
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="rocketmq-send") as threads:
+        futures = [threads.submit(send, lane) for lane in lanes if lane]
+    for future in futures:
+        future.result()
+
+
+def _lane(number: int, message: Message, place: Place) -> int:
+    if place.queue is not None:
+        return crc32(f"{place.queue.broker_name} {place.queue.queue_id}".encode()) % THREADS
+    if message.sharding_key:
+        return crc32(message.sharding_key.encode()) % THREADS
+    return number % THREADS
 
 
 class RealTime:
@@ -82,6 +150,7 @@ class TopicIO:
         found = FoundRows()
         read_to: dict[MessageQueue, int] = {}
         for queue in self._all_queues():
+            # A queue is read from the time of the first claim on, then from where it was read last.
             if (start := self._read_to.get(queue)) is None:
                 start = self._admin.search_offset(queue, max(since_ms - CLOCKS_MS, 0))
             wanted = OffsetRange(queue, start, self._admin.max_offset(queue))
@@ -99,6 +168,7 @@ class TopicIO:
             if error.is_passing:
                 raise
             raise RouteNotFound(self._topic, f'{error.reason}, and so does .option("createTopic", "true")') from None
+        # A broker that is in no route now may have rows of this task: without it they would be sent twice.
         missing = self._queues.difference(queues)
         if missing:
             names = ", ".join(sorted({queue.broker_name for queue in missing}))

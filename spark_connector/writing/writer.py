@@ -1,32 +1,44 @@
 """The writers of ``df.write`` and ``df.writeStream``: each task sends the rows of its partition as messages.
 
 A message is in its topic as soon as it is sent: there is nothing to commit or to take back on the driver.
-Writers are pickled, so they hold only options and columns; producers are opened where rows are.
-Neighbours: rows.py (rows to messages), target.py (producers), task.py (which query, epoch and partition).
+Writers are pickled, so they hold only options and columns. `Plain` and `Deduplicated` open the producer of a task; they
+import the SDK, since checking columns on the driver does not need the event loop.
+Neighbours: rows.py (rows to messages), once.py and topic_io.py (each row once).
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple, Self
+from uuid import uuid4
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import Row, datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from mqcommon.daemons.malloc import keep_freed_memory
-from mqcommon.errors import SkylarkError
+from mqcommon.errors import InvalidArgument, SkylarkError, UserError
 from spark_connector.one_line import one_line
 from spark_connector.options.write import WriteOptions
 from spark_connector.worker_pickle import pack
-from spark_connector.writing.columns import Layout, layout_of
-from spark_connector.writing.once import WriteFailed
-from spark_connector.writing.rows import lots_of
-from spark_connector.writing.target import Deduplicated, Plain, Target
-from spark_connector.writing.task import this_task
+from spark_connector.writing.once import Once, SendLimits, WriteFailed
+from spark_connector.writing.rows import (
+    BODY,
+    FLAG,
+    KEYS,
+    TAGS,
+    TOGETHER,
+    Layout,
+    Lot,
+    RowKeys,
+    layout_of,
+    lots_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +49,152 @@ BATCH_ROWS = 10_000
 # What `Plain` sends as one table: all of it is acknowledged before more is sent.
 TOGETHER_ROWS = 64_000
 TOGETHER_BYTES = 32 * 1024 * 1024
+
+
+# Properties that Spark gives to tasks. The query's id is in its checkpoint: restarts do not change it.
+QUERY_ID = "sql.streaming.queryId"
+EPOCH = "streaming.sql.batchId"
+APPLICATION_ID = "spark.app.id"
+EXECUTION_ID = "spark.sql.execution.id"
+
+
+class Task(NamedTuple):
+    """A task that is run again has the same query, epoch and partition, and the next ``attempt`` in this run."""
+
+    query: str
+    epoch: str
+    partition: int
+    attempt: int = 0
+
+
+def this_task(options: WriteOptions, *, is_stream: bool) -> Task:
+    """The task that runs in this process."""
+    context = TaskContext.get()
+    assert context is not None  # there is one in every task
+    task = task_of(context.getLocalProperty, context.partitionId(), options, is_stream=is_stream)
+    return task._replace(attempt=context.attemptNumber())
+
+
+def task_of(
+    property_of: Callable[[str], str | None], partition: int, options: WriteOptions, *, is_stream: bool
+) -> Task:
+    """The task with these properties; UserError when Spark does not say what `dedup` has to know.
+
+    A batch is one query in one epoch. Unless it has an id of the user's, that is true for this run of it only.
+    """
+    if is_stream:
+        query, epoch = options.query_id or property_of(QUERY_ID), property_of(EPOCH)
+    elif options.query_id:
+        query, epoch = options.query_id, "batch"
+    else:
+        query, epoch = property_of(APPLICATION_ID), property_of(EXECUTION_ID)
+    if options.dedup and not (query and epoch):
+        raise UserError(
+            "this version of Spark does not tell which query and epoch is written, so that messages cannot be"
+            ' recognised; use .option("dedup", "false")'
+        )
+    return Task(query or "", epoch or "", partition)
+
+
+class Plain:
+    """Sends every message, with the producer's retries."""
+
+    def __init__(self, options: WriteOptions, task: Task) -> None:
+        self._options = options
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        from sdk.blocking import Producer
+
+        options = self._options
+        self._producer = self._stack.enter_context(
+            Producer(
+                **options.client,
+                group=options.producer_group,
+                send_timeout_ms=options.send_timeout_ms,
+                retries=options.num_retries,
+                start_timeout_ms=None,
+            )
+        )
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def send_table(self, batches: Sequence[pa.RecordBatch], layout: Layout, topic: str) -> bool:
+        """Send the rows without making messages of them.
+
+        False, and nothing is sent, when they have columns that need messages, or one of them is refused: `lots_of`
+        says which and why.
+        """
+        positions = layout.positions
+        if not topic or not TOGETHER.issuperset(positions):
+            return False
+        given = pa.Table.from_batches(batches)
+        table = pa.table({name: given.column(position) for name, position in positions.items()})
+        tags, keys, flag = [name if name in positions else None for name in (TAGS, KEYS, FLAG)]
+        try:
+            self._producer.send_arrow(topic, table, body=BODY, tags=tags, keys=keys, flag=flag)
+        except InvalidArgument:
+            return False
+        return True
+
+    def send(self, lot: Lot) -> int:
+        from spark_connector.writing.topic_io import send_all
+
+        send_all(self._producer, lot.topic, lot.messages, lot.places)
+        return len(lot.messages)
+
+
+class Deduplicated:
+    """Sends what the topic does not have of this task's rows; see once.py."""
+
+    def __init__(self, options: WriteOptions, task: Task) -> None:
+        self._options = options
+        self._task = task
+        self._stack = ExitStack()
+        self._attempt = uuid4().hex[:16]
+        self._topics: dict[str, Once] = {}
+
+    def __enter__(self) -> Self:
+        from sdk.blocking import Admin, Client, Producer, PullConsumer
+
+        options, enter = self._options, self._stack.enter_context
+        client = enter(Client(**options.client))
+        self._producer = enter(
+            Producer(
+                client,
+                group=options.producer_group,
+                send_timeout_ms=options.send_timeout_ms,
+                retries=0,
+                start_timeout_ms=None,
+            )
+        )
+        self._admin = enter(Admin(client))
+        self._consumer = enter(
+            PullConsumer(client, group=options.producer_group, heartbeat=False, start_timeout_ms=None)
+        )
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def send(self, lot: Lot) -> int:
+        once = self._topics.get(lot.topic)
+        if once is None:
+            once = self._topics[lot.topic] = self._once(lot.topic)
+        return once.send(lot.messages, lot.places)
+
+    def _once(self, topic: str) -> Once:
+        from spark_connector.writing.topic_io import RealTime, TopicIO, create_missing
+
+        task, options = self._task, self._options
+        if options.create_topic:
+            create_missing(topic, self._admin, self._consumer, options.send_timeout_ms)
+        keys = RowKeys(task.query, task.epoch, task.partition, topic)
+        limits = SendLimits(options.send_timeout_ms, options.num_retries)
+        io = TopicIO(topic, keys.scope, options, self._producer, self._admin, self._consumer)
+        return Once(io, keys, self._attempt, limits, RealTime(), is_retry=task.attempt > 0)
 
 
 @dataclass
@@ -71,9 +229,23 @@ class _Writing:
                 batches = arrow_batches(iterator, self._schema)
                 return send_batches(batches, self._layout, self._options.topic, target, Written(task.partition))
 
+    def _note_commit(self, messages: Sequence[Written | None], what: str) -> None:
+        done = [message for message in messages if message is not None]
+        rows, sent = sum(one.rows for one in done), sum(one.sent for one in done)
+        logger.info("%s: %d rows written, %d of them were there already", what, rows, rows - sent)
+
+    def _note_abort(self, messages: Sequence[Written | None], what: str) -> None:
+        """Messages cannot be taken back."""
+        done = [message for message in messages if message is not None]
+        logger.warning(
+            "%s failed: %d of %d tasks ended, and the %d messages that they sent stay in the topic; so do those that"
+            " the others sent before they failed",
+            what, len(done), len(messages), sum(one.sent for one in done),
+        )  # fmt: skip
+
 
 def send_batches(
-    batches: Iterable[pa.RecordBatch], layout: Layout, topic: str, target: Target, written: Written
+    batches: Iterable[pa.RecordBatch], layout: Layout, topic: str, target: Plain | Deduplicated, written: Written
 ) -> Written:
     """Send the rows of ``batches``, and count them in ``written``."""
     try:
@@ -123,34 +295,14 @@ def arrow_batches(items: Iterator[pa.RecordBatch] | Iterator[Row], schema: Struc
         yield pa.RecordBatch.from_arrays(columns, schema=types)
 
 
-def note_commit(messages: Sequence[Written | None], what: str) -> None:
-    """Log what was written."""
-    done = [message for message in messages if message is not None]
-    rows, sent = sum(one.rows for one in done), sum(one.sent for one in done)
-    logger.info("%s: %d rows written, %d of them were there already", what, rows, rows - sent)
-
-
-def note_abort(messages: Sequence[Written | None], what: str) -> None:
-    """Log what stays in the topic: messages cannot be taken back."""
-    done = [message for message in messages if message is not None]
-    logger.warning(
-        "%s failed: %d of %d tasks ended, and the %d messages that they sent stay in the topic; so do those that the"
-        " others sent before they failed",
-        what,
-        len(done),
-        len(messages),
-        sum(one.sent for one in done),
-    )
-
-
 class RocketMQBatchWriter(_Writing, DataSourceArrowWriter):
     """For ``df.write``."""
 
     def commit(self, messages: list[Any]) -> None:
-        note_commit(messages, "batch")
+        self._note_commit(messages, "batch")
 
     def abort(self, messages: list[Any]) -> None:
-        note_abort(messages, "batch")
+        self._note_abort(messages, "batch")
 
 
 class RocketMQStreamWriter(_Writing, _STREAM_WRITER):  # type: ignore[misc]
@@ -159,7 +311,7 @@ class RocketMQStreamWriter(_Writing, _STREAM_WRITER):  # type: ignore[misc]
     _is_stream = True
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        note_commit(messages, f"epoch {batchId}")
+        self._note_commit(messages, f"epoch {batchId}")
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        note_abort(messages, f"epoch {batchId}")
+        self._note_abort(messages, f"epoch {batchId}")

@@ -6,23 +6,23 @@ from broker.admin.config import ConfigHandlers
 from broker.admin.forwarded import ForwardedHandlers
 from broker.admin.groups import GroupHandlers
 from broker.admin.reset_offsets import ResetOffsetHandlers
-from broker.admin.runtime import RuntimeInfo, Waiting
 from broker.admin.topics import TopicHandlers
 from broker.delivery.held_pulls import HeldPulls
 from broker.delivery.query_handlers import QueryHandlers
+from broker.identity import Identity
 from broker.meta.client_handlers import ClientHandlers
 from broker.meta.clients import Clients
 from broker.meta.offset_handlers import OffsetHandlers
 from broker.meta.offset_resets import OffsetResets
-from broker.observe.consume_stats import ConsumeStatsHandlers
+from broker.metrics.runtime import RuntimeInfo, RuntimeSources, Waiting
 from broker.observe.stats import BrokerStats
 from broker.observe.stats_handlers import StatsHandlers
 from broker.options import BrokerOptions
 from broker.replication.role import RoleMachine
-from broker.replication.slave_tables import SlaveTableHandlers, TimerState
+from broker.replication.set_requests import SlaveTableHandlers, TimerState
 from broker.replication.stats import HaHandlers, ReplicationStats, SlaveProgress
 from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from mqcommon.errors import RequestRefused, StoreError
 from remoting.net.channel import Channel
 from remoting.net.steps import finish
@@ -56,52 +56,35 @@ class Desk:
         self.deleted: list[str] = []
         self.syncs = 0
         self.acks = AckLedger(meta.options.ha_max_gap_not_in_sync)
-        durability = Durability(GroupCommit(), self.acks, meta.options, double_write=True)
+        durability = Durability(LogWaits(), self.acks, meta.options, double_write=True)
         self.replication = ReplicationStats(self.acks, durability, lambda: self.store.log.end, meta.clock)
         self.progress = SlaveProgress()
         self.role = RoleMachine(meta.options.broker_id)
         self.ha = HaHandlers(self.role, self.store, self.replication, self.progress, meta.clock)
         self.timers = TimerState(0, 0)
-        self.runtime = RuntimeInfo(
-            "/store",
-            meta.fs,
+        sources = RuntimeSources(
             self.store,
             self.stats,
             self.replication,
+            meta.fs,
             meta.clock,
             is_active=lambda: self.role.now.is_master,
             waiting=lambda: {"send": Waiting(3, 5, 7)},
             timers=lambda: NO_TIMERS,
         )
+        self.runtime = RuntimeInfo("/store", sources)
+        identity = Identity("DefaultCluster", "broker-a", 0, "127.0.0.1:10911", "127.0.0.1:10912")
+        self.stats_handlers = StatsHandlers(identity, self.store, meta.metadata, self.clients, self.stats, meta.clock)
         families: list[Any] = [
-            TopicHandlers(
-                meta.topics, meta.offsets, self.stats, lambda: self.durable(), lambda topic: self.delete_messages(topic)
-            ),
-            GroupHandlers(meta.groups, meta.offsets, self.stats, self.durable),
+            TopicHandlers(meta.metadata, self.stats, lambda: self.durable(), lambda topic: self.delete_messages(topic)),
+            GroupHandlers(meta.metadata, self.stats, self.durable),
             ConfigHandlers(meta.options, meta.topics, meta.fs, meta.clock, self.runtime),
             self.ha,
             SlaveTableHandlers(meta.clock, meta.metadata.request_modes, lambda: self.timers),
             QueryHandlers(self.store, self.clients, meta.options),
-            OffsetHandlers(
-                self.store, meta.topics, meta.groups, meta.offsets, meta.metadata.delay_offsets, self.resets, 4_000
-            ),
-            ResetOffsetHandlers(
-                self.store, meta.topics, meta.groups, meta.offsets, self.clients, self.resets, meta.options
-            ),
-            ConsumeStatsHandlers(
-                "broker-a",
-                "127.0.0.1:10911",
-                self.store,
-                meta.topics,
-                meta.groups,
-                meta.offsets,
-                self.clients,
-                self.stats,
-                meta.clock,
-            ),
-            StatsHandlers(
-                "broker-a", "127.0.0.1:10911", self.store, meta.topics, meta.offsets, self.clients, self.stats
-            ),
+            OffsetHandlers(self.store, meta.metadata, self.resets, 4_000),
+            ResetOffsetHandlers(self.store, meta.metadata, self.clients, self.resets, meta.options),
+            self.stats_handlers,
         ]
         self.client_handlers = ClientHandlers(self.clients, meta.topics, meta.groups, meta.options, meta.clock)
         families.append(self.client_handlers)

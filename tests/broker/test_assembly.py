@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from broker.assembly import TurnEnd, closed_of, handlers_of
-from broker.part import Answered, Hook, Part
+from broker.part import Hook, Part
 from mqcommon.errors import ConfigError, RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
@@ -22,9 +22,6 @@ QUICK, SLOW, STEPS, LATER, BAD, LONG = 1001, 1002, 1003, 1004, 1005, 1006
 class Shop(Part):
     """Handles a code of each kind."""
 
-    def __init__(self) -> None:
-        self.waiting: list[tuple[Channel, Command]] = []
-
     def handlers(self) -> Mapping[int, Handler]:
         return {QUICK: self.quick, LATER: self.later, BAD: self.bad, LONG: self.long}
 
@@ -38,7 +35,7 @@ class Shop(Part):
         return request.respond(0, "quick")
 
     def later(self, channel: Channel, request: Command) -> None:
-        self.waiting.append((channel, request))
+        """Its answer would come in another turn."""
 
     def bad(self, channel: Channel, request: Command) -> Command:
         raise RequestRefused(13, "bad")
@@ -56,19 +53,16 @@ class Shop(Part):
 
 
 class Watcher(Part):
-    """Notes each request and its answer."""
+    """Notes each request."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []
-        self.answers: list[tuple[int, int | None]] = []
 
     def hook(self, code: int) -> Hook | None:
-        return self.ask
+        return self.note
 
-    def ask(self, channel: Channel, request: Command) -> Answered:
-        code = request.code
-        self.seen.append(code)
-        return lambda answer: self.answers.append((code, None if answer is None else answer.code))
+    def note(self, channel: Channel, request: Command) -> None:
+        self.seen.append(request.code)
 
 
 class Guard(Part):
@@ -117,58 +111,23 @@ def test_only_handlers_that_read_the_disk_are_guarded() -> None:
     assert guarded == [reader.later]
 
 
-async def test_hooks_see_each_request_and_its_answer() -> None:
+async def test_hooks_see_each_request_before_its_handler() -> None:
     shop, watcher = Shop(), Watcher()
     async with serving(shop, watcher) as (client, addr):
-        for code in (QUICK, SLOW, STEPS, BAD, LONG):
-            await client.invoke(addr, Command(code))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(client.invoke, addr, Command(LATER))
-            while not shop.waiting:
-                await trio.lowlevel.checkpoint()
-            assert (LATER, 0) not in watcher.answers
-            channel, request = shop.waiting.pop()
-            channel.reply(request, request.respond(0))
-    assert watcher.seen == [QUICK, SLOW, STEPS, BAD, LONG, LATER]
-    assert watcher.answers == [(QUICK, 0), (SLOW, 0), (STEPS, 0), (BAD, 13), (LONG, 0), (LATER, 0)]
+        remarks = [(await client.invoke(addr, Command(code))).remark for code in (QUICK, SLOW, STEPS, BAD, LONG)]
+        (await client.channel(addr, 1_000)).push(Command(QUICK, flag=FLAG_ONEWAY))
+        await client.invoke(addr, Command(QUICK))
+    assert remarks == ["quick", "slow", "steps", "bad", "slow"]
+    assert watcher.seen == [QUICK, SLOW, STEPS, BAD, LONG, QUICK, QUICK]
 
 
-async def test_hooks_see_oneway_requests_and_connections_that_close() -> None:
-    shop, watcher = Shop(), Watcher()
-    async with serving(shop, watcher) as (client, addr):
-        channel = await client.channel(addr, 1_000)
-        channel.push(Command(QUICK, flag=FLAG_ONEWAY))
-        channel.submit(Command(LATER), 60_000, lambda answer: None)
-        while not shop.waiting:
-            await trio.lowlevel.checkpoint()
-        client.close_connection(addr, "on purpose")
-        while len(watcher.answers) < 2:
-            await trio.lowlevel.checkpoint()
-    assert watcher.answers == [(QUICK, None), (LATER, None)]
-
-
-async def test_a_hook_refuses_or_answers_and_those_before_it_are_told() -> None:
-    watcher = Watcher()
-    async with serving(Shop(), watcher, Guard()) as (client, addr):
+async def test_a_hook_refuses_or_answers_after_those_before_it() -> None:
+    watcher, shop = Watcher(), Shop()
+    async with serving(shop, watcher, Guard()) as (client, addr):
         refused = await client.invoke(addr, Command(QUICK))
         answered = await client.invoke(addr, Command(SLOW))
     assert (refused.code, answered.code, answered.remark) == (16, 7, "from the hook")
-    assert watcher.answers == [(QUICK, 16), (SLOW, 7)]
-
-
-async def test_a_hook_that_fails_for_an_answer_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
-    class Faulty(Part):
-        def hook(self, code: int) -> Hook | None:
-            return lambda channel, request: self.fail
-
-        def fail(self, answer: Command | None) -> None:
-            raise KeyError("on purpose")
-
-    watcher = Watcher()
-    async with serving(Shop(), Faulty(), watcher) as (client, addr):
-        assert (await client.invoke(addr, Command(QUICK))).code == 0
-    assert watcher.answers == [(QUICK, 0)]
-    assert "failed for the answer to request 1001" in caplog.text
+    assert watcher.seen == [QUICK, SLOW]
 
 
 async def test_turns_and_connections_end_for_the_parts_that_care() -> None:

@@ -23,7 +23,7 @@ from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER, UPDATE_AND
 from sdk import broker_api
 from sdk.endpoint import Endpoint
 from tests.broker.running import pull_request, running, send_request
-from tests.broker.test_held_pulls import HELD_MS, held
+from tests.broker.test_send_pull import HELD_MS, held
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
@@ -77,7 +77,7 @@ async def test_a_batch_is_one_record_and_a_single_message_another() -> None:
 
 
 @pytest.mark.parametrize(("who", "whole"), [(JAVA_5, True), (JAVA_4, False), (CPP, False), (("PYTHON", 479), False)])
-async def test_who_gets_batches_and_who_gets_messages(who: tuple[str, int], whole: bool) -> None:
+async def test_java_5_gets_batches_and_other_clients_get_messages(who: tuple[str, int], whole: bool) -> None:
     async with running() as (client, addr):
         await make_topic(client, addr)
         await send_batch(client, addr)

@@ -51,7 +51,7 @@ LONG = {
     ],
     ids=lambda command: str(command.code),
 )
-async def test_what_is_meant_for_another_broker_is_refused(command: Command) -> None:
+async def test_a_request_for_another_broker_is_refused(command: Command) -> None:
     async with running() as (client, addr):
         assert (await client.invoke(addr, send_request("t", b"first"))).code == ResponseCode.SUCCESS
         answer = await client.invoke(addr, command)
@@ -64,7 +64,7 @@ async def test_what_is_meant_for_another_broker_is_refused(command: Command) -> 
 
 
 @pytest.mark.parametrize("name", [None, "", "broker-a", "__syslo__global__", "__syslo__none__"])
-async def test_whoever_names_this_broker_or_none_is_served(name: str | None) -> None:
+async def test_a_request_that_names_this_broker_or_none_is_served(name: str | None) -> None:
     send, pull = send_request("t", b"x"), pull_request("t", 0)
     for command, field in ((send, "n"), (pull, "bname")):
         assert command.ext is not None

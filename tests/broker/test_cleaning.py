@@ -1,11 +1,9 @@
 """Retention and full disks as clients see them: codes, corrections, requests of administrators."""
 
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
-import trio
 
 from broker.broker import store_options
 from broker.options import BrokerOptions
@@ -33,6 +31,7 @@ from tests.broker.running import SMALL, pull_request, running, send_request
 from tests.broker.store.support import open_store as open_store_
 from tests.broker.store.support import put
 from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
 
 BODY = bytes(8_000)
 FILES = "/store/commitlog/"
@@ -51,12 +50,6 @@ def cleaning(fs: MemoryFiles, **options: Any) -> AbstractAsyncContextManager[tup
     """A broker that looks at its disk as one does by default."""
     by_default = {"disk_space_warning_level_ratio": 90, "clean_file_forcibly_enable": True, "file_reserved_time": 72}
     return running(fs, **{**by_default, **options})
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(10):
-        while not condition():  # noqa: ASYNC110  what is waited for happens in threads
-            await trio.sleep(0.002)
 
 
 async def fill(client: RemotingClient, addr: str, topic: str, count: int, batch: bool = False) -> list[Command]:
@@ -85,7 +78,7 @@ async def test_readers_of_what_is_gone_are_told_where_to_go_on() -> None:
         await client.invoke(addr, Command(UPDATE_CONSUMER_OFFSET.code, offset))
         before = log_files(fs)
         fs.capacity = fs.used() * 100 // 88
-        await until(lambda: len(log_files(fs)) < len(before))
+        await until(lambda: len(log_files(fs)) < len(before), "files are deleted")
         await client.invoke(addr, Command(CLEAN_EXPIRED_CONSUMEQUEUE.code))
         low = await offset_of(client, addr, GET_MIN_OFFSET.code, "t")
         assert 2 < low < 60
@@ -192,7 +185,7 @@ async def test_deletion_on_request() -> None:
         assert answer.code == ResponseCode.SUCCESS
         fs.capacity = fs.used() * 100 // 88
         await client.invoke(addr, Command(DELETE_EXPIRED_COMMITLOG.code))
-        await until(lambda: len(log_files(fs)) < len(before))
+        await until(lambda: len(log_files(fs)) < len(before), "files are deleted")
 
 
 async def test_queues_of_topics_that_are_not_there_go_on_request() -> None:
@@ -220,6 +213,6 @@ async def test_a_file_that_cannot_be_removed_is_told_to_who_asked(caplog: pytest
         fs.capacity = fs.used() * 100 // 99
         fs.faults.fail("remove", path_part="consumequeue", times=2)
         await client.invoke(addr, Command(DELETE_EXPIRED_COMMITLOG.code))
-        await until(lambda: "could not be deleted" in caplog.text)
+        await until(lambda: "could not be deleted" in caplog.text, "the line")
         codes = [(await client.invoke(addr, Command(CLEAN_EXPIRED_CONSUMEQUEUE.code))).code for _ in range(2)]
         assert codes == [ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS]

@@ -1,10 +1,15 @@
-"""Requests that wait for the disk: the loop goes on, nobody is starved, and a stop, a loss or a removal is survived."""
+"""Requests that wait for the disk: the loop goes on, nobody is starved, and a stop, a loss or a removal is survived.
+
+Queries of a whole broker for what is on disk only wait in the same way.
+"""
 
 import errno
 import gc
+import threading
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +28,8 @@ from remoting.protocol.command import CBOR, FLAG_RESPONSE, Command
 from remoting.protocol.dialect import decode_body
 from remoting.protocol.frame import encode
 from remoting.protocol.requests.brokers import UPDATE_BROKER_CONFIG, VIEW_BROKER_STATS_DATA, BrokerStatsData
+from remoting.protocol.requests.offsets import SEARCH_OFFSET_BY_TIMESTAMP
+from remoting.protocol.requests.query import QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
 from tests.broker.delivery.gates import Gate, Turnstile
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.store.support import open_store, put
@@ -59,7 +66,7 @@ class Disk:
             self.served.append(number)
             return request.respond(remark=str(waited))
 
-        return self.reads.handle(peer.channel, request, attempt)
+        return self.reads.handle(peer.channel, request, partial(attempt, False), partial(attempt, True))
 
 
 @asynccontextmanager
@@ -181,7 +188,7 @@ async def test_a_disk_that_cannot_be_read_is_an_answer(caplog: pytest.LogCapture
         assert peer.received()[1].code == 0, "others go on"
 
 
-async def test_what_is_in_memory_is_answered_at_once() -> None:
+async def test_a_request_for_bytes_in_memory_is_answered_at_once() -> None:
     async with serving() as disk:
         peer = Caller()
         assert disk.ask(peer, 7) is None
@@ -233,7 +240,7 @@ async def test_too_many_are_refused_with_a_code_that_consumers_retry_later() -> 
         await until(lambda: len(peer.received()) == THREADS + 3, "answers")
 
 
-async def test_who_waited_too_long_is_told_so_without_a_read(mock_clock: trio.testing.MockClock) -> None:
+async def test_a_request_that_waited_too_long_is_refused_without_a_read(mock_clock: trio.testing.MockClock) -> None:
     mock_clock.rate = 1
     async with serving() as disk:
         gate, peer, late = Gate(disk.fs), Caller(), Caller()
@@ -329,7 +336,7 @@ async def test_a_file_that_is_removed_during_the_read_is_no_longer_there_afterwa
     assert queue is not None
     peer, found, request = Caller(), [], Command(1)
 
-    def attempt(_: bool) -> Command:
+    def attempt() -> Command:
         found.append(read_queue(store.log, queue, 0, 1, 10_000))
         return request.respond()
 
@@ -345,14 +352,16 @@ async def test_a_file_that_is_removed_during_the_read_is_no_longer_there_afterwa
 
 
 @pytest.mark.parametrize(("step", "expected"), [(10, [True] * 4 + [False]), (0, [True, True, False])])
-async def test_the_loop_waits_in_the_end(step: int, expected: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_last_attempt_waits_for_the_disk_in_the_event_loop(
+    step: int, expected: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A walk without end, and bytes that are gone again before they are looked at."""
     monkeypatch.setattr(cold_module, "MAX_ATTEMPTS", 5)
     attempts: list[bool] = []
     async with serving() as disk:
         peer, request = Caller(), Command(1)
 
-        def attempt(_: bool) -> Command:
+        def attempt() -> Command:
             attempts.append(bytes_got() is not None)
             if attempts[-1]:
                 raise NotResident([Span(disk.file, step * len(attempts), 10)])
@@ -364,9 +373,45 @@ async def test_the_loop_waits_in_the_end(step: int, expected: list[bool], monkey
 
 
 async def test_a_read_that_finds_no_descriptor_is_to_be_tried_again() -> None:
-    def attempt(waited: bool) -> Command | None:
+    def attempt() -> Command | None:
         raise OutOfDescriptors("no descriptor")
 
     peer = Caller()
     answer = ColdReads().handle(peer.channel, Command(11), attempt)
     assert answer is not None and answer.code == ResponseCode.SYSTEM_BUSY
+
+
+def mark_all(fs: MemoryFiles) -> None:
+    """All of the store is on disk only, from now on."""
+    for path in fs.paths():
+        fs.cold.mark(path)
+    fs.cold.reads.clear()
+
+
+def read_from(fs: MemoryFiles) -> set[str]:
+    """The directories of the files that were read from disk since `mark_all`."""
+    return {path.split("/")[2] for path, _, _ in fs.cold.reads}
+
+
+async def test_queries_wait_for_the_disk_in_a_thread_and_find_the_same() -> None:
+    fs = MemoryFiles()
+    fill(fs, [b"%d" % n for n in range(12)])
+    loop = threading.get_ident()
+    readers: set[int] = set()
+    fs.cold.before_read = lambda path: readers.add(threading.get_ident())
+    async with running(fs, **SMALL_FILES) as (client, addr):
+        await client.invoke(addr, send_request("t", b"makes the topic"))
+        mark_all(fs)
+        query = {"topic": "t", "key": "k", "maxNum": 4, "beginTimestamp": 0, "endTimestamp": 1 << 60}
+        found = messages(await client.invoke(addr, Command(QUERY_MESSAGE.code, query)))
+        assert [message.body for message in found] == [b"11", b"10", b"9", b"8"]
+        assert read_from(fs) >= {"index", "commitlog"}
+        mark_all(fs)
+        search = {"topic": "t", "queueId": 0, "timestamp": 0}
+        answer = await client.invoke(addr, Command(SEARCH_OFFSET_BY_TIMESTAMP.code, search))
+        assert answer.ext is not None and int(answer.ext["offset"]) == 0
+        assert read_from(fs) >= {"commitlog", "consumequeue"}
+        fs.cold.mark(LOG)
+        view = await client.invoke(addr, Command(VIEW_MESSAGE_BY_ID.code, {"offset": 0}))
+        assert messages(view)[0].body == b"0"
+    assert readers and loop not in readers

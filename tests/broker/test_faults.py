@@ -139,7 +139,7 @@ async def test_an_error_when_a_connection_ends_does_not_keep_the_others_from_it(
 async def test_an_error_at_the_end_of_a_turn(wired: list[Wiring], monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(flush_disk_type="SYNC_FLUSH") as (client, addr):
         await client.invoke(addr, send_request("T", b"1"))
-        monkeypatch.setattr("broker.tasks.populate_pages.PopulatePages.after_turn", bad)
+        monkeypatch.setattr("broker.tasks.flush.PopulatePages.after_turn", bad)
         for _ in range(3):
             assert (await client.invoke(addr, send_request("T", b"2"))).code == 0
 

@@ -11,7 +11,7 @@ from broker.options import BrokerOptions
 from mqcommon.errors import ConfigError
 
 
-def test_what_is_given_stays() -> None:
+def test_names_and_addresses_of_the_options_stay() -> None:
     options = resolved(
         BrokerOptions(broker_name="b", broker_ip1="10.1.2.3", broker_ip2="10.9.9.9", store_path_root_dir="/data")
     )
@@ -19,7 +19,7 @@ def test_what_is_given_stays() -> None:
     assert options.store_path_root_dir == "/data"
 
 
-def test_what_is_open_is_filled_in() -> None:
+def test_names_and_addresses_are_taken_from_the_machine() -> None:
     options = resolved(BrokerOptions())
     assert options.broker_name == socket.gethostname()
     assert ipaddress.ip_address(options.broker_ip1).version == 4
@@ -58,7 +58,7 @@ def test_a_v6_address_is_bracketed() -> None:
         (BrokerOptions(broker_name="b", broker_cluster_name="", broker_ip1="10.0.0.1"), "brokerClusterName: ''"),
     ],
 )
-def test_what_is_refused(options: BrokerOptions, words: str) -> None:
+def test_illegal_names_and_addresses_are_refused(options: BrokerOptions, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         resolved(options)
     assert words in str(caught.value)

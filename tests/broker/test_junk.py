@@ -62,7 +62,9 @@ BODIES: dict[int, Any] = {
 
 
 @pytest.mark.parametrize("codec", [JSON, CBOR])
-async def test_every_request(codec: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_request_answers_junk_with_a_code(
+    codec: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     built: list[Wiring] = []
     monkeypatch.setattr(broker_module, "wire", lambda *args: built.append(wire(*args)) or built[0])
     async with running() as (_, addr):
@@ -72,7 +74,7 @@ async def test_every_request(codec: int, monkeypatch: pytest.MonkeyPatch, caplog
         await junk.throw(SEND_MESSAGE_V2.code, codec)  # makes the topic
         thrown = {code: await junk.throw(code, codec) for code in server_of(built[0]).codes}
         await stream.aclose()
-    assert sum(thrown.values()) > 5_000
+    assert sum(thrown.values()) > 2_000
 
 
 async def test_a_topic_without_queues_is_sent_to(caplog: pytest.LogCaptureFixture) -> None:

@@ -101,7 +101,7 @@ def test_every_key_of_rocketmq_is_known() -> None:
         ("listenPrt=1", "did you mean listenPort?"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_a_conf_file_with_a_mistake_is_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, text)
     assert words in str(caught.value)
@@ -133,7 +133,7 @@ def test_the_fast_port_is_two_below_the_other(tmp_path: Path, text: str, port: i
         ("brokerRole=ASYNC_MASTER\ntotalReplicas=1", False, False),
     ],
 )
-def test_roles(tmp_path: Path, text: str, slave: bool, sync: bool) -> None:
+def test_the_role_says_who_copies_and_who_waits(tmp_path: Path, text: str, slave: bool, sync: bool) -> None:
     options = load(tmp_path, text)
     assert (options.is_slave, options.is_sync_master) == (slave, sync)
 
@@ -212,7 +212,9 @@ def test_the_values_as_the_broker_uses_them() -> None:
         ({"init_authentication_user": '{"username":1,"password":"top-secret"}'}, "is empty, or no text"),
     ],
 )
-def test_wrong_values(values: dict[str, object], text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_access_control_that_do_not_fit_are_refused(
+    values: dict[str, object], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("ROCKETMQ_HOME", raising=False)
     with pytest.raises(ConfigError) as error:
         BrokerOptions(**values)  # type: ignore[arg-type]
@@ -254,10 +256,27 @@ def test_the_command_refuses_it_with_one_line(tmp_path: Path) -> None:
     assert "a message of maxMessageSize=4194304 bytes does not fit into a file of 1048576 bytes" in line
 
 
-async def test_it_cannot_be_set_to_what_does_not_fit() -> None:
+async def test_the_message_size_cannot_become_larger_than_a_file_holds() -> None:
     async with running() as (client, addr):
         answer = await client.invoke(addr, Command(UPDATE_BROKER_CONFIG.code, {}, b"maxMessageSize=8388608\n"))
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "a message of maxMessageSize=8388608 bytes does not fit into" in (answer.remark or "")
         smaller = Command(UPDATE_BROKER_CONFIG.code, {}, b"maxMessageSize=1000\n")
         assert (await client.invoke(addr, smaller)).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("guarded", "options", "allowed"),
+    [
+        (False, {}, True),
+        (True, {}, False),
+        (False, {"ha_shared_secret": "x"}, False),
+        (True, {"ha_allow_plain_peers": "true"}, True),
+        (False, {"ha_allow_plain_peers": "false"}, False),
+    ],
+)
+def test_plain_slaves_need_the_option_with_access_control(
+    monkeypatch: pytest.MonkeyPatch, guarded: bool, options: dict[str, str], allowed: bool
+) -> None:
+    monkeypatch.setattr(BrokerOptions, "has_access_control", guarded)
+    assert BrokerOptions(**options).allow_plain_peers is allowed  # type: ignore[arg-type]

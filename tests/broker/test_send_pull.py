@@ -7,25 +7,29 @@ import pytest
 import trio
 import trio.testing
 
+from broker.delivery.held_pulls import HeldPull, HeldPulls
+from broker.store.queue.consumequeue import ConsumeQueue
 from broker.writing.send_handlers import UNPACKED_AT_ONCE
-from mqcommon.errors import DiskFull
+from mqcommon.errors import DiskFull, RemotingError
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.compression import COMPRESSIONS, compressed
 from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import MessageExt, decode_messages
+from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.requests.query import QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
 from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE
 from tests.broker.running import pull_request, running, send_request
 from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
 
 
 def messages(answer: Command) -> list[MessageExt]:
     return decode_messages(answer.body)
 
 
-async def test_what_is_sent_is_pulled() -> None:
+async def test_a_message_is_pulled_as_it_was_sent() -> None:
     async with running() as (client, addr):
         sent = await client.invoke(addr, send_request("t", b"hello", properties="TAGS\x01a\x02KEYS\x01k1 k2\x02"))
         assert sent.code == 0 and sent.ext is not None
@@ -228,48 +232,6 @@ async def test_messages_are_found_by_key_and_by_id() -> None:
         assert messages(view)[0].msg_id == "U1"
 
 
-async def test_sync_flush_answers_when_the_message_is_on_disk() -> None:
-    fs = MemoryFiles()
-    async with running(fs, flush_disk_type="SYNC_FLUSH") as (client, addr):
-        async with trio.open_nursery() as nursery:
-            for number in range(50):
-                nursery.start_soon(client.invoke, addr, send_request("t", b"%d" % number))
-        after = fs.crash(Random(7))
-    async with running(after, flush_disk_type="SYNC_FLUSH") as (client, addr):
-        await client.invoke(addr, pull_request("t", 0))
-        found = messages(await client.invoke(addr, pull_request("t", 0, maxMsgNums=100)))
-        assert sorted(message.body for message in found) == sorted(b"%d" % n for n in range(50))
-
-
-async def test_a_full_disk_is_said_and_reads_go_on() -> None:
-    fs = MemoryFiles()
-    async with running(fs) as (client, addr):
-        await client.invoke(addr, send_request("t", b"first"))
-        await client.invoke(addr, pull_request("t", 0))
-        fs.capacity = fs.used()
-        refused = None
-        for _ in range(100):
-            answer = await client.invoke(addr, send_request("t", bytes(2_000)))
-            if answer.code:
-                refused = answer
-                break
-        assert refused is not None and refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
-        assert "disk is full" in (refused.remark or "")
-        assert messages(await client.invoke(addr, pull_request("t", 0)))[0].body == b"first"
-        fs.capacity = 1 << 40
-        assert (await client.invoke(addr, send_request("t", b"again"))).code == 0
-
-
-async def test_it_goes_on_after_a_restart() -> None:
-    fs = MemoryFiles()
-    async with running(fs) as (client, addr):
-        await client.invoke(addr, send_request("t", b"one"))
-    async with running(fs) as (client, addr):
-        answer = await client.invoke(addr, send_request("t", b"two"))
-        assert answer.ext is not None and answer.ext["queueOffset"] == "1"
-        assert len(messages(await client.invoke(addr, pull_request("t", 0)))) == 2
-
-
 @pytest.mark.parametrize("name", ["zlib", "lz4", "zstd"])
 @pytest.mark.parametrize("padding", [0, 400])  # few bytes, and so many that a thread decompresses them
 async def test_a_batch_compressed_as_a_whole_is_stored_as_messages(name: str, padding: int) -> None:
@@ -317,3 +279,55 @@ async def test_a_disk_without_room_for_an_index_stores_and_reads_all_the_same() 
         fs.before_call = None
         found = messages(await client.invoke(addr, Command(QUERY_MESSAGE.code, query)))
         assert [message.body for message in found] == [b"x"]
+
+
+# Longer than a test may take: no pull here ends with its time.
+HELD_MS = 600_000
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[HeldPulls]:
+    """What held each pull."""
+    holders: list[HeldPulls] = []
+    hold = HeldPulls.hold
+
+    def noted(self: HeldPulls, pull: HeldPull, queue: ConsumeQueue | None) -> bool:
+        holders.append(self)
+        return hold(self, pull, queue)
+
+    monkeypatch.setattr(HeldPulls, "hold", noted)
+    return holders
+
+
+async def test_a_pull_of_a_queue_without_messages_is_answered_with_its_first(held: list[HeldPulls]) -> None:
+    async with running() as (client, addr):
+        await client.invoke(addr, send_request("t", b"makes the topic"))
+        answers = []
+
+        async def pull() -> None:
+            request = pull_request("t", 0, queue_id=3, wait_ms=HELD_MS, subscription="a || b")
+            answers.append(await client.invoke(addr, request, HELD_MS))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pull)
+            await until(lambda: len(held) == 1, "a held pull")
+            await client.invoke(addr, send_request("t", b"first", queue_id=3, properties="TAGS\x01a\x02"))
+        assert [message.body for message in messages(answers[0])] == [b"first"]
+
+
+async def test_the_held_pulls_of_a_connection_that_closes_are_forgotten(held: list[HeldPulls]) -> None:
+    async with running() as (client, addr), open_client() as leaving:
+        await client.invoke(addr, send_request("t", b"makes the topic"))
+
+        async def pull(by: RemotingClient) -> None:
+            with pytest.raises(RemotingError):
+                await by.invoke(addr, pull_request("t", 1, wait_ms=HELD_MS), HELD_MS)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pull, leaving)
+            nursery.start_soon(pull, client)
+            await until(lambda: len(held) == 2, "held pulls")
+            leaving.close_connection(addr, "on purpose")
+            await until(lambda: len(held[0]) == 1, "those of the closed connection are dropped")
+            client.close_connection(addr, "on purpose")
+            await until(lambda: len(held[0]) == 0, "those of the closed connection are dropped")

@@ -71,7 +71,7 @@ async def test_a_send_that_finds_no_room_has_failed() -> None:
         files.capacity *= 100
 
 
-async def test_what_is_pulled_and_not_committed_is_in_flight() -> None:
+async def test_messages_pulled_and_not_committed_are_in_flight() -> None:
     def heartbeat() -> Command:
         data = ConsumerData("group", subscription_data_set=[SubscriptionData("t")])
         body = encode_body(HeartbeatData("client", consumer_data_set=[data]), Dialect.STANDARD)

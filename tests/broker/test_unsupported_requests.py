@@ -62,7 +62,7 @@ async def test_tools_show_the_name_of_what_is_not_supported(code: int, name: str
     assert (answer.code, answer.remark) == (3, f" request type {code} not supported: {name}")
 
 
-async def test_once_for_each_client_group_and_code(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refusal_is_logged_once_for_each_client_group_and_code(caplog: pytest.LogCaptureFixture) -> None:
     refused, one, other = Refused(), Caller("10.0.0.1:1").channel, Caller("10.0.0.1:2").channel
     for channel, client in ((one, "one"), (other, "other")):
         heartbeat = HeartbeatData(client, consumer_data_set=[])
@@ -77,7 +77,7 @@ async def test_once_for_each_client_group_and_code(caplog: pytest.LogCaptureFixt
     assert "QUERY_SUBSCRIPTION_BY_CONSUMER (345) of client '10.0.0.1' refused" in caplog.text
 
 
-async def test_what_was_said_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+async def test_lines_and_remembered_clients_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     refused, channel = Refused(), Caller().channel
     for number in range(MAX_LINES_OF_A_CLIENT + 5):
         refused.ask(channel, RECALL, {"group": f"{number}" + "x" * 10_000})

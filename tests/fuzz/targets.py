@@ -10,7 +10,7 @@ from typing import Any
 
 from broker.delivery.pop.records import BATCH_ACK, CHECKPOINT
 from broker.delivery.pop.records import decode as decode_pop
-from broker.delivery.timer.history import TimerCheckpoint
+from broker.delivery.timed_delivery import TimerCheckpoint
 from broker.meta.json_files import parse as parse_table
 from broker.meta.topics import parse_attribute_changes
 from broker.replication.frames import FrameReader, ReportReader
@@ -39,7 +39,7 @@ from remoting.protocol.pop_info import parse_handle, parse_offset_info
 from remoting.protocol.request import NOTHING
 from remoting.protocol.requests.registrations import decode_compressed, decode_json
 from remoting.protocol.requests.table import BY_CODE
-from sdk.admin.order_conf import parse_order_conf
+from sdk.admin.commands.topics import parse_order_conf
 from sdk.config_text import decode_config
 from sdk.traces.records import decode_records
 from tests import golden

@@ -42,12 +42,12 @@ def test_any_text_is_an_address_or_a_value_error_that_names_it(text: str) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "host", ":1", "host:", "host:0", "host:65536", "host:-1", "host:1x", "host:²"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_a_text_that_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not an address of the form host:port"):
         split_address(text)
 
 
-def test_what_listens_on_all_interfaces() -> None:
+def test_some_addresses_mean_all_interfaces() -> None:
     assert all(map(is_any_address, ("", "0.0.0.0", "::")))
     assert not any(map(is_any_address, ("127.0.0.1", "::1", "10.0.0.1", "localhost")))
 

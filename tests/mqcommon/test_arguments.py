@@ -23,7 +23,7 @@ class Silent:
         (arguments.check_milliseconds, [1, 0.5, 3_000], [None, True, "3"], [0, -1, float("nan"), float("inf"), 2**31]),
     ],
 )
-def test_what_passes(
+def test_checks_pass_good_values_only(
     check: Callable[[str, object], None], good: list[object], wrong_type: list[object], wrong_value: list[object]
 ) -> None:
     for value in good:
@@ -42,7 +42,7 @@ def test_a_wrong_value_is_a_value_error_and_a_users_error() -> None:
     assert isinstance(caught.value, UserError)
 
 
-def test_what_it_got_is_shown_in_one_short_line() -> None:
+def test_a_wrong_value_is_shown_in_one_short_line() -> None:
     assert arguments.shown("a") == "str 'a'"
     assert arguments.shown(None) == "None"
     assert arguments.shown(Silent()).startswith("Silent")

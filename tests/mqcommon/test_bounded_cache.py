@@ -13,15 +13,8 @@ def test_the_oldest_goes_when_there_is_no_room() -> None:
     assert [cache.get(key) for key in "abcd"] == [None, 1, 2, 3]
 
 
-def test_what_is_larger_than_all_of_it_stays_out() -> None:
-    cache: BoundedCache[str, int] = BoundedCache(1000)
-    cache.put("small", 1, 10)
-    cache.put("large", 2, 1000)
-    assert (cache.get("small"), cache.get("large")) == (1, None)
-
-
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 2000)), max_size=60), st.integers(0, 5000))
-def test_it_never_holds_more_than_it_may(puts: list[tuple[int, int]], most: int) -> None:
+def test_a_cache_never_holds_more_bytes_than_its_limit(puts: list[tuple[int, int]], most: int) -> None:
     cache: BoundedCache[int, int] = BoundedCache(most)
     sizes: dict[int, int] = {}
     for key, size in puts:

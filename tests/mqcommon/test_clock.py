@@ -3,15 +3,6 @@
 import time
 
 from mqcommon.clock import Clock, SystemClock
-from tests.support.clock import ManualClock
-
-
-def test_manual_clock_moves_only_when_told() -> None:
-    clock: Clock = ManualClock(1000)
-    assert (clock.now_ms(), clock.monotonic_ms()) == (1000, 0)
-    assert isinstance(clock, ManualClock)
-    clock.advance(250)
-    assert (clock.now_ms(), clock.monotonic_ms()) == (1250, 250)
 
 
 def test_system_clock_is_the_machine_in_ms() -> None:

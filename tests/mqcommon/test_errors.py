@@ -42,7 +42,7 @@ def test_the_picture_is_the_tree() -> None:
         (errors.StoreCorrupt("f", 7, "crc"), "f is damaged at offset 7: crc"),
     ],
 )
-def test_texts(error: Exception, text: str) -> None:
+def test_errors_say_what_happened(error: Exception, text: str) -> None:
     assert str(error) == text
 
 

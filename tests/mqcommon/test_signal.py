@@ -20,7 +20,7 @@ class Worker:
             self.rounds += 1
 
 
-async def test_it_wakes_its_task_and_is_down_again(nursery: trio.Nursery) -> None:
+async def test_a_signal_wakes_its_task_and_is_clear_again(nursery: trio.Nursery) -> None:
     worker = Worker()
     nursery.start_soon(worker.run)
     await wait_all_tasks_blocked()
@@ -32,7 +32,7 @@ async def test_it_wakes_its_task_and_is_down_again(nursery: trio.Nursery) -> Non
         assert worker.rounds == rounds and not worker.signal.is_set()
 
 
-async def test_what_is_set_before_the_wait_counts_once() -> None:
+async def test_a_signal_set_before_the_wait_counts_once() -> None:
     signal = Signal()
     signal.set()
     signal.set()
@@ -42,29 +42,7 @@ async def test_what_is_set_before_the_wait_counts_once() -> None:
     assert scope.cancelled_caught
 
 
-async def test_what_is_set_while_the_task_works_makes_it_look_again(nursery: trio.Nursery) -> None:
-    signal, found = Signal(), [1]
-    seen: list[list[int]] = []
-
-    async def work() -> None:
-        while True:
-            await signal.wait()
-            took, found[:] = list(found), []
-            await trio.lowlevel.checkpoint()
-            seen.append(took)
-
-    nursery.start_soon(work)
-    signal.set()
-    await wait_all_tasks_blocked()
-    signal.set()
-    await trio.lowlevel.checkpoint()
-    found.append(2)
-    signal.set()
-    await wait_all_tasks_blocked()
-    assert [each for took in seen for each in took] == [1, 2] and not found
-
-
-async def test_a_cleared_one_waits() -> None:
+async def test_a_signal_that_was_cleared_waits() -> None:
     signal = Signal()
     signal.set()
     signal.clear()

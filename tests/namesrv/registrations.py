@@ -1,8 +1,10 @@
-"""Registrations for tests."""
+"""Registrations for tests, and what a whole route table has of them."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, Queues, Registration
+from namesrv.routes import RouteTable
 from remoting.protocol.body import DataVersion
 from remoting.protocol.requests.topics import TopicConfig
 
@@ -47,3 +49,14 @@ def registration(
         heartbeat_timeout_ms=timeout_ms,
         enable_acting_master=acting_master,
     )
+
+
+def all_topics(table: RouteTable[Any], cluster: str | None = None) -> set[str]:
+    """The names of all topics, or of those with queues in ``cluster``."""
+    return set().union(*table.tables(cluster))
+
+
+def live_addrs(table: RouteTable[Any]) -> list[str]:
+    """The addresses of all brokers."""
+    sets = table.cluster_info().broker_addr_table.values()
+    return sorted(addr for one in sets for addr in one.broker_addrs.values())

@@ -20,7 +20,7 @@ from remoting.protocol.signature import Credentials
 from sdk import Admin, Message, Producer
 from tests.broker.meta.support import MetadataDir, options
 from tests.namesrv.peer import Served, serve
-from tests.namesrv.tables import live_addrs
+from tests.namesrv.registrations import live_addrs
 from tests.support.waiting import until
 
 ADMIN, USER = Credentials("administrator", "secret-1"), Credentials("application", "secret-2")

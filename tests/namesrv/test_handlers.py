@@ -4,12 +4,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from namesrv.config_handlers import build_slow_handlers
-from namesrv.handlers import build_handlers, build_step_handlers
-from namesrv.registration_handlers import Registrations
 from namesrv.routes import CONTEST_MS
 from remoting.net.client import open_client
-from remoting.net.steps import Stepper
 from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, ROCKETMQ, Command
@@ -25,7 +21,6 @@ from remoting.protocol.requests.registrations import (
     encode_compressed,
 )
 from remoting.protocol.requests.routes import (
-    ADD_WRITE_PERM_OF_BROKER,
     DELETE_TOPIC_IN_NAMESRV,
     GET_BROKER_CLUSTER_INFO,
     GET_HAS_UNIT_SUB_TOPIC_LIST,
@@ -35,7 +30,6 @@ from remoting.protocol.requests.routes import (
     GET_TOPICS_BY_CLUSTER,
     GET_UNIT_TOPIC_LIST,
     REGISTER_TOPIC_IN_NAMESRV,
-    WIPE_WRITE_PERM_OF_BROKER,
     ClusterInfo,
     MemberGroupAnswer,
     QueueData,
@@ -46,16 +40,6 @@ from tests.namesrv.peer import V4_9_3, V5_3_3, Peer, Served, serve
 from tests.namesrv.registrations import configs_of, version
 
 ONE_BROKER = {"brokerName": "broker-a", "brokerAddr": "127.0.0.1:10911", "clusterName": "DefaultCluster", "brokerId": 0}
-
-
-async def test_every_request_of_a_name_server_has_a_handler(served: Served) -> None:
-    state = served.namesrv.state
-    registrations = Registrations(state, Stepper(), lambda: None).handlers()
-    others = [*build_handlers(state), *build_slow_handlers(state), *build_step_handlers(state)]
-    assert sorted([*others, *registrations]) == [
-        100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327,
-        901, 904,
-    ]  # fmt: skip
 
 
 async def test_a_registered_broker_is_found(peer: Peer) -> None:
@@ -96,15 +80,6 @@ async def test_a_contest_ends_when_one_of_the_two_says_good_bye(served: Served, 
     await peer.ask(UNREGISTER_BROKER.code, {**ONE_BROKER, "brokerAddr": one})
     assert served.namesrv.state.routes.rivals.contested(served.clock.monotonic_ms()) == {}
     assert (await peer.register(two)).ext == {}
-
-
-async def test_an_unknown_topic_is_refused_in_rocketmqs_words(peer: Peer) -> None:
-    answer = await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "X"})
-    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
-    assert answer.remark == (
-        "No topic route info in name server for the topic: X\n"
-        "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-    )
 
 
 @pytest.mark.parametrize(
@@ -184,15 +159,6 @@ async def test_the_data_version_tells_whether_to_register(peer: Peer) -> None:
     assert answer.ext == {"changed": "true"}
 
 
-async def test_asking_for_the_version_is_a_sign_of_life(served: Served, peer: Peer) -> None:
-    await peer.register()
-    served.clock.advance(100_000)
-    await peer.ask(QUERY_DATA_VERSION.code, ONE_BROKER, encode_body(version(0)))
-    served.clock.advance(100_000)
-    served.namesrv.forget_silent_brokers(served.clock.monotonic_ms())
-    assert await peer.topics() == ["t1", "t2"]
-
-
 async def test_a_silent_broker_is_forgotten_and_its_connection_closed(served: Served, peer: Peer) -> None:
     silent = await served.peer()
     await silent.register()
@@ -264,18 +230,6 @@ async def test_a_first_registration_of_one_topic_is_refused(peer: Peer) -> None:
     assert await peer.topics() == ["n", "t1", "t2"]
 
 
-async def test_write_permission_is_wiped_and_added(peer: Peer) -> None:
-    await peer.register()
-    answer = await peer.ask(WIPE_WRITE_PERM_OF_BROKER.code, {"brokerName": "broker-a"})
-    assert answer.ext == {"wipeTopicCount": "2"}
-    answer = await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "t1"})
-    assert decode_body(TopicRouteData, answer.body).queue_datas[0].perm == 4
-    answer = await peer.ask(ADD_WRITE_PERM_OF_BROKER.code, {"brokerName": "broker-a"})
-    assert answer.ext == {"addTopicCount": "2"}
-    answer = await peer.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "t1"})
-    assert decode_body(TopicRouteData, answer.body).queue_datas[0].perm == 6
-
-
 async def test_topics_are_deleted_and_registered(peer: Peer) -> None:
     await peer.register()
     await peer.ask(DELETE_TOPIC_IN_NAMESRV.code, {"topic": "t1", "clusterName": "other"})
@@ -288,7 +242,7 @@ async def test_topics_are_deleted_and_registered(peer: Peer) -> None:
         assert await peer.topics() == topics
 
 
-async def test_topic_lists(peer: Peer) -> None:
+async def test_topics_are_listed_by_cluster_and_by_flag(peer: Peer) -> None:
     await peer.register()
     await peer.register("127.0.0.1:20911", "t2", "t3", name="broker-b", cluster="other")
 
@@ -340,7 +294,7 @@ async def test_an_acting_master_is_shown_when_the_option_says_so(nursery: trio.N
     await peer.stream.aclose()
 
 
-async def test_the_members_of_a_set(peer: Peer) -> None:
+async def test_the_members_of_a_set_are_listed(peer: Peer) -> None:
     await peer.register()
     await peer.register("127.0.0.1:20911", broker_id=1)
     ext = {"clusterName": "DefaultCluster", "brokerName": "broker-a"}

@@ -33,7 +33,7 @@ BODIES: dict[int, Any] = {
 
 
 @pytest.mark.parametrize("codec", [JSON, CBOR])
-async def test_every_request(
+async def test_every_request_answers_junk_with_a_code(
     codec: int, nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await serve(nursery, tmp_path)
@@ -41,4 +41,4 @@ async def test_every_request(
     junk = Junk((await served.peer()).stream, GOOD, BODIES, monkeypatch, caplog)
     codes = sorted({**build_handlers(state), **build_slow_handlers(state), 103: None, 104: None})
     thrown = {code: await junk.throw(code, codec) for code in codes}
-    assert sum(thrown.values()) > 2_000
+    assert sum(thrown.values()) > 700

@@ -1,12 +1,10 @@
-import json
 from pathlib import Path
 
 import orjson
 import pytest
 import trio
 
-from mqcommon.disk.descriptors import Descriptors
-from mqcommon.disk.files import OsAppendFile, OsFiles
+from mqcommon.disk.files import Descriptors, OsAppendFile, OsFiles
 from mqcommon.errors import DiskFull, UserError
 from namesrv.kvconfig import PIECE_BYTES, KvConfig
 
@@ -84,13 +82,7 @@ async def test_values_survive_a_restart(tmp_path: Path) -> None:
     assert again.namespace("absent") is None
 
 
-async def test_the_file_is_rocketmqs(tmp_path: Path) -> None:
-    path = tmp_path / "kvConfig.json"
-    await kv_config(path).put("ORDER_TOPIC_CONFIG", "t", "broker-a:4")
-    assert json.loads(path.read_bytes()) == {"configTable": {"ORDER_TOPIC_CONFIG": {"t": "broker-a:4"}}}
-
-
-async def test_what_changes_nothing_writes_nothing(tmp_path: Path) -> None:
+async def test_an_equal_value_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "kvConfig.json"
     kv = kv_config(path)
     await kv.delete("ns", "k")

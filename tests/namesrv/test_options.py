@@ -1,11 +1,10 @@
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from mqcommon.errors import ConfigError
-from mqcommon.options.conf_file import load_conf, to_properties, update
+from mqcommon.options.conf_file import load_conf, to_properties
 from mqcommon.options.fields import options_of
 from namesrv.options import NamesrvOptions
 
@@ -53,13 +52,6 @@ def test_no_key_is_both_used_and_ignored() -> None:
     assert not {o.key for o in options_of(NamesrvOptions)} & NamesrvOptions.ignored_keys
 
 
-def test_an_unknown_key_names_file_line_and_nearest(tmp_path: Path) -> None:
-    conf = tmp_path / "namesrv.conf"
-    conf.write_text("# hello\nlistenPrt=1\n")
-    with pytest.raises(ConfigError, match=re.escape(f"{conf}:2: listenPrt: unknown key; did you mean listenPort?")):
-        load_conf(NamesrvOptions, conf)
-
-
 @pytest.mark.parametrize(
     ("text", "error"),
     [
@@ -80,21 +72,10 @@ def test_a_controller_that_cannot_be_is_refused(tmp_path: Path, text: str, error
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_switched_off_is_no_reason_to_refuse(tmp_path: Path) -> None:
+def test_features_that_are_switched_off_are_no_reason_to_refuse(tmp_path: Path) -> None:
     conf = tmp_path / "namesrv.conf"
     conf.write_text("enableControllerInNamesrv=false\nuseTLS=false")
     assert load_conf(NamesrvOptions, conf) == NamesrvOptions()
-
-
-def test_what_may_change_while_running() -> None:
-    options = update(NamesrvOptions(), "enableTopicList=false\nwaitSecondsForService=3\n")
-    assert (options.enable_topic_list, options.wait_seconds_for_service) == (False, 3)
-    with pytest.raises(ConfigError, match="listenPort: cannot change while running"):
-        update(options, "listenPort=1")
-
-
-def test_forbidden_keys_are_split_at_semicolons() -> None:
-    assert NamesrvOptions(config_black_list=" a; b;;").forbidden_keys == {"a", "b"}
 
 
 def _config_answer(path: Path) -> str:

@@ -25,8 +25,7 @@ from remoting.protocol.requests.registrations import (
 )
 from remoting.protocol.requests.topics import TopicConfigTable
 from tests.namesrv.peer import Peer, Served, serve
-from tests.namesrv.registrations import configs_of, version
-from tests.namesrv.tables import all_topics, live_addrs
+from tests.namesrv.registrations import all_topics, configs_of, live_addrs, version
 from tests.support.caller import Caller
 from tests.support.waiting import until
 
@@ -96,7 +95,7 @@ async def test_a_small_one_is_answered_at_once_also_while_a_large_one_of_another
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-async def test_what_one_broker_asks_is_done_in_its_order(desk: Desk, compressed: bool) -> None:
+async def test_requests_of_one_broker_are_processed_in_their_order(desk: Desk, compressed: bool) -> None:
     assert desk.take(request(1, *LARGE, compressed=compressed)) is None
     assert desk.take(good_bye(2)) is None
     assert desk.take(request(3, "t1", "t2", counter=2)) is None
@@ -117,7 +116,7 @@ async def test_readers_see_all_of_a_large_registration_or_nothing(desk: Desk) ->
     assert count >= 2 * len(LARGE) // STEP_TOPICS
 
 
-async def test_what_a_closed_connection_asked_is_not_done(desk: Desk) -> None:
+async def test_requests_of_a_closed_connection_are_dropped(desk: Desk) -> None:
     gone = Caller()
     assert desk.take(request(1, *LARGE), gone.channel) is None
     assert desk.take(request(2, *LARGE, addr="b:1", name="broker-b")) is None
@@ -127,7 +126,7 @@ async def test_what_a_closed_connection_asked_is_not_done(desk: Desk) -> None:
     assert live_addrs(desk.state.routes) == ["b:1"]
 
 
-async def test_one_that_is_refused_holds_up_no_other(desk: Desk) -> None:
+async def test_a_refused_registration_holds_up_no_other(desk: Desk) -> None:
     bad = request(1, *LARGE)
     bad.body = b"{" * len(bad.body)
     assert desk.take(bad) is None
@@ -136,7 +135,7 @@ async def test_one_that_is_refused_holds_up_no_other(desk: Desk) -> None:
     assert desk.answered == [(1, ResponseCode.SYSTEM_ERROR), (2, 0)]
 
 
-async def test_what_waits_is_bounded(desk: Desk) -> None:
+async def test_waiting_registrations_are_bounded(desk: Desk) -> None:
     large = request(1, *LARGE)
     desk.caller.channel._budget.most = 2 * len(large.body) - 1
     assert desk.take(large) is None

@@ -4,12 +4,10 @@ import pytest
 
 from namesrv import routes
 from namesrv.registration import RegistrationPart
-from namesrv.routes import DEFAULT_HEARTBEAT_TIMEOUT_MS, Outcome, RouteTable
+from namesrv.routes import CONTEST_MS, MAX_PLACES, Outcome, Rivals, RouteTable
 from remoting.net.steps import finish
-from remoting.protocol.body import DataVersion
 from remoting.protocol.requests.routes import BrokerData, QueueData
-from tests.namesrv.registrations import registration, version
-from tests.namesrv.tables import all_topics, live_addrs
+from tests.namesrv.registrations import all_topics, live_addrs, registration
 
 
 @pytest.fixture
@@ -43,57 +41,6 @@ def test_a_route_has_the_brokers_and_queues_of_a_topic(table: RouteTable[object]
     assert route.queue_datas == [queue("broker-a"), queue("broker-b")]
     assert table.route("absent") is None
     assert sorted(all_topics(table)) == ["t", "u", "v"]
-
-
-def test_a_closed_connection_takes_its_brokers_along(table: RouteTable[object]) -> None:
-    table.register(registration(addr="a:1", topics=("t", "u")), "c1", 0)
-    table.register(registration(addr="b:1", name="broker-b", topics=("t", "v")), "c2", 0)
-    assert [live.broker_addr for live in table.close("c2")] == ["b:1"]
-    assert perms(table, "t") == {"broker-a": 6}
-    assert table.route("v") is None
-    assert list(table.cluster_info().broker_addr_table) == ["broker-a"]
-    assert table.close("c2") == []
-
-
-def test_the_end_of_an_old_connection_does_not_remove_a_broker_that_came_back(table: RouteTable[object]) -> None:
-    table.register(registration(addr="a:1"), "old", 0)
-    table.register(registration(addr="a:1"), "new", 1)
-    assert table.close("old") == []
-    assert addrs(table, "broker-a") == {0: "a:1"}
-
-
-def test_asking_for_the_version_moves_a_broker_to_the_asking_connection(table: RouteTable[object]) -> None:
-    table.register(registration(addr="a:1", counter=7), "old", 0)
-    assert table.touch("DefaultCluster", "a:1", "new", 1) == version(7)
-    assert table.close("old") == []
-    assert len(table.close("new")) == 1
-    assert table.touch("DefaultCluster", "a:1", "new", 1) is None
-
-
-def test_silence_is_measured_from_the_last_sign_of_life(table: RouteTable[object]) -> None:
-    table.register(registration(addr="a:1"), "c", 1_000)
-    table.touch("DefaultCluster", "a:1", "c", 5_000)
-    assert table.expire(5_000 + DEFAULT_HEARTBEAT_TIMEOUT_MS) == []
-    assert len(table.expire(5_001 + DEFAULT_HEARTBEAT_TIMEOUT_MS)) == 1
-    assert sorted(all_topics(table)) == []
-
-
-def test_each_broker_says_how_long_its_silence_may_last(table: RouteTable[object]) -> None:
-    table.register(registration(addr="a:1", timeout_ms=10_000), "c", 0)
-    table.register(registration(addr="b:1", name="broker-b", timeout_ms=20_000), "c", 0)
-    assert [live.broker_name for live in table.expire(10_001)] == ["broker-a"]
-    assert [live.broker_name for live in table.expire(20_001)] == ["broker-b"]
-
-
-def test_a_slave_learns_its_master(table: RouteTable[object]) -> None:
-    slave = registration(addr="s:1", broker_id=1, ha="s:2")
-    first = table.register(slave, "c", 0)
-    assert (first.master_addr, first.ha_server_addr) == (None, None)
-    master = table.register(registration(addr="m:1", ha="m:2"), "c", 0)
-    assert (master.master_addr, master.ha_server_addr) == (None, None)
-    again = table.register(slave, "c", 0)
-    assert (again.master_addr, again.ha_server_addr) == ("m:1", "m:2")
-    assert addrs(table, "broker-a") == {0: "m:1", 1: "s:1"}
 
 
 def test_a_slave_beside_a_master_brings_no_topics(table: RouteTable[object]) -> None:
@@ -146,16 +93,6 @@ def test_without_acting_masters_topics_keep_their_permission(table: RouteTable[o
     assert acting.broker_datas[0].broker_addrs == {1: "s:1"}
 
 
-def test_a_slave_that_becomes_master_has_one_address_only(table: RouteTable[object]) -> None:
-    table.register(registration(addr="m:1"), "c1", 0)
-    table.register(registration(addr="s:1", broker_id=1), "c2", 0)
-    result = table.register(registration(addr="s:1", broker_id=0), "c2", 0)
-    assert result.displaced is not None
-    assert result.displaced.broker_addr == "m:1"
-    assert addrs(table, "broker-a") == {0: "s:1"}
-    assert live_addrs(table) == ["s:1"]
-
-
 def test_the_last_member_of_a_set_becomes_its_master_and_no_topic_is_away_meanwhile(table: RouteTable[object]) -> None:
     """Its topics come in parts: until the last one has come, the topics of the former master count."""
     table.register(registration(addr="m:1", topics=("t", "u")), "c1", 0)
@@ -177,41 +114,12 @@ def test_the_last_member_of_a_set_becomes_its_master_and_no_topic_is_away_meanwh
         (2, 1, "old:1", {"broker-a": {0: "new:1"}}),
     ],
 )
-def test_whoever_claims_the_same_place_is_noted(
+def test_a_broker_that_claims_the_same_place_is_noted(
     table: RouteTable[object], before: int, now: int, rival: str | None, noted: dict[str, dict[int, str]]
 ) -> None:
     table.register(registration(addr="old:1", state_version=before), "c1", 0)
     assert table.register(registration(addr="new:1", state_version=now), "c2", 0).rival_addr == rival
     assert table.rivals.contested(0) == noted
-
-
-def test_an_older_state_version_does_not_take_the_id_of_a_newer(table: RouteTable[object]) -> None:
-    table.register(registration(addr="new:1", state_version=3), "c1", 0)
-    old = registration(addr="old:1", state_version=2)
-    assert table.register(old, "c2", 0).outcome is Outcome.STALE
-    assert addrs(table, "broker-a") == {0: "new:1"}
-    assert table.touch("DefaultCluster", "old:1", "c2", 0) is None
-    assert table.register(registration(addr="old:1", state_version=3), "c2", 0).outcome is Outcome.REGISTERED
-    assert addrs(table, "broker-a") == {0: "old:1"}
-
-
-def test_the_same_address_may_go_back_in_its_versions(table: RouteTable[object]) -> None:
-    """A broker whose disk was replaced starts counting anew."""
-    table.register(registration(addr="a:1", state_version=3, counter=9), "c", 0)
-    result = table.register(registration(addr="a:1", topics=("n", "m")), "c", 0)
-    assert result.outcome is Outcome.REGISTERED
-    assert "n" in sorted(all_topics(table))
-
-
-def test_a_reconfigured_broker_leaves_nothing_under_its_old_name(table: RouteTable[object]) -> None:
-    table.register(registration(addr="a:1", topics=("t", "u")), "c", 0)
-    table.register(registration(addr="a:1", name="broker-b", cluster="other", topics=("v", "w")), "c", 0)
-    info = table.cluster_info()
-    assert info.cluster_addr_table == {"other": ["broker-b"]}
-    assert list(info.broker_addr_table) == ["broker-b"]
-    assert sorted(all_topics(table)) == ["v", "w"]
-    assert table.unregister("DefaultCluster", "broker-a", "a:1") is False
-    assert sorted(all_topics(table)) == ["v", "w"]
 
 
 def test_a_set_is_in_the_cluster_that_was_told_last(table: RouteTable[object]) -> None:
@@ -323,7 +231,7 @@ def test_filter_servers_stand_in_the_route(table: RouteTable[object]) -> None:
     assert route.filter_server_table == {"a:1": ["f:1"]}
 
 
-def test_what_is_handed_out_is_not_the_table(table: RouteTable[object]) -> None:
+def test_routes_are_copies_of_the_table(table: RouteTable[object]) -> None:
     table.register(registration(addr="a:1", topics=("t", "u")), "c", 0)
     route = table.route("t")
     assert route is not None
@@ -335,6 +243,28 @@ def test_what_is_handed_out_is_not_the_table(table: RouteTable[object]) -> None:
     assert perms(table, "t") == {"broker-a": 6}
 
 
-def test_versions_are_equal_only_in_all_three_parts() -> None:
-    assert version(1) == DataVersion(state_version=0, timestamp=1, counter=1)
-    assert version(1, state_version=1) != version(1)
+def test_the_last_one_that_lost_a_place_is_named_until_its_time_is_over() -> None:
+    rivals = Rivals()
+    rivals.note("b", 0, "one", 0)
+    rivals.note("b", 0, "two", 10)
+    rivals.note("a", 1, "three", 20)
+    assert rivals.contested(CONTEST_MS) == {"a": {1: "three"}, "b": {0: "two"}}
+    assert rivals.contested(CONTEST_MS + 11) == {"a": {1: "three"}}
+    assert rivals.contested(CONTEST_MS + 21) == {}
+
+
+def test_one_that_is_gone_claims_nothing() -> None:
+    rivals = Rivals()
+    rivals.note("a", 0, "one", 0)
+    rivals.note("b", 0, "two", 0)
+    rivals.gone("one")
+    rivals.gone("never there")
+    assert rivals.contested(0) == {"b": {0: "two"}}
+
+
+def test_no_more_than_so_many_are_remembered() -> None:
+    rivals = Rivals()
+    for number in range(MAX_PLACES + 5):
+        rivals.note("a", number, "one", 0)
+    (places,) = rivals.contested(0).values()
+    assert sorted(places) == list(range(5, MAX_PLACES + 5))

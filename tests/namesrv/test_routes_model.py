@@ -10,8 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from namesrv.routes import Outcome, Registration, RouteTable
 from remoting.net.steps import finish
 from remoting.protocol.requests.routes import QueueData
-from tests.namesrv.registrations import registration
-from tests.namesrv.tables import all_topics, live_addrs
+from tests.namesrv.registrations import all_topics, live_addrs, registration
 
 NAMES = ("broker-a", "broker-b", "broker-c")
 CLUSTERS = ("c1", "c2")
@@ -159,7 +158,7 @@ class RouteTableMachine(RuleBasedStateMachine):
         assert {name: (c.min_broker_id, c.min_broker_addr) for name, c in changes.items()} == expected
         for name, change in changes.items():
             addrs = info[name].broker_addrs
-            assert set(change.tell) == {addr for broker_id, addr in addrs.items() if broker_id != 0}
+            assert set(change.slaves) == {addr for broker_id, addr in addrs.items() if broker_id != 0}
             assert change.offline_broker_addr not in addrs.values()
         self.told = {name: min(data.broker_addrs.items()) for name, data in info.items()}
 

@@ -1,9 +1,14 @@
 """Which failures are worth another try."""
 
+from random import Random
+
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
+from mqcommon.backoff import Backoff
 from mqcommon.errors import (
     BrokerError,
     ConnectFailed,
@@ -18,7 +23,7 @@ from mqcommon.errors import (
     WrongBroker,
 )
 from remoting.protocol.codes import ResponseCode
-from sdk.retry import FailedTries, Outcome, is_transient, outcome_of
+from sdk.retry import FailedTries, Outcome, is_transient, outcome_of, until_answered
 
 ACL = "org.apache.rocketmq.acl.common.AclException: "
 CODES = [code for name, code in vars(ResponseCode).items() if name.isupper()]
@@ -81,7 +86,7 @@ def test_only_tries_that_may_have_stored_it_are_bounded(tries: list[tuple[str, O
         failed.add(addr, error, outcome)
         outcomes = [each for _, each, _ in tries[:number]]
         unknown, refused = outcomes.count(Outcome.UNKNOWN), outcomes.count(Outcome.REFUSED_HERE)
-        goes_on = failed.may_go_on(outcome, retries, elsewhere=elsewhere)
+        goes_on = failed.may_go_on(outcome, retries, other_broker=elsewhere)
         if outcome is Outcome.REFUSED or unknown > retries:
             assert not goes_on
         elif outcome is Outcome.REFUSED_HERE:
@@ -90,3 +95,45 @@ def test_only_tries_that_may_have_stored_it_are_bounded(tries: list[tuple[str, O
             assert goes_on, "what stored nothing costs no retry"
         assert failed.count == number
         assert sorted(failed.avoid) == sorted({each for each, _, _ in tries[:number]})
+
+
+BACKOFF = Backoff(0.05, 0.5, Random(0))
+
+
+class Server:
+    """Fails until ``up_at`` (trio's time)."""
+
+    def __init__(self, error: SkylarkError, up_at: float) -> None:
+        self.error = error
+        self.up_at = up_at
+        self.asked: list[float] = []
+
+    async def ask(self) -> str:
+        self.asked.append(trio.current_time())
+        await trio.lowlevel.checkpoint()
+        if trio.current_time() < self.up_at:
+            raise self.error
+        return "answer"
+
+
+@pytest.mark.parametrize("code", [2, 14])
+async def test_a_busy_server_is_asked_until_it_answers(autojump_clock: MockClock, code: int) -> None:
+    server = Server(BrokerError(code, "busy"), trio.current_time() + 2)
+    assert await until_answered(server.ask, 3_000, BACKOFF) == "answer"
+    assert 5 < len(server.asked) < 20
+
+
+async def test_the_last_try_is_at_the_deadline(autojump_clock: MockClock) -> None:
+    server = Server(ConnectFailed("a:1", "refused"), trio.current_time() + 60)
+    started = trio.current_time()
+    with pytest.raises(ConnectFailed):
+        await until_answered(server.ask, 3_000, BACKOFF)
+    assert server.asked[-1] == pytest.approx(started + 3)
+    assert len(server.asked) < 20
+
+
+async def test_an_answer_is_not_asked_for_again(autojump_clock: MockClock) -> None:
+    server = Server(BrokerError(17, "no such topic"), trio.current_time() + 1)
+    with pytest.raises(BrokerError, match="no such topic"):
+        await until_answered(server.ask, 3_000, BACKOFF)
+    assert len(server.asked) == 1

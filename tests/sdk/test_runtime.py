@@ -11,9 +11,8 @@ import trio
 
 import sdk
 from mqcommon.message.message import Message
-from sdk.identity import make_client_id
 from sdk.producer.routing import Turns
-from sdk.runtime import FORKS, Home, check_trio, survived
+from sdk.runtime import FORKS, Home, check_trio, make_client_id, off_loop, survived
 from tests.sdk.fakes import queue
 from tests.sdk.producer.test_producer import bodies, two_brokers
 from tests.support.forks import in_child
@@ -152,3 +151,37 @@ async def test_what_is_opened_after_the_fork_has_ids_and_turns_of_its_own() -> N
     for mine, other in zip(first.split(" ", 2), second.split(" ", 2), strict=True):
         assert mine != other
     assert f"@{os.getpid()}#" in make_client_id() and f"@{os.getpid()}#" not in first
+
+
+async def test_it_runs_in_a_thread_and_raises_what_the_work_raises() -> None:
+    assert await off_loop(threading.get_ident) != threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        await off_loop(lambda: 1 // 0)
+
+
+async def test_threads_are_as_many_as_processors_and_count_until_they_end() -> None:
+    most = os.cpu_count() or 1
+    running, goes_on = threading.Semaphore(0), threading.Event()
+    counted: list[int] = []
+
+    def work() -> None:
+        counted.append(len(counted))
+        running.release()
+        goes_on.wait(20)
+
+    try:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                for _ in range(most):
+                    nursery.start_soon(off_loop, work)
+                for _ in range(most):
+                    await trio.to_thread.run_sync(running.acquire)
+                scope.cancel()
+        # The callers were cancelled, but their threads go on: another one waits.
+        with trio.move_on_after(0.01) as waiting:
+            await off_loop(work)
+        assert waiting.cancelled_caught
+        assert len(counted) == most
+    finally:
+        goes_on.set()
+    assert await off_loop(lambda: 5) == 5

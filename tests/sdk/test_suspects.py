@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from mqcommon.errors import ConnectFailed
 from remoting.protocol.command import Command
-from sdk.shared import ClientHandle
+from sdk.client import ClientHandle
 from sdk.suspects import DEPARTED_S, Suspects
 
 A = "a:1"

@@ -8,11 +8,11 @@ from random import Random
 from broker.options import BrokerOptions
 from broker.replication.hello import LinkTerms, LogClaim, first_difference
 from broker.replication.link import MasterLink
-from broker.replication.session import MasterSession
-from broker.replication.session_interfaces import Peer
+from broker.replication.session import MasterSession, Peer
 from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from mqcommon.errors import ProtocolError, RequestRefused
+from tests.broker.writing.support import Answers
 from tests.sim.log import Log, record_bytes
 from tests.sim.network import End
 from tests.sim.scheduler import Process, Scheduler
@@ -148,7 +148,7 @@ class Master(Process):
     def start(self) -> None:
         self.begin()
         self.acks = AckLedger(self.options.ha_max_gap_not_in_sync)
-        self.commits = GroupCommit()
+        self.commits = LogWaits()
         self.commits.reached = self.log.flushed
         self.durability = Durability(self.commits, self.acks, self.options, double_write=True)
         self.served: list[Served] = []
@@ -207,7 +207,7 @@ class Master(Process):
             sent.answer, sent.answered_at = code, self.scheduler.now
             self._on_answer(sent)
 
-        self.durability.when_safe(end, now, answer)
+        Answers(answer).wait(self.durability, end, now)
         self.flush()
         for served in self.served[:]:
             served.pump()

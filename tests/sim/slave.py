@@ -98,7 +98,7 @@ class SimSlave(Process):
         claim = LogClaim(b"", log.start, log.end, FILE_BYTES, self._last_file, tails)
         addr = f"10.0.0.{self._number}:10911"
         who = Hello(VERSION, self._terms.cluster, self._terms.broker, self._number, addr, self.random.randbytes(16))
-        return SlaveLink(self._terms, now, start=log.start, end=log.end, hello=who, claim=claim)
+        return SlaveLink(self._terms, now, start=log.start, end=log.end, proof=(who, claim))
 
     def _received(self, data: bytes) -> None:
         link, session, end, now = self._link, self._session, self._end, self.scheduler.now

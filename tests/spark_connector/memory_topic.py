@@ -7,7 +7,7 @@ from typing import NamedTuple
 from mqcommon.errors import ConnectionLost, SendFailed
 from mqcommon.message.message import Message
 from spark_connector.writing.once import Claim, FoundRows, Rows
-from spark_connector.writing.row_keys import name_in
+from spark_connector.writing.rows import name_in
 
 
 class Killed(BaseException):

@@ -6,7 +6,7 @@ from mqcommon.options.command_line import markdown_table
 from spark_connector.options.read import ReadOptions
 from spark_connector.options.write import WriteOptions
 from spark_connector.schema import spark_schema
-from spark_connector.writing.columns import COLUMN_TYPES
+from spark_connector.writing.rows import COLUMN_TYPES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 

@@ -14,12 +14,12 @@ from spark_connector.offsets import (
     OffsetRange,
     QueueBounds,
     check_order,
-    cut,
     lost_table,
     parse_offsets,
     resolve,
     split,
     spread,
+    within_bounds,
 )
 
 WORDS = {"earliest": EARLIEST, "latest": LATEST}
@@ -42,7 +42,7 @@ def test_what_is_read_and_what_is_lost_are_what_was_asked_for(
     bounds = {queue: bound for queue, (bound, _, _) in asked.items()}
     starts = {queue: start for queue, (_, start, _) in asked.items()}
     ends = {queue: end for queue, (_, _, end) in asked.items()}
-    ranges, lost = cut(starts, ends, bounds)
+    ranges, lost = within_bounds(starts, ends, bounds)
     assert all(one.start < one.end for one in [*ranges, *lost])
     wanted = {(queue, offset) for queue in asked for offset in range(starts[queue], ends[queue])}
     read = offsets_of(ranges)

@@ -32,6 +32,8 @@ HOLDS = ("holdMillis",)
 TIMEOUT_S = 60
 BURST = 200
 UNKNOWN_CODE = 30_000
+# Most fields stand in many requests: each gets every n-th value, and its next request or codec the values beside these.
+EVERY = 3
 V5_3_3 = 479
 MAX_LINE = 2_500
 _FORMATTER = LineFormatter("%(message)s")
@@ -78,10 +80,12 @@ class Junk:
         requests: list[Request] = []
         # Headers in CBOR hold plain values only, or the connection is closed.
         plain = [value for value in values if codec != CBOR or not isinstance(value, list | dict)]
-        for name in fields:
-            requests += [(name, {**self._good, name: value}, _encoded(body, codec)) for value in plain]
-        for path in _paths(body):
-            requests += [(str(path), self._good, _encoded(_replaced(body, path, value), codec)) for value in values]
+        for at, name in enumerate(fields, code + codec):
+            some = plain[at % EVERY :: EVERY]
+            requests += [(name, {**self._good, name: value}, _encoded(body, codec)) for value in some]
+        for at, path in enumerate(_paths(body), code + codec):
+            some = values[at % EVERY :: EVERY]
+            requests += [(str(path), self._good, _encoded(_replaced(body, path, value), codec)) for value in some]
         requests += [("no header", None, _encoded(body, codec)), ("no body", self._good, b"")]
         requests += [("body", self._good, junk) for junk in (b"\xff", b"{", b"null", b"[]", b"0", b"\x9f" * 40)]
         for number in range(0, len(requests), BURST):

@@ -7,7 +7,7 @@ import trio
 POLL_S = 0.01
 
 
-async def until(reached: Callable[[], bool | Awaitable[bool]], what: str, timeout_s: float = 60) -> None:
+async def until(reached: Callable[[], bool | Awaitable[bool]], what: str = "it", timeout_s: float = 60) -> None:
     """Ask again and again; AssertionError that names ``what`` when it does not come in time."""
     with trio.move_on_after(timeout_s):
         while True:

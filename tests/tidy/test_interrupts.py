@@ -8,9 +8,9 @@ from tests.tidy.tree import Module, modules
 # What is started under another name than its own, or in another file: what the call says → where the tasks are.
 ELSEWHERE = {
     "AddressServer(known.url).follow": [("sdk/nameservers.py", "follow")],
-    "self.ready.run": [("sdk/consumer/ready.py", "run")],
+    "self.ready.run": [("sdk/consumer/process_queue.py", "run")],
     "self._handed_out.watch": [("sdk/consumer/stream_message.py", "watch")],
-    "self.owning.run": [("sdk/consumer/ownership.py", "run")],
+    "self.ownership.run": [("sdk/consumer/ownership.py", "run")],
     "self.popping.run": [("sdk/consumer/popping.py", "run")],
     "self._failures.later": [("sdk/consumer/failures.py", "later")],
     "serve": [("sdk/consumer/pull_loop.py", "pull"), ("sdk/consumer/orderly.py", "serve")],

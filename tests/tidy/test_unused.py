@@ -9,11 +9,20 @@ CALLERS = (*PACKAGES, "scripts", "mqadmin.py", "pyspark_rocketmq.py")
 VOCABULARY = ("remoting/protocol/requests/", "remoting/protocol/codes.py", "mqcommon/message/", "mqcommon/names.py")
 # Python, click, reprlib, PyYAML, Arrow and Spark look for these names.
 OF_LIBRARIES = {
-    *("__getattr__", "format_commands", "flow_style", "maxlong", "maxother", "maxstring", "requested_schema"),
+    *(
+        "__getattr__",
+        "__init_subclass__",
+        "format_commands",
+        "flow_style",
+        "maxlong",
+        "maxother",
+        "maxstring",
+        "requested_schema",
+    ),
     *("streamReader", "streamWriter", "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow"),
 }
 # Programs use these.
-OF_THE_SDK = {"send_in_transaction", "rollback", "leave_open", "receipt_handle", "delivery_attempt"}
+OF_THE_SDK = {"send_nowait", "send_in_transaction", "rollback", "leave_open", "receipt_handle", "delivery_attempt"}
 # Parts of a whole that is read or written by its fields.
 FIELDS = {
     *("enable_dleger_commit_log", "cplus", "checkpoint_location", "query_name"),

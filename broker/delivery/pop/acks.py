@@ -6,15 +6,15 @@ as in RocketMQ: the message was acknowledged, or its copy is on its way. The tim
 with its handle any more cannot be changed, and that is said.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import replace
 
 import trio
 
 from broker.delivery.pop.checks import PopChecks, check_invisible, handle_of, key_of
-from broker.delivery.pop.held_pops import HeldPops
 from broker.delivery.pop.inflight import PopLease
-from broker.delivery.pop.log import ReviveLog
 from broker.delivery.pop.records import Ack, Key, PopCheckpoint, Queue
+from broker.delivery.pop.state import PopState
 from broker.part import Part
 from broker.store.store import MessageStore
 from broker.writing.durability import Durability
@@ -47,22 +47,18 @@ class AckHandlers(Part):
 
     def __init__(
         self,
-        log: ReviveLog,
-        held: HeldPops,
+        state: PopState,
         checks: PopChecks,
         store: MessageStore,
         durability: Durability,
         clock: Clock,
-        turned: Callable[[], None],
     ) -> None:
-        """``turned`` is called when an acknowledgement lets waiting requests go on."""
-        self._log = log
-        self._held = held
+        self._log = state.log
+        self._held = state.held
         self._checks = checks
         self._store = store
         self._durability = durability
         self._clock = clock
-        self._turned = turned
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -78,7 +74,7 @@ class AckHandlers(Part):
         self._check_offset(header.topic, header.queue_id, header.offset)
         key = key_of(handle_of(header.extra_info), header.consumer_group, header.topic, header.queue_id)
         self._log.check_ready()
-        return self._when_safe(channel, request, self._write(key, [header.offset]))
+        return self._answer_when_safe(channel, request, self._write(key, [header.offset]))
 
     def ack_many(self, channel: Channel, request: Command) -> Command | None:
         """200151: each entry is checked before one is taken."""
@@ -88,7 +84,7 @@ class AckHandlers(Part):
         end = 0
         for key, offsets in entries:
             end = max(end, self._write(key, offsets))
-        return self._when_safe(channel, request, end)
+        return self._answer_when_safe(channel, request, end)
 
     def change_time(self, channel: Channel, request: Command) -> Command | None:
         """200053: the message gets a check point, and so a handle, of its own; one in order keeps its own."""
@@ -107,18 +103,23 @@ class AckHandlers(Part):
                 " it was acknowledged, or its invisible time is over",
             )
         now_ms = self._clock.now_ms()
+        # A queue that is popped in order has one check point, so the message gets a time of its own in that. Any other
+        # message leaves its check point for a new one, which `replaces` the old one in one record: it is never in none
+        # or in both.
         if lease.checkpoint.is_ordered:
             record = _visible_at(lease, header.offset, now_ms + header.invisible_time)
             pop_ms, revive_queue = key.pop_ms, ORDER_REVIVE_QUEUE
         else:
             pop_ms, revive_queue = now_ms, handle.revive_queue_id
+            # Offset and time are the identity of the new check point.
             while self._log.inflight.of(Key(key.queue, header.offset, pop_ms)) is not None:
                 pop_ms += 1
             own = Key(key.queue, header.offset, pop_ms)
             record = PopCheckpoint(own, header.invisible_time, range(header.offset, header.offset + 1), replaces=key)
         put = self._log.write(record)
         fields = ChangeInvisibleTimeResponseHeader(pop_ms, header.invisible_time, revive_queue)
-        return self._when_safe(channel, request, put.end, CHANGE_MESSAGE_INVISIBLETIME.answer(request, fields))
+        answer = CHANGE_MESSAGE_INVISIBLETIME.answer(request, fields)
+        return self._answer_when_safe(channel, request, put.end, answer)
 
     def _check_offset(self, topic: str, queue_id: int, offset: int) -> None:
         self._checks.queue(topic, queue_id)
@@ -136,33 +137,30 @@ class AckHandlers(Part):
         return Key(Queue(entry.consumer_group, topic, entry.queue_id), entry.start_offset, entry.pop_time)
 
     def _write(self, key: Key, offsets: Iterable[int]) -> int:
-        """Acknowledge those that are in flight; returns the end of the record, 0 when there is none to write."""
+        """Acknowledge the messages that are in flight; returns the end of the record, 0 when there is none to write."""
         lease, hidden = self._log.inflight.of(key), self._log.inflight.hidden(key, list(offsets))
         if lease is None or not hidden:
             return 0
         put = self._log.write(Ack(key, hidden))
+        # All of the queue is acknowledged: it may be popped again.
         if lease.checkpoint.is_ordered and not lease.unacked:
             group, topic, _ = key.queue
             self._held.wake((topic, group))
         return put.end
 
-    def _when_safe(
-        self, channel: Channel, request: Command, end: int, response: Command | None = None
+    def _answer_when_safe(
+        self, channel: Channel, request: Command, end: int, answer: Command | None = None
     ) -> Command | None:
-        """The answer, when the log is safe up to ``end``."""
-        answer = response if response is not None else request.respond()
-        if not end or not self._durability.waits or request.is_oneway:
+        """``answer``, if the log is safe up to ``end`` already, which is 0 if no record was written."""
+        answer = answer or request.respond()
+        if not end:
             return answer
+        return self._durability.answer_when_safe(channel, request, answer, end, trio.current_time(), _explain_if_unsafe)
 
-        def done(code: int) -> None:
-            if code != ResponseCode.SUCCESS:
-                answer.code = code
-                answer.remark = "it was stored, but not safely in time: acknowledge the messages again"
-            channel.reply(request, answer)
 
-        self._durability.when_safe(end, trio.current_time(), done)
-        self._turned()
-        return None
+def _explain_if_unsafe(answer: Command) -> None:
+    if answer.code != ResponseCode.SUCCESS:
+        answer.remark = "it was stored, but not safely in time: acknowledge the messages again"
 
 
 def _offsets(entry: BatchAck) -> list[int]:
@@ -175,7 +173,4 @@ def _offsets(entry: BatchAck) -> list[int]:
 def _visible_at(lease: PopLease, offset: int, due_ms: int) -> PopCheckpoint:
     """The check point of messages in order, of which one becomes visible at ``due_ms``."""
     again = lease.renewed()
-    return PopCheckpoint(
-        again.key, again.invisible_ms, again.offsets, None, again.acked, True, again.counts,
-        {**again.visible_ms, offset: due_ms}, None, True,
-    )  # fmt: skip
+    return replace(again, visible_ms={**again.visible_ms, offset: due_ms})

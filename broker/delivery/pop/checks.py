@@ -1,17 +1,20 @@
 """What requests of pop consumers have in common: their checks. The order, the codes and the texts are RocketMQ's."""
 
+from broker.delivery.filters import Filters, check_property_filter
 from broker.delivery.pop.copies import retry_topic_of
 from broker.delivery.pop.records import Key, Queue
 from broker.meta.groups import Groups
+from broker.meta.table import refused_when_not_stored
 from broker.meta.topics import FAQ, Topics, no_such_topic
 from broker.options import BrokerOptions
-from broker.stored_changes import refused_when_not_stored
+from broker.store.filter import Filter
 from mqcommon.errors import RequestRefused
 from mqcommon.names import PERM_READ, RETRY_TOPIC_MAX_LENGTH, check_topic, is_retry_topic
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.pop_info import PopHandle, parse_handle
+from remoting.protocol.requests.clients import TAG
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.pops import ANY_QUEUE
+from remoting.protocol.requests.pops import ANY_QUEUE, PopMessageRequestHeader
 from remoting.protocol.requests.topics import TopicConfig
 
 #: A message may be hidden for as long as RocketMQ's timer goes; more would pin the log.
@@ -21,9 +24,10 @@ MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 0, 3 * 24 * 3600 * 1000
 class PopChecks:
     """The checks against the tables of one broker."""
 
-    def __init__(self, topics: Topics, groups: Groups, options: BrokerOptions) -> None:
+    def __init__(self, topics: Topics, groups: Groups, filters: Filters, options: BrokerOptions) -> None:
         self._topics = topics
         self._groups = groups
+        self._filters = filters
         self._options = options
 
     def reader(self, group: str, topic: str, queue_id: int) -> SubscriptionGroupConfig:
@@ -39,9 +43,11 @@ class PopChecks:
         if is_retry_topic(topic):
             text = f"the topic[{topic}] is read with the topic whose messages come back there: pop that one"
             raise RequestRefused(ResponseCode.NO_PERMISSION, text)
+        # Refused now: later, when a message must come back, there is no request to refuse.
         if len(retry_topic_of(topic, group, False)) > RETRY_TOPIC_MAX_LENGTH:
             text = f"the names of topic {topic} and group {group} are too long together for a retry topic"
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
+        # A group is made only for a request that is right in all else.
         with refused_when_not_stored():
             known = self._groups.get_or_create(group)
         if known is None:
@@ -50,6 +56,12 @@ class PopChecks:
         if not known.consume_enable:
             raise RequestRefused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
         return known
+
+    def filter(self, header: PopMessageRequestHeader) -> Filter:
+        """The filter of the request; RequestRefused when it cannot be used."""
+        if header.exp_type not in (None, "", TAG):
+            check_property_filter(self._options, header.exp_type)
+        return self._filters.of_type(header.exp or "", header.exp_type)
 
     def topic(self, topic: str) -> TopicConfig:
         """The topic; RequestRefused when there is none."""
@@ -82,7 +94,7 @@ def handle_of(text: str) -> PopHandle:
 
 
 def key_of(handle: PopHandle, group: str, topic: str, queue_id: int) -> Key:
-    """The check point of a message; ``topic`` is the one that it was read from."""
+    """The check point of a message, which was read from ``topic``, perhaps a retry topic."""
     return Key(Queue(group, topic, queue_id), handle.start_offset, handle.pop_time)
 
 

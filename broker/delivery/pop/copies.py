@@ -3,13 +3,13 @@
 import logging
 
 from broker.delivery.pop.records import Queue
-from broker.delivery.retry.messages import given_back
-from broker.delivery.retry.send_back import made_dlq_topic, writable
+from broker.delivery.redelivery import given_back, made_dlq_topic, writable
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.writing.refusals import no_space
-from broker.writing.writer import Incoming, Writer
+from broker.writing.stored_properties import Incoming
+from broker.writing.writer import Writer
 from mqcommon.errors import DiskFull
 from mqcommon.message.properties import find_property, replace_properties
 from mqcommon.message.record import Record
@@ -28,15 +28,14 @@ def retry_topic_of(topic: str, group: str, v2: bool) -> str:
     return topic if topic.startswith(RETRY_PREFIX) else pop_retry_topic(topic, group, RETRY_V2 if v2 else RETRY_V1)
 
 
-def revived(record: Record, topic: str, pop_ms: int) -> Incoming:
+def retry_copy(record: Record, topic: str, pop_ms: int) -> Incoming:
     """``record`` for the retry topic. ``pop_ms``: when it was popped this time."""
     properties = record.properties
     first = find_property(properties, _FIRST_POP) or b"%d" % pop_ms
     values = {_FIRST_POP: first, _HANDLE: None}
-    return Incoming(
-        topic, 0, record.body, replace_properties(properties, values), record.flag, record.sys_flag,
-        record.born_timestamp, record.born_host, record.reconsume_times + 1,
-    )  # fmt: skip
+    message = Incoming.of(record, topic, 0, replace_properties(properties, values))
+    message.reconsume_times += 1
+    return message
 
 
 def dead_letter(record: Record, origin: str, topic: str) -> Incoming:
@@ -58,16 +57,17 @@ class RevivedCopies:
         config = self._groups.get(group)
         return 16 if config is None else config.retry_max_times
 
-    def come_back(self, record: Record, queue: Queue, pop_ms: int) -> None:
+    def redeliver(self, record: Record, queue: Queue, pop_ms: int) -> None:
         """Store the copy of a message that was popped from ``queue`` at ``pop_ms``."""
         group = queue.group
+        # The copy is popped and counted like any other message, so a message that always fails ends here.
         if record.reconsume_times >= self.most_deliveries(group):
-            self.bury(record, queue)
+            self.make_dead_letter(record, queue)
             return
         name = retry_topic_of(queue.topic, group, self._options.enable_retry_topic_v2)
-        self._writer.put_again(revived(record, self._retry_topic(name).topic_name, pop_ms))
+        self._writer.put_again(retry_copy(record, self._retry_topic(name).topic_name, pop_ms))
 
-    def bury(self, record: Record, queue: Queue) -> None:
+    def make_dead_letter(self, record: Record, queue: Queue) -> None:
         """Store a dead letter of the group."""
         group, topic, _ = queue
         config = made_dlq_topic(self._topics, group)

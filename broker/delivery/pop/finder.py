@@ -59,7 +59,7 @@ class QueueMessages:
 class PopResult:
     """What was found for a request. ``rest``: messages after these. ``unseen``: there are queues to look into yet."""
 
-    found: list[QueueMessages] = field(default_factory=list)
+    queues: list[QueueMessages] = field(default_factory=list)
     count: int = 0
     size: int = 0
     rest: int = 0
@@ -87,56 +87,81 @@ class Finder:
         # By queue that is popped in order: the attempt that has its messages.
         self.attempts: dict[Queue, str] = {}
 
-    def look(self, ask: PopQuery, now_ms: int) -> PopResult:
-        """The messages to pop now."""
-        haul = PopResult()
-        for queue, place in self._queues(ask):
-            if haul.count >= ask.max_count or haul.size >= ask.max_bytes:
+    def look(self, query: PopQuery, now_ms: int) -> PopResult:
+        """The messages to pop now: the next ones of the group, or, in order, again what is not acknowledged."""
+        found = PopResult()
+        for queue, place in self._queues(query):
+            if found.count >= query.max_count or found.size >= query.max_bytes:
                 break
-            if not ask.is_ordered or (lease := self._log.inflight.ordered.get(place)) is None:
-                self._read_next(ask, haul, queue, place)
-            elif not self._is_blocked(ask, lease, now_ms):
-                self._read_again(ask, haul, queue, lease)
-        self._turn += 1
-        return haul
-
-    def has_messages(self, ask: PopQuery, now_ms: int) -> bool:
-        """Whether a pop would find a message; nothing is changed."""
-        for _, place in self._queues(ask):
-            lease = self._log.inflight.ordered.get(place) if ask.is_ordered else None
+            # In order no consumer gets a message of this queue while earlier ones are in flight. A request with the id
+            # of the attempt that has them gets them again: its answer was lost.
+            lease = self._log.inflight.ordered.get(place) if query.is_ordered else None
             if lease is not None:
-                if not self._is_blocked(ask, lease, now_ms):
+                if not self._is_blocked(query, lease, now_ms):
+                    self._read_again(query, found, queue, lease)
+                continue
+            offset = self._positions.next(place, query.init_mode)
+            # A filter may leave out all that one read looks at; a few more reads are tried, then the consumer asks
+            # again.
+            for _ in range(READS):
+                if offset == queue.next_offset:
+                    break
+                count, size = query.max_count - found.count, query.max_bytes - found.size
+                result = read_queue(self._store.log, queue, offset, count, size, query.wanted, self._store.confirmed)
+                if result.status is GetStatus.FOUND:
+                    _add(found, place, result, offset, result.next_offset)
+                    break
+                if result.next_offset == offset:
+                    break
+                if result.status is GetStatus.NO_MATCHED_MESSAGE:
+                    self._positions.skipped(place, result.next_offset)
+                else:
+                    # Messages were removed, or the queue was made again.
+                    self._positions.move(place, result.next_offset)
+                offset = result.next_offset
+            else:
+                found.unseen = True
+        self._turn += 1
+        return found
+
+    def has_messages(self, query: PopQuery, now_ms: int) -> bool:
+        """Whether a pop would find a message; nothing is changed."""
+        for _, place in self._queues(query):
+            lease = self._log.inflight.ordered.get(place) if query.is_ordered else None
+            if lease is not None:
+                if not self._is_blocked(query, lease, now_ms):
                     return True
-            elif self._store.visible_end(*place[1:]) > self._positions.peek(place, ask.init_mode):
+            elif self._store.visible_end(*place[1:]) > self._positions.peek(place, query.init_mode):
                 return True
         return False
 
-    def listen(self, ask: PopQuery) -> None:
+    def listen(self, query: PopQuery) -> None:
         """Have the store tell of messages that come into these queues; it tells of new queues anyway."""
-        for queue, _ in self._queues(ask):
+        for queue, _ in self._queues(query):
             queue.is_awaited = True
             if self._unconfirmed is not None:
                 self._unconfirmed.watch(queue)
 
-    def peek(self, ask: PopQuery) -> PopResult:
+    def peek(self, query: PopQuery) -> PopResult:
         """The messages that a pop would return; nothing is changed."""
-        haul = PopResult()
-        for queue, place in self._queues(ask):
-            offset = max(self._positions.peek(place, ask.init_mode), queue.min_offset)
-            result = self._read(ask, haul, queue, offset)
+        found = PopResult()
+        for queue, place in self._queues(query):
+            offset = max(self._positions.peek(place, query.init_mode), queue.min_offset)
+            count, size = query.max_count - found.count, query.max_bytes - found.size
+            result = read_queue(self._store.log, queue, offset, count, size, query.wanted, self._store.confirmed)
             if result.status is GetStatus.FOUND:
-                _add(haul, place, result, offset, None)
-        return haul
+                _add(found, place, result, offset, None)
+        return found
 
-    def _queues(self, ask: PopQuery) -> Iterator[tuple[ConsumeQueue, Queue]]:
+    def _queues(self, query: PopQuery) -> Iterator[tuple[ConsumeQueue, Queue]]:
         """The queues that have, or had, messages."""
         find = self._store.queues.find
-        for topic in ask.topics:
+        for topic in query.topics:
             config = self._topics.get(topic)
             if config is None:
                 continue
-            numbers: Sequence[int] = (ask.queue_id,)
-            if ask.queue_id == ANY_QUEUE or topic != ask.topic:
+            numbers: Sequence[int] = (query.queue_id,)
+            if query.queue_id == ANY_QUEUE or topic != query.topic:
                 count = config.read_queue_nums
                 numbers = range(count)
                 if count > 1:
@@ -145,58 +170,34 @@ class Finder:
             for number in numbers:
                 queue = find(topic, number)
                 if queue is not None:
-                    yield queue, Queue(ask.group, topic, number)
+                    yield queue, Queue(query.group, topic, number)
 
-    def _read(self, ask: PopQuery, haul: PopResult, queue: ConsumeQueue, offset: int) -> GetResult:
-        count, size = ask.max_count - haul.count, ask.max_bytes - haul.size
-        return read_queue(self._store.log, queue, offset, count, size, ask.wanted, self._store.confirmed)
-
-    def _read_next(self, ask: PopQuery, haul: PopResult, queue: ConsumeQueue, place: Queue) -> None:
-        """Read on where the group is."""
-        offset = self._positions.next(place, ask.init_mode)
-        for _ in range(READS):
-            if offset == queue.next_offset:
-                return
-            result = self._read(ask, haul, queue, offset)
-            if result.status is GetStatus.FOUND:
-                _add(haul, place, result, offset, result.next_offset)
-                return
-            if result.next_offset == offset:
-                return
-            if result.status is GetStatus.NO_MATCHED_MESSAGE:
-                self._positions.skipped(place, result.next_offset)
-            else:
-                # Messages were removed, or the queue was made again.
-                self._positions.move(place, result.next_offset)
-            offset = result.next_offset
-        haul.unseen = True
-
-    def _is_blocked(self, ask: PopQuery, lease: PopLease, now_ms: int) -> bool:
+    def _is_blocked(self, query: PopQuery, lease: PopLease, now_ms: int) -> bool:
         attempt = self.attempts.get(lease.checkpoint.key.queue)
-        return now_ms < lease.due_ms and not (ask.attempt_id and ask.attempt_id == attempt)
+        return now_ms < lease.due_ms and not (query.attempt_id and query.attempt_id == attempt)
 
-    def _read_again(self, ask: PopQuery, haul: PopResult, queue: ConsumeQueue, lease: PopLease) -> None:
+    def _read_again(self, query: PopQuery, found: PopResult, queue: ConsumeQueue, lease: PopLease) -> None:
         """Read what was popped in order and is not acknowledged. Consumers have seen it, so it was confirmed."""
         checkpoint, left = lease.checkpoint, lease.left
         counts = dict(zip(checkpoint.offsets, checkpoint.counts, strict=False))
         records, offsets = [], []
         for offset in left:
-            result = read_queue(self._store.log, queue, offset, 1, ask.max_bytes)
+            result = read_queue(self._store.log, queue, offset, 1, query.max_bytes)
             if result.status is GetStatus.FOUND:
                 records.append(result.records)
                 offsets.append(offset)
         times = tuple(counts.get(offset, 0) + 1 for offset in offsets)
-        haul.found.append(QueueMessages(checkpoint.key.queue, b"".join(records), offsets, None, times))
-        haul.count += len(offsets)
-        haul.size += sum(map(len, records))
+        found.queues.append(QueueMessages(checkpoint.key.queue, b"".join(records), offsets, None, times))
+        found.count += len(offsets)
+        found.size += sum(map(len, records))
 
 
-def _add(haul: PopResult, place: Queue, result: GetResult, offset: int, position: int | None) -> None:
+def _add(found: PopResult, place: Queue, result: GetResult, offset: int, position: int | None) -> None:
     data, offsets = result.records, _offsets_of(result, offset)
-    haul.found.append(QueueMessages(place, data, offsets, position, (0,) * len(offsets)))
-    haul.count += len(offsets)
-    haul.size += len(data)
-    haul.rest += result.max_offset - result.next_offset
+    found.queues.append(QueueMessages(place, data, offsets, position, (0,) * len(offsets)))
+    found.count += len(offsets)
+    found.size += len(data)
+    found.rest += result.max_offset - result.next_offset
 
 
 def _offsets_of(result: GetResult, offset: int) -> Sequence[int]:

@@ -2,7 +2,7 @@
 
 A held request is a row, as in held_pulls.py. Rows wait for a topic and group, as a pop reads all queues of a topic
 and of the group's retry topics. Rows of one group compete for the same messages: they are tried in the order in which
-they came, and when one of them finds nothing, those that want the same are not tried.
+they came, and when a row finds nothing, rows with the same queue and filter are not tried.
 Deadlines have the precision of `TICK_S`. Times are trio's.
 """
 
@@ -13,6 +13,8 @@ from typing import TypeVar
 from broker.store.filter import Filter
 from broker.store.queue.consumequeue import ConsumeQueue
 from remoting.net.channel import Channel
+from remoting.net.server import failure
+from remoting.protocol.command import Command
 
 TICK_S = 0.1
 # A request waits no longer than this.
@@ -25,18 +27,23 @@ Place = tuple[str, str]
 
 @dataclass(slots=True, eq=False)
 class HeldPop:
-    """A request that waits at ``place`` for messages of one of ``topics``, which all requests of a place share.
+    """A request while it is tried, and while it waits for messages of ``topics``, which all requests of a place share.
 
-    ``retry(last)`` answers if there is something, or if ``last``, and returns whether it answered. ``wanted`` are the
-    queue and the filter: requests that want the same find the same.
+    ``answer(pop)`` gives the answer if there is something, or if ``is_last``. ``wanted`` are the queue, the filter and
+    whether messages come in order: requests that want the same find the same.
     """
 
     channel: Channel
+    request: Command
     place: Place
-    topics: tuple[str, ...]
-    deadline: float
     wanted: tuple[int, Filter, bool]
-    retry: Callable[[bool], bool]
+    wait_ms: int
+    answer: Callable[["HeldPop"], Command | None]
+    #: Whether it is tried for the last time, and answered in any case.
+    is_last: bool = False
+    # Set when it begins to wait.
+    is_held: bool = False
+    topics: tuple[str, ...] = ()
     tick: int = 0
 
 
@@ -64,26 +71,28 @@ class HeldPops:
         """How many requests wait for this queue, as they named it."""
         return sum(pop.wanted[0] == queue_id for pop in self._by_place.get(place, ()))
 
-    def hold(self, pop: HeldPop, now: float) -> bool:
-        """Keep ``pop``; False when too many wait already."""
+    def hold(self, pop: HeldPop, topics: tuple[str, ...], now: float) -> bool:
+        """Keep ``pop`` until a message comes into one of ``topics``; False when too many wait already."""
+        # Two bounds: for the memory of all, and so that one group does not make each message expensive.
         pops = self._by_place.get(pop.place)
         if self._count >= self._most or (pops is not None and len(pops) >= self._most_of_place):
             return False
         if pops is None:
             pops = self._by_place[pop.place] = {}
-            for topic in pop.topics:
+            for topic in topics:
                 self._by_topic.setdefault(topic, {})[pop.place] = None
         pops[pop] = None
         if not self._by_tick:
             self._next_tick = int(now / TICK_S)
-        pop.tick = max(int(min(pop.deadline, now + MAX_WAIT_S) / TICK_S) + 1, self._next_tick)
+        pop.tick = max(int((now + min(pop.wait_ms / 1000, MAX_WAIT_S)) / TICK_S) + 1, self._next_tick)
         self._by_tick.setdefault(pop.tick, {})[pop] = None
         self._by_channel.setdefault(pop.channel, {})[pop] = None
         self._count += 1
+        pop.is_held, pop.topics = True, topics
         return True
 
     def arrived(self, queue: ConsumeQueue) -> bool:
-        """Messages came into ``queue``: try those who wait for its topic. Returns whether any still wait."""
+        """Messages came into ``queue``: try the requests for its topic. Returns whether any of them still wait."""
         for place in list(self._by_topic.get(queue.topic, ())):
             self.wake(place)
         return queue.topic in self._by_topic
@@ -91,12 +100,11 @@ class HeldPops:
     def wake(self, place: Place) -> None:
         """Try the requests of a place."""
         empty: list[tuple[int, Filter, bool]] = []
+        # A list, as an answer takes its row away.
         for pop in list(self._by_place.get(place, ())):
             if pop.wanted in empty:
                 continue
-            if pop.retry(False):
-                self._remove(pop)
-            else:
+            if not self._try(pop):
                 empty.append(pop.wanted)
 
     def expire(self, now: float) -> None:
@@ -106,7 +114,7 @@ class HeldPops:
             self._next_tick = tick + 1
         while self._next_tick <= tick:
             for pop in list(self._by_tick.get(self._next_tick, ())):
-                self._answer(pop)
+                self._try_last(pop)
             self._next_tick += 1
 
     def drop(self, channel: Channel) -> None:
@@ -118,11 +126,24 @@ class HeldPops:
         """Answer all requests: the broker stops, or is not the master any more."""
         for pops in list(self._by_place.values()):
             for pop in list(pops):
-                self._answer(pop)
+                self._try_last(pop)
 
-    def _answer(self, pop: HeldPop) -> None:
-        pop.retry(True)
+    def _try_last(self, pop: HeldPop) -> None:
+        pop.is_last = True
+        self._try(pop)
+
+    def _try(self, pop: HeldPop) -> bool:
+        """Send the answer of ``pop``, if there is one; returns whether that is so."""
+        # This runs in the turn of the message's sender: an error here must not reach its connection.
+        try:
+            response = pop.answer(pop)
+        except Exception as error:
+            response = failure(pop.request, error)
+        if response is None:
+            return False
+        pop.channel.reply(pop.request, response)
         self._remove(pop)
+        return True
 
     def _remove(self, pop: HeldPop) -> None:
         _take_out(self._by_place, pop.place, pop)

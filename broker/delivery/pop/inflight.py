@@ -1,12 +1,14 @@
 """Which messages are popped and not acknowledged. Pure: the state is what the records of the revive log say, in order.
 
-The same `apply` serves a running broker, which has just written the record, and one that reads its log at a start.
+`apply` takes a record that a running broker has just written, as well as the records that a start reads from the log.
 Invariant: each message before a group's position in a queue is acknowledged, has come back as a copy, or is in a lease.
 Leases are kept in the order of their check points in the log: the log before the first of them is not needed any more.
 A queue that is popped in order has at most one lease, which the next one replaces.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from broker.delivery.pop.records import Ack, Key, PopCheckpoint, Queue
@@ -40,11 +42,8 @@ class PopLease:
 
     def renewed(self) -> PopCheckpoint:
         """The check point to write again, nearer to the end of the log."""
-        old = self.checkpoint
-        return PopCheckpoint(
-            old.key, old.invisible_ms, old.offsets, None, ((1 << len(old.offsets)) - 1) & ~self.unacked,
-            old.is_ordered, old.counts, old.visible_ms, None, True,
-        )  # fmt: skip
+        acked = ((1 << len(self.checkpoint.offsets)) - 1) & ~self.unacked
+        return replace(self.checkpoint, position=None, acked=acked, replaces=None, is_again=True)
 
 
 class Inflight:
@@ -71,14 +70,17 @@ class Inflight:
             self._take_back(record.key, record.offsets)
             return
         key = record.key
+        # First what the record ends, then the lease that it begins.
         if record.replaces is not None:
             self._take_back(record.replaces, record.offsets)
         if (old := self._leases.get(key)) is not None:
             self._drop(old)
+        # A queue that is popped in order has one lease.
         if record.is_ordered and (before := self.ordered.get(key.queue)) is not None:
             self._drop(before)
         if record.position is not None:
             self.positions[key.queue] = record.position
+        # A check point without messages only moves the group; it needs no lease.
         lease = PopLease(record, log_offset)
         if lease.unacked:
             self._leases[key] = lease
@@ -147,3 +149,49 @@ class Inflight:
             # Leases that ended long before their time.
             self._due = [row for row in self._due if row[2] in self._in_log]
             heapify(self._due)
+
+
+class PendingCommits:
+    """Positions of groups that wait until they may be committed.
+
+    A position is committed when the log, up to the check point that moved it, is on disk and with the slaves. So a
+    crash that takes the end of the log leaves no committed offset after messages whose check point is lost.
+    """
+
+    def __init__(self) -> None:
+        # (end of the log after the check point, queue, position)
+        self._rows: deque[tuple[int, Queue, int]] = deque()
+
+    def moved(self, queue: Queue, position: int, log_end: int) -> None:
+        """The group's position is ``position`` by what is in the log before ``log_end``."""
+        self._rows.append((log_end, queue, position))
+
+    def safe(self, reached: int) -> dict[Queue, int]:
+        """The positions to commit now that the log is safe up to ``reached``."""
+        found: dict[Queue, int] = {}
+        rows = self._rows
+        while rows and rows[0][0] <= reached:
+            _, queue, position = rows.popleft()
+            found[queue] = position
+        return found
+
+    def forget(self, queue: Queue) -> None:
+        """The group goes on at another offset: older positions of this queue must not be committed."""
+        self._rows = deque(row for row in self._rows if row[1] != queue)
+
+
+@dataclass(slots=True)
+class Horizon:
+    """The start of the revive log that may be saved.
+
+    ``offset`` was the first that was needed when the log ended at ``log_end``. It may be saved when the log is safe up
+    to there, and all positions from before are committed and on disk: else a start would lack check points that tell
+    how far a group is, and pop acknowledged messages again.
+    """
+
+    offset: int
+    log_end: int
+
+    def may_be_saved(self, reached: int) -> bool:
+        """Whether the positions from before have been given out by `PendingCommits.safe`, for the same ``reached``."""
+        return reached >= self.log_end

@@ -5,7 +5,7 @@ they are due they come into that queue of the revive topic: a check point one se
 acknowledgement with them. Each revive queue is read up to the first check point that is not due yet. So what was popped
 and not acknowledged is in the revive queues after the offset of CID_RMQ_SYS_REVIVE_GROUP, or still waits. All of them
 keep TIMER_DELIVER_MS, which the records of this broker do not have.
-Neighbours: moving.py (takes over), commands/export_metadata.py (hands over).
+Neighbours: java_takeover.py (takes over), commands/json_metadata.py (hands over).
 """
 
 import json

@@ -6,18 +6,19 @@ Neighbours: records.py, inflight.py, reviving.py (saves the offset, and runs `re
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 
 import trio
 
-from broker.delivery.pop.commits import PendingCommits
-from broker.delivery.pop.inflight import Inflight
+from broker.cold_reads import from_disk
+from broker.delivery.pop.inflight import Inflight, PendingCommits
 from broker.delivery.pop.java import JavaPops, is_from_java
 from broker.delivery.pop.records import BATCH_ACK, CHECKPOINT, Ack, PopCheckpoint, decode, encode
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.observe.stats import PopCounts
-from broker.store.log.residency import NotResident, Span, resident_only, warm
-from broker.store.reader import GetResult, GetStatus
+from broker.options import BrokerOptions
+from broker.store.reader import GetStatus
 from broker.store.store import MessageStore, PutResult
 from broker.writing.writer import Writer
 from mqcommon.clock import Clock
@@ -48,13 +49,12 @@ class ReviveLog:
         writer: Writer,
         offsets: ConsumerOffsets,
         clock: Clock,
-        cluster: str,
-        broker_name: str,
+        options: BrokerOptions,
         host: bytes,
         counts: PopCounts,
     ) -> None:
-        self.topic = f"{REVIVE_TOPIC_PREFIX}{cluster}"
-        self.broker_name = broker_name
+        self.topic = f"{REVIVE_TOPIC_PREFIX}{options.broker_cluster_name}"
+        self.broker_name = options.broker_name
         self._store = store
         self._writer = writer
         self._offsets = offsets
@@ -93,6 +93,7 @@ class ReviveLog:
             self.topic, QUEUE_ID, encode(record, self.broker_name), _PROPERTIES[type(record)],
             0, 0, self._clock.now_ms(), self._host,
         )  # fmt: skip
+        # Stored first: an error above leaves the state as the log has it.
         self._take(record, put.queue_offset, put.end)
         if isinstance(record, PopCheckpoint):
             self._counts.checkpoints += 1
@@ -108,7 +109,7 @@ class ReviveLog:
     async def read(self) -> JavaPops:
         """Read what is popped. Cancel it when the role changes.
 
-        Returns what a Java broker has written among it. `is_ready` is the caller's to set, when it has seen to that.
+        Returns the records that a Java broker has written. The caller takes them over, and then sets `is_ready`.
         """
         start, end = max(self._offsets.query(REVIVE_GROUP, self.topic, QUEUE_ID), 0), self.end
         java = JavaPops(self.broker_name)
@@ -137,7 +138,8 @@ async def each_record(
     """Call ``visit`` with the records of the queue from ``start`` to before ``end`` that are there."""
     offset = start
     while offset < end:
-        found = await _slice(store, topic, queue_id, offset, min(SLICE, end - offset))
+        count = min(SLICE, end - offset)
+        found = await from_disk(partial(store.get, topic, queue_id, offset, count, SLICE_BYTES))
         if found.status is GetStatus.FOUND:
             for at in record_starts(found.records):
                 visit(decode_record(found.records, at))
@@ -145,13 +147,3 @@ async def each_record(
             break
         offset = found.next_offset
         await trio.lowlevel.checkpoint()
-
-
-async def _slice(store: MessageStore, topic: str, queue_id: int, offset: int, count: int) -> GetResult:
-    got: Mapping[Span, bytes] | None = None
-    while True:
-        try:
-            with resident_only(got):
-                return store.get(topic, queue_id, offset, count, SLICE_BYTES)
-        except NotResident as cold:
-            got = await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)

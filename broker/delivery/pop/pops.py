@@ -6,28 +6,27 @@ Only the master answers: a slave cannot write check points. Codes and texts are 
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
 from broker.cold_reads import ColdReads
-from broker.delivery.filters import Filters, check_property_filter
 from broker.delivery.pop.checks import PopChecks, check_invisible
-from broker.delivery.pop.copies import RevivedCopies
-from broker.delivery.pop.finder import Finder, PopQuery, PopResult, QueueMessages, with_handles
-from broker.delivery.pop.held_pops import HeldPop, HeldPops
-from broker.delivery.pop.log import ReviveLog
+from broker.delivery.pop.finder import Finder, PopQuery, QueueMessages, with_handles
+from broker.delivery.pop.held_pops import HeldPop
 from broker.delivery.pop.records import Ack, Key, PopCheckpoint
+from broker.delivery.pop.state import PopState
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.part import Part
-from broker.store.filter import ALL, Filter
+from broker.store.filter import ALL
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
 from mqcommon.message.columns import record_starts
 from mqcommon.message.record import decode_record
 from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
-from remoting.net.server import Handler, failure
+from remoting.net.server import Handler
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.pop_info import (
@@ -40,7 +39,6 @@ from remoting.protocol.pop_info import (
     pop_retry_topic,
     retry_flag,
 )
-from remoting.protocol.requests.clients import TAG
 from remoting.protocol.requests.pops import (
     INIT_MAX,
     INIT_MIN,
@@ -70,27 +68,23 @@ class PopHandlers(Part):
 
     def __init__(
         self,
-        log: ReviveLog,
+        state: PopState,
         finder: Finder,
-        held: HeldPops,
-        copies: RevivedCopies,
         checks: PopChecks,
-        filters: Filters,
         cold: ColdReads,
         stats: BrokerStats,
         options: BrokerOptions,
         clock: Clock,
     ) -> None:
-        self._log = log
+        self._log = state.log
+        self._held = state.held
+        self._copies = state.copies
         self._finder = finder
-        self._held = held
-        self._copies = copies
         self._checks = checks
         self._cold = cold
         self._stats = stats
         self._options = options
         self._clock = clock
-        self._filters = filters
         self._requests = 0
 
     def handlers(self) -> dict[int, Handler]:
@@ -129,19 +123,47 @@ class PopHandlers(Part):
         check_invisible(header.invisible_time)
         self._checks.reader(header.consumer_group, header.topic, header.queue_id)
         self._log.check_ready()
-        ask = self._ask(request, header)
-        held_for_ms = header.poll_time
+        query = self._query(request, header)
+        pop = self._waiting(channel, request, query, header.poll_time, partial(self._take, header, query))
+        return self._cold.handle(channel, request, partial(pop.answer, pop))
 
-        def once(last: bool) -> Command | None:
-            return self._taken(request, header, ask) or (self._nothing(request, header) if last else None)
-
-        def attempt(_waited_for_disk: bool) -> Command | None:
-            response = once(held_for_ms <= 0)
-            if response is None and not self._hold(channel, request, ask, held_for_ms, once):
-                return self._nothing(request, header, ResponseCode.POLLING_FULL)
-            return response
-
-        return self._cold.handle(channel, request, attempt)
+    def _take(self, header: PopMessageRequestHeader, query: PopQuery, pop: HeldPop) -> Command | None:
+        """The answer with messages, which are hidden now, or without any; None if ``pop`` waits for some."""
+        self._log.check_ready()
+        if self._log.is_full:
+            text = "[REJECTREQUEST]too many popped messages are not acknowledged; acknowledge some, or try again later"
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, text)
+        # Up to here, and in `look`, nothing is changed that cannot be done twice: a read may raise NotResident, and all
+        # of this runs again when a thread has read the disk.
+        now_ms = self._clock.now_ms()
+        result = self._finder.look(query, now_ms)
+        found = result.queues
+        if query.is_ordered:
+            found = [kept for kept in map(self._without_dead, found) if kept.offsets]
+        if not found:
+            if result.unseen or pop.is_last:
+                return self._nothing(pop.request, header)
+            return None if self._holds(pop, query) else self._nothing(pop.request, header, ResponseCode.POLLING_FULL)
+        pop_ms = self._free_time(found, now_ms)
+        # The check points are written before the answer is sent: a message that a consumer has seen comes back, unless
+        # it is acknowledged. If one cannot be written, the queues before it are answered; if none can, none is popped.
+        hidden: list[QueueMessages] = []
+        for of_queue in found:
+            key = Key(of_queue.queue, of_queue.offsets[0], pop_ms)
+            checkpoint = PopCheckpoint(
+                key, header.invisible_time, of_queue.offsets, of_queue.position,
+                is_ordered=query.is_ordered, counts=of_queue.counts if query.is_ordered else (),
+            )  # fmt: skip
+            try:
+                self._log.write(checkpoint)
+            except RequestRefused:
+                if not hidden:
+                    raise
+                break
+            hidden.append(of_queue)
+            if query.is_ordered:
+                self._finder.attempts[of_queue.queue] = query.attempt_id or ""
+        return self._answer(pop.request, query, hidden, pop_ms, header.invisible_time, result.rest)
 
     def peek(self, channel: Channel, request: Command) -> Command:
         """200052."""
@@ -150,15 +172,15 @@ class PopHandlers(Part):
         self._log.check_ready()
         count = max(1, min(header.max_msg_nums, MAX_POP_COUNT))
         group, topic = header.consumer_group, header.topic
-        ask = PopQuery(
+        query = PopQuery(
             group, topic, header.queue_id, self._topics(group, topic), count, self._max_bytes(request), ALL, 0
         )
-        haul = self._finder.peek(ask)
+        result = self._finder.peek(query)
         pop_ms = self._clock.now_ms()
-        if not haul.found:
-            nothing = PopMessageResponseHeader(pop_ms, 0, REVIVE_QUEUE, haul.rest)
+        if not result.queues:
+            nothing = PopMessageResponseHeader(pop_ms, 0, REVIVE_QUEUE, result.rest)
             return PEEK_MESSAGE.answer(request, nothing, code=ResponseCode.PULL_NOT_FOUND, remark="NO_MESSAGE")
-        return self._answer(request, ask, haul.found, pop_ms, 0, haul.rest)
+        return self._answer(request, query, result.queues, pop_ms, 0, result.rest)
 
     def notify(self, channel: Channel, request: Command) -> Command | None:
         """200054."""
@@ -168,18 +190,18 @@ class PopHandlers(Part):
         self._log.check_ready()
         is_ordered = bool(header.order)
         topics = (topic,) if is_ordered else self._topics(group, topic)
-        ask = PopQuery(group, topic, header.queue_id, topics, 1, 1, ALL, INIT_MIN, is_ordered, header.attempt_id)
+        query = PopQuery(group, topic, header.queue_id, topics, 1, 1, ALL, INIT_MIN, is_ordered, header.attempt_id)
+        pop = self._waiting(channel, request, query, header.poll_time, partial(self._notification, query))
+        return pop.answer(pop)
 
-        def once(last: bool) -> Command | None:
-            has_message = self._finder.has_messages(ask, self._clock.now_ms())
-            if not has_message and not last:
+    def _notification(self, query: PopQuery, pop: HeldPop) -> Command | None:
+        """The answer whether there are messages; None if ``pop`` waits for some."""
+        has_message, is_full = self._finder.has_messages(query, self._clock.now_ms()), False
+        if not has_message and not pop.is_last:
+            if self._holds(pop, query):
                 return None
-            return NOTIFICATION.answer(request, NotificationResponseHeader(has_message, False))
-
-        response = once(header.poll_time <= 0)
-        if response is None and not self._hold(channel, request, ask, header.poll_time, once):
-            return NOTIFICATION.answer(request, NotificationResponseHeader(False, True))
-        return response
+            is_full = True
+        return NOTIFICATION.answer(pop.request, NotificationResponseHeader(has_message, is_full))
 
     def polling_info(self, channel: Channel, request: Command) -> Command:
         """200055."""
@@ -194,12 +216,12 @@ class PopHandlers(Part):
 
     # --- what is asked
 
-    def _ask(self, request: Command, header: PopMessageRequestHeader) -> PopQuery:
+    def _query(self, request: Command, header: PopMessageRequestHeader) -> PopQuery:
         group, topic, is_ordered = header.consumer_group, header.topic, bool(header.order)
         topics = (topic,) if is_ordered else self._topics(group, topic)
         return PopQuery(
             group, topic, header.queue_id, topics, header.max_msg_nums, self._max_bytes(request),
-            self._filter(header), header.init_mode, is_ordered, header.attempt_id,
+            self._checks.filter(header), header.init_mode, is_ordered, header.attempt_id,
         )  # fmt: skip
 
     def _topics(self, group: str, topic: str) -> tuple[str, ...]:
@@ -208,86 +230,42 @@ class PopHandlers(Part):
         self._requests += 1
         return topics if self._requests % RETRY_FIRST else (*topics[1:], topic)
 
-    def _filter(self, header: PopMessageRequestHeader) -> Filter:
-        if header.exp_type not in (None, "", TAG):
-            check_property_filter(self._options, header.exp_type)
-        return self._filters.of_type(header.exp or "", header.exp_type)
-
     def _max_bytes(self, request: Command) -> int:
         is_skylark = request.codec == CBOR
         return SKYLARK_MAX_BYTES if is_skylark else self._options.max_transfer_bytes_on_message_in_memory
 
     # --- long polling
 
-    def _hold(
-        self, channel: Channel, request: Command, ask: PopQuery, wait_ms: int, once: Callable[[bool], Command | None]
-    ) -> bool:
-        def retry(last: bool) -> bool:
-            # This runs in the turn of somebody else: an error here must not reach that connection.
-            try:
-                response = once(last)
-            except Exception as error:
-                response = failure(request, error)
-            if response is not None:
-                channel.reply(request, response)
-            return response is not None
+    def _waiting(
+        self, channel: Channel, request: Command, query: PopQuery, wait_ms: int,
+        answer: Callable[[HeldPop], Command | None],
+    ) -> HeldPop:  # fmt: skip
+        """The request as it is tried, and held if it finds nothing and may wait."""
+        return HeldPop(
+            channel, request, (query.topic, query.group), (query.queue_id, query.wanted, query.is_ordered), wait_ms,
+            answer, is_last=wait_ms <= 0,
+        )  # fmt: skip
 
-        self._finder.listen(ask)
-        now = trio.current_time()
-        wanted = ask.queue_id, ask.wanted, ask.is_ordered
-        topics = _all_topics(ask.group, ask.topic)
-        return self._held.hold(
-            HeldPop(channel, (ask.topic, ask.group), topics, now + wait_ms / 1000, wanted, retry), now
-        )
+    def _holds(self, pop: HeldPop, query: PopQuery) -> bool:
+        """Whether ``pop``, which found nothing, waits, perhaps from now on; False when too many wait."""
+        if pop.is_held:
+            return True
+        self._finder.listen(query)
+        return self._held.hold(pop, _all_topics(query.group, query.topic), trio.current_time())
 
     # --- popping
 
-    def _taken(self, request: Command, header: PopMessageRequestHeader, ask: PopQuery) -> Command | None:
-        """The answer with messages, which are hidden now; None when there are none."""
-        self._log.check_ready()
-        if self._log.is_full:
-            text = "[REJECTREQUEST]too many popped messages are not acknowledged; acknowledge some, or try again later"
-            raise RequestRefused(ResponseCode.SYSTEM_BUSY, text)
-        now_ms = self._clock.now_ms()
-        haul = self._finder.look(ask, now_ms)
-        if ask.is_ordered:
-            haul.found = [found for found in map(self._without_dead, haul.found) if found.offsets]
-        if not haul.found:
-            return self._nothing(request, header) if haul.unseen else None
-        pop_ms = self._free_time(haul, now_ms)
-        hidden = self._hide(ask, haul, pop_ms, header.invisible_time)
-        return self._answer(request, ask, hidden, pop_ms, header.invisible_time, haul.rest)
-
-    def _free_time(self, haul: PopResult, now_ms: int) -> int:
+    def _free_time(self, found: list[QueueMessages], now_ms: int) -> int:
         """A time for the handles: with the offset it is the identity of a check point."""
         inflight, pop_ms = self._log.inflight, now_ms
-        while any([inflight.of(Key(found.queue, found.offsets[0], pop_ms)) for found in haul.found]):
+        while any([inflight.of(Key(of_queue.queue, of_queue.offsets[0], pop_ms)) for of_queue in found]):
             pop_ms += 1
         return pop_ms
 
-    def _hide(self, ask: PopQuery, haul: PopResult, pop_ms: int, invisible_ms: int) -> list[QueueMessages]:
-        """Write the check points; returns what is hidden. RequestRefused when nothing can be."""
-        hidden: list[QueueMessages] = []
-        for found in haul.found:
-            key = Key(found.queue, found.offsets[0], pop_ms)
-            checkpoint = PopCheckpoint(
-                key, invisible_ms, found.offsets, found.position,
-                is_ordered=ask.is_ordered, counts=found.counts if ask.is_ordered else (),
-            )  # fmt: skip
-            try:
-                self._log.write(checkpoint)
-            except RequestRefused:
-                if not hidden:
-                    raise
-                break
-            hidden.append(found)
-            if ask.is_ordered:
-                self._finder.attempts[found.queue] = ask.attempt_id or ""
-        return hidden
-
     def _without_dead(self, found: QueueMessages) -> QueueMessages:
-        """Messages in order without those that were delivered too often, which become dead letters."""
+        """``found``, popped in order, without messages that were delivered too often: these become dead letters."""
         most = self._copies.most_deliveries(found.queue.group)
+        # Messages that are popped for the first time cannot be dead; nor is any of the others, as a rule.
         if found.position is not None or max(found.counts, default=0) <= most:
             self._give_up_missing(found)
             return found
@@ -297,7 +275,7 @@ class PopHandlers(Part):
         dead = [offset for place, offset in enumerate(found.offsets) if place not in kept]
         for place in range(len(starts)):
             if place not in kept:
-                self._copies.bury(decode_record(data, starts[place]), found.queue)
+                self._copies.make_dead_letter(decode_record(data, starts[place]), found.queue)
         lease = self._log.inflight.ordered[found.queue]
         self._log.write(Ack(lease.checkpoint.key, dead))
         return QueueMessages(
@@ -323,22 +301,24 @@ class PopHandlers(Part):
         return POP_MESSAGE.answer(request, fields, code=code, remark=remark)
 
     def _answer(
-        self, request: Command, ask: PopQuery, taken: list[QueueMessages], pop_ms: int, invisible_ms: int, rest: int
+        self, request: Command, query: PopQuery, taken: list[QueueMessages], pop_ms: int, invisible_ms: int, rest: int
     ) -> Command:
-        revive_queue = ORDER_REVIVE_QUEUE if ask.is_ordered else REVIVE_QUEUE
+        # The client makes the handle of each message from the start of its queue and its own offset; messages of retry
+        # topics have their handles as a property.
+        revive_queue = ORDER_REVIVE_QUEUE if query.is_ordered else REVIVE_QUEUE
         starts, offsets, counts, bodies = [], [], [], []
         for found in taken:
             queue_id, flag = found.queue.queue_id, retry_flag(found.queue.topic)
             starts.append((flag, queue_id, found.offsets[0]))
             offsets.append((flag, queue_id, ",".join(map(str, found.offsets))))
-            if ask.is_ordered:
+            if query.is_ordered:
                 counts += _counts(found)
             body = found.records
             if flag != NORMAL:
                 name = self._log.broker_name
-                body = with_handles(found, ask.topic, pop_ms, invisible_ms, revive_queue, name)
+                body = with_handles(found, query.topic, pop_ms, invisible_ms, revive_queue, name)
             bodies.append(body)
-            self._stats.get(ask.group, found.queue.topic, len(found.offsets), len(body))
+            self._stats.get(query.group, found.queue.topic, len(found.offsets), len(body))
         fields = PopMessageResponseHeader(
             pop_ms, invisible_ms, revive_queue, rest, offset_info(starts), offset_info(offsets),
             offset_info(counts) if counts else None,

@@ -1,6 +1,6 @@
 """Where the next pop of a group begins in each queue: by the revive log, else by the committed offset.
 
-An administrator, or a consumer that pulls, may commit another offset for the group. It is told from this broker's own
+An administrator, or a consumer that pulls, may commit another offset for the group. It is known from this broker's own
 commits by its value, and counts from then on. That is written to the revive log as a check point without messages.
 A group without an offset begins at the end, or at the start if it wants that or the whole queue is in memory: the rule
 of RocketMQ. (Its MAX begins at the last message, here at the next one.)
@@ -27,15 +27,15 @@ class Positions:
         store: MessageStore,
         clock: Clock,
         all_in_memory: Callable[[str, int], bool],
-        taken_over: Callable[[Queue], None],
+        on_foreign_offset: Callable[[Queue], None],
     ) -> None:
-        """``taken_over`` is called when an offset that somebody else has committed counts from now on."""
+        """``on_foreign_offset`` is called when the group goes on at an offset that was not committed here."""
         self._log = log
         self._offsets = offsets
         self._store = store
         self._clock = clock
         self._all_in_memory = all_in_memory
-        self._taken_over = taken_over
+        self._on_foreign_offset = on_foreign_offset
         # What was committed here, or found when the queue was first asked for.
         self._committed: dict[Queue, int] = {}
 
@@ -53,7 +53,7 @@ class Positions:
         return stored if stored >= 0 else self._first(queue, init_mode)
 
     def next(self, queue: Queue, init_mode: int) -> int:
-        """Where the group reads next. An offset that somebody else has committed is taken over."""
+        """Where the group reads next. An offset that an administrator or a pull has committed is taken over."""
         stored, known = self._offsets.query(*queue), self._committed.get(queue)
         positions = self._log.inflight.positions
         if stored == known:
@@ -62,10 +62,12 @@ class Positions:
             # Check points after the last commit, read from the log.
             self._committed[queue] = stored
             return positions[queue]
+        # The group has consumed here before, but never by pops.
         if known is None and stored >= 0:
             self._committed[queue] = positions[queue] = stored
             return stored
-        self._taken_over(queue)
+        # Another offset was committed since, or the group is new.
+        self._on_foreign_offset(queue)
         return self.move(queue, stored if stored >= 0 else self._first(queue, init_mode))
 
     def move(self, queue: Queue, position: int) -> int:
@@ -82,7 +84,7 @@ class Positions:
         self._log.commits.moved(queue, position, self._store.log.end)
 
     def commit(self, safe: dict[Queue, int]) -> None:
-        """Commit these positions, except where somebody else has committed another offset meanwhile."""
+        """Commit these positions, except where another offset was committed meanwhile, not by this object."""
         for queue, position in safe.items():
             stored = self._offsets.query(*queue)
             if stored == self._committed.setdefault(queue, stored):

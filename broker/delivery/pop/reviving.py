@@ -3,32 +3,28 @@
 Copies are stored first, then their acknowledgement: a crash in between makes a second copy, and loses nothing.
 Once a second the log is flushed, positions before its safe end are committed, and the start of the revive log is saved.
 A check point that stays open while the log grows is written again near its end, so that a start reads a bounded part.
-Neighbours: log.py, copies.py, commits.py, moving.py; wiring/pop.py calls `role_changed`.
+Neighbours: log.py, copies.py, inflight.py (`Horizon`), java_takeover.py; wiring/wiring.py calls `role_changed`.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import islice
 
 import trio
 
-from broker.delivery.pop.commits import Horizon
-from broker.delivery.pop.copies import RevivedCopies
-from broker.delivery.pop.held_pops import HeldPops
-from broker.delivery.pop.inflight import PopLease
-from broker.delivery.pop.log import QUEUE_ID, ReviveLog
-from broker.delivery.pop.moving import Moving
-from broker.delivery.pop.positions import Positions
+from broker.cold_reads import from_disk
+from broker.delivery.background import Background, Failures
+from broker.delivery.pop.inflight import Horizon, PopLease
+from broker.delivery.pop.java_takeover import JavaTakeover
+from broker.delivery.pop.log import QUEUE_ID
 from broker.delivery.pop.records import Ack
+from broker.delivery.pop.state import PopState
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.observe.stats import PopCounts
 from broker.part import Part
-from broker.store.log.residency import NotResident, Span, resident_only, warm
 from broker.store.reader import GetStatus
-from broker.store.store import MessageStore
-from mqcommon.clock import Clock
-from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
+from mqcommon.errors import ProtocolError, RequestRefused
 from mqcommon.message.record import Record, decode_record
 from mqcommon.names import REVIVE_GROUP
 from mqcommon.signal import Signal
@@ -53,38 +49,31 @@ class Reviving(Part):
 
     def __init__(
         self,
-        log: ReviveLog,
-        positions: Positions,
-        copies: RevivedCopies,
-        held: HeldPops,
-        store: MessageStore,
+        state: PopState,
+        background: Background,
         offsets: ConsumerOffsets,
-        clock: Clock,
-        is_master: Callable[[], bool],
         safe_end: Callable[[], int],
-        flush: Callable[[], Awaitable[None]],
         persist: Callable[[], Awaitable[None]],
-        turned: Callable[[], None],
         counts: PopCounts,
     ) -> None:
         """``safe_end``: how far the log is on disk and with slaves. ``persist`` returns when commits are on disk."""
-        self._log = log
-        self._positions = positions
-        self._copies = copies
-        self._held = held
-        self._store = store
+        self._log = log = state.log
+        self._positions = state.positions
+        self._copies = state.copies
+        self._held = state.held
+        self._store = store = background.store
+        self._clock = clock = background.clock
+        self._is_master = background.is_active
+        self._flush = background.flush
+        self._turned = background.turned
         self._offsets = offsets
-        self._clock = clock
-        self._is_master = is_master
         self._safe_end = safe_end
-        self._flush = flush
         self._persist = persist
-        self._turned = turned
         self._counts = counts
-        self._moving = Moving(log, store, offsets, clock)
+        self._takeover = JavaTakeover(log, store, offsets, clock)
         self._role_changed = Signal()
         self._reign = trio.CancelScope()
-        self._failing: dict[str, None] = {}
+        self._failures = Failures(logger)
         self._stopping = False
 
     def role_changed(self) -> None:
@@ -109,6 +98,7 @@ class Reviving(Part):
                     started = True
                     task_status.started()
                 if self._log.is_ready:
+                    # Both end with the reign: `role_changed` cancels it, and the next round begins with another state.
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._revive_often)
                         nursery.start_soon(self._save_often)
@@ -118,7 +108,7 @@ class Reviving(Part):
                     await self._role_changed.wait()
 
     async def _read_log(self) -> None:
-        await self._moving.take_over(await self._log.read())
+        await self._takeover.take_over(await self._log.read())
         self._log.is_ready = True
 
     async def stop(self) -> None:
@@ -169,28 +159,19 @@ class Reviving(Part):
             group, topic, _ = key.queue
             self._held.wake((topic, group))
             return
-        records = await self._records(lease)
+        records = await from_disk(partial(self._read, lease))
         done: list[int] = []
         try:
             # Some may have been acknowledged while the disk was read.
             for offset in self._log.inflight.hidden(key, lease.left):
                 if (record := records.get(offset)) is not None:
-                    self._copies.come_back(record, key.queue, key.pop_ms)
+                    self._copies.redeliver(record, key.queue, key.pop_ms)
                     self._counts.revived[key.queue.group, key.queue.topic] += 1
                 done.append(offset)
         finally:
             if done:
                 # What was copied must not be copied again when another copy fails.
                 self._log.write(Ack(key, done))
-
-    async def _records(self, lease: PopLease) -> dict[int, Record]:
-        got: Mapping[Span, bytes] | None = None
-        while True:
-            try:
-                with resident_only(got):
-                    return self._read(lease)
-            except NotResident as cold:
-                got = await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
 
     def _read(self, lease: PopLease) -> dict[int, Record]:
         _, topic, queue_id = lease.checkpoint.key.queue
@@ -223,11 +204,13 @@ class Reviving(Part):
             if horizon is None and rounds % HORIZON_ROUNDS == 0:
                 horizon = Horizon(self._log.inflight.needed_from(self._log.end), self._store.log.end)
             await self._try("offsets of pop consumers are not saved", self._flush_log)
+            # In this order: what the flush has made safe is committed, and only then may the start of the log move past
+            # it.
             reached = self._safe_end()
             self._positions.commit(self._log.commits.safe(reached))
-            self._moving.save(reached)
+            self._takeover.save(reached)
             if rounds % HORIZON_ROUNDS == 0:
-                self._moving.go_on()
+                self._takeover.go_on()
             if horizon is not None and horizon.may_be_saved(reached):
                 await self._try("the start of the revive log is not saved", partial(self._save, horizon.offset))
                 horizon = None
@@ -237,6 +220,7 @@ class Reviving(Part):
             await self._flush()
 
     async def _save(self, offset: int) -> None:
+        # The commits before it must be on disk first, see `Horizon`.
         if offset > self._offsets.query(REVIVE_GROUP, self._log.topic, QUEUE_ID):
             await self._persist()
             self._offsets.commit(REVIVE_GROUP, self._log.topic, QUEUE_ID, offset)
@@ -253,15 +237,10 @@ class Reviving(Part):
                 return  # nothing can be stored now
 
     async def _try(self, what: str, action: Callable[[], Awaitable[None]]) -> None:
-        """Log the first of several failures; the next try is the caller's."""
+        """The next try is the caller's."""
         try:
             await action()
-        except (RequestRefused, OutOfDescriptors, StoreError, OSError, ProtocolError) as error:
-            if what not in self._failing:
-                logger.error("%s, still trying: %s", what, error)
-            self._failing[what] = None
-        except Exception:
-            logger.exception("%s", what)
-            self._failing[what] = None
+        except Exception as error:
+            self._failures.failed(what, error)
         else:
-            self._failing.pop(what, None)
+            self._failures.succeeded(what)

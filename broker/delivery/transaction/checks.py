@@ -1,18 +1,18 @@
-"""Asks producers about halves that stay open, and gives up those that were asked about too often.
+"""Asks producers about halves that stay open, and gives up a half that was asked about too often.
 
 Each check stores a copy of the half at the end of the half topic first, as RocketMQ does: so the count of checks
-survives, and the first open half moves on. The producer is told of the copy; an answer that names an older one counts.
+survives, and the first open half moves on. The producer is asked about the copy; an answer about an older one counts.
 """
 
 import logging
 from enum import Enum
-from typing import NamedTuple
 
 from broker.delivery.transaction import halves
 from broker.delivery.transaction.halves import checks_of, immunity_ms
 from broker.delivery.transaction.ledger import Ledger
 from broker.meta.clients import Clients
 from broker.options import BrokerOptions
+from broker.writing.deferred import real_queue
 from broker.writing.writer import Writer
 from mqcommon.clock import Clock
 from mqcommon.errors import FrameTooLarge
@@ -35,20 +35,13 @@ class Due(Enum):
     GIVE_UP = "give up"
 
 
-class CheckRules(NamedTuple):
-    """The options."""
-
-    timeout_ms: int
-    max_checks: int
-
-
-def due(half: Record, now_ms: int, rules: CheckRules) -> Due:
+def due(half: Record, now_ms: int, timeout_ms: int, max_checks: int) -> Due:
     """What is due for ``half`` now. Its age counts from its store time; the copy that each check makes begins anew."""
     age_ms = now_ms - half.store_timestamp
-    immune_ms = immunity_ms(half.properties, rules.timeout_ms)
-    if age_ms < (rules.timeout_ms if immune_ms is None else immune_ms):
+    immune_ms = immunity_ms(half.properties, timeout_ms)
+    if age_ms < (timeout_ms if immune_ms is None else immune_ms):
         return Due.NEW if immune_ms is None else Due.IMMUNE
-    return Due.GIVE_UP if checks_of(half.properties) >= rules.max_checks else Due.CHECK
+    return Due.GIVE_UP if checks_of(half.properties) >= max_checks else Due.CHECK
 
 
 # Halves that are looked at in one step: a millisecond or two.
@@ -74,7 +67,7 @@ class TransactionChecks:
         full disk, for example: the next round goes on.
         """
         ledger = self._ledger
-        rules = CheckRules(self._options.transaction_time_out, self._options.transaction_check_max)
+        timeout_ms, max_checks = self._options.transaction_time_out, self._options.transaction_check_max
         end, count, checked = ledger.half_end, 0, 0
         try:
             offset = ledger.first_open(0)
@@ -89,23 +82,23 @@ class TransactionChecks:
                         logger.warning("half message %d was removed from the log before its transaction ended", offset)
                         ledger.finish(offset)
                     else:
-                        wanted = due(half, self._clock.now_ms(), rules)
+                        wanted = due(half, self._clock.now_ms(), timeout_ms, max_checks)
                         if wanted is Due.NEW:
                             break
                         checked += self._look(half, wanted)
                 offset = ledger.first_open(offset + 1)
                 count += 1
                 if count % SLICE == 0:
-                    ledger.mark()
+                    ledger.write_ops()
                     yield None
         finally:
             if ledger.is_ready:
-                ledger.mark()
+                ledger.write_ops()
         return checked
 
     def _look(self, half: Record, wanted: Due) -> bool:
         try:
-            halves.real_queue(half.properties)
+            real_queue(half.properties)
         except ValueError as error:
             logger.error("half message %d has no queue, it is dropped: %s", half.queue_offset, error)
             self._ledger.finish(half.queue_offset)
@@ -121,6 +114,8 @@ class TransactionChecks:
         ready = [channel for channel in channels if channel.buffered_bytes < MAX_WAITING_BYTES]
         if channels and not ready:
             return False  # it is not the producers' fault, so this does not count as a check
+        # The copy first: a kill between the two leaves two open halves of one transaction, which a start links again.
+        # The other order would lose the transaction.
         message = halves.put_back(half)
         put = self._writer.put_again(message)
         self._ledger.replaced(half, put.queue_offset)
@@ -142,9 +137,10 @@ class TransactionChecks:
             logger.warning("producer %s is not asked about a half message: %s", channel.remote, error)
 
     def _give_up(self, half: Record) -> None:
+        # The message is in its last topic before the half is over.
         self._writer.put_again(halves.given_up(half))
         self._ledger.finish(half.queue_offset, halves.first_offset(half.properties, half.queue_offset))
-        topic, _ = halves.real_queue(half.properties)
+        topic, _ = real_queue(half.properties)
         logger.warning(
             "a transaction of group %s for topic %s was checked %d times without an answer: its message goes to"
             " TRANS_CHECK_MAX_TIME_TOPIC", halves.group_of(half.properties), topic,

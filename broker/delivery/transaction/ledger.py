@@ -2,24 +2,23 @@
 
 A half ends with its message in its own queue (a commit), then with an op message that names the half. The op messages
 of all halves that end in one turn of the loop are written at its end. Invariant: when this broker is killed, the log
-has at most the commits of its last turn without their op messages. `take_up` finds those again, since a committed
+has at most the commits of its last turn without their op messages. `recover` finds those again, since a committed
 message has the place of its half in the log; so a kill between the two does not deliver a message twice.
-Consumer offsets of CID_RMQ_SYS_TRANS, as in RocketMQ, say where `take_up` begins: at the first open half and at the
+Consumer offsets of CID_RMQ_SYS_TRANS, as in RocketMQ, say where `recover` begins: at the first open half and at the
 first op message that may name a half after it. They are saved a round late: a slave may get them before the log.
-Nothing here waits; `take_up` and `half_at` are steps. Neighbours: transactions.py, checks.py.
+Nothing here waits; `recover` and `half_at` are steps. Neighbours: transactions.py, checks.py.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
 
+from broker.cold_reads import reading
 from broker.delivery.transaction.halves import first_offset
 from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.store.log.residency import NotResident, resident_only, warm
 from broker.store.queue.entry import BLANK_SIZE
 from broker.store.store import MessageStore
-from broker.writing.writer import Incoming, Writer
+from broker.writing.stored_properties import Incoming
+from broker.writing.writer import Writer
 from mqcommon.clock import Clock
 from mqcommon.errors import ProtocolError
 from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
@@ -29,15 +28,15 @@ from mqcommon.message.record import Record, decode_record
 from mqcommon.names import TRANS_HALF_TOPIC, TRANS_OP_TOPIC
 from remoting.net.steps import Steps
 
-# So many op messages in a row are one row of `Marks`.
+# So many op messages in a row are one row of `OpMessages`.
 OPS_IN_A_ROW = 256
 
 
 class EndedHalves:
-    """Which halves are over, by queue offset: all before ``base``, and those that are marked after it.
+    """Which halves are over, by queue offset: all before ``base``, and the ones with a mark after it.
 
-    A half is a byte of an array, not an object, so a million of open or finished halves cost a megabyte. `Marks` knows
-    from where on op messages must be read again to know the same.
+    A half is a byte of an array, not an object, so a million of open or finished halves cost a megabyte. `OpMessages`
+    knows from where on op messages must be read again to know the same.
     """
 
     def __init__(self, base: int) -> None:
@@ -77,7 +76,7 @@ class EndedHalves:
         return self.base
 
 
-class Marks:
+class OpMessages:
     """The op messages, in their order, and the highest half that each of them names."""
 
     def __init__(self) -> None:
@@ -125,8 +124,6 @@ def offsets_in(body: bytes) -> list[int]:
     return [int(text) for text in body.split(b",") if text.isdigit() and len(text) < 20]
 
 
-T = TypeVar("T")
-
 GROUP = "CID_RMQ_SYS_TRANS"
 # Messages that are read in one step.
 SLICE = 256
@@ -134,11 +131,11 @@ SLICE_BYTES = 1 << 20
 # A turn of the loop writes less than this: commits without op messages are so near to the end of the log. Op messages
 # are written sooner when a turn commits many large messages.
 TAIL_BYTES = 64 << 20
-UNMARKED_BYTES = 4 << 20
+MAX_UNNAMED_BYTES = 4 << 20
 
 
 class Ledger:
-    """See the module. It knows nothing until `take_up` has run."""
+    """See the module. It knows nothing until `recover` has run."""
 
     def __init__(
         self, store: MessageStore, writer: Writer, offsets: ConsumerOffsets, clock: Clock, store_host: bytes
@@ -149,10 +146,10 @@ class Ledger:
         self._clock = clock
         self._store_host = store_host
         self._window = EndedHalves(0)
-        self._marks = Marks()
+        self._op_messages = OpMessages()
         # Ended, and not named by an op message yet.
-        self._unmarked: list[int] = []
-        self._unmarked_from = 0
+        self._unnamed: list[int] = []
+        self._unnamed_from = 0
         # The first half of a transaction -> its copy that is open.
         self._moved: dict[int, int] = {}
         # With the end of the log.
@@ -161,9 +158,9 @@ class Ledger:
         self.is_ready = False
 
     @property
-    def has_unmarked(self) -> bool:
-        """Whether `mark` has something to do."""
-        return bool(self._unmarked)
+    def has_ops_to_write(self) -> bool:
+        """Whether `write_ops` has something to do."""
+        return bool(self._unnamed)
 
     @property
     def half_end(self) -> int:
@@ -188,31 +185,32 @@ class Ledger:
         """Half ``offset`` is over. ``first``: its transaction ends with it, which began with that half."""
         if first is not None:
             self._moved.pop(first, None)
-        if not self._unmarked:
-            self._unmarked_from = self._store.log.end
+        if not self._unnamed:
+            self._unnamed_from = self._store.log.end
         self._window.finish(offset)
-        self._unmarked.append(offset)
-        if self._store.log.end - self._unmarked_from > UNMARKED_BYTES:
-            self.mark()
+        self._unnamed.append(offset)
+        # A start looks for commits without op messages in the last TAIL_BYTES only.
+        if self._store.log.end - self._unnamed_from > MAX_UNNAMED_BYTES:
+            self.write_ops()
 
     def replaced(self, half: Record, copy: int) -> None:
         """``half`` is over, and goes on as the half ``copy``."""
         self._moved[first_offset(half.properties, half.queue_offset)] = copy
         self.finish(half.queue_offset)
 
-    def mark(self) -> None:
+    def write_ops(self) -> None:
         """Write op messages for what has ended. RequestRefused when that is not possible now: it is tried again."""
-        unmarked = self._unmarked
+        unnamed = self._unnamed
         done = 0
         try:
-            for body, highest in bodies(unmarked):
+            for body, highest in bodies(unnamed):
                 now_ms = self._clock.now_ms()
                 op = Incoming(TRANS_OP_TOPIC, 0, body, PROPERTIES, 0, 0, now_ms, self._store_host, 0)
                 put = self._writer.put_again(op)
-                self._marks.add(put.queue_offset, highest)
+                self._op_messages.add(put.queue_offset, highest)
                 done += body.count(b",")
         finally:
-            del unmarked[:done]
+            del unnamed[:done]
 
     # --- going through the open halves
 
@@ -222,7 +220,7 @@ class Ledger:
 
     def half_at(self, offset: int) -> Steps[Record | None]:
         """Half ``offset`` of the queue; None when the log does not have it any more."""
-        return resident(lambda: self._half_at(offset))
+        return reading(lambda: self._half_at(offset))
 
     def _half_at(self, offset: int) -> Record | None:
         queue = self._store.queues.find(TRANS_HALF_TOPIC, 0)
@@ -240,18 +238,20 @@ class Ledger:
     def forget(self) -> None:
         """This broker is not the master any more."""
         self.is_ready = False
-        self._unmarked.clear()
+        # Halves that are over and not named yet: the next master finds their commits in the log, and asks about the
+        # others.
+        self._unnamed.clear()
         self._moved.clear()
-        self._window, self._marks, self._saved_next = EndedHalves(0), Marks(), None
+        self._window, self._op_messages, self._saved_next = EndedHalves(0), OpMessages(), None
 
     def progress(self) -> tuple[int, int]:
         """What may be saved once the log is on disk as far as it is now: the offsets of both topics."""
         base = min(self._window.advance(), self.half_end)
-        if self._unmarked:
+        if self._unnamed:
             # Those that are over, but not named yet, must be found again.
-            base = min(base, *self._unmarked)
+            base = min(base, *self._unnamed)
         op_end = self._store.max_offset(TRANS_OP_TOPIC, 0)
-        return base, self._marks.needed_from(base, op_end)
+        return base, self._op_messages.needed_from(base, op_end)
 
     @property
     def _saved(self) -> tuple[int, int]:
@@ -278,33 +278,35 @@ class Ledger:
 
     # --- after a start or a change of the role
 
-    def take_up(self) -> Steps[None]:
+    def recover(self) -> Steps[None]:
         """Find out which halves are open. This broker is the master, and may take messages meanwhile."""
         self.forget()
         end = self.half_end
         base = min(max(self._saved[0], self._store.min_offset(TRANS_HALF_TOPIC, 0)), end)
         self._window = window = EndedHalves(base)
+        # The order counts: op messages say which halves are over. What they leave open is linked to its copies. Last
+        # comes the end of the log, for commits whose op message a kill took.
         last_op = yield from self._read_ops()
         first_physical = yield from self._read_open(end)
         if first_physical is not None:
-            yield from self._find_unmarked(max(first_physical, last_op))
+            yield from self._find_commits_without_ops(max(first_physical, last_op))
         window.advance()
         self.is_ready = True
-        self.mark()
+        self.write_ops()
 
     def _read_ops(self) -> Steps[int]:
         """Take in the op messages; returns where the last one is in the log."""
         offset, last = min(self._saved[1], self._store.max_offset(TRANS_OP_TOPIC, 0)), 0
         while True:
             at = offset
-            got = yield from resident(lambda: self._store.get(TRANS_OP_TOPIC, 0, at, SLICE, SLICE_BYTES))  # noqa: B023
+            got = yield from reading(lambda: self._store.get(TRANS_OP_TOPIC, 0, at, SLICE, SLICE_BYTES))  # noqa: B023
             if got.next_offset <= offset:
                 return last
             for record in _records(got.records):
                 over = offsets_in(record.body)
                 last = record.physical_offset
                 if over:
-                    self._marks.add(record.queue_offset, max(over))
+                    self._op_messages.add(record.queue_offset, max(over))
                 for half in over:
                     if half < self.half_end:
                         self._window.finish(half)
@@ -339,14 +341,14 @@ class Ledger:
             self.finish(before)
         self._moved[first] = half.queue_offset
 
-    def _find_unmarked(self, start: int) -> Steps[None]:
+    def _find_commits_without_ops(self, start: int) -> Steps[None]:
         """End the halves whose committed messages are in the log from ``start`` on, where a record begins."""
         log = self._store.log
         end, count = log.end, 0
         at = max(start, self._record_near(end - TAIL_BYTES))
         while at + BLANK_BYTES <= end:
             place = at
-            size, half = yield from resident(lambda: self._committed_at(place))  # noqa: B023  called at once
+            size, half = yield from reading(lambda: self._committed_at(place))  # noqa: B023  called at once
             if not size:
                 return
             offset = None if half is None else self.open_offset(half)
@@ -371,6 +373,7 @@ class Ledger:
         if raw is None:
             return 0, None
         record = decode_record(raw, check_crc=False)
+        # Only a commit has the place of its half.
         if record.sys_flag & TRANSACTION_MASK != TRANSACTION_COMMIT:
             return size, None
         found = self._store.record_at(record.prepared_transaction_offset)
@@ -393,17 +396,6 @@ class Ledger:
             else:
                 high = middle
         return queue.entry(low)[0]
-
-
-def resident(read: Callable[[], T]) -> Steps[T]:
-    """Steps to the result of ``read``; a thread brings in what is on disk only."""
-    got = None
-    while True:
-        try:
-            with resident_only(got):
-                return read()
-        except NotResident as cold:
-            got = yield partial(warm, cold)
 
 
 def _records(records: bytes) -> Iterator[Record]:

@@ -1,27 +1,24 @@
 """Transactions: 37 ends one, 323 lets a message that was given up be asked about again; open ones are checked.
 
-Halves get into their topic by `half_messages`, an interceptor of the Writer. Only the master ends and checks: on a
-slave the log has one writer, the replica, and RocketMQ's acting master passes halves on to another broker only
-(enableRemoteEscape), which this broker does not have. They wait until a master is back.
-Neighbours: ledger.py, checks.py, replication/refusals.py (37 on a slave).
+The Writer sends halves to their topic (writing/deferred.py). Only the master ends and checks: on a slave the log has
+one writer, the replica, and RocketMQ's acting master passes halves on to another broker only (enableRemoteEscape),
+which this broker does not have. They wait until a master is back.
+Neighbours: ledger.py, checks.py, replication/set_requests.py (37 on a slave).
 """
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
 
 import trio
 
+from broker.cold_reads import reading
+from broker.delivery.background import Background, Failures
 from broker.delivery.transaction import halves
 from broker.delivery.transaction.checks import TransactionChecks
-from broker.delivery.transaction.ledger import Ledger, resident
+from broker.delivery.transaction.ledger import Ledger
 from broker.observe.stats import TransactionCounts
 from broker.options import BrokerOptions
 from broker.part import Part, TopicCheck
-from broker.store.store import MessageStore, PutResult
-from broker.writing.durability import Durability
-from broker.writing.writer import Incoming, Interceptor, Writer
-from mqcommon.clock import Clock
 from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
 from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 from mqcommon.message.ids import split_offset_msg_id
@@ -45,21 +42,6 @@ SAVE_S = 5.0
 _ENDS = (TRANSACTION_NONE, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
 
 
-def half_messages(options: BrokerOptions) -> Interceptor:
-    """An interceptor that lets the halves of transactions wait."""
-
-    def intercept(message: Incoming) -> Incoming:
-        if not halves.is_half(message.properties):
-            return message
-        if options.reject_transaction_message:
-            raise RequestRefused(
-                ResponseCode.NO_PERMISSION, f"the broker[{options.broker_ip1}] sending transaction message is forbidden"
-            )
-        return halves.as_half(message)
-
-    return intercept
-
-
 class Transactions(Part):
     """See the module."""
 
@@ -67,37 +49,29 @@ class Transactions(Part):
 
     def __init__(
         self,
-        store: MessageStore,
-        writer: Writer,
-        durability: Durability,
+        background: Background,
         ledger: Ledger,
         checks: TransactionChecks,
         options: BrokerOptions,
         stepper: Stepper,
-        clock: Clock,
-        is_active: Callable[[], bool],
-        flush: Callable[[], Awaitable[None]],
-        turned: Callable[[], None],
         counts: TransactionCounts,
         may_send: TopicCheck = lambda channel, request, topic: None,
     ) -> None:
-        """``is_active``: whether this broker is the master. ``turned`` is called when messages were stored."""
-        self._store = store
-        self._writer = writer
-        self._durability = durability
+        self._store = background.store
+        self._writer = background.writer
+        self._clock = background.clock
+        self._is_active = background.is_active
+        self._flush = background.flush
+        self._turned = background.turned
+        self._durability = background.writer.durability
         self._ledger = ledger
         self._checks = checks
         self._options = options
         self._stepper = stepper
-        self._clock = clock
-        self._is_active = is_active
-        self._flush = flush
-        self._turned = turned
         self._counts = counts
         self._may_send = may_send
+        self._failures = Failures(logger)
         self._stopping = False
-        # What is failing, and was logged.
-        self._failing: dict[str, None] = {}
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -107,24 +81,13 @@ class Transactions(Part):
 
     # --- requests
 
-    def end(self, channel: Channel, request: Command) -> Command | None:
-        """37."""
+    def end(self, channel: Channel, request: Command, raw: bytes | None = b"") -> Command | None:
+        """37. ``raw``: the half, if it has been read already; None if there is none."""
         header = END_TRANSACTION.header(request)
-        if self._store.log.is_recent(header.commit_log_offset):
-            return self._end(channel, request, header, self._store.record_at(header.commit_log_offset))
-        raise RunInTask(self._stepper.slow(self._end_old))
-
-    def _end_old(self, channel: Channel, request: Command) -> Steps[Command | None]:
-        """As `end`, for a half that may be on disk only."""
-        header = END_TRANSACTION.header(request)
-        raw = yield from resident(lambda: self._store.record_at(header.commit_log_offset))
-        response = self._end(channel, request, header, raw)
-        self._turned()
-        return response
-
-    def _end(
-        self, channel: Channel, request: Command, header: EndTransactionRequestHeader, raw: bytes | None
-    ) -> Command | None:
+        if raw == b"":
+            if not self._store.log.is_recent(header.commit_log_offset):
+                raise RunInTask(self._stepper.slow(self._end_old))
+            raw = self._store.record_at(header.commit_log_offset)
         how = header.commit_or_rollback
         if how not in _ENDS:
             raise RequestRefused(
@@ -136,26 +99,37 @@ class Transactions(Part):
             return request.respond()
         if not self._ledger.is_ready:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, "the broker still reads its transactions; try again soon")
+        # The request names the half by its place in the log, which a client may have made up: the half decides.
         half = self._half(header, raw)
         topic = halves.topic_of(half.properties)
         self._may_send(channel, request, topic)
-        offset = self._ledger.open_offset(half)
+        offset, first = self._ledger.open_offset(half), halves.first_offset(half.properties, half.queue_offset)
         if offset is None:
             raise _failed("Find prepared transaction message failed: the transaction has ended already")
-        put = None
-        if how == TRANSACTION_COMMIT:
-            try:
-                message = halves.committed(half)
-            except ValueError as error:
-                raise _failed(f"Find prepared transaction message failed: {error}") from None
-            put = self._writer.put_committed(message, half.physical_offset)
-            self._counts.committed(topic, max(self._clock.now_ms() - half.store_timestamp, 0))
-        else:
+        if how == TRANSACTION_ROLLBACK:
             self._counts.rolled_back(topic)
-        self._ledger.finish(offset, halves.first_offset(half.properties, half.queue_offset))
-        if request.is_oneway:
-            return None
-        return self._answer(channel, request, put)
+            self._ledger.finish(offset, first)
+            return request.respond()
+        try:
+            message = halves.committed(half)
+        except ValueError as error:
+            raise _failed(f"Find prepared transaction message failed: {error}") from None
+        self._writer.defer_if_asked(message)  # its delay begins now
+        # First the message, then the end: a kill in between leaves a message without its op message, which the next
+        # start finds by its origin. In the other order it would leave an ended half without its message.
+        put = self._writer.put_again(message, is_complete=True)
+        self._counts.committed(topic, max(self._clock.now_ms() - half.store_timestamp, 0))
+        self._ledger.finish(offset, first)
+        # The answer waits for the message, not for the op message that is written after the turn.
+        return self._durability.answer_when_safe(channel, request, request.respond(), put.end, trio.current_time())
+
+    def _end_old(self, channel: Channel, request: Command) -> Steps[Command | None]:
+        """As `end`, for a half that may be on disk only."""
+        header = END_TRANSACTION.header(request)
+        raw = yield from reading(lambda: self._store.record_at(header.commit_log_offset))
+        response = self.end(channel, request, raw)
+        self._turned()
+        return response
 
     def _half(self, header: EndTransactionRequestHeader, raw: bytes | None) -> Record:
         """The half that a request means; RequestRefused when there is none, or it is another."""
@@ -170,6 +144,7 @@ class Transactions(Part):
         if half.queue_offset != header.tran_state_table_offset:
             raise _failed("The transaction state table offset wrong")
         immune_ms = halves.immunity_ms(half.properties, self._options.transaction_time_out)
+        # Afterwards the broker may have given the half up, so only an answer to its question counts.
         if immune_ms is not None and not header.from_transaction_check:
             age_ms = self._clock.now_ms() - half.store_timestamp
             if age_ms > immune_ms:
@@ -179,19 +154,6 @@ class Transactions(Part):
                     " be ended by an answer to a check",
                 )
         return half
-
-    def _answer(self, channel: Channel, request: Command, put: PutResult | None) -> Command | None:
-        """The answer, when the message is safe; it is the op message that is not needed for that."""
-        response = request.respond()
-        if put is None or not self._durability.waits:
-            return response
-
-        def done(code: int) -> None:
-            response.code = code
-            channel.reply(request, response)
-
-        self._durability.when_safe(put.end, trio.current_time(), done)
-        return None
 
     @property
     def open_halves(self) -> int:
@@ -218,16 +180,17 @@ class Transactions(Part):
 
     def after_turn(self) -> None:
         """Name the halves that have ended in this turn."""
-        if self._ledger.has_unmarked:
-            self._mark()
+        if self._ledger.has_ops_to_write:
+            self._write_ops()
 
-    def _mark(self) -> None:
+    def _write_ops(self) -> None:
+        what = "op messages of transactions are not written"
         try:
-            self._ledger.mark()
+            self._ledger.write_ops()
         except (RequestRefused, StoreError, OSError) as error:
-            self._failed("op messages of transactions are not written", error)
+            self._failures.failed(what, error)
         else:
-            self._failing.clear()
+            self._failures.succeeded(what)
 
     # --- tasks
 
@@ -242,12 +205,13 @@ class Transactions(Part):
             await self._follow_role()
             if not self._ledger.is_ready:
                 continue
-            if self._ledger.has_unmarked:
-                self._mark()
+            # What could not be written at the end of its turn, on a full disk for example.
+            if self._ledger.has_ops_to_write:
+                self._write_ops()
             now = trio.current_time()
             if now >= checked_at + interval_s:
                 checked_at = now
-                await self._check()
+                await self._try("open transactions are not checked", self._checks.run())
             if now >= saved_at + SAVE_S:
                 saved_at = now
                 await self._save()
@@ -258,8 +222,8 @@ class Transactions(Part):
 
     async def close(self) -> None:
         """Name what has ended."""
-        if self._ledger.is_ready and self._ledger.has_unmarked and self._is_active():
-            self._mark()
+        if self._ledger.is_ready and self._ledger.has_ops_to_write and self._is_active():
+            self._write_ops()
 
     async def _follow_role(self) -> None:
         """Take up the halves when this broker has become the master, forget them when it is none."""
@@ -268,41 +232,31 @@ class Transactions(Part):
             if self._ledger.is_ready:
                 self._ledger.forget()
         elif not self._ledger.is_ready:
-            try:
-                await self._stepper.run(self._ledger.take_up())
-            except Exception as error:
-                self._failed("transactions are not taken up", error)
-            else:
-                self._failing.clear()
-                self._turned()
+            await self._try("transactions are not taken up", self._ledger.recover())
 
-    async def _check(self) -> None:
+    async def _try(self, what: str, steps: Steps[object]) -> None:
         try:
-            await self._stepper.run(self._checks.run())
+            await self._stepper.run(steps)
         except Exception as error:
-            self._failed("open transactions are not checked", error)
+            self._failures.failed(what, error)
         else:
-            self._failing.clear()
+            self._failures.succeeded(what)
         self._turned()
 
     async def _save(self) -> None:
         progress = self._ledger.progress()
         if self._ledger.is_saved(progress):
             return
+        what = "the progress of transactions is not saved"
         try:
             await self._flush()
         except OutOfDescriptors as error:
-            self._failed("the progress of transactions is not saved", error)
+            self._failures.failed(what, error)
             return
+        self._failures.succeeded(what)
+        # The role may have changed during the fsync: then this progress is of a log that is not this broker's any more.
         if self._ledger.is_ready and self._is_active():
             self._ledger.save(progress)
-
-    def _failed(self, what: str, error: Exception) -> None:
-        if what in self._failing:
-            return
-        self._failing[what] = None
-        is_bug = not isinstance(error, RequestRefused | StoreError | OSError | ProtocolError)
-        logger.error("%s, still trying: %s", what, error, exc_info=error if is_bug else None)
 
 
 def _failed(text: str) -> RequestRefused:

@@ -1,33 +1,56 @@
-"""The group of Controllers, as a broker asks it: the leader is found (1005), and found again when it changes."""
+"""The group of Controllers, as a broker asks it, and the broker's requests besides those for its id.
+
+The leader is found (1005), and found again when it changes. The requests: 904, 1001 to 1004, 1006.
+"""
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import orjson
 import trio
 
+from broker.identity import Identity
+from broker.options import BrokerOptions
+from broker.replication.autoswitch.decisions import News
+from broker.writing.elected import Elected
 from mqcommon.errors import BrokerError, NoController, ProtocolError, RemotingError, RequestTimeout
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.request import AB, AH, Answer, Request
-from remoting.protocol.requests.controller import CONTROLLER_GET_METADATA_INFO, GetMetaDataResponseHeader
+from remoting.protocol.requests.controller import (
+    CONTROLLER_ALTER_SYNC_STATE_SET,
+    CONTROLLER_ELECT_MASTER,
+    CONTROLLER_GET_METADATA_INFO,
+    CONTROLLER_GET_REPLICA_INFO,
+    CONTROLLER_GET_SYNC_STATE_DATA,
+    CONTROLLER_REGISTER_BROKER,
+    AlterSyncStateSetRequestHeader,
+    ElectMasterRequestHeader,
+    GetMetaDataResponseHeader,
+    GetReplicaInfoRequestHeader,
+    MasterHeader,
+    RegisterBrokerToControllerRequestHeader,
+    SyncStateSet,
+)
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
 
 logger = logging.getLogger(__name__)
 
 TIMEOUT_MS = 3_000
-# How long to wait for those that do not say that they lead, while nobody does.
+# How long to wait for Controllers that have not said whether they lead, while none has said that it does.
 FIND_MS = 500
 
 
 class Controllers:
-    """``addrs`` are those of ``controllerAddr``; ``leader`` is one of them where possible, "" while it is unknown."""
+    """``addrs``: those of ``controllerAddr``; ``leader`` is one of them where possible, "" while it is unknown."""
 
     def __init__(self, client: RemotingClient, addrs: Sequence[str]) -> None:
         self._client = client
         self.addrs = tuple(addrs)
         self.leader = ""
-        # It did not answer as a leader should: another one is preferred.
+        # The last leader that did not answer as one: another Controller is preferred.
         self._failed = ""
 
     async def ask(self, what: Request[Any, Any, AH, AB], header: Any, body: Any = None) -> Answer[AH, AB]:
@@ -51,7 +74,7 @@ class Controllers:
             self.leader, self._failed = "", leader
 
     async def _find(self) -> str:
-        """Ask all who leads: the first that says that it does itself is taken, else one that others name."""
+        """Ask all who leads: the first that says that it leads is taken, else a leader that others name."""
         named: list[str] = []
         leads: list[str] = []
 
@@ -78,3 +101,118 @@ class Controllers:
             logger.info("Controller %s leads", found[0])
         self.leader, self._failed = found[0], ""
         return self.leader
+
+
+BEAT_TIMEOUT_MS = 1_000
+# So begins the text of a Skylark Controller that grants no lease.
+NO_LEASE = "no lease"
+# No broker can be elected now.
+NOBODY = (ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE)
+
+
+class ReplicaInfo(NamedTuple):
+    """What the Controllers say: who is the master, and the SyncStateSet with its epoch.
+
+    ``replicas``: how many brokers of the set are registered; None when they did not say it.
+    """
+
+    news: News
+    members: tuple[int, ...]
+    set_epoch: int
+    replicas: int | None
+
+
+class Beat(NamedTuple):
+    """A leader's answer to a heartbeat. RocketMQ's does not name the master; ``no_lease``: why it grants none.
+
+    ``is_unknown``: the leader does not know the broker.
+    """
+
+    master_id: int | None
+    epoch: int | None
+    no_lease: str
+    is_unknown: bool = False
+
+    def grants(self, broker_id: int, epoch: int) -> bool:
+        """Whether the master ``broker_id`` of ``epoch`` may go on."""
+        if self.no_lease or self.is_unknown:
+            return False
+        return self.epoch is None or (self.master_id, self.epoch) == (broker_id, epoch)
+
+
+class ControllerRequests:
+    """Raises the errors of `Controllers.ask`."""
+
+    def __init__(self, client: RemotingClient, options: BrokerOptions, identity: Identity) -> None:
+        self.controllers = Controllers(client, options.controller_addrs)
+        self._client = client
+        self._options = options
+        self._identity = identity
+
+    async def register(self, broker_id: int) -> None:
+        """1003: where this broker is."""
+        who = self._identity
+        header = RegisterBrokerToControllerRequestHeader(who.cluster_name, who.broker_name, broker_id, who.addr)
+        await self.controllers.ask(CONTROLLER_REGISTER_BROKER, header)
+
+    async def replica_info(self) -> ReplicaInfo:
+        """1004: who is the master."""
+        header = GetReplicaInfoRequestHeader(self._identity.broker_name)
+        answer = await self.controllers.ask(CONTROLLER_GET_REPLICA_INFO, header)
+        return _replica_info(answer.header(), answer.body())
+
+    async def replicas(self) -> dict[int, str]:
+        """1006: the registered brokers of this set, by id, with their addresses for clients."""
+        name = self._identity.broker_name
+        answer = await self.controllers.ask(CONTROLLER_GET_SYNC_STATE_DATA, None, orjson.dumps([name]))
+        known = answer.body().replicas_info_table.get(name)
+        rows = [] if known is None else [*known.in_sync_replicas, *known.not_in_sync_replicas]
+        return {row.broker_id: row.broker_address for row in rows}
+
+    async def elect(self, broker_id: int) -> ReplicaInfo | None:
+        """1002: ask for an election; the master afterwards, None when no broker can be elected now."""
+        who = self._identity
+        header = ElectMasterRequestHeader(who.broker_name, who.cluster_name, broker_id)
+        try:
+            answer = await self.controllers.ask(CONTROLLER_ELECT_MASTER, header)
+        except BrokerError as error:
+            if error.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST:
+                return await self.replica_info()
+            if error.code in NOBODY:
+                return None
+            raise
+        master = answer.header()
+        return _replica_info(master, SyncStateSet(answer.body().sync_state_set, master.sync_state_set_epoch or 0))
+
+    async def alter(self, broker_id: int, epoch: int, wanted: SyncStateSet) -> SyncStateSet:
+        """1001: this master, of ``epoch``, asks for another SyncStateSet; returns the set afterwards."""
+        header = AlterSyncStateSetRequestHeader(self._identity.broker_name, broker_id, epoch)
+        return (await self.controllers.ask(CONTROLLER_ALTER_SYNC_STATE_SET, header, wanted)).body()
+
+    async def beat(self, addr: str, broker_id: int, epoch: int, log_end: int, elected: Elected) -> Beat | None:
+        """904 to one Controller; None when it did not answer as the leader. A Skylark Controller answers only then."""
+        who, options = self._identity, self._options
+        header = BrokerHeartbeatRequestHeader(
+            who.cluster_name, who.addr, who.broker_name, broker_id, epoch, log_end, elected.confirm_offset,
+            options.controller_heart_beat_timeout_mills, options.broker_election_priority, not options.async_learner,
+        )  # fmt: skip
+        try:
+            answer = await call(Remote(self._client, addr, BEAT_TIMEOUT_MS), BROKER_HEARTBEAT, header)
+        except RequestTimeout:
+            # The connection may be dead without an error.
+            self._client.close_connection(addr, "no answer in time")
+            return None
+        except BrokerError as error:
+            is_unknown = error.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+            return Beat(None, None, "", True) if is_unknown and addr == self.controllers.leader else None
+        except RemotingError:
+            return None
+        if addr != self.controllers.leader:
+            return None
+        master, remark = answer.header(), answer.command.remark or ""
+        return Beat(master.master_broker_id, master.master_epoch, remark if remark.startswith(NO_LEASE) else "")
+
+
+def _replica_info(master: MasterHeader, known: SyncStateSet) -> ReplicaInfo:
+    news = News(master.master_broker_id, master.master_address or "", master.master_epoch or 0)
+    return ReplicaInfo(news, tuple(known.sync_state_set), known.sync_state_set_epoch, master.registered_replicas)

@@ -1,4 +1,4 @@
-"""What this broker does after an answer of the Controller, or without one. Pure.
+"""What this broker does after an answer of the Controller, or without an answer. Pure.
 
 The Controller's news are (master, its epoch): each election has a higher epoch, so news of a lower one are late and
 change nothing. The broker is FOLLOWING a master, LEADING in an epoch, or IDLE: it then accepts nothing, copies nothing
@@ -70,8 +70,9 @@ class Decisions:
         """Whether the Controller should be asked to elect a master (request 1002)."""
         return self.now.stand is Stand.IDLE
 
-    def told(self, news: News) -> RoleDecision | None:
+    def take_news(self, news: News) -> RoleDecision | None:
         """The Controller answered or pushed ``news``."""
+        # The first news of this process: what was decided before its start is over for it, whoever was named.
         if self._older_epoch is None:
             self._older_epoch = self._begun = max(news.epoch, self.now.epoch)
             self.now = RoleDecision(Stand.IDLE, self._older_epoch)
@@ -81,6 +82,7 @@ class Decisions:
         if news.master_id is None:
             # A slave goes on to copy: what it gets is confirmed, or cut when it follows another.
             return self._idle() if self.now.stand is Stand.LEADING else None
+        # News of the present epoch change something only for an idle broker, or if the master has moved.
         is_new = news.epoch > self.now.epoch or self._master_id is None
         if not is_new and news.master_id != self._master_id:
             raise RuntimeError(
@@ -89,6 +91,7 @@ class Decisions:
             )
         self._master_id = news.master_id
         stand = Stand.LEADING if news.master_id == self.broker_id else Stand.FOLLOWING
+        # The log gets the epoch once: a master that leads again in it goes on where it was.
         begins = stand is Stand.LEADING and news.epoch > self._begun
         if begins:
             self._begun = news.epoch

@@ -64,7 +64,7 @@ def encode(identified: Identified) -> bytes:
 
 
 def decode(data: bytes, path: str, cluster: str, broker: str) -> Identified:
-    """Read the file at ``path``. ConfigError when it is damaged, or is that of another broker."""
+    """Read the file at ``path``. ConfigError when it is damaged, or belongs to another broker."""
     try:
         parts = data.decode().strip().split("#")
         found = Identified(parts[0], parts[1], int(parts[2]), *parts[3:])
@@ -107,7 +107,7 @@ class Enrolment:
         self._read_both()
 
     async def enrol(self, controllers: Controllers) -> int:
-        """The id of this broker, a new one if it has none. Errors are those of `Controllers.ask`; then try again."""
+        """The id of this broker, a new one if it has none. Raises the errors of `Controllers.ask`; then try again."""
         kept, temporary = await trio.to_thread.run_sync(self._read_both)
         step = next_step(kept, temporary)
         if kept is not None:
@@ -124,6 +124,8 @@ class Enrolment:
             if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:
                 await trio.to_thread.run_sync(self._remove_temporary)
             raise
+        # Granted: the id is this broker's for good, also if it dies before the next line. The temporary file lets it
+        # ask again with the same code, and the Controllers give it the same id.
         await trio.to_thread.run_sync(self._keep, temporary)
         logger.info("the Controllers gave this broker the id %d, kept in %s", temporary.broker_id, self.path)
         return temporary.broker_id

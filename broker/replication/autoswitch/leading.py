@@ -45,7 +45,7 @@ class Leading:
         self._ask = ask
         self._look = look
         self._forget = forget
-        # That of the last epoch in which this broker led, and that epoch.
+        # The set of the last epoch in which this broker led, and that epoch.
         self._set: SyncSet | None = None
         self._epoch = -1
         self._leads = False
@@ -54,31 +54,32 @@ class Leading:
         self._reported: dict[int, tuple[int, bool]] = {}
 
     def begin(self, me: int, epoch: int, members: Iterable[int], set_epoch: int) -> None:
-        """This broker, ``me``, leads in ``epoch`` from now on; ``members`` and ``set_epoch`` are those of its set.
+        """This broker, ``me``, leads in ``epoch`` from now on; ``members`` and ``set_epoch``: its SyncStateSet.
 
-        In the epoch in which it led before, it goes on with what it knew: a question may be in doubt.
+        If re-elected in the same epoch, it keeps the old state: an AlterSyncStateSet may be in flight.
         """
         now = trio.current_time()
         if self._set is None or epoch != self._epoch:
             self._set = SyncSet(me, members, set_epoch, self._patience_s, now, self._elected.confirm_offset)
         self._epoch, self._leads = epoch, True
+        # Slaves may have connected before this broker knew that it leads.
         for slave, (end, is_learner) in self._reported.items():
             self._set.acked(slave, end, self._log_end(), now, is_learner=is_learner)
         self._changed(self._set)
         self._wake.set()
 
     def end(self) -> None:
-        """It does not lead any more."""
+        """This broker does not lead any more."""
         self._leads = False
 
-    def told(self, members: Iterable[int], epoch: int) -> None:
+    def update(self, members: Iterable[int], epoch: int) -> None:
         """The Controllers say what the set is, at any time."""
         if self._leads and self._set is not None and epoch > self._set.epoch:
-            self._set.told(members, epoch, self._log_end(), trio.current_time())
+            self._set.update(members, epoch, self._log_end(), trio.current_time())
             self._changed(self._set)
 
     def registered(self, replicas: int) -> None:
-        """The Controllers know that many brokers of this set. A learner is none that a message can be safe on."""
+        """The Controllers know ``replicas`` brokers of this set. A learner does not count: no message is safe on it."""
         learners = sum(is_learner for _, is_learner in self._reported.values())
         self._elected.replicas = max(replicas - learners, 1)
 
@@ -90,7 +91,7 @@ class Leading:
             return
         known.acked(broker_id, end, self._log_end(), trio.current_time(), is_learner=is_learner)
         self._elected.confirmed(known.confirm_offset)
-        if broker_id not in known.members and known.asked is None and not is_learner:
+        if broker_id not in known.members and known.proposed is None and not is_learner:
             self._wake.set()
 
     def gone(self, broker_id: int) -> None:
@@ -118,7 +119,7 @@ class Leading:
 
     async def _change(self, known: SyncSet, wanted: frozenset[int]) -> bool:
         """Ask for ``wanted``; whether it is the set now."""
-        known.ask(wanted)
+        known.propose(wanted)
         try:
             answer = await self._ask(SyncStateSet(sorted(wanted), known.epoch))
         except (BrokerError, RemotingError, ProtocolError) as error:
@@ -132,8 +133,9 @@ class Leading:
                 logger.warning("no decision on the SyncStateSet %s, asked again: %s", _ids(wanted), error)
                 known.unanswered()
             return False
+        # Another epoch may have begun while the answer was awaited.
         if known is self._set:
-            self.told(answer.sync_state_set, answer.sync_state_set_epoch)
+            self.update(answer.sync_state_set, answer.sync_state_set_epoch)
         return True
 
     def _changed(self, known: SyncSet) -> None:

@@ -4,14 +4,15 @@ Between two Skylark brokers the handshake of hello.py comes first, in which both
 the slave says who it is, the master which epochs its log has. The slave finds where its log leaves the master's: the
 owner cuts it there (`SlaveEnd.cut_at`, `SlaveEnd.cut`), and only then the slave tells from where it wants the log. So
 the master never sends what does not follow. Pieces carry the epoch that wrote them and the confirm offset.
-Whoever says a broker id is a `Newcomer` until the owner has asked the Controllers about that id, and called `judge`.
-Before that the master says nothing about its log, and no report counts.
-Both send something every ``heartbeat_s``; a peer that was silent for ``timeout_s`` is gone. After a ProtocolError the
-connection must be closed. Times are in seconds.
+A peer that says a broker id is a `Newcomer` until the owner has asked the Controllers about that id, and called
+`judge`. Before that the master says nothing about its log, and no report counts. Both send something every
+``heartbeat_s``; a peer that was silent for ``timeout_s`` is gone. After a ProtocolError the connection must be closed.
+Times are in seconds.
 Neighbours: frames.py (the bytes), epochs.py; replication/link.py (the same for a set without a Controller).
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
@@ -28,15 +29,21 @@ from broker.replication.autoswitch.frames import (
     encode_slave_hello,
 )
 from broker.replication.frames import CHUNK_BYTES
-from broker.replication.hello import MAGIC, Hello, LinkTerms, LogClaim, MasterHandshake, SlaveHandshake
-from broker.replication.link import NO_HELLO, RESYNC, LogBounds, Range, file_size_refusal
+from broker.replication.hello import MAGIC, Hello, LinkTerms, LogClaim
+from broker.replication.link import (
+    NO_HELLO,
+    RESYNC,
+    LinkToMaster,
+    LinkToSlave,
+    LogBounds,
+    Range,
+    file_size_refusal,
+)
 from mqcommon.addresses import split_address
 from mqcommon.errors import ProtocolError, ReplicationRefused
 
 # A slave is told of a confirm offset that has moved after this time, if nothing else is sent to it.
 CONFIRM_S = 0.1
-
-
 # Most bytes that a peer may send before the owner has judged it: a hello and a few reports.
 MAX_EARLY_BYTES = 4096
 
@@ -57,53 +64,48 @@ class Newcomer(NamedTuple):
         return self.addr or split_address(self.peer)[0]
 
 
-class MasterEnd:
-    """The master's end of one connection: `receive` bytes, send `take_output`, then `next_range` until it is None.
+@dataclass(frozen=True, slots=True)
+class ElectedLog:
+    """The log of an elected master. ``bounds`` and ``confirm_offset`` are asked each time.
 
-    When ``newcomer`` is set, the owner finds out whether that broker may be served, and calls `judge`.
-    ``bounds`` and ``confirm_offset`` are asked each time; ``epochs`` are those of the master's log, ``epoch`` its own.
+    ``epochs`` are those of the log, ``epoch`` is the one in which the master leads.
     """
 
-    def __init__(
-        self, terms: LinkTerms, bounds: Callable[[], LogBounds], epochs: Epochs, epoch: int,
-        confirm_offset: Callable[[], int], nonce: bytes, peer: str, now: float,
-    ) -> None:  # fmt: skip
+    bounds: Callable[[], LogBounds]
+    epochs: Epochs
+    epoch: int
+    confirm_offset: Callable[[], int]
+
+
+class MasterEnd(LinkToSlave):
+    """The master's end of one connection: `receive` bytes, send `take_output`, then `next_range` until it is None.
+
+    When ``claimed`` is set, the owner finds out whether that broker may be served, and calls `judge`.
+    """
+
+    def __init__(self, terms: LinkTerms, log: ElectedLog, nonce: bytes, peer: str, now: float) -> None:
         """``peer``: the other end of the connection, host:port."""
-        self._terms = terms
+        super().__init__(terms, log.bounds, nonce, now)
         self._peer = peer
-        self._handshake = MasterHandshake(terms, nonce)
         # Whether the peer began with a hello; None before its first byte.
         self._says_hello: bool | None = None
         self._claim: LogClaim | None = None
         # What a plain peer sent before it was judged.
         self._early = b""
         self._is_accepted = False
-        self._began = now
-        self._bounds = bounds
-        self._epochs = epochs
-        self._epoch = epoch
-        self._confirm_offset = confirm_offset
-        self._heard = self._said = now
+        self._epochs = log.epochs
+        self._epoch = log.epoch
+        self._confirm_offset = log.confirm_offset
         # The confirm offset that was sent last.
         self._told = -1
         self._reader = SlaveReader()
-        self._output = b""
         # Who is to be judged; None before that is known, and afterwards.
-        self.newcomer: Newcomer | None = None
-        # Where the next piece begins; -1 until the slave has said that.
-        self.next_offset = -1
-        # The slave has the log up to here; -1 before its first report.
-        self.acked = -1
+        self.claimed: Newcomer | None = None
 
     @property
-    def is_idle(self) -> bool:
-        """Whether there is nothing to send but ranges, and nobody to judge."""
-        return not self._output and self.newcomer is None and not self.refusal
-
-    @property
-    def refusal(self) -> str:
-        """Why the slave is refused, "" if it is not. It is in the output: close the connection when that is sent."""
-        return self._handshake.refusal
+    def idle(self) -> bool:
+        """Whether there is nothing to send but ranges, and no newcomer to judge."""
+        return not self._output and self.claimed is None and not self.refusal
 
     @property
     def slave(self) -> SlaveHello | None:
@@ -128,8 +130,8 @@ class MasterEnd:
             self._find_plain()
 
     def judge(self, refusal: str, now: float) -> None:
-        """The owner has found out whether ``newcomer`` may be served: "" if it may, else why not."""
-        self.newcomer = None
+        """The owner has found out whether the broker that is ``claimed`` may be served: "" if it may, else why not."""
+        self.claimed = None
         if self._claim is not None:
             if refusal := refusal or file_size_refusal(self._claim, self._bounds()):
                 self._handshake.refuse(refusal)
@@ -138,17 +140,14 @@ class MasterEnd:
             self._output += self._handshake.take_output()
         elif refusal:
             raise ProtocolError(refusal)
+        # From here on its reports count. What a plain peer sent before is read only now: a stranger's report must not
+        # confirm anything.
         self._is_accepted = not refusal
         self._said = now
         early, self._early = self._early, b""
         if self._is_accepted and early:
             self._reader = SlaveReader()
             self._take(early, now)
-
-    def take_output(self) -> bytes:
-        """The bytes to send before any range."""
-        output, self._output = self._output, b""
-        return output
 
     def next_range(self, now: float, most: int = CHUNK_BYTES) -> Range | None:
         """What to send now: up to ``most`` bytes of one epoch and one file, a heartbeat (size 0), or None."""
@@ -165,29 +164,15 @@ class MasterEnd:
         self.next_offset = at + size
         return Range(encode_header(at, size, epoch, self._told), at, size)
 
-    def check(self, now: float) -> None:
-        """ProtocolError when the slave has been silent for too long."""
-        if now >= self.silent_at():
-            if self._must_identify:
-                raise ProtocolError(f"it did not identify itself in {self._terms.hello_s:g} s")
-            raise ProtocolError(f"nothing was received from it for {self._terms.timeout_s:.0f} s")
-
     def beat_at(self) -> float:
         """When `next_range` gives a heartbeat: soon when the slave does not know the confirm offset."""
         if self.next_offset < 0:
             return inf
         return self._said + (CONFIRM_S if self._confirm_offset() > self._told else self._terms.heartbeat_s)
 
-    def silent_at(self) -> float:
-        """When `check` raises, unless something comes before."""
-        if self._must_identify:
-            # Counted from the start: a peer gains no time by sending byte after byte.
-            return self._began + min(self._terms.hello_s, self._terms.timeout_s)
-        return self._heard + self._terms.timeout_s
-
     @property
     def _must_identify(self) -> bool:
-        return not self._is_accepted and self.newcomer is None
+        return not self._is_accepted and self.claimed is None
 
     def _shake_hands(self, data: bytes) -> None:
         handshake = self._handshake
@@ -195,7 +180,7 @@ class MasterEnd:
         self._output += handshake.take_output()
         if handshake.claim is not None and handshake.hello is not None:
             self._claim = handshake.claim
-            self.newcomer = Newcomer(handshake.hello.broker_id, handshake.hello.addr, self._peer)
+            self.claimed = Newcomer(handshake.hello.broker_id, handshake.hello.addr, self._peer)
 
     def _find_plain(self) -> None:
         """Read who a plain peer is. What it sent stays in ``_early`` until it is judged."""
@@ -205,7 +190,7 @@ class MasterEnd:
             return
         if not self._terms.trusts_plain(self._peer):
             raise ProtocolError(NO_HELLO)
-        self.newcomer = Newcomer(reader.hello.broker_id, "", self._peer)
+        self.claimed = Newcomer(reader.hello.broker_id, "", self._peer)
 
     def _take(self, data: bytes, now: float) -> None:
         """Take bytes from a slave that is accepted."""
@@ -224,6 +209,7 @@ class MasterEnd:
     def _reported(self, offset: int) -> None:
         slave, bounds = self._reader.hello, self._bounds()
         assert slave is not None
+        # The first report says where the slave's log ends after its cut, and so where to go on.
         if self.next_offset < 0:
             if offset > bounds.end:
                 raise ProtocolError(f"it has the log up to {offset}, but the master only up to {bounds.end}")
@@ -234,30 +220,24 @@ class MasterEnd:
         self.acked = max(self.acked, offset)
 
 
-class SlaveEnd:
+class SlaveEnd(LinkToMaster):
     """The slave's end. When ``cut_at`` is set, the owner cuts the log there and calls `cut`; then pieces come.
 
     ``epochs`` are those of the slave's log, and are kept up to date here: save them before the bytes are appended.
     """
 
+    encode_report = staticmethod(encode_ack)
+
     def __init__(
         self, terms: LinkTerms, hello: SlaveHello, epochs: Epochs, *, start: int, end: int, now: float,
         proof: tuple[Hello, LogClaim] | None = None,
     ) -> None:  # fmt: skip
-        """The slave's log has the bytes from ``start`` to ``end``. ``proof``: begin with a handshake."""
-        self._terms = terms
-        self._heard = self._said = now
+        super().__init__(terms, start, end, now, proof)
         self._reader = MasterReader()
         self._epochs = epochs
         self._start = start
-        # None: the log is empty, and will begin where the first piece does.
-        self._end = end if end > start else None
-        self._reported = -1
-        self._handshake = None if proof is None else SlaveHandshake(terms, *proof)
         self._slave_hello = encode_slave_hello(hello)
         self._output = self._slave_hello if proof is None else b""
-        # Whether the master was told from where on it is to send the log.
-        self.follows = False
         # Where the log must be cut before it can follow; None when that is not known, or done.
         self.cut_at: int | None = None
         # All before this is in each log that an election can choose.
@@ -275,14 +255,14 @@ class SlaveEnd:
         pieces = []
         for piece in self._reader.receive(data):
             self._check(piece)
-            if self.follows:
+            if self.ready:
                 # Before the cut this log may have other bytes there.
                 self.confirm_offset = max(self.confirm_offset, piece.confirm_offset)
             if piece.data:
                 self._epochs.begin(piece.epoch, piece.epoch_start)
                 self._end = piece.offset + len(piece.data)
                 pieces.append(piece)
-        if self._reader.hello is not None and not self.follows and self.cut_at is None:
+        if self._reader.hello is not None and not self.ready and self.cut_at is None:
             self.cut_at = self._common_end(self._reader.hello)
         return pieces
 
@@ -292,36 +272,19 @@ class SlaveEnd:
         assert at is not None
         self._epochs.cut_to(at)
         self._end = at or None
-        self.follows = True
+        self.ready = True
         self._report(at, now)
 
     def report(self, offset: int, now: float) -> None:
         """Report that this slave has the log up to ``offset``."""
-        # An empty log may lie at any offset before the first piece.
-        if self.follows and self._end is not None and self._reported < offset <= self._end:
+        # Reports never go back: the master counts this log up to the highest one. An empty log may lie at any offset
+        # before the first piece.
+        if self.ready and self._end is not None and self._reported < offset <= self._end:
             self._report(offset, now)
 
-    def tick(self, now: float) -> None:
-        """Send a heartbeat if it is due. ProtocolError when the master has been silent for too long."""
-        if now >= self._heard + self._terms.timeout_s:
-            raise ProtocolError(f"nothing was received from the master for {self._terms.timeout_s:.0f} s")
-        if self.follows and now >= self._said + self._terms.heartbeat_s:
-            self._report(self._reported, now)
-
-    def wake_at(self) -> float:
-        """When `tick` has something to do."""
-        return min(self._heard + self._terms.timeout_s, self._said + self._terms.heartbeat_s if self.follows else inf)
-
-    def take_output(self) -> bytes:
-        """The bytes to send."""
-        output, self._output = self._output, b""
-        return output if self._handshake is None else self._handshake.take_output() + output
-
-    def _report(self, offset: int, now: float) -> None:
-        self._reported, self._said = offset, now
-        self._output += encode_ack(offset)
-
     def _common_end(self, master: MasterHello) -> int:
+        # Bytes after the common end were written by a master that another has replaced, and were never confirmed: they
+        # go. A log whose beginning is not the master's cannot be kept at all, and an administrator decides.
         if self._end is None:
             return 0
         found = common_end(self._epochs, self._end, Epochs(master.epochs), master.end)
@@ -339,7 +302,7 @@ class SlaveEnd:
 
     def _check(self, piece: EpochPiece) -> None:
         hello = self._reader.hello
-        if not self.follows and (piece.data or piece.offset >= 0):
+        if not self.ready and (piece.data or piece.offset >= 0):
             raise ProtocolError("the master sent the log before it was told where to begin")
         if hello is not None and piece.epoch > hello.epoch:
             raise ProtocolError(f"the master of epoch {hello.epoch} sent a piece of epoch {piece.epoch}")

@@ -57,7 +57,8 @@ class LogEpochs:
     async def begin(self, epoch: int) -> None:
         """This broker writes in ``epoch`` from the end of its log on."""
         if self.last < epoch:
-            # Epochs whose bytes were announced by a master, and did not come.
+            # Epochs whose bytes were announced by a master, and did not come. Then the new one, on disk before this
+            # broker accepts its first message.
             self.now.cut_to(self._log.end)
             self.cover_log()
             self.now.begin(epoch, self._log.end)

@@ -3,13 +3,14 @@
 It gets an id (enrolment.py), registers its address (1003), and asks every few seconds who is the master (1004), at once
 after a notice (1008). While there is none it asks for an election (1002). Heartbeats (904) go to all Controllers; the
 leader's answers are the lease under which a master acknowledges messages (`MasterLease`).
-decisions.py says what follows from an answer. `_carry_out` changes the role, one change after another, since a
+decisions.py says what follows from an answer. `_follow_decisions` changes the role, one change after another, since a
 promotion takes time. The notice is not trusted, since anybody can send one: the leader is asked.
 """
 
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 
 import trio
@@ -17,13 +18,12 @@ import trio
 from broker.identity import Identity
 from broker.options import BrokerOptions
 from broker.part import Part
-from broker.replication.autoswitch.controller_requests import ControllerRequests, ReplicaInfo
+from broker.replication.autoswitch.controllers import ControllerRequests, ReplicaInfo
 from broker.replication.autoswitch.decisions import Decisions, MasterLease, RoleDecision, Stand
 from broker.replication.autoswitch.enrolment import Enrolment
 from broker.replication.autoswitch.leading import Leading
 from broker.replication.autoswitch.log_epochs import LogEpochs
-from broker.replication.autoswitch.registered_replicas import RegisteredReplicas
-from broker.replication.autoswitch.session import Followers
+from broker.replication.autoswitch.session import Followers, RegisteredReplicas
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.role import Role, RoleKind, RoleMachine
 from broker.writing.elected import Elected
@@ -57,8 +57,31 @@ UNKNOWN_BROKER = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
 UNLISTED = ""
 
 
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """What the Controllers' answers change: the role, what a master may acknowledge, and where the master is."""
+
+    role: RoleMachine
+    elected: Elected
+    known: KnownMaster
+
+
+@dataclass(frozen=True, slots=True)
+class MemberLog:
+    """The log, and who has how much of it.
+
+    ``counted_end``: up to where the log counts, with SYNC_FLUSH up to where it is on disk. ``began`` is called with the
+    epoch in which this broker leads, before its first message.
+    """
+
+    epochs: LogEpochs
+    acks: AckLedger
+    counted_end: Callable[[], int]
+    began: Callable[[int], None]
+
+
 class Membership(Part):
-    """See the module. ``known`` gets the master's address, ``leading`` the SyncStateSet.
+    """See the module. ``leading`` gets the SyncStateSet.
 
     ``followers`` are the connected slaves, and ``registered_replicas`` says which brokers may be among them.
     """
@@ -67,41 +90,35 @@ class Membership(Part):
         self,
         options: BrokerOptions,
         identity: Identity,
-        role: RoleMachine,
         enrolment: Enrolment,
-        epochs: LogEpochs,
-        elected: Elected,
-        acks: AckLedger,
-        known: KnownMaster,
-        counted_end: Callable[[], int],
-        began: Callable[[int], None],
+        state: MemberState,
+        log: MemberLog,
         open_client: OpenClient,
         random: Random | None = None,
     ) -> None:
-        """``counted_end``: up to where the log counts, with SYNC_FLUSH up to where it is on disk.
-
-        ``began`` is called with the epoch in which this broker leads, before its first message."""
         self._options = options
         self._identity = identity
-        self._role = role
         self._enrolment = enrolment
-        self._epochs = epochs
-        self._elected = elected
-        self._known = known
-        self._counted_end = counted_end
-        self._began = began
+        self._role = state.role
+        self._elected = state.elected
+        self._known = state.known
+        self._epochs = log.epochs
+        self._counted_end = log.counted_end
+        self._began = log.began
         self._open_client = open_client
         self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
         patience_s = options.ha_max_time_slave_not_catchup / 1000
-        self.leading = Leading(elected, counted_end, patience_s, self._ask_for_set, self.look_soon, self._forget_others)
+        self.leading = Leading(
+            state.elected, log.counted_end, patience_s, self._ask_for_set, self.ask_soon, self._forget_others
+        )
         self.registered_replicas = RegisteredReplicas(self._ask_replicas, options.plain_hosts)
-        self.followers = Followers(acks, self.leading)
+        self.followers = Followers(log.acks, self.leading)
         self._lease = MasterLease(options.controller_heart_beat_timeout_mills / 1000)
         self._requests: ControllerRequests | None = None
         # None until this broker has an id.
         self._decisions: Decisions | None = None
         self._last: ReplicaInfo | None = None
-        self._look = Signal()
+        self._ask_now = Signal()
         self._beats = {addr: Signal() for addr in (*options.controller_addrs, UNLISTED)}
         self._decided = Signal()
         self._role_changed = Signal()
@@ -114,7 +131,7 @@ class Membership(Part):
         self._epoch_logged_at = -math.inf
         #: Set when this broker has its id.
         self.enrolled = trio.Event()
-        role.observe(self._took_role)
+        state.role.observe(self._after_role_change)
 
     # --- the part
 
@@ -123,7 +140,7 @@ class Membership(Part):
 
     def role_notice(self, channel: Channel, request: Command) -> Command:
         """1008."""
-        self.look_soon()
+        self.ask_soon()
         return request.respond()
 
     def after_turn(self) -> None:
@@ -136,16 +153,16 @@ class Membership(Part):
             requests = self._requests = ControllerRequests(client, self._options, self._identity)
             task_status.started()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._converse, requests)
-                nursery.start_soon(self._carry_out)
+                nursery.start_soon(self._talk_with_controllers, requests)
+                nursery.start_soon(self._follow_decisions)
                 nursery.start_soon(self._watch_lease)
                 nursery.start_soon(self.leading.run)
                 for addr in self._beats:
                     nursery.start_soon(self._keep_alive, requests, addr)
 
-    def look_soon(self) -> None:
+    def ask_soon(self) -> None:
         """Ask who is the master."""
-        self._look.set()
+        self._ask_now.set()
 
     async def wait_enrolled(self, client: RemotingClient) -> None:
         """Wait until this broker has an id, without which it cannot register with NameServers."""
@@ -171,7 +188,7 @@ class Membership(Part):
 
     # --- the conversation
 
-    async def _converse(self, requests: ControllerRequests) -> None:
+    async def _talk_with_controllers(self, requests: ControllerRequests) -> None:
         while True:
             try:
                 broker_id = await self._enrolment.enrol(requests.controllers)
@@ -181,24 +198,24 @@ class Membership(Part):
                 if self._failures or self._last is None:
                     logger.info("registered with Controller %s as broker %d", requests.controllers.leader, broker_id)
                 self._failures = 0
-                await self._stay(requests)
+                await self._poll(requests)
             except (RemotingError, BrokerError, ProtocolError, ConfigError, OSError) as error:
                 self._failed(error)
                 if isinstance(error, BrokerError) and error.code == UNKNOWN_BROKER:
-                    await self._was_forgotten(requests)
+                    await self._enrol_again(requests)
             await trio.sleep(self._backoff.pause_s(self._failures))
 
-    async def _was_forgotten(self, requests: ControllerRequests) -> None:
+    async def _enrol_again(self, requests: ControllerRequests) -> None:
         """The Controllers do not know this broker's id: take a new one, if they still know the rest of its set.
 
-        A set that they do not know, or know with an older epoch, is one that they have lost. Then a broker with a short
-        log might be elected, so an administrator must decide.
+        If they do not know the set, or know it with an older epoch, they have lost their state. Then a broker with a
+        short log might be elected, so an administrator must decide.
         """
         decisions = self._decisions
         if decisions is None or not self._role.now.follows:
             return
         try:
-            told = await requests.look()
+            info = await requests.replica_info()
         except BrokerError as error:
             if error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
                 self._failed(ConfigError(
@@ -209,8 +226,8 @@ class Membership(Part):
             return
         except (RemotingError, ProtocolError):
             return
-        if told.news.epoch < decisions.now.epoch:
-            self._log_old_epoch(told.news.epoch, decisions.now.epoch)
+        if info.news.epoch < decisions.now.epoch:
+            self._log_older_epoch(info.news.epoch, decisions.now.epoch)
             return
         logger.warning(
             "the Controllers know no broker %d in this set any more: this broker takes a new id, and its log stays",
@@ -219,7 +236,7 @@ class Membership(Part):
         await self._enrolment.forget()
         self._decisions = self._last = None
 
-    async def _stay(self, requests: ControllerRequests) -> None:
+    async def _poll(self, requests: ControllerRequests) -> None:
         """Ask again and again who is the master."""
         decisions, options = self._decisions, self._options
         assert decisions is not None
@@ -228,9 +245,9 @@ class Membership(Part):
                 self._is_unknown = False
                 # Refused if the Controllers know no such id.
                 await requests.register(decisions.broker_id)
-            told = await requests.look()
-            self._take(told)
-            await self._count_replicas(told)
+            info = await requests.replica_info()
+            self._take(info)
+            await self._count_replicas(info)
             pause_s = options.sync_broker_metadata_period / 1000
             if decisions.asks_for_election:
                 pause_s = ELECT_S
@@ -241,12 +258,12 @@ class Membership(Part):
             if not decisions.asks_for_election:
                 pause_s = options.sync_broker_metadata_period / 1000
             with trio.move_on_after(pause_s):
-                await self._look.wait()
+                await self._ask_now.wait()
 
-    async def _count_replicas(self, told: ReplicaInfo) -> None:
+    async def _count_replicas(self, info: ReplicaInfo) -> None:
         """Tell `Elected` how many brokers the set has; RocketMQ's Controllers have to be asked for that."""
-        if told.replicas is not None:
-            self.leading.registered(told.replicas)
+        if info.replicas is not None:
+            self.leading.registered(info.replicas)
         elif self._leading_decision is not None:
             await self.registered_replicas.refresh()
             self.leading.registered(len(self.registered_replicas.replicas))
@@ -258,21 +275,22 @@ class Membership(Part):
         self._role.numbered(broker_id)
         self.enrolled.set()
 
-    def _take(self, told: ReplicaInfo | None) -> None:
+    def _take(self, info: ReplicaInfo | None) -> None:
         decisions = self._decisions
-        if told is None or decisions is None:
+        if info is None or decisions is None:
             return
-        news = told.news
+        news = info.news
         if news.epoch < decisions.now.epoch and news.master_id is not None:
-            self._log_old_epoch(news.epoch, decisions.now.epoch)
+            self._log_older_epoch(news.epoch, decisions.now.epoch)
         try:
-            decision = decisions.told(news)
+            decision = decisions.take_news(news)
         except RuntimeError as error:
             self._failed(ConfigError(str(error)))
             return
-        self._last = told
+        self._last = info
         if decision is not None:
             self._decided.set()
+            # First the lease, then the role, which follows in a task of its own: nothing is acknowledged in between.
             if decision.stand is not Stand.LEADING:
                 self._lease.end(trio.current_time())
             self._show_lease()
@@ -280,9 +298,9 @@ class Membership(Part):
             for beat in self._beats.values():
                 beat.set()
         elif decisions.now.stand is Stand.LEADING:
-            self.leading.told(told.members, told.set_epoch)
+            self.leading.update(info.members, info.set_epoch)
 
-    def _log_old_epoch(self, epoch: int, ours: int) -> None:
+    def _log_older_epoch(self, epoch: int, ours: int) -> None:
         now = trio.current_time()
         if now >= self._epoch_logged_at + LOG_S:
             self._epoch_logged_at = now
@@ -339,13 +357,15 @@ class Membership(Part):
         decisions = self._decisions
         if not addr or decisions is None or decisions.must_be_silent:
             return False
+        # The lease counts from the sending, and only if nothing was decided meanwhile: the answer is for what this
+        # broker was when it asked.
         sent_at, before = trio.current_time(), decisions.now
         beat = await requests.beat(addr, decisions.broker_id, self._epochs.last, self._counted_end(), self._elected)
         if beat is None:
             return False
         if beat.is_unknown:
             self._is_unknown = True
-            self.look_soon()
+            self.ask_soon()
             return False
         if beat.no_lease:
             self._failed(ConfigError(f"{beat.no_lease}; lower controllerHeartBeatTimeoutMills of this broker"))
@@ -354,7 +374,7 @@ class Membership(Part):
             self._show_lease()
             self._leased.set()
         elif beat.epoch is not None and beat.epoch > decisions.now.epoch:
-            self.look_soon()
+            self.ask_soon()
         return True
 
     async def _watch_lease(self) -> None:
@@ -370,7 +390,7 @@ class Membership(Part):
                 )
                 self._show_lease()
                 self._decided.set()
-                self.look_soon()
+                self.ask_soon()
             await self._leased.wait()
 
     def _show_lease(self) -> None:
@@ -379,7 +399,7 @@ class Membership(Part):
 
     # --- the role
 
-    async def _carry_out(self) -> None:
+    async def _follow_decisions(self) -> None:
         """Bring the role to where the decisions are."""
         while True:
             await self._decided.wait()
@@ -389,11 +409,14 @@ class Membership(Part):
     def _step(self, decisions: Decisions) -> bool:
         """One step; whether the role is as decided. After False the role changes."""
         role, decision = self._role, decisions.now
+        # One change at a time. A decision that comes during a promotion is looked at after it.
         if role.now.kind is RoleKind.TAKING_OVER:
             return False
         if decision.stand is Stand.LEADING:
             if role.now.is_master and self._epochs.last >= decision.epoch:
                 return True
+            # Elected once more, in a new epoch: it becomes a slave first, so that the log gets the epoch between two
+            # messages and no send of the old one is acknowledged in the new.
             if role.now.is_master:
                 role.demoted(decisions.broker_id)
             what = "is elected the master" if decision.begins else "leads again, nobody else was elected: still"
@@ -414,7 +437,7 @@ class Membership(Part):
             logger.warning("no master: asking the Controllers for an election")
             self._known.reported(CONTROLLERS, None)
 
-    def _took_role(self, before: Role, now: Role) -> None:
+    def _after_role_change(self, before: Role, now: Role) -> None:
         self._role_changed.set()
         if not now.is_master:
             self.leading.end()

@@ -1,13 +1,17 @@
-"""The steps of both ends of an auto-switch HA connection: as session.py above, with epochs and the confirm offset.
+"""The steps of both ends of an auto-switch HA connection, and which brokers may be at its other end.
 
-The master tells `Leading` which broker has the log up to where. The slave cuts what its master's log does not have, and
-saves each new epoch before the first byte of it is appended.
-Neighbours: link.py (the protocol), ../session_interfaces.py (what the transports need), wiring/replication.py makes
-these.
+As session.py above, with epochs and the confirm offset. The master tells `Leading` which broker has the log up to
+where. The slave cuts what its master's log does not have, and saves each new epoch before the first byte of it is
+appended.
+A slave says its id on the HA link, where anybody can say any id. So the master compares it with the brokers that the
+Controllers have registered (`RegisteredReplicas`): only these may copy the log and count as copies.
+Neighbours: link.py (the protocol), ../session.py (what the transports need), wiring/replication.py makes these.
 """
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 import trio
@@ -15,12 +19,9 @@ import trio
 from broker.replication.autoswitch.frames import EpochPiece, SlaveHello
 from broker.replication.autoswitch.link import MasterEnd, Newcomer, SlaveEnd
 from broker.replication.autoswitch.log_epochs import LogEpochs
-from broker.replication.autoswitch.registered_replicas import copied_identity
-from broker.replication.frames import CHUNK_BYTES
 from broker.replication.hello import NONCE_BYTES, VERSION, Hello, LinkTerms, LogClaim, PieceCrc
-from broker.replication.link import Range
 from broker.replication.replica import Replica
-from broker.replication.session_interfaces import (
+from broker.replication.session import (
     Dialogue,
     MasterSide,
     MasterTarget,
@@ -29,8 +30,76 @@ from broker.replication.session_interfaces import (
     Peer,
     SlaveSide,
 )
-from broker.writing.waits import AckLedger, ConnectedSlave
-from mqcommon.errors import ProtocolError
+from broker.writing.waits import AckLedger
+from mqcommon.addresses import split_address
+from mqcommon.errors import BrokerError, ProtocolError, RemotingError
+
+# The Controllers are asked at most this often, however many strangers connect.
+ASK_S = 0.5
+
+
+def copied_identity(broker_id: int, known: str, other: str) -> str:
+    """What to do when the broker ``broker_id`` is ``known`` at one address, and one with its id is at the ``other``."""
+    return (
+        f"broker {broker_id} is at {known}, and another one with this id at {other}: one of the two runs with a copied"
+        " brokerIdentity file. Stop the wrong one and remove the file from its store"
+    )
+
+
+class RegisteredReplicas:
+    """The brokers of this set that the Controllers have registered.
+
+    ``ask`` sends 1006 and returns the addresses for clients by broker id. What it returned before is good for a slave
+    that it lists; before any other slave is turned away it is called again, since the slave may just have registered.
+    """
+
+    def __init__(self, ask: Callable[[], Awaitable[Mapping[int, str]]], plain_hosts: frozenset[str]) -> None:
+        """``plain_hosts``: written down by hand, so plain peers there may have any address."""
+        self._ask = ask
+        self._plain_hosts = plain_hosts
+        #: What the Controllers answered last.
+        self.replicas: Mapping[int, str] = {}
+        self._asked_at = -inf
+        self._asking = trio.Lock()
+
+    async def objection(self, newcomer: Newcomer) -> str:
+        """Why the slave must not be served; "" when it may. ProtocolError when it may try again soon."""
+        if not self._fault(newcomer):
+            return ""
+        try:
+            await self.refresh()
+        except (BrokerError, RemotingError, ProtocolError) as error:
+            raise ProtocolError(
+                f"whether broker {newcomer.broker_id} belongs to this set is not known: {error}"
+            ) from None
+        if newcomer.broker_id not in self.replicas:
+            raise ProtocolError(
+                f"it says that it is broker {newcomer.broker_id}, which the Controllers do not know in this set; they"
+                f" know {', '.join(map(str, sorted(self.replicas))) or 'none'}"
+            )
+        return self._fault(newcomer)
+
+    async def refresh(self) -> None:
+        """Ask the Controllers, at most every `ASK_S`. Raises the errors of ``ask``."""
+        async with self._asking:
+            await trio.sleep_until(self._asked_at + ASK_S)
+            self._asked_at = trio.current_time()
+            self.replicas = await self._ask()
+
+    def _fault(self, newcomer: Newcomer) -> str:
+        broker_id, addr, peer = newcomer
+        registered = self.replicas.get(broker_id)
+        if registered is None:
+            return f"broker {broker_id} is not registered"
+        if addr:
+            return "" if addr == registered else copied_identity(broker_id, registered, addr)
+        host = split_address(peer)[0]
+        if host in self._plain_hosts or host == split_address(registered)[0]:
+            return ""
+        return (
+            f"broker {broker_id} is registered at {registered}, but this connection comes from {host}. If it is this"
+            " broker nevertheless, add the host to haPlainPeerAddresses of the master"
+        )
 
 
 class ReportListener(Protocol):
@@ -65,6 +134,8 @@ class Followers:
 
     def follows(self, session: "SwitchMasterSession", newcomer: Newcomer) -> None:
         """A slave is accepted."""
+        # The new session takes the id before the old one is closed: what the old one still says, and its end, must not
+        # count for the new one.
         _, before = self._by_id.get(newcomer.broker_id, ("", None))
         self._by_id[newcomer.broker_id] = newcomer.where, session
         if before is not None:
@@ -94,200 +165,128 @@ class Followers:
 
 
 class SwitchMasterSession(MasterSide):
-    """The master's end; see `MasterSession`. A learner is no copy in the ledger."""
+    """The master's end. A learner is no copy in the ledger."""
+
+    link: MasterEnd
 
     def __init__(self, end: MasterEnd, followers: Followers, peer: Peer) -> None:
-        self.slave: ConnectedSlave | None = None
+        super().__init__(end, followers.acks, peer)
         self.close = peer.close
-        self._end = end
         self._followers = followers
-        self._peer = peer
         # Set when it is accepted.
         self._newcomer: Newcomer | None = None
 
     @property
     def who(self) -> str:
-        """The slave, for the log."""
-        hello, newcomer = self._end.slave, self._newcomer
+        hello, newcomer = self.link.slave, self._newcomer
         if hello is None or newcomer is None:
             return "nobody yet"
         kind = "learner" if hello.is_learner else "broker"
         return f"{kind} {hello.broker_id} at {newcomer.addr}" if newcomer.addr else f"{kind} {hello.broker_id}, plain"
 
-    @property
-    def idle(self) -> bool:
-        """Whether only new bytes of the log give the sender something to do."""
-        return self._end.is_idle
-
-    @property
-    def next_offset(self) -> int:
-        """Where the next range begins."""
-        return self._end.next_offset
-
-    def lags(self, end: int) -> bool:
-        """Whether this is a slave without all before ``end``."""
-        return 0 <= self._end.acked < end
-
     def receive(self, data: bytes, now: float) -> None:
-        """Take bytes from the slave."""
-        self._end.receive(data, now)
+        self.link.receive(data, now)
         self._take_reports()
 
     def _take_reports(self) -> None:
-        end, peer = self._end, self._peer
-        hello = end.slave
-        if hello is None or end.acked < 0:
+        link, peer = self.link, self._peer
+        hello = link.slave
+        if hello is None or link.acked < 0:
             return
-        acks = self._followers.acks
+        # The ledger counts a slave from its first report on: before that the master does not know what it has.
         if self.slave is None:
-            begin = 0 if end.acked else end.next_offset
-            self.slave = acks.connected(peer.addr, peer.since, str(hello.broker_id), begin)
+            begin = 0 if link.acked else link.next_offset
+            self.slave = self._acks.connected(peer.addr, peer.since, str(hello.broker_id), begin)
         if not hello.is_learner:
-            acks.acked(peer.addr, end.acked)
-        self._followers.acked(self, hello, end.acked)
-
-    def next_step(self, now: float, most: int = CHUNK_BYTES) -> bytes | Newcomer | Range | None:
-        """What to send or do next; a range has up to ``most`` bytes."""
-        end = self._end
-        if output := end.take_output():
-            return output
-        if end.refusal:
-            raise ProtocolError(f"refused: {end.refusal}")
-        return end.newcomer or end.next_range(now, most)
-
-    def next_range(self, now: float) -> Range | None:
-        """As `next_step`, for new bytes of the log only."""
-        return self._end.next_range(now)
+            self._acks.acked(peer.addr, link.acked)
+        self._followers.acked(self, hello, link.acked)
 
     def judge(self, objection: Objection, now: float) -> None:
         """Accept the newcomer, or refuse it with the reason ``objection``. ProtocolError when it may try again soon."""
-        newcomer = self._end.newcomer
+        newcomer = self.link.claimed
         assert newcomer is not None and not isinstance(objection, PieceCrc)
         if not objection and (rival := self._followers.rival(newcomer)):
             raise ProtocolError(rival)
         if not objection:
             self._peer.admit(True)
-        self._end.judge(objection or "", now)
-        if self._end.refusal:
+        self.link.judge(objection or "", now)
+        if self.link.refusal:
             return
         self._newcomer = newcomer
         self._followers.follows(self, newcomer)
         self._take_reports()
 
-    def sent(self, size: int) -> None:
-        """``size`` bytes of the log were sent."""
-        if self.slave is not None:
-            self.slave.next_offset = self._end.next_offset
-            self.slave.sent_bytes += size
-
-    def check(self, now: float) -> None:
-        """ProtocolError when the slave has been silent for too long."""
-        self._end.check(now)
-
-    def beat_at(self) -> float:
-        """When `next_step` gives a heartbeat."""
-        return self._end.beat_at()
-
-    def silent_at(self) -> float:
-        """When `check` raises, unless something comes before."""
-        return self._end.silent_at()
-
     def ended(self) -> None:
-        """The connection is closed: the slave no longer counts as a copy."""
-        self._followers.acks.gone(self._peer.addr)
+        super().ended()
         if self._newcomer is not None:
             self._followers.ended(self, self._newcomer)
 
 
+@dataclass(frozen=True, slots=True)
+class SlaveLog:
+    """The log of a slave that follows elected masters.
+
+    ``cut`` saves and cuts what the log has after an offset. ``confirmed`` gets the confirm offset within the log.
+    """
+
+    replica: Replica
+    epochs: LogEpochs
+    cut: Callable[[int], Awaitable[None]]
+    confirmed: Callable[[int], None]
+
+
 class SwitchSlaveSession(SlaveSide):
-    """The slave's end; see `SlaveSession`."""
+    """The slave's end."""
 
-    def __init__(
-        self, end: SlaveEnd, replica: Replica, epochs: LogEpochs, cut: Callable[[int], Awaitable[None]],
-        confirmed: Callable[[int], None], *, sync_flush: bool,
-    ) -> None:  # fmt: skip
-        """``cut`` saves and cuts what the log has after an offset."""
-        self._end = end
-        self._replica = replica
-        self._epochs = epochs
-        self._cut = cut
-        self._confirmed = confirmed
-        self._sync_flush = sync_flush
+    link: SlaveEnd
 
-    @property
-    def ready(self) -> bool:
-        """Whether the master sends the log."""
-        return self._end.follows
+    def __init__(self, end: SlaveEnd, log: SlaveLog, *, sync_flush: bool) -> None:
+        super().__init__(end, sync_flush=sync_flush)
+        self._log = log
 
     async def receive(self, data: memoryview, now: float) -> Sequence[EpochPiece]:
-        """The pieces to append."""
-        before = self._epochs.last
-        pieces = self._end.receive(data, now)
-        if self._epochs.last != before:
-            await self._epochs.save()
+        epochs = self._log.epochs
+        before = epochs.last
+        pieces = self.link.receive(data, now)
+        # First the epoch goes to disk, then its bytes into the log. After a crash in the other order the bytes would
+        # count as an earlier master's, and the next comparison with a master's epochs would keep what it must cut.
+        if epochs.last != before:
+            await epochs.save()
         return pieces
 
     @property
     def must_cut(self) -> bool:
-        """Whether the log ends where it parts from the master's only after `cut`."""
-        return self._end.cut_at is not None
+        return self.link.cut_at is not None
 
     async def cut(self) -> None:
-        """Cut what the master does not have; nothing builds queues meanwhile."""
-        end, replica = self._end, self._replica
-        if end.cut_at is not None and not replica.is_empty and end.cut_at < replica.raw_end:
-            await self._cut(end.cut_at)
-        end.cut(trio.current_time())
-        await self._epochs.save()
+        link, replica = self.link, self._log.replica
+        if link.cut_at is not None and not replica.is_empty and link.cut_at < replica.raw_end:
+            await self._log.cut(link.cut_at)
+        # Only now the master is told where to go on, so no byte of it can arrive before the cut.
+        link.cut(trio.current_time())
+        await self._log.epochs.save()
 
     def settle(self) -> None:
-        """What was received is appended."""
-        self._confirmed(min(self._end.confirm_offset, self._replica.raw_end))
-
-    def appended(self, end: int, now: float) -> None:
-        """The log was appended up to ``end``, perhaps in memory only."""
-        if not self._sync_flush:
-            self._end.report(end, now)
-
-    def flushed(self, end: int, now: float) -> None:
-        """An fsync ended: the log is on disk up to ``end``."""
-        if self._sync_flush:
-            self._end.report(end, now)
-
-    def tick(self, now: float) -> None:
-        """Send a heartbeat if it is due. ProtocolError when the master has been silent for too long."""
-        self._end.tick(now)
-
-    def wake_at(self) -> float:
-        """When `tick` has something to do."""
-        return self._end.wake_at()
-
-    def take_output(self) -> bytes:
-        """The bytes to send."""
-        return self._end.take_output()
+        # The master may have confirmed more than this log has: what is not here is no promise of this broker.
+        self._log.confirmed(min(self.link.confirm_offset, self._log.replica.raw_end))
 
 
 class SwitchDialogue(Dialogue):
-    """Begins connections to the master; see `SwitchSlaveSession`."""
+    """Begins connections to the master. ``addr``: where clients reach this broker."""
 
     def __init__(
-        self, replica: Replica, terms: LinkTerms, epochs: LogEpochs, hello: Callable[[], SlaveHello], addr: str,
-        cut: Callable[[int], Awaitable[None]], confirmed: Callable[[int], None], *, sync_flush: bool,
-    ) -> None:  # fmt: skip
-        """``addr``: where clients reach this broker."""
-        self._replica = replica
-        self._addr = addr
+        self, log: SlaveLog, terms: LinkTerms, hello: Callable[[], SlaveHello], addr: str, *, sync_flush: bool
+    ) -> None:
+        self._log = log
         self._terms = terms
-        self._epochs = epochs
         self._hello = hello
-        self._cut = cut
-        self._confirmed = confirmed
+        self._addr = addr
         self._sync_flush = sync_flush
 
     async def begin(self, target: MasterTarget) -> SwitchSlaveSession:
         """The session of a new connection. ReplicationRefused when the master cannot prove who it is."""
-        self._epochs.cover_log()
-        log, terms, said = self._replica.log, self._terms, self._hello()
+        self._log.epochs.cover_log()
+        log, terms, said = self._log.replica.log, self._terms, self._hello()
         proof = None
         if target.hello:
             nonce = os.urandom(NONCE_BYTES)
@@ -297,11 +296,9 @@ class SwitchDialogue(Dialogue):
         else:
             terms.check_plain_master(target.ha_addr)
         end = SlaveEnd(
-            terms, said, self._epochs.now, start=log.start, end=log.raw_end, now=trio.current_time(), proof=proof
+            terms, said, self._log.epochs.now, start=log.start, end=log.raw_end, now=trio.current_time(), proof=proof
         )
-        return SwitchSlaveSession(
-            end, self._replica, self._epochs, self._cut, self._confirmed, sync_flush=self._sync_flush
-        )
+        return SwitchSlaveSession(end, self._log, sync_flush=self._sync_flush)
 
 
 def switch_sessions(end: Callable[[Peer], MasterEnd], followers: Followers) -> NewMasterSide:

@@ -62,7 +62,7 @@ class SyncSet:
         self.epoch = epoch
         self.confirm_offset = confirm_offset
         # What the Controller was asked for; None when no answer is awaited.
-        self.asked: frozenset[int] | None = None
+        self.proposed: frozenset[int] | None = None
         # Whether an answer did not come; whether then the present set is asked for, to end the doubt.
         self._is_in_doubt = self._fences = False
         self._patience_s = patience_s
@@ -95,33 +95,36 @@ class SyncSet:
 
     def advance(self, log_end: int) -> None:
         """Move the confirm offset as far as the members allow."""
-        counted = (self.members | (self.asked or frozenset())) - {self._me}
+        # Old set and asked set together: the Controller may have taken either, and elect from it. A member that is not
+        # connected counts with 0, so nothing more is confirmed until it has left.
+        counted = (self.members | (self.proposed or frozenset())) - {self._me}
         ends = [copy.end if (copy := self._copies.get(member)) else 0 for member in counted]
         self.confirm_offset = max(self.confirm_offset, min([log_end, *ends]))
 
     def wanted(self, now: float) -> frozenset[int] | None:
         """The set to ask for now; None when it is as it should be, or an answer is awaited."""
         stay = frozenset({self._me, *(each for each in self.members if each != self._me and self._is_kept(each, now))})
+        # In doubt the same question again; if that is refused, the members that stay (see the module).
         if self._is_in_doubt:
-            return stay if self._fences else self.asked
-        if self.asked is not None:
+            return stay if self._fences else self.proposed
+        if self.proposed is not None:
             return None
         if stay != self.members:
             return stay
         join = min((slave for slave in self._copies if self._may_join(slave, now)), default=None)
         return None if join is None else stay | {join}
 
-    def ask(self, members: frozenset[int]) -> None:
+    def propose(self, members: frozenset[int]) -> None:
         """The Controller is being asked for ``members``, which are `wanted`: one question at a time.
 
-        Afterwards call `told` with the answer, `refused` or `unanswered`.
+        Afterwards call `update` with the answer, `refused` or `unanswered`.
         """
-        if self.asked is not None and not members <= self.members | self.asked:
+        if self.proposed is not None and not members <= self.members | self.proposed:
             raise RuntimeError("the Controller has not answered yet")
-        if self.asked is None:
-            self.asked = members
+        if self.proposed is None:
+            self.proposed = members
 
-    def told(self, members: Iterable[int], epoch: int, log_end: int, now: float) -> None:
+    def update(self, members: Iterable[int], epoch: int, log_end: int, now: float) -> None:
         """The Controller says what the set is.
 
         Older news change nothing. The present epoch does not tell that an asked change will not happen.
@@ -131,22 +134,24 @@ class SyncSet:
         members = frozenset(members) | {self._me}
         for member in members - self.members:
             self._since.setdefault(member, now)
-        self.members, self.epoch, self.asked = members, epoch, None
+        self.members, self.epoch, self.proposed = members, epoch, None
         self._is_in_doubt = self._fences = False
         self.advance(log_end)
 
     def refused(self, now: float) -> None:
         """Refused with a code of `DECIDED`: the change did not happen, unless an earlier try of it went unanswered."""
+        # This try was refused, but an earlier one may still be on its way to the group's log: the question stays open
+        # until the set has a new epoch.
         if self._is_in_doubt:
             self._fences = not self._fences
             return
-        for slave in (self.asked or frozenset()) - self.members:
+        for slave in (self.proposed or frozenset()) - self.members:
             self._refused_at[slave] = now
-        self.asked = None
+        self.proposed = None
 
     def unanswered(self) -> None:
         """No answer came, or another error: the asked change may happen yet."""
-        self._is_in_doubt = self.asked is not None
+        self._is_in_doubt = self.proposed is not None
 
     def _may_join(self, slave: int, now: float) -> bool:
         copy = self._copies[slave]

@@ -2,6 +2,6 @@
 
 `policies.py` decides, and is pure; `checks.py` checks what administrators send; `guard.py` knows who sent a request,
 and asks the policies for what `../access.py` says that it needs. `first_users.py` makes the first users, and the users
-of an ACL 1.0 file. The tables are in meta/auth.py, the requests in admin/users.py and
-admin/policies.py.
+of an ACL 1.0 file. The tables are in meta/auth.py, the requests in
+admin/access_control.py.
 """

@@ -11,9 +11,8 @@ Neighbours: verify.py (finds the damage), recovery.py (rebuilds queues).
 
 from collections.abc import Callable
 
-from broker.store.abort import ABORT
 from broker.store.check.verify import Damage, DamagedPart, VerifyReport
-from broker.store.checkpoint import StoreCheckpoint, read_checkpoint
+from broker.store.checkpoint import ABORT, StoreCheckpoint, read_checkpoint
 from broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
 from mqcommon.disk.files import FileSystem
 from mqcommon.message.flags import TRANSACTION_ROLLBACK

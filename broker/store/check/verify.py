@@ -2,31 +2,34 @@
 
 The commit log is the truth: each record is checked with its CRC, and queues and index files are compared with the log.
 After damage in the log, reading goes on at the next sound record.
-Neighbours: log_files.py (the log, read only), verify_index.py (compares index files), repair.py,
-broker/commands/verify_store.py (the command).
+Neighbours: log_files.py (the log, read only), repair.py, broker/commands/verify_store.py (the command).
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
-from broker.store.abort import read_abort
-from broker.store.check.verify_index import IndexCheck
-from broker.store.checkpoint import read_checkpoint
+from broker.store.checkpoint import read_abort, read_checkpoint
+from broker.store.index.index_file import ENTRY as INDEX_ENTRY
+from broker.store.index.index_file import ENTRY_BYTES as INDEX_ENTRY_BYTES
+from broker.store.index.index_file import MAX_SECONDS, SLOT_BYTES, SLOTS_AT, IndexFile, index_file_bytes
+from broker.store.index.log_keys import record_keys
 from broker.store.inventory import read_inventory
+from broker.store.log.commitlog import PROGRESS_RECORDS
 from broker.store.log.log_files import LogFile, LogFiles
-from broker.store.log.scan import PROGRESS_RECORDS
-from broker.store.log.segment import NAME_DIGITS
+from broker.store.log.segment import file_names, file_path
 from broker.store.log.valid_record import valid_record
 from broker.store.queue.batch_queue import BatchAt
 from broker.store.queue.ends import QueueEnds, read_queue_ends
-from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, ENTRY, ENTRY_BYTES
-from broker.store.queue.inner import messages_in
+from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, ENTRY, ENTRY_BYTES, messages_in
 from broker.store.queue.rebuild import is_queued
 from broker.store.queue.tags import TagCodes
 from broker.store.recovery import why_torn
 from mqcommon.disk.files import FileSystem, MappedFile
 from mqcommon.message.flags import INNER_BATCH
+from mqcommon.message.javahash import KeyHasher
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
 from mqcommon.message.light import in_each_queue
 from mqcommon.message.record import Record
@@ -100,7 +103,7 @@ class Verification:
         for path, size, reason in log.problems:
             self._damage(path, size, size, reason)
         for base in self._lost_bases():
-            self._damage(f"{self._directory}/commitlog/{base:0{NAME_DIGITS}d}", 0, 0, "the file is missing")
+            self._damage(file_path(f"{self._directory}/commitlog", base), 0, 0, "the file is missing")
         if log.files:
             report.log_start = report.log_end = log.files[0].base
             self._read_log()
@@ -193,24 +196,80 @@ class Verification:
         self._report.damages += [Damage(part, path, offset, offset, reason) for path, offset, reason in found]
 
 
-class _Queue:
-    """The files of one queue, and the differences found so far."""
+class _QueueFiles:
+    """The files of one queue in ``directory``, and the differences found so far."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self._fs = fs
+        self.directory = directory
+        self.sizes = {int(name): fs.size(f"{directory}/{name}") for name in file_names(fs, directory)}
+        self._file_bytes = max(self.sizes.values(), default=0)
+        # The offset after the last message in the log; -1 for a queue that has only files.
+        self.next_offset = 0
+        self._wrong = 0
+        self._first_wrong = ("", 0, "")
+
+    def finish(self, log_end: int, *, is_known: bool) -> Iterator[tuple[str, int, str]]:
+        """(path, offset in it, what is wrong). ``is_known``: the queue was there when the ends were last noted."""
+        if not self.sizes and self.next_offset >= 0:
+            if is_known:
+                yield self.directory, 0, f"no file, but the log has messages up to {self.next_offset - 1}"
+            return
+        for base, size in self.sizes.items():
+            if size < self._file_bytes:
+                path = file_path(self.directory, base)
+                yield path, size, f"the file ends after {size:,} of {self._file_bytes:,} bytes"
+        if self.next_offset >= 0:
+            self._check_end(log_end)
+        if self._wrong:
+            path, offset, reason = self._first_wrong
+            yield path, offset, reason + (f"; {self._wrong - 1:,} more are wrong" if self._wrong > 1 else "")
+
+    def _begin_again(self, offset: int) -> None:
+        """Forget earlier differences at message 0: they were of a topic that was deleted and made again."""
+        if offset == 0:
+            self._wrong = 0
+
+    def _note_wrong(self, path: str, at: int, reason: str) -> None:
+        if not self._wrong:
+            self._first_wrong = (path, at, reason)
+        self._wrong += 1
+
+    def _check_end(self, log_end: int) -> None:
+        """Note entries after the last message's that point into the log, which ends at ``log_end``."""
+        raise NotImplementedError
+
+
+class _Queue(_QueueFiles):
+    """A queue with an entry for each message."""
 
     def __init__(self, fs: FileSystem, directory: str, on_map: Callable[["_Queue"], None]) -> None:
-        self._fs = fs
+        super().__init__(fs, directory)
         self._on_map = on_map
-        self.directory = directory
-        names = [n for n in fs.listdir(directory) if len(n) == NAME_DIGITS and n.isdigit()]
-        self.sizes = {int(name): fs.size(f"{directory}/{name}") for name in names}
-        self._file_bytes = max(self.sizes.values(), default=0)
         self._maps: dict[int, MappedFile] = {}
-        self.next_offset = 0
-        self.wrong = 0
-        self.first_wrong = ("", 0, "")
 
-    def entry(self, offset: int) -> tuple[int, int, int]:
+    def compare(self, record: Record, tags_code: int | None, log: LogFiles) -> None:
+        """Check that the queue has ``record`` at its offset. ``tags_code``: None, if any is right."""
+        offset = record.queue_offset
+        self._begin_again(offset)
+        self.next_offset = offset + 1
+        found = self._entry(offset)
+        wanted = record.physical_offset, record.size, found[2] if tags_code is None else tags_code
+        # A topic that was deleted and made again: its queue has later messages in the places of the earlier ones.
+        later = found[0] > record.physical_offset and log.store_time_at(found[0]) >= 0
+        if found != wanted and not later:
+            self._note_wrong_at(
+                offset, f"message {offset} is at {wanted}, but the entry says {found} (offset in the log, size, tag)"
+            )
+
+    def _check_end(self, log_end: int) -> None:
+        physical, size, _ = self._entry(self.next_offset)
+        if not self._wrong and size not in (0, BLANK_SIZE) and physical < log_end:
+            self._note_wrong_at(self.next_offset, f"message {self.next_offset} is not in the log")
+
+    def _entry(self, offset: int) -> tuple[int, int, int]:
         """(physical offset, size, tags code); zeros if the files have none."""
-        path, base = self.place(offset)
+        path, base = self._place(offset)
         at = offset * ENTRY_BYTES - base
         if at + ENTRY_BYTES > self.sizes.get(base, 0):
             return 0, 0, 0
@@ -219,23 +278,14 @@ class _Queue:
             self._maps[base] = self._fs.open_map(path, self.sizes[base], create=False)
         return ENTRY.unpack_from(self._maps[base].view, at)
 
-    def place(self, offset: int) -> tuple[str, int]:
+    def _place(self, offset: int) -> tuple[str, int]:
         """(path, position of its first byte) of the file for message ``offset``."""
         base = offset * ENTRY_BYTES // self._file_bytes * self._file_bytes if self._file_bytes else 0
-        return f"{self.directory}/{base:0{NAME_DIGITS}d}", base
+        return file_path(self.directory, base), base
 
-    def note_wrong(self, offset: int, reason: str) -> None:
-        path, base = self.place(offset)
-        if not self.wrong:
-            self.first_wrong = (path, offset * ENTRY_BYTES - base, reason)
-        self.wrong += 1
-
-    def size_problems(self) -> Iterator[tuple[str, int, str]]:
-        """Report files that are shorter than the others of the queue."""
-        for base, size in self.sizes.items():
-            if size < self._file_bytes:
-                path = f"{self.directory}/{base:0{NAME_DIGITS}d}"
-                yield path, size, f"the file ends after {size:,} of {self._file_bytes:,} bytes"
+    def _note_wrong_at(self, offset: int, reason: str) -> None:
+        path, base = self._place(offset)
+        self._note_wrong(path, offset * ENTRY_BYTES - base, reason)
 
     def close(self) -> None:
         for map_ in self._maps.values():
@@ -243,73 +293,48 @@ class _Queue:
         self._maps.clear()
 
 
-class BatchFiles:
-    """The files in ``directory``, and the differences found so far."""
+class BatchFiles(_QueueFiles):
+    """A queue with an entry for each batch."""
 
     def __init__(self, fs: FileSystem, directory: str, log_start: int) -> None:
-        self._fs = fs
+        super().__init__(fs, directory)
         self._log_start = log_start
-        self.directory = directory
-        names = [name for name in fs.listdir(directory) if len(name) == NAME_DIGITS and name.isdigit()]
-        self.sizes = {int(name): fs.size(f"{directory}/{name}") for name in names}
-        self.next_offset = 0
-        self.wrong = 0
-        self.first_wrong = ("", 0, "")
         self._entries = self._read()
         self._next = next(self._entries, None)
 
     def compare(self, record: Record, tags_code: int) -> None:
-        """Check that the next entry is that of ``record``."""
+        """Check that the next entry is for ``record``."""
         offset, physical, messages = record.queue_offset, record.physical_offset, messages_in(record)
-        if offset == 0:
-            # Earlier differences were of a topic that was deleted and made again.
-            self.wrong = 0
+        self._begin_again(offset)
         self.next_offset = offset + messages
         while self._next is not None and self._next[1].physical < physical:
             self._note_stray()
         if self._next is None or self._next[1].physical > physical:
             place = (self.directory, 0) if self._next is None else self._next[0]
-            self._note_wrong(place, f"messages {offset} to {self.next_offset - 1} have no entry")
+            self._note_wrong(*place, f"messages {offset} to {self.next_offset - 1} have no entry")
             return
         place, found = self._next
         self._next = next(self._entries, None)
         wanted = BatchAt(physical, record.size, tags_code, record.store_timestamp, offset, messages)
         if found[:6] != wanted[:6]:
-            self._note_wrong(place, f"the entry of messages {offset} to {wanted.end - 1} is {found}, not {wanted}")
+            self._note_wrong(*place, f"the entry of messages {offset} to {wanted.end - 1} is {found}, not {wanted}")
 
-    def finish(self, log_end: int, *, is_known: bool) -> Iterator[tuple[str, int, str]]:
-        """(path, offset in it, what is wrong). ``is_known``: the queue was there when the ends were last noted."""
-        if not self.sizes and self.next_offset >= 0:
-            if is_known:
-                yield self.directory, 0, f"no file, but the log has messages up to {self.next_offset - 1}"
-            return
-        whole = max(self.sizes.values(), default=0)
-        for base, size in self.sizes.items():
-            if size < whole:
-                yield self._path(base), size, f"the file ends after {size:,} of {whole:,} bytes"
-        while self.next_offset >= 0 and self._next is not None and self._next[1].physical < log_end:
+    def _check_end(self, log_end: int) -> None:
+        while self._next is not None and self._next[1].physical < log_end:
             self._note_stray()
-        if self.wrong:
-            path, offset, reason = self.first_wrong
-            yield path, offset, reason + (f"; {self.wrong - 1:,} more are wrong" if self.wrong > 1 else "")
 
     def _note_stray(self) -> None:
         """The next entry points to no record of the queue: its message is gone with the log's start, or it is wrong."""
         assert self._next is not None
         place, entry = self._next
         if entry.physical >= self._log_start:
-            self._note_wrong(place, f"messages {entry.base} to {entry.end - 1} are not in the log")
+            self._note_wrong(*place, f"messages {entry.base} to {entry.end - 1} are not in the log")
         self._next = next(self._entries, None)
-
-    def _note_wrong(self, place: tuple[str, int], reason: str) -> None:
-        if not self.wrong:
-            self.first_wrong = (*place, reason)
-        self.wrong += 1
 
     def _read(self) -> Iterator[tuple[tuple[str, int], BatchAt]]:
         """((path, offset in it), entry) of all entries."""
         for base, size in self.sizes.items():
-            path, at = self._path(base), 0
+            path, at = file_path(self.directory, base), 0
             while at + BATCH_ENTRY_BYTES <= size:
                 many = min(_READ, (size - at) // BATCH_ENTRY_BYTES)
                 raw = self._fs.read_part(path, at, many * BATCH_ENTRY_BYTES)
@@ -322,12 +347,9 @@ class BatchFiles:
                     continue
                 break
 
-    def _path(self, base: int) -> str:
-        return f"{self.directory}/{base:0{NAME_DIGITS}d}"
-
 
 class QueueCheck:
-    """`compare` each record in the order of the log, then `finish`. ``batch_directory``: that of batch queues."""
+    """`compare` each record in the order of the log, then `finish`. ``batch_directory``: where batch queues are."""
 
     def __init__(self, fs: FileSystem, directory: str, batch_directory: str, log: LogFiles) -> None:
         self._fs = fs
@@ -359,21 +381,9 @@ class QueueCheck:
         if isinstance(queue, BatchFiles):
             queue.compare(record, self._tag_codes.of_record(record))
             return
-        offset = record.queue_offset
-        if offset == 0:
-            # Earlier differences were of a topic that was deleted and made again.
-            queue.wrong = 0
-        queue.next_offset = offset + 1
-        found = queue.entry(offset)
-        # Here the tags code is a time, by the conf of the broker that wrote it; RocketMQ's timed messages have a hash.
-        code = found[2] if record.topic in (SCHEDULE_TOPIC, TIMER_TOPIC) else self._tag_codes.of_record(record)
-        wanted = record.physical_offset, record.size, code
-        # A topic that was deleted and made again: its queue has later messages in the places of the earlier ones.
-        later = found[0] > record.physical_offset and self._log.store_time_at(found[0]) >= 0
-        if found != wanted and not later:
-            queue.note_wrong(
-                offset, f"message {offset} is at {wanted}, but the entry says {found} (offset in the log, size, tag)"
-            )
+        # The tags code of a waiting message is a time, by the conf of the broker that wrote it; RocketMQ has a hash.
+        waits = record.topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
+        queue.compare(record, None if waits else self._tag_codes.of_record(record), self._log)
 
     def finish(self, log_end: int, ends: QueueEnds | None) -> Iterator[tuple[str, int, str]]:
         """(path, offset in it, what is wrong) of each queue that differs from the log."""
@@ -383,26 +393,9 @@ class QueueCheck:
                     if name.isdigit() and (topic, int(name)) not in self._queues:
                         self._add(topic, int(name)).next_offset = -1
         for (topic, queue_id), queue in self._queues.items():
-            known = ends is None or queue_id in ends.queues.get(topic, {})
-            if isinstance(queue, BatchFiles):
-                yield from queue.finish(log_end, is_known=known)
-                continue
-            if not queue.sizes and queue.next_offset >= 0:
-                if known:
-                    yield queue.directory, 0, f"no file, but the log has messages up to {queue.next_offset - 1}"
-                continue
-            yield from queue.size_problems()
-            if queue.wrong:
-                path, offset, reason = queue.first_wrong
-                more = f"; {queue.wrong - 1:,} more are wrong" if queue.wrong > 1 else ""
-                yield path, offset, reason + more
-            elif queue.next_offset >= 0:
-                physical, size, _ = queue.entry(queue.next_offset)
-                if size not in (0, BLANK_SIZE) and physical < log_end:
-                    path, base = queue.place(queue.next_offset)
-                    at = queue.next_offset * ENTRY_BYTES - base
-                    yield path, at, f"message {queue.next_offset} is not in the log"
-            queue.close()
+            yield from queue.finish(log_end, is_known=ends is None or queue_id in ends.queues.get(topic, {}))
+            if isinstance(queue, _Queue):
+                queue.close()
 
     def _add(self, topic: str, queue_id: int, *, batch: bool = False) -> _Queue | BatchFiles:
         """``batch``: whether it is a batch queue, if no files tell."""
@@ -420,3 +413,94 @@ class QueueCheck:
                 other.close()
             self._mapped.clear()
         self._mapped.append(queue)
+
+
+class _Facts(NamedTuple):
+    """What the index entries of a message must contain."""
+
+    hashes: frozenset[int]
+    seconds: int
+
+
+class IndexCheck:
+    """Checks the files of ``directory``, made for ``slots`` slots and ``capacity`` entries."""
+
+    def __init__(self, fs: FileSystem, directory: str, slots: int, capacity: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._slots = slots
+        self._capacity = capacity
+        self._hasher = KeyHasher()
+        self.count = 0
+        self.unchecked: list[str] = []
+
+    def finish(self, log: LogFiles, log_start: int, log_end: int) -> Iterator[tuple[str, int, str]]:
+        """(path, offset in it, what is wrong) of each wrong file."""
+        size = index_file_bytes(self._slots, self._capacity)
+        before = -1
+        for name in self._fs.listdir(self._directory):
+            path = f"{self._directory}/{name}"
+            if not name.isdigit():
+                continue
+            self.count += 1
+            if (found := self._fs.size(path)) != size:
+                self.unchecked.append(
+                    f"{path}: it has {found:,} bytes, but maxHashSlotNum and maxIndexNum make {size:,}; give the"
+                    " broker's conf file with -c. With these settings the broker would rebuild the index when it starts"
+                )
+                continue
+            file = IndexFile(self._fs.open_map(path, size, create=False), self._slots, self._capacity)
+            try:
+                yield from self._check(file, path, log, (before, log_start, log_end))
+                before = file.end_physical
+            finally:
+                file.close()
+
+    def _check(
+        self, file: IndexFile, path: str, log: LogFiles, bounds: tuple[int, int, int]
+    ) -> Iterator[tuple[str, int, str]]:
+        before, log_start, log_end = bounds
+        if file.count > 1 and not file.is_sound(before, log_end):
+            yield path, 0, "its header is impossible"
+            return
+        for physical, stored_ms in ((file.begin_physical, file.begin_ms), (file.end_physical, file.end_ms)):
+            if file.count > 1 and physical >= log_start and log.store_time_at(physical) != stored_ms:
+                yield path, 0, f"its header says that the message at {physical} was stored at {stored_ms}"
+                return
+        yield from self._check_entries(file, path, log, log_start)
+
+    def _check_entries(
+        self, file: IndexFile, path: str, log: LogFiles, log_start: int
+    ) -> Iterator[tuple[str, int, str]]:
+        """Find the first wrong entry or slot: the chains of the slots must lead to each message."""
+        newest = array("i", bytes(file.slots * SLOT_BYTES))
+        physical, facts = -1, None
+        for number in range(1, file.count):
+            at, known = file.entries_at + number * INDEX_ENTRY_BYTES, physical
+            key_hash, physical, seconds, previous = INDEX_ENTRY.unpack_from(file.view, at)
+            if physical >= log_start and log.store_time_at(physical) < 0:
+                yield path, at, f"entry {number} points at {physical}, where no record begins"
+                return
+            if physical != known:
+                facts = self._facts(file, log, physical) if physical >= log_start else None
+            is_right = facts is None or (key_hash in facts.hashes and seconds == facts.seconds)
+            if not is_right or key_hash < 0 or previous != newest[key_hash % file.slots]:
+                yield path, at, f"entry {number} does not match any key of the message at {physical}"
+                return
+            newest[key_hash % file.slots] = number
+        if file.count > 1 and physical != file.end_physical:
+            yield path, 0, f"its header says that its last message is at {file.end_physical}, not at {physical}"
+        slots = file.newest_entries()
+        if slots != newest:
+            place = next(place for place, number in enumerate(newest) if slots[place] != number)
+            yield path, SLOTS_AT + place * SLOT_BYTES, f"slot {place} does not point at entry {newest[place]}"
+
+    def _facts(self, file: IndexFile, log: LogFiles, physical: int) -> _Facts | None:
+        """None if the record is damaged, which the check of the log reports."""
+        record = log.record_at(physical)
+        if record is None:
+            return None
+        # An index of an older version lacks the keys of messages in batches, but has no others.
+        prefix, known = record.topic.encode() + b"#", record_keys(record)
+        hashes = frozenset(self._hasher.index_hash(prefix + key) for key in known)
+        return _Facts(hashes, min(max((record.store_timestamp - file.begin_ms) // 1000, 0), MAX_SECONDS))

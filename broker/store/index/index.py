@@ -56,7 +56,7 @@ class Index:
         self.files: list[IndexFile] = []
 
     def load(self) -> None:
-        """Open the files on disk. Those of another size than configured are removed and rebuilt."""
+        """Open the files on disk. Files of another size than configured are removed and rebuilt."""
         if not self._enabled:
             return
         size = index_file_bytes(self._slots, self._capacity)
@@ -80,6 +80,8 @@ class Index:
         ``used_by_rocketmq``: RocketMQ has used the store since ``ends`` were noted. It may have skipped messages that
         the index did not hold yet, so files that have got entries since then are removed, too.
         """
+        # ``known``: files that must be there, with their last message when they were noted. Files must follow each
+        # other without a gap, and none may have less than was noted.
         known = {name: end for name, end in ends.index_files.items() if end >= log.start} if ends else {}
         present = {file.name: file for file in self.files}
         names = sorted({*known, *present})
@@ -103,6 +105,7 @@ class Index:
         if used_by_rocketmq:
             while sound and self.files[sound - 1].end_physical > known.get(self.files[sound - 1].name, -1):
                 sound -= 1
+        # What is removed is read again from the log: the index goes on after the last message that it still has.
         self._remove_from(sound)
         self.position = log.start
         if self.end_physical >= log.start:
@@ -127,6 +130,8 @@ class Index:
         end = min(log.end, segment.end) - base
         check_resident(segment.file, position - base, min(end - (position - base), _LOOK_BYTES))
         limit = min(limit, _STEP)
+        # After a start the first step may read messages that the files hold already: a kill between the entries of a
+        # step and its position.
         known = self.end_physical
         entries, at, done = self._keys.read(view, position - base, end, base, limit)
         if known >= position:

@@ -84,7 +84,7 @@ class LogKeys:
                 entries.physicals.append(base + at)
                 entries.times_ms.append(store_ms)
             at += size
-            # One message may have hundreds of keys, such as those of a trace.
+            # One message may have hundreds of keys, such as a trace has.
             done += 1 + len(hashes) // MANY_KEYS
         return entries, at, done
 
@@ -179,7 +179,7 @@ def _unique_key_at(tail: bytes) -> int:
 
 
 def record_keys(record: Record) -> list[bytes]:
-    """The keys of a record: of an inner batch its own and those of its messages, each once."""
+    """The keys of a record, each once: an inner batch has its own keys and those of its messages."""
     keys = index_keys(record.properties)
     if record.sys_flag & WRAPPED != WRAPPED:
         return keys

@@ -5,12 +5,16 @@ On a slave, the master's bytes are written into `room` and may end within a reco
 """
 
 import mmap
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from broker.store.log.residency import Span, check_resident
-from broker.store.log.segment import NAME_DIGITS, Segment, SegmentChain
+from broker.store.log.segment import Segment, SegmentChain, file_names
+from broker.store.log.valid_record import valid_record
 from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ConfigError, StoreError
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SIZE_MAGIC, UNFINISHED_MAGIC
+from mqcommon.message.record import Record
 
 # The last bytes written are almost certainly in the page cache: the kernel evicts the oldest pages first, and some of
 # these are not on disk yet. At worst one read waits for the disk.
@@ -208,6 +212,7 @@ class CommitLog:
 
     def flush(self) -> int:
         """Make all bytes written so far durable; returns the end of the log. Runs in any thread, one at a time."""
+        # Both ends are taken before the sync: what is appended during it may miss it, and counts for the next one.
         end, raw_end = self.end, self.raw_end
         if raw_end > self.raw_flushed:
             for segment in self.chain.segments[:]:
@@ -242,6 +247,7 @@ class CommitLog:
     def _roll(self, size: int) -> int:
         if size > self.max_record_bytes:
             raise StoreError(f"{size} bytes do not fit into a commit log file of {self.chain.segment_bytes} bytes")
+        # First the next file, which may raise DiskFull; only then the filler, after which nothing fits into this one.
         segment = self.chain.extend()
         left = self._limit - self.end
         if self._view is not None and left >= BLANK_BYTES:
@@ -263,7 +269,7 @@ def refuse_other_size(fs: FileSystem, directory: str, configured: int, *, ours: 
 
     ``ours``: Skylark has used the store. A single short file is then one that a crash kept from being allocated.
     """
-    names = [name for name in fs.listdir(directory) if len(name) == NAME_DIGITS and name.isdigit()]
+    names = file_names(fs, directory)
     if not names:
         return
     path = f"{directory}/{names[0]}"
@@ -276,3 +282,63 @@ def refuse_other_size(fs: FileSystem, directory: str, configured: int, *, ours: 
         f"{path} has {found} bytes, but {KEY} is {configured}: set {KEY}={found} in the conf file; "
         "the size cannot change for a store that has messages"
     )
+
+
+# How many records are read between two calls of ``on_progress``.
+PROGRESS_RECORDS = 4096
+
+OnRecord = Callable[[Record], None]
+OnProgress = Callable[[int], None]
+# Says why a sound record, at some byte of a mapped file, is a torn copy; "" if it is not.
+IsTorn = Callable[[mmap.mmap, int, Record], str]
+
+
+@dataclass
+class ScanResult:
+    """``end``: one past the last sound record; ``reason``: what is wrong there in ``file``, "" if nothing follows."""
+
+    end: int
+    records: int = 0
+    file: str = ""
+    reason: str = ""
+
+
+def scan_log(
+    log: CommitLog,
+    start: int,
+    on_record: OnRecord,
+    on_progress: OnProgress,
+    *,
+    check_crc: bool = True,
+    torn: IsTorn = lambda view, at, record: "",
+) -> ScanResult:
+    """Read the log record by record from ``start``, where one must begin, to the first that is not sound.
+
+    ``on_record`` gets each sound record.
+    """
+    found = ScanResult(start)
+    segment = log.chain.at(start)
+    at = start
+    while segment is not None:
+        view, base, end = segment.file.view, segment.base, segment.end
+        while at + BLANK_BYTES <= end:
+            size, magic = SIZE_MAGIC.unpack_from(view, at - base)
+            if magic == BLANK_MAGIC and at + size == end:
+                break
+            if size == 0 and magic == 0:
+                found.end = at
+                return found
+            record, reason = valid_record(view[at - base : min(at + size, end) - base], at, check_crc=check_crc)
+            if record is not None:
+                reason = torn(view, at - base, record)
+            if record is None or reason:
+                found.end, found.file, found.reason = at, segment.path, reason
+                return found
+            on_record(record)
+            found.records += 1
+            at += size
+            if not found.records % PROGRESS_RECORDS:
+                on_progress(at)
+        found.end = at = end
+        segment = log.chain.at(at)
+    return found

@@ -1,6 +1,6 @@
 """Read-only access to the commit log's files, however damaged they are."""
 
-from broker.store.log.segment import NAME_DIGITS
+from broker.store.log.segment import file_names, file_path
 from broker.store.log.valid_record import past_torn, valid_record
 from mqcommon.disk.files import ReadableFiles, ReadableMap
 from mqcommon.message.flags import HOSTS_V6
@@ -52,7 +52,7 @@ class LogFiles:
     """All files of ``directory`` that can be mapped. ``problems``: (path, size, what is wrong)."""
 
     def __init__(self, fs: ReadableFiles, directory: str) -> None:
-        names = [n for n in fs.listdir(directory) if len(n) == NAME_DIGITS and n.isdigit()]
+        names = file_names(fs, directory)
         sizes = [fs.size(f"{directory}/{name}") for name in names]
         self.file_bytes = max(sizes, default=0)
         self.files: list[LogFile] = []
@@ -61,7 +61,7 @@ class LogFiles:
         for name, size in zip(names, sizes, strict=True):
             path = f"{directory}/{name}"
             if int(name) != expected:
-                self.problems.append((f"{directory}/{expected:0{NAME_DIGITS}d}", 0, "the file is missing"))
+                self.problems.append((file_path(directory, expected), 0, "the file is missing"))
             if size != self.file_bytes and name != names[-1]:
                 # The last one may be short: a crash may have come before it was allocated.
                 self.problems.append((path, size, f"the file ends after {size:,} of {self.file_bytes:,} bytes"))

@@ -11,12 +11,22 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from mqcommon.disk.files import FileSystem, MappedFile
+from mqcommon.disk.files import FileSystem, MappedFile, ReadableFiles
 from mqcommon.errors import FileClosed, StoreCorrupt
 
 NAME_DIGITS = 20
 
 OnMap = Callable[["Segment"], None]
+
+
+def file_names(fs: ReadableFiles, directory: str) -> list[str]:
+    """The names of a chain's files in ``directory``, in their order."""
+    return [name for name in fs.listdir(directory) if len(name) == NAME_DIGITS and name.isdigit()]
+
+
+def file_path(directory: str, base: int) -> str:
+    """The file of a chain in ``directory`` whose first byte is at ``base``."""
+    return f"{directory}/{base:0{NAME_DIGITS}d}"
 
 
 class Segment:
@@ -152,7 +162,7 @@ class SegmentChain:
         Without ``durable_files`` the first such file and all later ones are dropped, and the result is False.
         ``durable_end``: all before it is known to have been on disk.
         """
-        names = [n for n in self._fs.listdir(self.directory) if len(n) == NAME_DIGITS and n.isdigit()]
+        names = file_names(self._fs, self.directory)
         for number, name in enumerate(names):
             path = f"{self.directory}/{name}"
             problem = self._problem(path, int(name), last=number == len(names) - 1)
@@ -172,8 +182,8 @@ class SegmentChain:
                 self._allocate(segment)
             self.segments.append(segment)
         if self.segments and self.end < durable_end:
-            missing = f"{self.directory}/{self.end:0{NAME_DIGITS}d}"
-            raise StoreCorrupt(missing, 0, f"the file is missing, and all before {durable_end} was on disk")
+            missing = f"the file is missing, and all before {durable_end} was on disk"
+            raise StoreCorrupt(file_path(self.directory, self.end), 0, missing)
         return True
 
     def _problem(self, path: str, base: int, *, last: bool) -> str:
@@ -235,7 +245,7 @@ class SegmentChain:
         """Add to the chain the files that hold ``start`` to ``end``, which the owner has made."""
         at = self.end if self.segments else start // self.segment_bytes * self.segment_bytes
         while at < end:
-            self.segments.append(Segment(self._fs, self._path(at), at, self.segment_bytes, self._on_map))
+            self.segments.append(Segment(self._fs, file_path(self.directory, at), at, self.segment_bytes, self._on_map))
             at += self.segment_bytes
 
     @property
@@ -253,7 +263,7 @@ class SegmentChain:
                 self._next = self._new_segment(end)
 
     def _new_segment(self, at: int) -> Segment:
-        segment = Segment(self._fs, self._path(at), at, self.segment_bytes, self._on_map)
+        segment = Segment(self._fs, file_path(self.directory, at), at, self.segment_bytes, self._on_map)
         try:
             self._allocate(segment)
         except BaseException:
@@ -261,11 +271,9 @@ class SegmentChain:
             raise
         return segment
 
-    def _path(self, base: int) -> str:
-        return f"{self.directory}/{base:0{NAME_DIGITS}d}"
-
     def clear_from(self, offset: int) -> None:
         """Make all bytes from ``offset`` on zero, and remove the segments after it."""
+        # Newer files first: after a crash in between, the log must not have a gap before records that still look sound.
         self.cut_after(offset)
         segment = self.at(offset)
         if segment is not None:

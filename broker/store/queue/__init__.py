@@ -2,8 +2,7 @@
 
 consumequeue.py  one queue
 batch_queue.py   one batch queue, whose entries stand for whole batches
-inner.py         what these entries say of an inner batch
-entry.py         the layouts of entries
+entry.py         the layouts of entries, and what of an inner batch is in them
 queues.py        all queues of a store
 tags.py          the hash of a message's tag, which its entry holds
 batch_records.py records and entries of a batch, made in one go

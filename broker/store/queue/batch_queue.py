@@ -11,13 +11,13 @@ Neighbours: consumequeue.py (tail, checkpoints and threads are the same here), s
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from broker.store.log.residency import check_resident
-from broker.store.queue.bounds_search import BatchBoundsSearch
-from broker.store.queue.consumequeue import NEIGHBOUR_BYTES, ConsumeQueue, IsSound
-from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, NOT_COMPACTED
-from broker.store.queue.inner import messages_in
+from broker.store.queue.bounds_search import BatchBoundsSearch, first_from_end, first_where
+from broker.store.queue.consumequeue import NEIGHBOUR_BYTES, ConsumeQueue, IsSound, QueueFiles, TopicHead
+from broker.store.queue.delay_levels import DEFAULT, DelayLevels
+from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, NOT_COMPACTED, messages_in
 from mqcommon.message.batch import OVERHEAD
 from mqcommon.message.flags import INNER_BATCH
 from mqcommon.message.record import Record
@@ -64,9 +64,9 @@ class BatchConsumeQueue(ConsumeQueue):
     entry_bytes = BATCH_ENTRY_BYTES
     least_bytes = OVERHEAD
 
-    def __init__(self, *what: Any) -> None:
+    def __init__(self, files: QueueFiles, head: TopicHead, queue_id: int, levels: DelayLevels = DEFAULT) -> None:
         """As a plain queue."""
-        super().__init__(*what)
+        super().__init__(files, head, queue_id, levels)
         # The place of the entry with `min_offset`.
         self._first = 0
 
@@ -115,6 +115,8 @@ class BatchConsumeQueue(ConsumeQueue):
             return False
         first = self.chain.start // _BYTES
         end = found = self._find_last()
+        # Entries have no place of their own by offset, so one torn entry would shift all bisections after it. After any
+        # crash the queue therefore ends with the last entry before the checkpoint that the log proves.
         if is_sound is not None:
             end = self._last_sound_place(first, found, is_sound)
             if end == first:
@@ -125,14 +127,7 @@ class BatchConsumeQueue(ConsumeQueue):
             self.chain.zero_from(end * _BYTES, sync=end < found)
         self._stored = end
         self.next_offset = self.loaded_to = self._in_file(end - 1).end if end > first else 0
-        low, high = first, end
-        while low < high:
-            middle = (low + high) // 2
-            if self._in_file(middle).physical < log_start:
-                low = middle + 1
-            else:
-                high = middle
-        self._first = low
+        self._first = low = first_where(first, end, lambda place: self._in_file(place).physical >= log_start)
         self.min_offset = self._in_file(low).base if low < end else self.next_offset
         return end < found
 
@@ -178,6 +173,7 @@ class BatchConsumeQueue(ConsumeQueue):
     def put_record(self, record: Record, tags_code: int) -> None:
         offset = record.queue_offset
         if offset != self.next_offset:
+            # The scan begins at the checkpoint, and a kill may have left entries of messages after it: these stay.
             if self.min_offset <= offset < self.next_offset:
                 known = self.at(self.place_of(offset))
                 if (known.physical, known.base) == (record.physical_offset, offset):
@@ -202,7 +198,7 @@ class BatchConsumeQueue(ConsumeQueue):
                 break
 
     def batches(self, offset: int) -> Iterator[BatchAt]:
-        """The entries from that on which holds message ``offset``, or that follows it."""
+        """The entries from the one that contains message ``offset``, or the next one."""
         place = self.place_of(offset)
         while place < self._end:
             raw = self._raw(place, _READ)
@@ -266,21 +262,7 @@ class BatchConsumeQueue(ConsumeQueue):
 
     def place_of(self, offset: int) -> int:
         """The place of the first entry that ends after ``offset``; the end if there is none."""
-        low, high, step = self._first, self._end, 1
-        # From the end, in growing steps: most readers are near it.
-        while low < high:
-            place = max(high - step, low)
-            if self.at(place).end <= offset:
-                low = place + 1
-                break
-            high, step = place, step * 2
-        while low < high:
-            middle = (low + high) // 2
-            if self.at(middle).end <= offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return first_from_end(self._first, self._end, lambda place: self.at(place).end > offset)
 
     def at(self, place: int) -> BatchAt:
         """The entry at ``place``."""
@@ -306,13 +288,7 @@ class BatchConsumeQueue(ConsumeQueue):
     def _find_last(self) -> int:
         """The place after the last entry in the files."""
         low, high = self.chain.segments[-1].base // _BYTES, self.chain.end // _BYTES
-        while low < high:
-            middle = (low + high) // 2
-            if self._in_file(middle).is_entry:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return first_where(low, high, lambda place: not self._in_file(place).is_entry)
 
     def _last_sound_place(self, first: int, end: int, is_sound: IsSound) -> int:
         while end > first:

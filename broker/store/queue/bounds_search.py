@@ -3,11 +3,28 @@
 `BoundsSearch` is for plain queues, `BatchBoundsSearch` for batch queues, whose entries stand for whole batches.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
 from broker.store.log.segment import SegmentChain
 from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, BLANK_SIZE, ENTRY, ENTRY_BYTES
 from mqcommon.disk.files import FileSystem
+
+
+def first_where(low: int, high: int, is_past: Callable[[int], bool]) -> int:
+    """The first place from ``low`` on for which ``is_past``, which holds for all after it, too; ``high`` if none is."""
+    return bisect_left(range(high), True, low, key=is_past)
+
+
+def first_from_end(low: int, high: int, is_past: Callable[[int], bool]) -> int:
+    """As `first_where`, from the end in growing steps: most readers are near it."""
+    step = 1
+    while low < high:
+        place = max(high - step, low)
+        if not is_past(place):
+            return first_where(place + 1, high, is_past)
+        high, step = place, step * 2
+    return low
 
 
 class BoundsSearch:
@@ -46,7 +63,7 @@ class BoundsSearch:
 class BatchBoundsSearch(BoundsSearch):
     """As `BoundsSearch`: ``low`` to ``high`` are the places of the entries in the files, not queue offsets.
 
-    ``first``: the queue offset where the queue starts; ``rest``: that of what follows after the files.
+    ``first``: the queue offset where the queue starts; ``rest``: the queue offset of the first entry after the files.
     """
 
     __slots__ = ("_first", "_rest", "cut_places")
@@ -74,14 +91,7 @@ class BatchBoundsSearch(BoundsSearch):
 
     def _first_from(self, physical: int) -> int:
         """The place of the first entry that points to ``physical`` or after it."""
-        low, high = self._low, self._high
-        while low < high:
-            middle = (low + high) // 2
-            if self._entry(middle)[0] < physical:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return first_where(self._low, self._high, lambda place: self._entry(place)[0] >= physical)
 
     def _entry(self, place: int) -> tuple[int, int, int, int, int, int, int, int]:
         position = place * BATCH_ENTRY_BYTES

@@ -15,10 +15,11 @@ checkpoint, of the cleaner or of a deletion, and on the loop in `move_to` and `s
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.store.log.residency import check_resident
-from broker.store.log.segment import NAME_DIGITS, OnMap, SegmentChain
-from broker.store.queue.bounds_search import BoundsSearch, entries_back, first_in_log, two_entries
+from broker.store.log.segment import OnMap, SegmentChain, file_path
+from broker.store.queue.bounds_search import BoundsSearch, entries_back, first_in_log, first_where, two_entries
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from mqcommon.disk.files import FileSystem, MappedFile
@@ -59,7 +60,7 @@ class QueueWrite:
             while at < end:
                 base = at // self.segment_bytes * self.segment_bytes
                 stop = min(end, base + self.segment_bytes)
-                file = self._open(fs, f"{self.directory}/{base:0{NAME_DIGITS}d}")
+                file = self._open(fs, file_path(self.directory, base))
                 files.append(file)
                 file.allocate(_allocated_to(stop - base, self.segment_bytes))
                 file.pwrite(at - base, memoryview(self.data)[at - self.at : stop - self.at])
@@ -86,6 +87,30 @@ def _allocated_to(end: int, segment_bytes: int) -> int:
     if allocated > _STEP_BYTES:
         allocated = -(-end // _STEP_BYTES) * _STEP_BYTES
     return min(allocated, segment_bytes)
+
+
+class QueueFiles(NamedTuple):
+    """Where the files of queues of one kind are: on which disk, in which directory, of what size.
+
+    ``on_map`` is called after each mapping of a file.
+    """
+
+    fs: FileSystem
+    directory: str
+    segment_bytes: int
+    on_map: OnMap
+
+
+class TopicHead(NamedTuple):
+    """What the records of all queues of a topic share: magic, and the bytes of the topic after the body.
+
+    ``record_overhead``: all but the sender's host, body and properties. The queues of a topic share these objects.
+    """
+
+    topic: str
+    magic: int
+    topic_tail: bytes
+    record_overhead: int
 
 
 class ConsumeQueue:
@@ -119,40 +144,21 @@ class ConsumeQueue:
     entry_bytes = ENTRY_BYTES
     least_bytes = MIN_RECORD
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        directory: str,
-        topic: str,
-        queue_id: int,
-        segment_bytes: int,
-        magic: int,
-        topic_tail: bytes,
-        record_overhead: int,
-        on_map: OnMap,
-        levels: DelayLevels = DEFAULT,
-    ) -> None:
-        self._fs = fs
-        self._directory = directory
-        self._segment_bytes = segment_bytes
-        self._on_map = on_map
+    def __init__(self, files: QueueFiles, head: TopicHead, queue_id: int, levels: DelayLevels = DEFAULT) -> None:
+        self._fs, self._directory, self._segment_bytes, self._on_map = files
         # None until the first use; the files are then those that hold `min_offset` to `_stored`.
         self._chain: SegmentChain | None = None
         # Entries before this offset are in files, those from it on in the tail.
         self._stored = 0
         self._tail = bytearray()
-        self.topic = topic
+        self.topic, self.magic, self.topic_tail, self.record_overhead = head
         self.queue_id = queue_id
-        self.is_delayed = topic in (SCHEDULE_TOPIC, TIMER_TOPIC)  # the tags codes are then times, see tags.py
-        self.magic = magic
+        self.is_delayed = head.topic in (SCHEDULE_TOPIC, TIMER_TOPIC)  # the tags codes are then times, see tags.py
         self.levels = levels
         #: Entries before this offset are of an earlier process: they came from the disk.
         self.loaded_to = 0
         #: Of these, the offsets of the messages that were compared whole, and with their CRCs, since the start.
         self.checked = _NOTHING
-        # What all records of this queue share. The overhead is all but the sender's host, body and properties.
-        self.topic_tail = topic_tail
-        self.record_overhead = record_overhead
         self.next_offset = 0
         self.min_offset = 0
         self.dirty = False
@@ -185,6 +191,8 @@ class ConsumeQueue:
 
         Returns (physical offset, size) of the last entry. Reads one file, as there may be 100,000 queues.
         """
+        # The last noted entry must be there, and none after it: then the file is as it was noted. The rest of it was
+        # synced before the ends were noted.
         last = (high - 1) * ENTRY_BYTES
         base = last // self._segment_bytes * self._segment_bytes
         if low * ENTRY_BYTES < base or last + ENTRY_BYTES == base + self._segment_bytes:
@@ -192,7 +200,7 @@ class ConsumeQueue:
                 return None
             raw = self._read_file(high - 1) + self._read_file(high)
         else:
-            raw = two_entries(self._fs, f"{self.directory}/{base:0{NAME_DIGITS}d}", self._segment_bytes, last - base)
+            raw = two_entries(self._fs, file_path(self.directory, base), self._segment_bytes, last - base)
         entries = list(ENTRY.iter_unpack(raw)) if len(raw) % ENTRY_BYTES == 0 else []
         if not entries or entries[0][1] in (0, BLANK_SIZE) or (len(entries) > 1 and entries[1][1]):
             return None
@@ -214,6 +222,8 @@ class ConsumeQueue:
         first = self.chain.start // ENTRY_BYTES
         end = found = self._find_end(known[1])
         if is_sound is not None:
+            # Zeros after the new end, durably if entries go: an old entry left there would belong to the queue again
+            # after the next start.
             end = self._last_sound(first, found, is_sound)
             if end == first:
                 # No entry is sound, so the start is not known either: files before this one may be lost.
@@ -277,6 +287,8 @@ class ConsumeQueue:
 
     def written(self, write: QueueWrite) -> None:
         """Drop from the tail what ``write`` has put into the files."""
+        # The tail may have grown since the copy was made: only what was copied leaves it. The chain first gets the
+        # files that the thread made, since a read finds the entries there from now on.
         start, size = write.at, len(write.data)
         self.chain.cover(start, start + size)
         del self._tail[:size]
@@ -426,6 +438,7 @@ class ConsumeQueue:
 
     def _cut(self, offset: int) -> None:
         """End the queue at ``offset``, which is before its present end, also in its files."""
+        # Files before memory, and durably: the caller goes on to append other entries at these offsets.
         if offset < self._stored:
             if offset * ENTRY_BYTES < self.chain.start:
                 self.chain.remove_all()
@@ -479,14 +492,7 @@ class ConsumeQueue:
             return at
         while at + step < high and self._has_entry(at + step):
             at, step = at + step, step * 2
-        low, high = min(at + 1, high), min(at + step, high)
-        while low < high:
-            middle = (low + high) // 2
-            if self._has_entry(middle):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return first_where(min(at + 1, high), min(at + step, high), lambda place: not self._has_entry(place))
 
     def _last_sound(self, first: int, end: int, is_sound: IsSound) -> int:
         for physical, size, _ in entries_back(self.chain, first, end):
@@ -502,5 +508,6 @@ class ConsumeQueue:
             physical, size, _ = ENTRY.unpack(self._read_entry(offset))
             return None if size == BLANK_SIZE else physical
 
+        # The noted start is a lower bound: the cleaner only ever raises it.
         first = max(self.chain.start // ENTRY_BYTES, min(known, self.next_offset))
         self.min_offset = first_in_log(physical_at, first, self.next_offset, log_start)

@@ -1,7 +1,7 @@
 """The delay levels: how long a message of each level waits before it is delivered. Pure.
 
 Written as RocketMQ's messageDelayLevel: "1s 5s 10s 30s 1m", units s, m, h and d; the first is level 1.
-Neighbours: tags.py (the due time in a queue's entry), delivery/delay/ (delivers).
+Neighbours: tags.py (the due time in a queue's entry), delivery/delayed_delivery.py.
 """
 
 import re
@@ -17,7 +17,7 @@ _DELAY = re.compile(r"([0-9]{1,12})([smhd])", re.ASCII)
 
 @dataclass(frozen=True)
 class DelayLevels:
-    """``delays_ms``: the delay of each level; the first is that of level 1."""
+    """``delays_ms``: the delay of each level; the first belongs to level 1."""
 
     delays_ms: tuple[int, ...]
 

@@ -19,7 +19,7 @@ from zlib import crc32
 
 import cbor2
 
-from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.atomic import read_with_crc, write_with_crc
 from mqcommon.disk.files import FileSystem, ReadableFiles
 from mqcommon.errors import DiskFull, OutOfDescriptors
 
@@ -60,7 +60,7 @@ def _write(fs: FileSystem, directory: str, data: bytes) -> bool:
     """Whether the file was written."""
     path = f"{directory}/{FILE_NAME}"
     try:
-        write_atomic(fs, path, _CRC.pack(crc32(data)) + data)
+        write_with_crc(fs, path, data)
     except OutOfDescriptors:
         raise
     except DiskFull:
@@ -142,19 +142,15 @@ def remove_since(fs: FileSystem, directory: str) -> None:
 
 def read_queue_ends(fs: ReadableFiles, directory: str) -> QueueEnds | None:
     """The contents of both files; None if `queueEnds` is missing or damaged."""
-    path = f"{directory}/{FILE_NAME}"
-    if not fs.exists(path):
-        return None
-    raw = fs.read(path)
-    data = raw[_CRC.size :]
-    if len(raw) < _CRC.size or _CRC.unpack_from(raw)[0] != crc32(data):
+    data = read_with_crc(fs, f"{directory}/{FILE_NAME}")
+    if data is None:
         return None
     version, *rows = cbor2.loads(data)
     if version != _VERSION:
         return None
     log_start, queues, index_files, unfinished = rows
     ends = {topic: {int(n): (low, high) for n, (low, high) in by_id.items()} for topic, by_id in queues.items()}
-    _add_since(fs, directory, raw[: _CRC.size], ends)
+    _add_since(fs, directory, _CRC.pack(crc32(data)), ends)
     return QueueEnds(log_start, ends, dict(index_files), tuple((topic, number) for topic, number in unfinished))
 
 

@@ -1,4 +1,4 @@
-"""One entry in a file of a consume queue: that of a message, or in a batch queue that of a whole batch.
+"""One entry in a file of a consume queue: that of a message, or in a batch queue that of a whole batch. Pure.
 
 message: physicalOffset 8 | size 4 | tagsCode 8
 batch:   physicalOffset 8 | size 4 | tagsCode 8 | storeTime 8 | queue offset of its first message 8 | messages 2
@@ -6,6 +6,13 @@ batch:   physicalOffset 8 | size 4 | tagsCode 8 | storeTime 8 | queue offset of 
 """
 
 import struct
+from collections.abc import Sequence
+
+from mqcommon.errors import ProtocolError
+from mqcommon.message.batch import OVERHEAD
+from mqcommon.message.inner import MAX_INNER, inner_count
+from mqcommon.message.properties import find_property
+from mqcommon.message.record import Record
 
 ENTRY = struct.Struct(">qiq")
 ENTRY_BYTES = ENTRY.size
@@ -15,3 +22,46 @@ BLANK_SIZE = 0x7FFFFFFF
 BATCH_ENTRY = struct.Struct(">qiqqqhii")
 BATCH_ENTRY_BYTES = BATCH_ENTRY.size
 NOT_COMPACTED = -1
+
+#: The tags code of a batch whose messages have different tags. RocketMQ treats this code as not comparable.
+MIXED_TAGS = -(1 << 31) - 1
+_TAGS = b"TAGS"
+_UNIQ_KEY = b"UNIQ_KEY\x01"
+_SIZE = struct.Struct(">i")
+# Of a message in a batch: where the length of its body is, where the body begins, and how long that of properties is.
+_BODY_LENGTH_AT, _BODY_AT, _LENGTH_BYTES = 16, 20, 2
+
+
+def messages_in(record: Record) -> int:
+    """How many messages a record of a batch queue holds. A record without a number counts as one message."""
+    try:
+        return inner_count(record)
+    except ProtocolError:
+        return 1
+
+
+def uniform_rows(batch: bytes) -> int:
+    """How many messages a batch has if they are of one size, with a unique key as their only property; 0 otherwise.
+
+    The bytes that must be the same in all messages are compared column by column: that costs some 50 ns a message.
+    """
+    if len(batch) < OVERHEAD:
+        return 0
+    size, body_length = _SIZE.unpack_from(batch)[0], _SIZE.unpack_from(batch, _BODY_LENGTH_AT)[0]
+    length_at = _BODY_AT + body_length
+    key_at = length_at + _LENGTH_BYTES
+    if body_length < 0 or key_at + len(_UNIQ_KEY) >= size or len(batch) % size:
+        return 0
+    first, count = batch[:size], len(batch) // size
+    if count > MAX_INNER or int.from_bytes(first[length_at:key_at], "big") != size - key_at:
+        return 0
+    if not first.startswith(_UNIQ_KEY, key_at) or first.find(b"\x02", key_at) != size - 1:
+        return 0
+    columns = *range(4), *range(_BODY_LENGTH_AT, _BODY_AT), *range(length_at, key_at + len(_UNIQ_KEY)), size - 1
+    return count if all([batch[at::size].count(first[at]) == count for at in columns]) else 0
+
+
+def shared_tag(rows: Sequence[tuple[int, bytes, bytes]]) -> bytes | None:
+    """The tag that all (flag, body, properties) rows have; None if some have none, or another one."""
+    tags = {find_property(properties, _TAGS) or b"" for _, _, properties in rows}
+    return tags.pop() or None if len(tags) == 1 else None

@@ -28,8 +28,7 @@ from broker.store.log.segment import Segment
 from broker.store.log.valid_record import valid_record
 from broker.store.queue.batch_queue import BatchAt, BatchConsumeQueue
 from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.entry import BATCH_ENTRY, BLANK_SIZE, ENTRY, ENTRY_BYTES, NOT_COMPACTED
-from broker.store.queue.inner import messages_in
+from broker.store.queue.entry import BATCH_ENTRY, BLANK_SIZE, ENTRY, ENTRY_BYTES, NOT_COMPACTED, messages_in
 from broker.store.queue.rebuild import is_queued
 from broker.store.queue.tags import TagCodes
 from mqcommon.disk.files import FileSystem
@@ -62,7 +61,7 @@ _BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
 def names_message(queue: ConsumeQueue, offset: int, physical: int, size: int, data: bytes | mmap, at: int) -> bool:
     """Whether the bytes at ``at`` of ``data`` are message ``offset`` of ``queue``, or in a batch queue its batch.
 
-    ``physical`` and ``size`` are those of the entry.
+    ``physical`` and ``size``: what the entry says.
     """
     if not 0 <= at <= len(data) - _HEAD_BYTES or size < _HEAD_BYTES:
         return False
@@ -216,7 +215,7 @@ def whole_batches(log: CommitLog, queue: BatchConsumeQueue, batches: list[BatchA
 
 
 def is_place_of(log: CommitLog, queue: BatchConsumeQueue, place: int, offset: int) -> bool:
-    """Whether ``place`` is that of the batch with message ``offset``, or of the next one. Bisection has found it.
+    """Whether the entry at ``place``, found by bisection, is of the batch with message ``offset``, or of the next one.
 
     Entries that are not near may have misled it. But if this entry and the one before it are right, then it is right.
     """

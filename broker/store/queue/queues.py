@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from broker.store.log.segment import Segment
 from broker.store.log.valid_record import is_storable
 from broker.store.queue.batch_queue import BatchConsumeQueue
-from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.consumequeue import ConsumeQueue, QueueFiles, TopicHead
 from broker.store.queue.delay_levels import DelayLevels
 from broker.store.queue.entry import BLANK_SIZE
 from mqcommon.disk.files import FileSystem
@@ -25,9 +25,9 @@ _ILLEGAL = 13
 
 
 class Queues:
-    """Queues are made when their first messages come; ``store_host`` is that of the records.
+    """Queues are made when their first messages come. ``store_host``: the host in their records.
 
-    ``batch_directory`` and ``batch_segment_bytes`` are those of batch queues.
+    ``batch_directory`` and ``batch_segment_bytes`` are for batch queues.
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class Queues:
         self._fs = fs
         self.directory = directory
         self.batch_directory = batch_directory
-        self._segment_bytes = segment_bytes
-        self._batch_segment_bytes = batch_segment_bytes
+        self._files = QueueFiles(fs, directory, segment_bytes, self._note_map)
+        self._batch_files = QueueFiles(fs, batch_directory, batch_segment_bytes, self._note_map)
         self._levels = levels
         # Whether the queues of a topic are batch queues, see `use_kinds`.
         self._is_batch: Callable[[str], bool] = lambda topic: False
@@ -240,17 +240,15 @@ class Queues:
         if others:
             # All queues of a topic share these objects, to save memory.
             like = next(iter(others.values()))
-            topic, magic, tail, overhead = like.topic, like.magic, like.topic_tail, like.record_overhead
+            head = TopicHead(like.topic, like.magic, like.topic_tail, like.record_overhead)
         else:
             others = self._by_topic[topic] = {}
             magic, tail = topic_field(topic)
-            overhead = self._head_bytes + len(tail)
-        kind: type[ConsumeQueue] = BatchConsumeQueue if batch else ConsumeQueue
-        directory = self.batch_directory if batch else self.directory
-        segment_bytes = self._batch_segment_bytes if batch else self._segment_bytes
-        queue = kind(
-            self._fs, directory, topic, queue_id, segment_bytes, magic, tail, overhead, self._note_map, self._levels
-        )
+            head = TopicHead(topic, magic, tail, self._head_bytes + len(tail))
+        if batch:
+            queue: ConsumeQueue = BatchConsumeQueue(self._batch_files, head, queue_id, self._levels)
+        else:
+            queue = ConsumeQueue(self._files, head, queue_id, self._levels)
         others[queue_id] = queue
         return queue
 

@@ -12,10 +12,9 @@ the next one rebuilds them again.
 
 from collections.abc import Iterable
 
-from broker.store.log.commitlog import CommitLog
-from broker.store.log.scan import OnProgress, OnRecord, scan_log
+from broker.store.log.commitlog import CommitLog, OnProgress, OnRecord, scan_log
 from broker.store.queue.consumequeue import ConsumeQueue
-from broker.store.queue.inner import messages_in
+from broker.store.queue.entry import messages_in
 from broker.store.queue.queues import Queues
 from broker.store.queue.tags import TagCodes
 from mqcommon.errors import StoreCorrupt

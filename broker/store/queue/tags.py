@@ -5,7 +5,7 @@ need not read the messages that wait. RocketMQ's queues of timed messages have h
 """
 
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
-from broker.store.queue.inner import MIXED_TAGS
+from broker.store.queue.entry import MIXED_TAGS
 from mqcommon.bounded_cache import BoundedCache
 from mqcommon.message.flags import COMPRESSED, WRAPPED
 from mqcommon.message.javahash import java_hash
@@ -40,7 +40,7 @@ class TagCodes:
         return self.of(record.properties)
 
     def of_batch(self, properties: bytes, body: bytes, sys_flag: int) -> int:
-        """The code for an inner batch: that of the tag in its properties, which all its messages have then."""
+        """The code for an inner batch: of the tag in its properties, which then is the tag of all its messages."""
         if find_property(properties, TAGS):
             return self.of(properties)
         return MIXED_TAGS if sys_flag & COMPRESSED or body.find(TAGS + b"\x01") >= 0 else 0

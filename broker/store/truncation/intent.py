@@ -11,30 +11,27 @@ RocketMQ does not know the file: after a crash in a truncation, start Skylark on
 `truncate_log` and `truncate_queues` do the work on disk. No file gets shorter, not even for a moment: the event loop
 may have it mapped, or open it meanwhile. Its end is overwritten with zeros instead, which are what a file has after its
 last entry. `resume_truncation` does everything again at a start, since it is not known how far a crashed one went.
-Neighbours: truncation.py (writes the file, and does the steps in a running store), store.py (resumes).
+Neighbours: tasks/truncate.py (writes the file, and does the steps in a running store), store.py (resumes).
 """
 
-import struct
 from collections.abc import Sequence
 from typing import NamedTuple
-from zlib import crc32
 
 import cbor2
 
 from broker.store.checkpoint import CheckpointMark, StoreCheckpoint, rocketmq_times
 from broker.store.index.index import Index
 from broker.store.log.commitlog import CommitLog
-from broker.store.log.segment import NAME_DIGITS
+from broker.store.log.segment import file_names
 from broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
 from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from broker.store.queue.queues import Queues
-from mqcommon.disk.atomic import write_atomic
+from mqcommon.disk.atomic import read_with_crc, write_with_crc
 from mqcommon.disk.files import FileSystem, MappedFile
 from mqcommon.errors import StoreCorrupt
 
 FILE_NAME = "unfinishedCut"
 _VERSION = 1
-_CRC = struct.Struct(">I")
 
 _ZEROS = memoryview(bytes(1024 * 1024))
 # From this many files on, the whole file system is synced instead.
@@ -67,8 +64,7 @@ class TruncationIntent(NamedTuple):
 
 def write_intent(fs: FileSystem, directory: str, intent: TruncationIntent) -> None:
     """Begin the cut. Durable; DiskFull changes nothing."""
-    data = cbor2.dumps([_VERSION, *intent])
-    write_atomic(fs, f"{directory}/{FILE_NAME}", _CRC.pack(crc32(data)) + data)
+    write_with_crc(fs, f"{directory}/{FILE_NAME}", cbor2.dumps([_VERSION, *intent]))
 
 
 def read_intent(fs: FileSystem, directory: str) -> TruncationIntent | None:
@@ -76,9 +72,8 @@ def read_intent(fs: FileSystem, directory: str) -> TruncationIntent | None:
     path = f"{directory}/{FILE_NAME}"
     if not fs.exists(path):
         return None
-    raw = fs.read(path)
-    data = raw[_CRC.size :]
-    if len(raw) < _CRC.size or _CRC.unpack_from(raw)[0] != crc32(data):
+    data = read_with_crc(fs, path)
+    if data is None:
         raise StoreCorrupt(path, 0, "its CRC is wrong, so it is not known where the log must be cut")
     version, start, end, timestamp, queues = cbor2.loads(data)
     if version != _VERSION:
@@ -94,7 +89,7 @@ def remove_intent(fs: FileSystem, directory: str) -> None:
 
 def truncate_log(fs: FileSystem, directory: str, start: int, end: int) -> None:
     """Remove bytes ``start`` to ``end`` of the log in ``directory``, durably."""
-    names = _file_names(fs, directory)
+    names = file_names(fs, directory)
     # The newest first, and each removal durable before the next, so that there is never a gap.
     while len(names) > 1 and int(names[-1]) >= start:
         fs.remove(f"{directory}/{names.pop()}")
@@ -112,7 +107,7 @@ def truncate_queues(fs: FileSystem, queues: Queues, cuts: Sequence[QueueTruncati
             directory = queues.batch_directory
             start, end = cut.first_place * BATCH_ENTRY_BYTES, cut.end_place * BATCH_ENTRY_BYTES
         of_queue = f"{directory}/{cut.topic}/{cut.queue_id}"
-        names = _file_names(fs, of_queue)
+        names = file_names(fs, of_queue)
         removed = [name for name in names[1:] if int(name) >= start]
         for name in reversed(removed):
             fs.remove(f"{of_queue}/{name}")
@@ -126,10 +121,6 @@ def truncate_queues(fs: FileSystem, queues: Queues, cuts: Sequence[QueueTruncati
             while files:
                 files.pop().close()
     _sync(files)
-
-
-def _file_names(fs: FileSystem, directory: str) -> list[str]:
-    return [name for name in fs.listdir(directory) if len(name) == NAME_DIGITS and name.isdigit()]
 
 
 def _zeroed(fs: FileSystem, directory: str, name: str, start: int, end: int) -> MappedFile | None:

@@ -4,14 +4,14 @@ FROM and TO are offsets of the log, and the file has exactly these bytes. The ne
 The directory is bounded: after each truncation, old files go as long as there are more than KEEP_FILES, or KEEP_BYTES
 beside the newest.
 `Survey` learns on the way which messages go, and which queues lose some.
-Neighbours: truncation.py; commands/print_cut.py (prints the messages of a file).
+Neighbours: tasks/truncate.py; commands/diverged_slave.py (prints the messages of a file).
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from broker.store.log.valid_record import valid_record
-from broker.store.queue.inner import messages_in
+from broker.store.queue.entry import messages_in
 from mqcommon.disk.atomic import write_atomic
 from mqcommon.disk.files import FileSystem
 from mqcommon.errors import DiskFull

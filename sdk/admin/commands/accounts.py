@@ -7,15 +7,13 @@ from typing import Any
 import click
 
 from mqcommon.errors import UserError
-from sdk.admin.command import command
+from sdk.admin.command import BROKER_OR_CLUSTER, command
 from sdk.admin.commands.users import Names, brokers, where
 from sdk.admin.params import option
 from sdk.admin.render import Table, java_value, seconds_text
 from sdk.admin.session import Session
 from sdk.admin.targets import at_each, chosen_addrs
 
-FAMILY = "Accounts in files"
-_EITHER = ("broker_addr", "cluster_name")
 _SECRET_ENV = "MQADMIN_SECRET_KEY"
 _PERMISSIONS = click.Choice(["DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB"])
 _DEFAULT_CODES = {"topic": "SEND_MESSAGE_V2", "group": "PULL_MESSAGE"}
@@ -65,7 +63,7 @@ class RequestKind(click.ParamType):  # type: ignore[type-arg]  # generic in newe
     option("t", "topicPerms", "set topicPerms list, eg: topicA=DENY,topicD=SUB", type=Permissions(), default=None),
     option("g", "groupPerms", "set groupPerms list, eg: groupD=DENY,groupD=SUB", type=Permissions(), default=None),
     option("m", "admin", "set admin flag in acl config file", type=bool, default=None),
-    either=_EITHER,
+    either=BROKER_OR_CLUSTER,
 )  # fmt: skip
 async def update_acl_config(
     session: Session, broker_addr: str | None, cluster_name: str | None, access_key: str, **given: Any
@@ -97,7 +95,7 @@ async def update_acl_config(
     "deleteAclConfig",
     *where("delete acl config account from"),
     option("a", "accessKey", "set accessKey in acl config file for deleting which account", required=True),
-    either=_EITHER,
+    either=BROKER_OR_CLUSTER,
 )
 async def delete_acl_config(
     session: Session, broker_addr: str | None, cluster_name: str | None, access_key: str
@@ -121,7 +119,7 @@ async def delete_acl_config(
         type=click.STRING, required=True,
     ),
     option("p", "aclFileFullPath", "the file of the broker; default: its plain_acl.yml", default=None),
-    either=_EITHER,
+    either=BROKER_OR_CLUSTER,
 )  # fmt: skip
 async def update_global_white_addr(
     session: Session,
@@ -158,7 +156,9 @@ def _version_lines(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
     return _VERSIONS.lines({**row, "updated": seconds_text(row["timestamp"])} for row in rows)
 
 
-@command("clusterAclConfigVersion", *where("query acl config version for"), show=_version_lines, either=_EITHER)
+@command(
+    "clusterAclConfigVersion", *where("query acl config version for"), show=_version_lines, either=BROKER_OR_CLUSTER
+)
 async def cluster_acl_config_version(
     session: Session, broker_addr: str | None, cluster_name: str | None
 ) -> list[dict[str, Any]]:
@@ -194,7 +194,7 @@ def _config_lines(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
             yield ""
 
 
-@command("getAclConfig", *where("query acl config for"), show=_config_lines, either=_EITHER)
+@command("getAclConfig", *where("query acl config for"), show=_config_lines, either=BROKER_OR_CLUSTER)
 async def get_acl_config(session: Session, broker_addr: str | None, cluster_name: str | None) -> list[dict[str, Any]]:
     """Show the accounts of a broker, or of each master of a cluster, without their secrets."""
     rows = []
@@ -226,7 +226,7 @@ def _explained_lines(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
         type=RequestKind(), default=None,
     ),
     show=_explained_lines,
-    either=_EITHER,
+    either=BROKER_OR_CLUSTER,
 )  # fmt: skip
 async def explain_acl(
     session: Session,
@@ -252,7 +252,13 @@ async def explain_acl(
     return rows
 
 
-COMMANDS = (
-    update_acl_config, delete_acl_config, update_global_white_addr, cluster_acl_config_version, get_acl_config,
-    explain_acl,
-)  # fmt: skip
+FAMILIES = {
+    "Accounts in files": (
+        update_acl_config,
+        delete_acl_config,
+        update_global_white_addr,
+        cluster_acl_config_version,
+        get_acl_config,
+        explain_acl,
+    ),
+}

@@ -1,22 +1,24 @@
-"""Commands about brokers: state and options."""
+"""Commands about brokers: state and options, replication, and the removal of files that are not needed any more."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sdk.admin.command import command
+from mqcommon.errors import UserError
+from sdk.admin.command import BROKER_OR_CLUSTER, command
 from sdk.admin.params import broker_addr, cluster_name, option
-from sdk.admin.render import Row
-from sdk.admin.session import Session
-from sdk.admin.targets import MASTER_ID, Target, all_targets, at_each, chosen_addrs
+from sdk.admin.render import Row, Table, java_value, time_text
+from sdk.admin.session import Session, in_rounds, interval_option
+from sdk.admin.targets import MASTER_ID, Target, all_ok, all_targets, at_each, chosen_addrs
 
-FAMILY = "Brokers"
-_EITHER = ("broker_addr", "cluster_name")
+if TYPE_CHECKING:
+    from remoting.protocol.requests.brokers import HARuntimeInfo
+
 NO_MASTER = "NO_MASTER"
 
 
-def _status_lines(rows: Sequence[Row]) -> Iterator[str]:
+def _runtime_lines(rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
         for key, value in sorted(row["table"].items()):
             line = f"{key:<32}: {value}"
@@ -27,8 +29,8 @@ def _status_lines(rows: Sequence[Row]) -> Iterator[str]:
     "brokerStatus",
     broker_addr("Broker address"),
     cluster_name("which cluster"),
-    either=_EITHER,
-    show=_status_lines,
+    either=BROKER_OR_CLUSTER,
+    show=_runtime_lines,
 )
 async def broker_status(session: Session, broker_addr: str | None, cluster_name: str | None) -> list[dict[str, Any]]:
     """Show the counters and the state of a broker, or of all brokers of a cluster."""
@@ -66,7 +68,7 @@ def _broker_config_lines(rows: Sequence[Row]) -> Iterator[str]:
     "getBrokerConfig",
     broker_addr("get which broker"),
     cluster_name("get which cluster"),
-    either=_EITHER,
+    either=BROKER_OR_CLUSTER,
     show=_broker_config_lines,
 )
 async def get_broker_config(
@@ -98,7 +100,7 @@ def _masters(targets: Sequence[Target]) -> dict[str, str | None]:
     option("a", "updateAllBroker", "update all brokers include slave", type=bool, default=False),
     option("k", "key", "config key", required=True),
     option("v", "value", "config value", type=click.STRING, required=True),
-    either=_EITHER,
+    either=BROKER_OR_CLUSTER,
 )
 async def update_broker_config(
     session: Session,
@@ -119,4 +121,203 @@ async def update_broker_config(
     return {"key": key, "value": value.strip(), "results": results}
 
 
-COMMANDS = (broker_status, get_broker_config, update_broker_config)
+_SLAVES = Table(
+    (
+        ("#SlaveAddr", "addr"),
+        ("#SlaveAckOffset", "slaveAckOffset"),
+        ("#Diff", "diff"),
+        ("#TransferSpeed(KB/s)", "speedText"),
+        ("#Status", "statusText"),
+        ("#TransferFromWhere", "transferFromWhere"),
+    ),
+    "%-32s  %-16d %16d %16s %16s %16d",
+)
+
+
+def _speed(bytes_per_second: int) -> str:
+    return f"{bytes_per_second / 1024:.2f}"
+
+
+def _master_lines(row: Row) -> Iterator[str]:
+    slaves = row["haConnectionInfo"]
+    yield f"#MasterAddr\t{row['brokerAddr']}"
+    yield f"#MasterCommitLogMaxOffset\t{row['masterCommitLogMaxOffset']}"
+    yield f"#SlaveNum\t{len(slaves)}"
+    yield f"#InSyncSlaveNum\t{row['inSyncSlaveNums']}"
+    yield from _SLAVES.lines(
+        {
+            **slave,
+            "speedText": _speed(slave["transferredByteInSecond"]),
+            "statusText": "OK" if slave["inSync"] else "Fall Behind",
+        }
+        for slave in slaves
+    )
+
+
+def _slave_lines(row: Row) -> Iterator[str]:
+    client = row["haClientRuntimeInfo"]
+    yield f"#MasterAddr\t{java_value(client.get('masterAddr'))}"
+    yield f"#CommitLogMaxOffset\t{client['maxOffset']}"
+    yield f"#TransferSpeed(KB/s)\t{_speed(client['transferredByteInSecond'])}"
+    yield f"#LastReadTime\t{time_text(client['lastReadTimestamp'])}"
+    yield f"#LastWriteTime\t{time_text(client['lastWriteTimestamp'])}"
+    yield f"#MasterFlushOffset\t{client['masterFlushOffset']}"
+
+
+def _ha_lines(rows: Sequence[Row]) -> Iterator[str]:
+    for row in rows:
+        yield ""
+        yield from _master_lines(row) if row["master"] else _slave_lines(row)
+
+
+@command(
+    "haStatus",
+    broker_addr("which broker to fetch"),
+    cluster_name("which cluster"),
+    interval_option(),
+    either=BROKER_OR_CLUSTER,
+)
+async def ha_status(
+    session: Session, broker_addr: str | None, cluster_name: str | None, interval: float | None
+) -> list[dict[str, Any]] | None:
+    """Show how far the slaves of a broker, or of each master of a cluster, have copied; of a slave, its own progress.
+
+    With -i and --output json each round is one line.
+    """
+
+    async def look() -> list[dict[str, Any]]:
+        addrs = await chosen_addrs(session, broker_addr, cluster_name)
+        answers = await session.each(addrs, session.admin.broker_ha_status)
+        for addr, error in answers.errors.items():
+            session.fail(error, f"broker {addr}")
+        return [_row(addr, status) for addr, status in answers.values.items()]
+
+    return await in_rounds(session, interval, look, _ha_lines)
+
+
+def _row(addr: str, status: "HARuntimeInfo") -> dict[str, Any]:
+    return {"brokerAddr": addr, **status.to_wire()}
+
+
+@command(
+    "resetMasterFlushOffset",
+    broker_addr("which broker to reset", required=True),
+    option("o", "offset", "the offset to reset at", type=click.IntRange(min=0), required=True),
+)
+async def reset_master_flush_offset(session: Session, broker_addr: str, offset: int) -> dict[str, Any]:
+    """Set the offset up to which a slave takes its master's log as flushed."""
+    await session.admin.reset_master_flush_offset(broker_addr, offset)
+    session.say(f"reset master flush offset to {offset} success")
+    return {"brokerAddr": broker_addr, "masterFlushOffset": offset, "ok": True}
+
+
+def _epoch_lines(rows: Sequence[Row]) -> Iterator[str]:
+    for row in rows:
+        yield ""
+        yield f"#clusterName\t{row['clusterName']}"
+        yield f"#brokerName\t{row['brokerName']}"
+        yield f"#brokerAddr\t{row['brokerAddr']}"
+        yield f"#brokerId\t{row['brokerId']}"
+        for entry in row["epochList"]:
+            start, end = entry["startOffset"], entry["endOffset"]
+            yield f"#Epoch: EpochEntry{{epoch={entry['epoch']}, startOffset={start}, endOffset={end}}}"
+
+
+@command(
+    "getBrokerEpoch",
+    option("b", "brokerName", "which broker set"),
+    cluster_name("which cluster"),
+    interval_option(),
+    show=_epoch_lines,
+    either=("broker_name", "cluster_name"),
+)
+async def get_broker_epoch(
+    session: Session, broker_name: str | None, cluster_name: str | None, interval: float | None
+) -> list[dict[str, Any]] | None:
+    """Show which master wrote which part of the log, for each broker of a set that has Controllers."""
+
+    async def look() -> list[dict[str, Any]]:
+        targets = all_targets(await session.admin.cluster_info(), cluster_name)
+        addrs = [one.addr for one in targets if broker_name in (None, one.broker_name)]
+        if not addrs:
+            raise UserError(f"no broker {broker_name!r} at this NameServer; check -b and -n")
+        answers = await session.each(addrs, session.admin.broker_epochs)
+        for addr, error in answers.errors.items():
+            session.fail(error, f"broker {addr}")
+        return [{"brokerAddr": addr, **epochs.to_wire()} for addr, epochs in answers.values.items()]
+
+    return await in_rounds(session, interval, look, _epoch_lines)
+
+
+def _where() -> tuple[click.Option, click.Option]:
+    return broker_addr("Broker address", default=None), option("c", "cluster", "clustername", default=None)
+
+
+def _result_lines(result: Mapping[str, Any]) -> Iterator[str]:
+    yield "success" if all_ok(result["results"]) else "false"
+
+
+async def _at_brokers(
+    session: Session, broker_addr: str | None, cluster: str | None, doing: str, act: Callable[[str], Awaitable[None]]
+) -> dict[str, Any]:
+    """Run ``act`` at one broker, at all brokers (slaves too) of a cluster, or at all brokers of all clusters."""
+    if broker_addr is not None and cluster is not None:
+        raise click.UsageError("Give only one of --brokerAddr or --cluster.")
+    addrs = (
+        [broker_addr] if broker_addr else [one.addr for one in all_targets(await session.admin.cluster_info(), cluster)]
+    )
+
+    async def shown(addr: str) -> None:
+        session.progress(f"{doing} at {addr}")
+        await act(addr)
+
+    return {"results": await at_each(session, addrs, doing, shown, None)}
+
+
+@command("deleteExpiredCommitLog", *_where(), show=_result_lines)
+async def delete_expired_commit_log(session: Session, broker_addr: str | None, cluster: str | None) -> dict[str, Any]:
+    """Delete commit log files that are older than the broker's fileReservedTime, at any hour.
+
+    Without -b and -c: at all brokers of all clusters.
+    """
+    act = session.admin.delete_expired_commit_log
+    return await _at_brokers(session, broker_addr, cluster, "delete expired commit log files", act)
+
+
+@command("cleanExpiredCQ", *_where(), show=_result_lines)
+async def clean_expired_cq(session: Session, broker_addr: str | None, cluster: str | None) -> dict[str, Any]:
+    """Delete consume queue files whose messages have been deleted.
+
+    Without -b and -c: at all brokers of all clusters.
+    """
+    act = session.admin.clean_expired_consume_queue
+    return await _at_brokers(session, broker_addr, cluster, "clean expired consume queues", act)
+
+
+@command("cleanUnusedTopic", *_where(), show=_result_lines)
+async def clean_unused_topic(session: Session, broker_addr: str | None, cluster: str | None) -> dict[str, Any]:
+    """Delete the consume queues of topics that the broker no longer has.
+
+    Without -b and -c: at all brokers of all clusters.
+    """
+    act = session.admin.clean_unused_topic
+    return await _at_brokers(session, broker_addr, cluster, "clean unused topics", act)
+
+
+FAMILIES = {
+    "Brokers": (
+        broker_status,
+        get_broker_config,
+        update_broker_config,
+    ),
+    "Replication": (
+        get_broker_epoch,
+        ha_status,
+        reset_master_flush_offset,
+    ),
+    "Stores": (
+        delete_expired_commit_log,
+        clean_expired_cq,
+        clean_unused_topic,
+    ),
+}

@@ -8,11 +8,9 @@ from typing import Any
 from sdk.admin.command import command
 from sdk.admin.params import cluster_name, option
 from sdk.admin.render import Row, Table
-from sdk.admin.rounds import in_rounds, interval_option, watch_option
-from sdk.admin.session import Session
+from sdk.admin.session import Session, in_rounds, interval_option, watch_option
 from sdk.admin.targets import MASTER_ID, Target, all_targets
 
-FAMILY = "Clusters"
 _POOLS = ("send", "pull", "ack")
 
 _BASE = Table(
@@ -210,4 +208,6 @@ async def cluster_list(
     return await in_rounds(session, watch or interval, look, lines, clears=watch is not None)
 
 
-COMMANDS = (cluster_list,)
+FAMILIES = {
+    "Clusters": (cluster_list,),
+}

@@ -10,11 +10,9 @@ from sdk.admin.command import command
 from sdk.admin.commands.brokers import config_lines
 from sdk.admin.params import Address, cluster_name, option
 from sdk.admin.render import Row, java_value
-from sdk.admin.rounds import in_rounds, interval_option
-from sdk.admin.session import Session
+from sdk.admin.session import Session, in_rounds, interval_option
 from sdk.admin.targets import all_targets, at_each
 
-FAMILY = "Controllers"
 _KEY = "controllerAddr"
 
 
@@ -203,12 +201,14 @@ async def controller_members(
     return members.to_wire()
 
 
-COMMANDS = (
-    get_controller_metadata,
-    get_controller_config,
-    update_controller_config,
-    get_sync_state_set,
-    elect_master,
-    clean_broker_metadata,
-    controller_members,
-)
+FAMILIES = {
+    "Controllers": (
+        get_controller_metadata,
+        get_controller_config,
+        update_controller_config,
+        get_sync_state_set,
+        elect_master,
+        clean_broker_metadata,
+        controller_members,
+    ),
+}

@@ -12,7 +12,6 @@ from sdk.admin.params import option
 from sdk.admin.render import Table, visible
 from sdk.admin.session import Session
 
-FAMILY = "Health"
 _TABLE = Table(
     (("#State", "state"), ("#Check", "check"), ("#Where", "where"), ("#What", "text")), "%-6s %-12s %-36s %s"
 )
@@ -47,9 +46,9 @@ async def doctor(session: Session, quiet: bool, max_lag: int) -> dict[str, Any]:
 
     The exit code is 1 if anything is FAIL. Nothing is changed.
     """
+    from sdk.admin.doctor.certificates import certificate_of
     from sdk.admin.doctor.checks import run_checks
     from sdk.admin.doctor.gather import gather, knock
-    from sdk.admin.doctor.peek import certificate_of
 
     timeout_ms = session.settings.timeout_ms
     facts = await gather(
@@ -65,4 +64,6 @@ async def doctor(session: Session, quiet: bool, max_lag: int) -> dict[str, Any]:
     return {"findings": shown, "counts": {state: counts[state] for state in _COUNTED}}
 
 
-COMMANDS = (doctor,)
+FAMILIES = {
+    "Health": (doctor,),
+}

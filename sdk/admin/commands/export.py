@@ -12,7 +12,7 @@ from mqcommon.disk.files import OsFiles
 from mqcommon.errors import StoreError, UserError
 from mqcommon.fastjson import pretty
 from mqcommon.names import is_dlq_topic, is_retry_topic, is_system_topic
-from sdk.admin.command import command
+from sdk.admin.command import BROKER_OR_CLUSTER, command
 from sdk.admin.params import broker_addr, cluster_name, option
 from sdk.admin.session import Session
 from sdk.admin.targets import chosen_addrs
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from remoting.protocol.requests.groups import SubscriptionGroupConfig, SubscriptionGroupTable
     from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 
-FAMILY = "Export"
 DEFAULT_DIRECTORY = "/tmp/rocketmq/export"
 _VALID_PERMS = range(8)
 # RocketMQ's system groups: those listed in its tool, and all with this prefix.
@@ -73,7 +72,7 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
     option("t", "topic", "only export topic metadata", type=click.BOOL, is_flag=True),
     option("g", "subscriptionGroup", "only export subscriptionGroup metadata", type=click.BOOL, is_flag=True),
     option("s", "specialTopic", "need retryTopic and dlqTopic", type=click.BOOL, is_flag=True),
-    either=("broker_addr", "cluster_name"),
+    either=BROKER_OR_CLUSTER,
     show=_lines,
 )
 async def export_metadata(
@@ -151,4 +150,6 @@ def _write(directory: str, path: str, data: bytes) -> None:
         raise UserError(f"{path} cannot be written ({error}); give another directory with -f") from None
 
 
-COMMANDS = (export_metadata,)
+FAMILIES = {
+    "Export": (export_metadata,),
+}

@@ -1,24 +1,125 @@
-"""Commands about consumer groups: create, change, delete, and show their progress."""
+"""Commands about consumer groups: create, change, delete, and show how far they and their queues are."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from mqcommon.errors import BrokerError, RouteNotFound, UserError
-from sdk.admin.command import command
-from sdk.admin.params import RetryPolicy, attributes_option, broker_addr, cluster_name, option, route_cluster
-from sdk.admin.progress import client_ips, group_row, lag_text, lags_ms, progress_table, queue_rows
-from sdk.admin.render import Row, Table, java_object, seconds_text
-from sdk.admin.rounds import in_rounds, watch_option
-from sdk.admin.session import Session
-from sdk.admin.targets import at_each, chosen_addrs, is_known
+from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
+from mqcommon.message.queue import MessageQueue
+from sdk.admin.command import BROKER_OR_CLUSTER, command
+from sdk.admin.params import RetryPolicy, attributes_option, broker_addr, cluster_name, option, read_list, route_cluster
+from sdk.admin.render import Row, Table, java_object, java_value, seconds_text, version_name
+from sdk.admin.session import Session, in_rounds, watch_option
+from sdk.admin.targets import MASTER_ID, Target, all_targets, at_each, chosen_addrs, is_known
 
 if TYPE_CHECKING:
-    from remoting.protocol.requests.groups import SubscriptionGroupConfig
+    from remoting.protocol.requests.clients import ConsumerConnection
+    from remoting.protocol.requests.groups import ConsumeStats, SubscriptionGroupConfig
 
-FAMILY = "Consumer groups"
-_EITHER = ("broker_addr", "cluster_name")
+_QUEUE = (
+    ("#Topic", "topic"),
+    ("#Broker Name", "brokerName"),
+    ("#QID", "queueId"),
+    ("#Broker Offset", "brokerOffset"),
+    ("#Consumer Offset", "consumerOffset"),
+)
+_REST = (("#Diff", "diff"), ("#Inflight", "inflight"), ("#LastTime", "lastTime"))
+
+
+def progress_table(*, clients: bool, lag: bool) -> Table:
+    """The table of one group, with the column of clients' IPs if asked, and at the end that of the lag in time."""
+    columns = (*_QUEUE, ("#Client IP", "client"), *_REST) if clients else (*_QUEUE, *_REST)
+    client = "%-20s  " if clients else ""
+    row = f"%-64s  %-32s  %-4d  %-20d  %-20d  {client}%-20d %-20d %s"
+    head = f"%-64s  %-32s  %-4s  %-20s  %-20s  {client}%-20s %-20s%s"
+    if lag:
+        return Table((*columns, ("#Lag", "lag")), f"{row[:-2]}%-19s  %s", f"{head[:-2]}%-20s  %s")
+    return Table(columns, row, head)
+
+
+def lag_text(lag_ms: int | None) -> str:
+    """How long a message has been waiting, for people: ``850ms``, ``12.3s``, ``5m03s``, ``2h05m``, ``3d04h``."""
+    if lag_ms is None:
+        return "N/A"
+    seconds = lag_ms // 1000
+    if seconds < 1:
+        return f"{lag_ms}ms"
+    if seconds < 60:
+        return f"{lag_ms / 1000:.1f}s"
+    for limit, unit, size, smaller, small_size in (
+        (3_600, "m", 60, "s", 1),
+        (86_400, "h", 3_600, "m", 60),
+    ):
+        if seconds < limit:
+            return f"{seconds // size}{unit}{seconds % size // small_size:02d}{smaller}"
+    return f"{seconds // 86_400}d{seconds % 86_400 // 3_600:02d}h"
+
+
+async def lags_ms(session: Session, group: str, stats: "ConsumeStats") -> dict[MessageQueue, int]:
+    """Queue → how long the group's next message there has been waiting. Unknown ones are left out, with a warning."""
+    topics = sorted({mq.topic for mq in stats.offset_table})
+    answers = await session.each(topics, lambda topic: session.admin.consume_time_spans(group, topic))
+    for topic, error in answers.errors.items():
+        session.warn(f"the lag in topic {topic} is not known: {error}")
+    spans = [span for found in answers.values.values() for span in found]
+    return {span.message_queue: span.delay_time for span in spans if span.message_queue is not None}
+
+
+def queue_rows(
+    stats: "ConsumeStats", client_ips: Mapping[MessageQueue, str], lags_ms: Mapping[MessageQueue, int]
+) -> list[dict[str, Any]]:
+    """One row per queue, sorted."""
+    return [
+        {
+            "topic": queue.topic,
+            "brokerName": queue.broker_name,
+            "queueId": queue.queue_id,
+            "brokerOffset": offsets.broker_offset,
+            "consumerOffset": offsets.consumer_offset,
+            "clientIP": client_ips.get(queue),
+            "diff": offsets.broker_offset - offsets.consumer_offset,
+            "inflight": offsets.pull_offset - offsets.consumer_offset,
+            "lastTimestamp": offsets.last_timestamp,
+            "lagMs": lags_ms.get(queue),
+        }
+        for queue, offsets in sorted(stats.offset_table.items(), key=lambda item: item[0])
+    ]
+
+
+async def client_ips(session: Session, group: str) -> dict[MessageQueue, str]:
+    """Queue → the IP of the group's client that has it. Unknown ones are left out, with a warning."""
+    owners: dict[MessageQueue, str] = {}
+    try:
+        consumers = await session.admin.consumer_connection(group)
+        for one in consumers.connection_set:
+            info = await session.admin.consumer_running_info(group, one.client_id)
+            owners |= {queue: one.client_id.split("@")[0] for queue in info.mq_table}
+    except SkylarkError as error:
+        session.warn(f"not all client IPs are known: {error}")
+    return owners
+
+
+def group_row(group: str, stats: "ConsumeStats", consumers: "ConsumerConnection | None") -> dict[str, Any]:
+    """The row of a group; ``consumers`` is None when no consumer is connected."""
+    connections = list(consumers.connection_set) if consumers is not None else []
+    diff = sum(one.broker_offset - one.consumer_offset for one in stats.offset_table.values())
+    version = kind = model = ""
+    if consumers is not None and connections:
+        version = version_name(min(one.version for one in connections))
+        kind = "PULL" if consumers.consume_type == "CONSUME_ACTIVELY" else "PUSH"
+        model = consumers.message_model
+    return {
+        "group": group,
+        "count": len(connections),
+        "version": version,
+        "type": kind,
+        "messageModel": model,
+        "consumeTps": stats.consume_tps,
+        "diffTotal": diff,
+    }
+
+
 _RETRY = "%RETRY%"
 _POLICY_HELP = (
     'the json string of retry policy (exp: {"type":"EXPONENTIAL","exponentialRetryPolicy":'
@@ -77,7 +178,7 @@ def group_config_text(config: "SubscriptionGroupConfig") -> str:
     ),
     option("a", "notifyConsumerIdsChanged", "notify consumerId changed", type=bool, default=True),
     attributes_option(""),
-    either=_EITHER,
+    either=BROKER_OR_CLUSTER,
 )
 async def update_sub_group(
     session: Session, broker_addr: str | None, cluster_name: str | None, **given: Any
@@ -118,7 +219,7 @@ async def update_sub_group(
     cluster_name("delete subscription group from which cluster"),
     option("g", "groupName", "subscription group name", required=True),
     option("r", "removeOffset", "also remove its offsets", type=bool, default=False),
-    either=_EITHER,
+    either=BROKER_OR_CLUSTER,
 )
 async def delete_sub_group(
     session: Session, broker_addr: str | None, cluster_name: str | None, group_name: str, remove_offset: bool
@@ -257,4 +358,187 @@ async def _all_groups(session: Session) -> list[dict[str, Any]]:
     return list(answers.values.values())
 
 
-COMMANDS = (update_sub_group, delete_sub_group, consumer_progress)
+_RULE = "=" * 29
+_STATS = Table(
+    (
+        ("#Topic", "topic"),
+        ("#Group", "group"),
+        ("#Broker Name", "brokerName"),
+        ("#QID", "queueId"),
+        ("#Broker Offset", "brokerOffset"),
+        ("#Consumer Offset", "consumerOffset"),
+        ("#Diff", "diff"),
+        ("#LastTime", "lastTime"),
+    ),
+    "%-64s  %-64s  %-32s  %-4d  %-20d  %-20d  %-20d  %s",
+)
+
+
+def _config_lines(result: Mapping[str, Any]) -> Iterator[str]:
+    for row in result["configs"]:
+        yield f"{_RULE}{row['clusterName']}:{row['brokerName']}{_RULE}"
+        for name, value in row["config"].items():
+            yield f"{name:<40}=  {java_value(value)}"
+
+
+@command(
+    "getConsumerConfig",
+    option("g", "groupName", "subscription group name", required=True),
+    show=_config_lines,
+)
+async def get_consumer_config(session: Session, group_name: str) -> dict[str, Any]:
+    """Show the settings of a consumer group at each broker that knows it."""
+    masters = [one for one in all_targets(await session.admin.cluster_info()) if one.broker_id == MASTER_ID]
+    by_addr = {one.addr: one for one in masters}
+
+    from remoting.protocol.codes import ResponseCode
+
+    async def look(addr: str) -> dict[str, Any] | None:
+        try:
+            return (await session.admin.group_config(addr, group_name)).to_wire()
+        except BrokerError as error:
+            if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                return None
+            raise
+
+    answers = await session.each(by_addr, look)
+    for addr, error in answers.errors.items():
+        session.fail(error, f"broker {addr}")
+    configs = [_config_row(by_addr[addr], config) for addr, config in answers.values.items() if config is not None]
+    if not configs and not answers.errors:
+        raise UserError(f"no broker knows group {group_name}; create it with mqadmin updateSubGroup")
+    return {"groupName": group_name, "configs": configs}
+
+
+def _config_row(target: Target, config: dict[str, Any]) -> dict[str, Any]:
+    return {"clusterName": target.cluster, "brokerName": target.broker_name, "config": config}
+
+
+def _stats_lines(result: Mapping[str, Any]) -> Iterator[str]:
+    yield _STATS.head()
+    for row in result["queues"]:
+        last = row["lastTimestamp"]
+        yield _STATS.row({**row, "lastTime": seconds_text(last) if last > 0 else "N/A"})
+    yield ""
+    yield f"Diff Total: {result['diffTotal']}"
+
+
+@command(
+    "brokerConsumeStats",
+    broker_addr("Broker address", required=True),
+    option("t", "timeoutMillis", "request timeout Millis, as --timeout", type=click.IntRange(min=1), default=None),
+    option("l", "level", "threshold of print diff", type=click.IntRange(min=0), default=0, show_default=True),
+    option("o", "order", "order topic: only these", type=bool, default=False, show_default=True),
+    show=_stats_lines,
+)
+async def broker_consume_stats(
+    session: Session, broker_addr: str, timeout_millis: int | None, level: int, order: bool
+) -> dict[str, Any]:
+    """Show how far every group has consumed every queue of a broker, where it is at least --level behind."""
+    async with session.admin_within(timeout_millis or session.settings.timeout_ms) as admin:
+        found = await admin.broker_consume_stats(broker_addr, only_ordered=order)
+    rows: list[dict[str, Any]] = [
+        {
+            "topic": mq.topic,
+            "group": group,
+            "brokerName": mq.broker_name,
+            "queueId": mq.queue_id,
+            "brokerOffset": progress.broker_offset,
+            "consumerOffset": progress.consumer_offset,
+            "diff": progress.broker_offset - progress.consumer_offset,
+            "lastTimestamp": progress.last_timestamp,
+        }
+        for one in found.consume_stats_list
+        for group, stats in one.items()
+        for topic_stats in stats
+        for mq, progress in sorted(topic_stats.offset_table.items(), key=lambda item: item[0])
+    ]
+    return {
+        # Not those of queues without messages.
+        "queues": [row for row in rows if row["diff"] >= level and (row["lastTimestamp"] > 0 or row["diff"] > 0)],
+        "diffTotal": found.total_diff,
+    }
+
+
+@command(
+    "updateSubGroupList",
+    broker_addr("create groups to which broker"),
+    cluster_name("create groups to which cluster"),
+    option(
+        "f",
+        "filename",
+        "Path to a file containing a list of SubscriptionGroupConfig in json format",
+        required=True,
+        metavar="FILE",
+    ),
+    either=BROKER_OR_CLUSTER,
+)
+async def update_sub_group_list(
+    session: Session, broker_addr: str | None, cluster_name: str | None, filename: str
+) -> dict[str, Any]:
+    """Create or change the groups of a file: [{"groupName":"g","retryMaxTimes":16}, ...]."""
+    from remoting.protocol.requests.groups import SubscriptionGroupConfig
+
+    groups = read_list(session.warn, filename, SubscriptionGroupConfig, "groupName")
+    results = await at_each(
+        session,
+        await chosen_addrs(session, broker_addr, cluster_name),
+        f"groups of {filename}",
+        lambda addr: session.admin.create_groups(addr, groups),
+        lambda addr: f"submit batch of subscription group config to {addr} success, please check the result later.",
+    )
+    return {"groups": [group.group_name for group in groups], "results": results}
+
+
+@command(
+    "setConsumeMode",
+    broker_addr("create subscription group to which broker"),
+    cluster_name("create subscription group to which cluster"),
+    option("t", "topicName", "topic name", required=True),
+    option("g", "groupName", "consumer group name", required=True),
+    option("m", "mode", "consume mode. PULL/POP", type=click.Choice(["PULL", "POP"]), required=True),
+    option(
+        "q",
+        "popShareQueueNum",
+        "num of queue which share in pop mode",
+        type=click.IntRange(min=-1),
+        default=0,
+        show_default=True,
+    ),
+    either=BROKER_OR_CLUSTER,
+)
+async def set_consume_mode(
+    session: Session,
+    broker_addr: str | None,
+    cluster_name: str | None,
+    topic_name: str,
+    group_name: str,
+    mode: Literal["PULL", "POP"],
+    pop_share_queue_num: int,
+) -> dict[str, Any]:
+    """Set how a group whose members let the broker assign queues consumes a topic: by pull, or by pop."""
+    results = await at_each(
+        session,
+        await chosen_addrs(session, broker_addr, cluster_name),
+        f"consume mode of {group_name}",
+        lambda addr: session.admin.set_consume_mode(addr, topic_name, group_name, mode, pop_share_queue_num),
+        lambda addr: f"set consume mode to {addr} success.",
+    )
+    if any(result["ok"] for result in results):
+        session.say(
+            f"topic[{topic_name}] group[{group_name}] consume mode[{mode}] popShareQueueNum[{pop_share_queue_num}]"
+        )
+    return {"topic": topic_name, "group": group_name, "mode": mode, "results": results}
+
+
+FAMILIES = {
+    "Consumer groups": (
+        update_sub_group,
+        delete_sub_group,
+        consumer_progress,
+        get_consumer_config,
+        broker_consume_stats,
+        update_sub_group_list,
+        set_consume_mode,
+    ),
+}

@@ -11,7 +11,6 @@ from sdk.admin.params import broker_addr, cluster_name, option
 from sdk.admin.session import Session
 from sdk.admin.targets import at_each, chosen_addrs
 
-FAMILY = "Logs"
 _KEY = "logLevels"
 _DEFAULT = "DEFAULT"
 
@@ -90,4 +89,6 @@ async def _change(
     await write(addr, {_KEY: levels_text(levels)})
 
 
-COMMANDS = (set_log_level,)
+FAMILIES = {
+    "Logs": (set_log_level,),
+}

@@ -1,242 +1,373 @@
-"""Commands that find messages: by id, by key, by unique key, by queue offset."""
+"""Commands that send one message, hand one to a consumer, and print the messages of topics and queues."""
 
+import random
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mqcommon.errors import SkylarkError, UserError
-from mqcommon.message.ids import parse_unique_key
+from mqcommon.message.ids import parse_offset_msg_id
+from mqcommon.names import TRACE_TOPIC
 from sdk.admin.command import command
-from sdk.admin.message_text import body_error, detail_lines, message_json, save_body
-from sdk.admin.params import Charset, option, route_cluster, time_option, topic_option
-from sdk.admin.reading import chosen_queues
-from sdk.admin.render import Row, Table, java_object, visible
-from sdk.admin.session import Session
-from sdk.admin.track import message_tracks, track_line
+from sdk.admin.failures import explain
+from sdk.admin.message_text import message_json, print_line
+from sdk.admin.params import Charset, option, time_option, topic_option
+from sdk.admin.reading import (
+    Take,
+    chosen_queues,
+    queue_json,
+    queue_text,
+    read_queue,
+    span_of,
+    status_name,
+    which_queues,
+)
+from sdk.admin.render import Row, Table, java_value, visible
+from sdk.admin.session import TOOLS_GROUP, Session
 
 if TYPE_CHECKING:
-    from mqcommon.message.message import MessageExt
+    from mqcommon.message.message import Message, MessageExt
+    from mqcommon.message.queue import MessageQueue
+    from sdk.consumer.reader import PullResult
+    from sdk.producer.producer import Producer
+    from sdk.producer.result import SendResult
 
-FAMILY = "Message queries"
-LONG_MAX = 2**63 - 1
-# How many messages of one batch are shown.
-MAX_SHOWN = 32
-
-
-def _body_format() -> click.Option:
-    return option(
-        "f", "bodyFormat", "print message body by the specified format", type=Charset(), metavar="CHARSET", default=None
-    )
-
-
-async def _show(
-    session: Session, message: "MessageExt", *, charset: str | None = None, with_id: bool = True, index: int = 0
-) -> dict[str, Any]:
-    """Print a message's block and its tracks. Returns both for JSON."""
-    path = ""
-    if not session.json:
-        try:
-            path = str(save_body(message, index))
-        except OSError as error:
-            session.warn(f"the body is not saved: {error}")
-        for line in detail_lines(message, path, with_id=with_id, charset=charset):
-            session.say(line)
-    if (reason := body_error(message)) is not None:
-        session.warn(f"the body is shown as it is stored: {reason}")
-    try:
-        tracks = await message_tracks(session, message)
-    except SkylarkError as error:
-        session.fail(error, "who consumed it")
-        return {**message_json(message), "tracks": []}
-    session.say()
-    session.say()
-    for line in [track_line(track) for track in tracks] or ["WARN: No Consumer"]:
-        session.say(line)
-    return {**message_json(message), "tracks": tracks}
-
-
-def _consumer_options() -> tuple[click.Option, click.Option]:
-    return (
-        option("g", "consumerGroup", "consumer group name; only used with -d", default=None),
-        option("d", "clientId", "client id of a consumer; with -g the message is sent to it instead", default=None),
-    )
-
-
-async def _consume_directly(
-    session: Session, message: "MessageExt", consumer_group: str, client_id: str
-) -> dict[str, Any]:
-    """Send the message to a push consumer, and print the result."""
-    info = await session.admin.consumer_running_info(consumer_group, client_id)
-    if info.properties.get("PROP_CONSUME_TYPE") != "CONSUME_PASSIVELY":
-        raise UserError(
-            f"client {client_id} of group {consumer_group} is not a push consumer: messages cannot be sent to it"
-        )
-    result = await session.admin.consume_message_directly(consumer_group, client_id, message)
-    members = {
-        "order": result.order,
-        "autoCommit": result.auto_commit,
-        "consumeResult": result.consume_result,
-        "remark": None if result.remark is None else visible(result.remark),
-        "spentTimeMills": result.spent_time_mills,
-    }
-    session.say(java_object("ConsumeMessageDirectlyResult", members))
-    return {"msgId": message.msg_id, "offsetMsgId": message.offset_msg_id, **members}
-
-
-@command(
-    "queryMsgById",
-    option("i", "msgId", "Message Id; several are separated by commas", required=True),
-    option("t", "topic", "topic name: the id may also be a unique key", default=None),
-    *_consumer_options(),
-    _body_format(),
+_PRODUCER_GROUP = "TOOLS_PRODUCER"
+_SENT = Table(
+    (("#Broker Name", "brokerName"), ("#QID", "queueId"), ("#Send Result", "sendStatus"), ("#MsgId", "msgId")),
+    "%-32s  %-4s  %-20s    %s",
 )
-async def query_msg_by_id(
-    session: Session,
-    msg_id: str,
-    topic: str | None,
-    consumer_group: str | None,
-    client_id: str | None,
-    body_format: str | None,
-) -> list[dict[str, Any]]:
-    """Show the message with an offset message id, or send it to a consumer (-g, -d).
-
-    With -t the id may also be a producer's unique key. The messages of a batch that is stored as one share an offset
-    message id: the first 32 are shown, and with -t and its unique key only one.
-    """
-    shown = []
-    for one in [part.strip() for part in msg_id.split(",") if part.strip()]:
-        try:
-            found = await _find_by_id(session, one, topic)
-            if consumer_group is not None and client_id is not None:
-                shown.append(await _consume_directly(session, found[0], consumer_group, client_id))
-                continue
-            if len(found) > 1:
-                session.warn(
-                    f"{one} is the id of {len(found)} messages, which are stored as one batch;"
-                    " give -t and a unique key as -i to see one of them"
-                )
-            for index, message in enumerate(found[:MAX_SHOWN]):
-                shown.append(await _show(session, message, charset=body_format, index=index))
-        except SkylarkError as error:
-            session.fail(error, f"message {one}")
-    return shown
 
 
-async def _find_by_id(session: Session, msg_id: str, topic: str | None) -> list["MessageExt"]:
-    if topic is not None:
-        found = await session.admin.query_by_unique_key(topic, msg_id)
-        if found:
-            return found[:1]
-    return await session.admin.view_messages(msg_id)
-
-
-_BY_KEY = Table((("#Message ID", "msgId"), ("#QID", "queueId"), ("#Offset", "queueOffset")), "%-50s %4d %40d")
-
-
-def _key_lines(rows: Sequence[Row]) -> Iterator[str]:
-    return _BY_KEY.lines(rows)
+def _sent_lines(row: Row) -> Iterator[str]:
+    return _SENT.lines([row])
 
 
 @command(
-    "queryMsgByKey",
+    "sendMessage",
     topic_option("Topic name"),
-    option("k", "msgKey", "Message Key", required=True),
-    time_option("b", "beginTimestamp", "Begin timestamp", default=0),
-    time_option("e", "endTimestamp", "End timestamp", default=LONG_MAX),
-    option(
-        "m",
-        "maxNum",
-        "The maximum number of messages returned by the query",
-        type=click.IntRange(min=1),
-        default=64,
-        show_default=True,
-    ),
-    route_cluster(),
-    show=_key_lines,
+    option("p", "body", "UTF-8 string format of the message body", type=click.STRING, required=True),
+    option("k", "key", "Message keys", default=None),
+    option("c", "tags", "Message tags", default=None),
+    option("b", "broker", "Send message to target broker", default=None),
+    option("i", "qid", "Send message to target queue", type=click.IntRange(min=0), default=None),
+    option("m", "msgTraceEnable", "Message Trace Enable", type=bool, default=False, show_default=True),
+    show=_sent_lines,
 )
-async def query_msg_by_key(
+async def send_message(
     session: Session,
     topic: str,
-    msg_key: str,
-    begin_timestamp: int,
-    end_timestamp: int,
-    max_num: int,
-    cluster: str | None,
-) -> list[dict[str, Any]]:
-    """List the messages with a key."""
-    found = await session.admin.query_message_by_key(topic, msg_key, max_num, begin_timestamp, end_timestamp, cluster)
-    if not found:
-        session.fail(UserError(f"no message of topic {topic} has key {msg_key}; check key and time range"))
-    return [message_json(message) for message in found]
+    body: str,
+    key: str | None,
+    tags: str | None,
+    broker: str | None,
+    qid: int | None,
+    msg_trace_enable: bool,
+) -> dict[str, Any]:
+    """Send one message; with -m true also send its trace to RMQ_SYS_TRACE_TOPIC."""
+    from mqcommon.message.message import Message
+
+    if qid is not None and broker is None:
+        raise click.UsageError("-i/--qid needs -b/--broker: give the broker of the queue.")
+    selector = None if broker is None else lambda queues, message: _choose(queues, broker, qid)
+    async with session.producer(_PRODUCER_GROUP) as producer:
+        start = time.time()
+        try:
+            message = Message(topic, body.encode(), tags=tags, keys=key)
+            result = await producer.send(message, selector=selector)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        if msg_trace_enable:
+            await _send_trace(session, producer, message, result, start, time.time())
+    return {
+        "brokerName": result.queue.broker_name,
+        "queueId": result.queue.queue_id,
+        "queueOffset": result.queue_offset,
+        "sendStatus": result.status.name,
+        "msgId": result.msg_id,
+        "offsetMsgId": result.offset_msg_id,
+    }
 
 
-@command(
-    "queryMsgByUniqueKey",
-    option("i", "msgId", "Message Id", required=True),
-    topic_option("The topic of msg"),
-    *_consumer_options(),
-    option("a", "showAll", "Print all message, the limit is 32", type=bool, is_flag=True),
-)
-async def query_msg_by_unique_key(
-    session: Session, msg_id: str, topic: str, consumer_group: str | None, client_id: str | None, show_all: bool
-) -> list[dict[str, Any]]:
-    """Show the message with a producer's unique key, or send it to a consumer (-g, -d).
-
-    There may be several copies of it if its send was retried.
-    """
-    found = await session.admin.query_by_unique_key(topic, msg_id)
-    if not found:
-        session.fail(UserError(f"no message of topic {topic} has the unique key {msg_id}; check both"))
-    wanted = found if show_all else found[:1]
-    if consumer_group is not None and client_id is not None:
-        return [await _consume_directly(session, message, consumer_group, client_id) for message in wanted]
-    return [await _show(session, message, with_id=False, index=index) for index, message in enumerate(wanted)]
-
-
-@command(
-    "queryMsgByOffset",
-    topic_option(),
-    option("b", "brokerName", "Broker Name", required=True),
-    option("i", "queueId", "Queue Id", type=click.IntRange(min=0), required=True),
-    option("o", "offset", "Queue Offset", type=click.IntRange(min=0), required=True),
-    _body_format(),
-)
-async def query_msg_by_offset(
-    session: Session, topic: str, broker_name: str, queue_id: int, offset: int, body_format: str | None
-) -> list[dict[str, Any]]:
-    """Show the message at an offset of a queue."""
-    async with session.consumer() as consumer:
-        (queue,) = await chosen_queues(consumer, topic, broker_name, queue_id)
-        result = await consumer.pull(queue, offset, max_count=1)
-    found = [message for message in result.messages if message.queue_offset == offset]
-    if not found:
-        raise UserError(
-            f"queue {queue_id} of {topic} on {broker_name} has no message at offset {offset}; "
-            f"it has {result.min_offset} to {result.max_offset - 1}"
-            if result.max_offset > result.min_offset
-            else f"queue {queue_id} of {topic} on {broker_name} is empty"
-        )
-    return [await _show(session, found[0], charset=body_format)]
-
-
-@command("DecodeMessageId", option("i", "messageId", "unique message ID", required=True), asks_servers=False)
-async def decode_message_id(session: Session, message_id: str) -> dict[str, Any]:
-    """Show which client made a unique key, and when: its address, and the time in this machine's time zone.
-
-    A key has no month, so a key that is older than a month gets a wrong one.
-    """
+async def _send_trace(
+    session: Session, producer: "Producer", message: "Message", result: "SendResult", start: float, end: float
+) -> None:
+    cost_ms = round((end - start) * 1000)
     try:
-        key = parse_unique_key(message_id, round(time.time() * 1000))
-    except ValueError as error:
-        raise UserError(f"{error}; queryMsgById shows the message of an offset message id") from None
-    date = datetime.fromtimestamp(key.made_at_ms // 1000).strftime("%Y-%m-%d#%H:%M:%S")
-    date += f":{key.made_at_ms % 1000:03d}"
-    session.say(f"ip={key.ip}")
-    session.say(f"date={date}")
-    return {"messageId": message_id, "ip": key.ip, "pid": key.pid, "date": date, "timestamp": key.made_at_ms}
+        await producer.send(trace_of_send(message, result, _PRODUCER_GROUP, int(start * 1000), cost_ms))
+    except SkylarkError as error:
+        # The message itself is stored, so this is not an error.
+        session.warn(f"the trace of the message is not stored: {explain(error)}")
 
 
-COMMANDS = (query_msg_by_id, query_msg_by_key, query_msg_by_unique_key, query_msg_by_offset, decode_message_id)
+def _choose(queues: Sequence["MessageQueue"], broker: str, qid: int | None) -> "MessageQueue":
+    """The queue that -b and -i choose; without -i, any queue of the broker."""
+    own = [queue for queue in queues if queue.broker_name == broker and qid in (None, queue.queue_id)]
+    if not own:
+        raise UserError(f"the topic has no such writable queue: {which_queues(queues, broker)}")
+    return random.choice(own)
+
+
+@command(
+    "consumeMessage",
+    topic_option("Topic name"),
+    option("b", "brokerName", "Broker name", default=None),
+    option("i", "queueId", "Queue Id", type=click.IntRange(min=0), default=None),
+    option("o", "offset", "Queue offset", type=click.IntRange(min=0), default=None),
+    option("g", "consumerGroup", "Consumer group name", default=None),
+    time_option("s", "beginTimestamp", "Begin timestamp", default=None),
+    time_option("e", "endTimestamp", "End timestamp", default=None),
+    option(
+        "c",
+        "MessageNumber",
+        "Number of message to be consumed",
+        type=click.IntRange(min=1),
+        default=128,
+        show_default=True,
+    ),
+)
+async def consume_message(
+    session: Session,
+    topic: str,
+    broker_name: str | None,
+    queue_id: int | None,
+    offset: int | None,
+    consumer_group: str | None,
+    begin_timestamp: int | None,
+    end_timestamp: int | None,
+    message_number: int,
+) -> dict[str, Any]:
+    """Print messages of a topic, or of one of its queues, oldest first. Commits no offsets."""
+    if queue_id is not None and broker_name is None:
+        raise click.UsageError("-i/--queueId needs -b/--brokerName: give the broker of the queue.")
+    if offset is not None and queue_id is None:
+        raise click.UsageError("-o/--offset needs -i/--queueId: give the queue of the offset.")
+    left = message_number
+    messages: list[MessageExt] = []
+    ends: list[dict[str, Any]] = []
+    async with session.consumer(consumer_group or TOOLS_GROUP) as consumer:
+        for queue in await chosen_queues(consumer, topic, broker_name, queue_id):
+            if left <= 0:
+                break
+            first, end = await span_of(consumer, queue, begin_timestamp, end_timestamp)
+            start = max(first, offset or 0)
+            if end - start > left:
+                session.say(f"The older {left} message of the {queue.queue_id} queue will be provided")
+                end = start + left
+            status, at = await read_queue(session, consumer, queue, start, end, _printer(session, messages))
+            session.say(f"{queue_text(queue)} print msg finished. status={status}, offset={at}")
+            ends.append(queue_json(queue, status=status, offset=at))
+            left = message_number - len(messages)
+    shown = [message_json(message) for message in messages] if session.json else []
+    return {"topic": topic, "messages": shown, "queues": ends}
+
+
+def _printer(session: Session, messages: "list[MessageExt]") -> Take:
+    """Returns a function that prints messages and appends them to ``messages``."""
+
+    def take(result: "PullResult", found: "list[MessageExt]") -> None:
+        if found:
+            session.say("Consume ok")
+        for message in found:
+            session.say(print_line(message))
+        messages.extend(found)
+
+    return take
+
+
+def trace_of_send(message: "Message", result: "SendResult", group: str, sent_ms: int, cost_ms: int) -> "Message":
+    """The trace message for ``message``, sent at ``sent_ms``, with the keys by which queryMsgTraceById finds it."""
+    from mqcommon.message.message import Message
+    from sdk.traces.entries import DEFAULT_REGION
+    from sdk.traces.records import FIELD_END, NORMAL_MESSAGE, PUB, RECORD_END
+
+    host, port, _ = parse_offset_msg_id(result.offset_msg_id)
+    fields = (
+        PUB,
+        sent_ms,
+        DEFAULT_REGION,
+        group,
+        message.topic,
+        result.msg_id,
+        message.tags,
+        message.keys,
+        f"{host}:{port}",
+        len(message.body),
+        cost_ms,
+        NORMAL_MESSAGE,
+        result.offset_msg_id,
+        True,
+    )
+    text = FIELD_END.join(java_value(field) for field in fields) + RECORD_END
+    return Message(TRACE_TOPIC, text.encode(), keys=[result.msg_id, *(message.keys or "").split()])
+
+
+DEFAULT_LIMIT = 1000
+_LINE = "-" * 56
+
+
+def _charset() -> click.Option:
+    return option("c", "charsetName", "CharsetName(eg: UTF-8,GBK)", type=Charset(), metavar="CHARSET", default="utf-8")
+
+
+def _expression() -> click.Option:
+    return option("s", "subExpression", "Subscribe Expression(eg: TagA || TagB)", default="*")
+
+
+def _limit() -> click.Option:
+    help = "how many messages to print at most; 0 prints all"
+    return option("", "limit", help, type=click.IntRange(min=0), default=DEFAULT_LIMIT, show_default=True)
+
+
+class _Printer:
+    """Prints messages up to the limit (0: all), or collects them for JSON."""
+
+    def __init__(self, session: Session, limit: int, charset: str, *, with_body: bool) -> None:
+        self._session = session
+        self._limit = limit
+        self._charset = charset
+        self._with_body = with_body
+        self._printed = 0
+        self.documents: list[dict[str, Any]] = []
+        self.limited = False
+
+    @property
+    def left(self) -> int | None:
+        """How many more may be printed; None when there is no limit."""
+        return self._limit - self._printed if self._limit else None
+
+    def show(self, messages: "list[MessageExt]") -> None:
+        """Print the messages, up to the limit."""
+        chosen = messages[: self.left]
+        for message in chosen:
+            if self._session.json:
+                self.documents.append(message_json(message, charset=self._charset, with_body=self._with_body))
+            else:
+                self._session.say(print_line(message, charset=self._charset, with_body=self._with_body))
+        self._printed += len(chosen)
+        self.limited |= len(chosen) < len(messages)
+
+    def end(self) -> None:
+        """If the limit was reached, print how to see the rest."""
+        if self.limited:
+            self._session.warn(
+                f"stopped after {self._printed} messages: --limit N prints more, --limit 0 all; -b and -e choose a time"
+            )
+
+
+@command(
+    "printMsg",
+    topic_option(),
+    _charset(),
+    _expression(),
+    time_option("b", "beginTimestamp", "Begin timestamp", default=None),
+    time_option("e", "endTimestamp", "End timestamp", default=None),
+    option("d", "printBody", "print body", type=bool, default=True, show_default=True),
+    _limit(),
+)
+async def print_msg(
+    session: Session,
+    topic: str,
+    charset_name: str,
+    sub_expression: str,
+    begin_timestamp: int | None,
+    end_timestamp: int | None,
+    print_body: bool,
+    limit: int,
+) -> dict[str, Any]:
+    """Print the messages of a topic, queue by queue, oldest first. Commits no offsets."""
+    printer = _Printer(session, limit, charset_name, with_body=print_body)
+    read: list[dict[str, Any]] = []
+    async with session.consumer() as consumer:
+        for queue in await chosen_queues(consumer, topic):
+            start, end = await span_of(consumer, queue, begin_timestamp, end_timestamp)
+            if printer.left == 0 and start < end:
+                printer.limited = True
+                break
+            session.say(f"minOffset={start}, maxOffset={end}, {queue_text(queue)}")
+
+            def take(result: "PullResult", found: "list[MessageExt]", queue: "MessageQueue" = queue) -> None:
+                printer.show(found)
+                name = status_name(result)
+                if name == "NO_MATCHED_MSG":
+                    session.say(f"{queue_text(queue)} no matched msg. status={name}, offset={result.next_offset}")
+                elif name != "FOUND":
+                    session.say(f"{queue_text(queue)} print msg finished. status={name}, offset={result.next_offset}")
+
+            status, at = await read_queue(
+                session, consumer, queue, start, end, take, expression=sub_expression, most=printer.left
+            )
+            printer.limited |= printer.left == 0 and at < end
+            session.say(_LINE)
+            read.append(queue_json(queue, minOffset=start, maxOffset=end, status=status, offset=at))
+    printer.end()
+    return {"topic": topic, "queues": read, "limited": printer.limited, "messages": printer.documents}
+
+
+@command(
+    "printMsgByQueue",
+    topic_option(),
+    option("a", "brokerName", "broker name", required=True),
+    option("i", "queueId", "queue id", type=click.IntRange(min=0), required=True),
+    _charset(),
+    _expression(),
+    time_option("b", "beginTimestamp", "Begin timestamp", default=None),
+    time_option("e", "endTimestamp", "End timestamp", default=None),
+    option("p", "printMsg", "print msg", type=bool, default=False, show_default=True),
+    option("d", "printBody", "print body", type=bool, default=False, show_default=True),
+    option("f", "calculate", "calculate by tag", type=bool, default=False, show_default=True),
+    _limit(),
+)
+async def print_msg_by_queue(
+    session: Session,
+    topic: str,
+    broker_name: str,
+    queue_id: int,
+    charset_name: str,
+    sub_expression: str,
+    begin_timestamp: int | None,
+    end_timestamp: int | None,
+    print_msg: bool,
+    print_body: bool,
+    calculate: bool,
+    limit: int,
+) -> dict[str, Any]:
+    """Print the messages of one queue (-p true), or count them by tag (-f true). Commits no offsets.
+
+    The limit applies to printing; counting goes on to the end of the queue.
+    """
+    if not print_msg and not calculate:
+        raise click.UsageError("Nothing to do: give -p true to print the messages, -f true to count them by tag.")
+    printer = _Printer(session, limit, charset_name, with_body=print_body)
+    tags: Counter[str] = Counter()
+    async with session.consumer() as consumer:
+        [queue] = await chosen_queues(consumer, topic, broker_name, queue_id)
+        start, end = await span_of(consumer, queue, begin_timestamp, end_timestamp)
+
+        def take(result: "PullResult", found: "list[MessageExt]") -> None:
+            if print_msg:
+                printer.show(found)
+            if calculate:
+                tags.update(message.tags for message in found if message.tags and message.tags.strip())
+
+        most = None if calculate else printer.left
+        _, at = await read_queue(session, consumer, queue, start, end, take, expression=sub_expression, most=most)
+        printer.limited |= most is not None and at < end
+    printer.end()
+    for tag, count in tags.most_common():
+        session.say(f"Tag: {visible(tag):<30} Count: {count}")
+    place = queue_json(queue, minOffset=start, maxOffset=end, offset=at)
+    return {"topic": topic, **place, "limited": printer.limited, "messages": printer.documents, "tags": dict(tags)}
+
+
+FAMILIES = {
+    "Messages": (
+        send_message,
+        consume_message,
+        print_msg,
+        print_msg_by_queue,
+    ),
+}

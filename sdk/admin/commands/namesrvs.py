@@ -19,7 +19,6 @@ from sdk.admin.targets import all_ok, at_each
 if TYPE_CHECKING:
     from sdk.admin.client import Admin
 
-FAMILY = "NameServers"
 _KEY = "namesrvAddr"
 
 
@@ -150,11 +149,13 @@ async def delete_kv_config(session: Session, namespace: str, key: str) -> list[d
     return results
 
 
-COMMANDS = (
-    get_namesrv_config,
-    update_namesrv_config,
-    update_kv_config,
-    delete_kv_config,
-    wipe_write_perm,
-    add_write_perm,
-)
+FAMILIES = {
+    "NameServers": (
+        get_namesrv_config,
+        update_namesrv_config,
+        update_kv_config,
+        delete_kv_config,
+        wipe_write_perm,
+        add_write_perm,
+    ),
+}

@@ -15,7 +15,6 @@ from sdk.admin.targets import is_known
 if TYPE_CHECKING:
     from mqcommon.message.queue import MessageQueue
 
-FAMILY = "Consumer offsets"
 END_OF_QUEUE = -1
 _OFFSETS = Table((("#brokerName", "brokerName"), ("#queueId", "queueId"), ("#offset", "offset")), "%-40s  %-40d  %-40d")
 _ROLLBACKS = Table(
@@ -197,10 +196,12 @@ def _shown(timestamp: int) -> str:
     return time_text(timestamp) or str(timestamp)
 
 
-COMMANDS = (
-    reset_offset_by_time,
-    skip_accumulated_message,
-    reset_offset_by_time_old,
-    clone_group_offset,
-    get_consumer_status,
-)
+FAMILIES = {
+    "Consumer offsets": (
+        reset_offset_by_time,
+        skip_accumulated_message,
+        reset_offset_by_time_old,
+        clone_group_offset,
+        get_consumer_status,
+    ),
+}

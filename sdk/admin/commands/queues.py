@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from mqcommon.message.queue import MessageQueue
     from sdk.consumer.pull import PullConsumer
 
-FAMILY = "Queues"
 _LINE = "=" * 38
 
 
@@ -168,4 +167,9 @@ async def _search(
     return row
 
 
-COMMANDS = (query_cq, search_offset)
+FAMILIES = {
+    "Queues": (
+        query_cq,
+        search_offset,
+    ),
+}

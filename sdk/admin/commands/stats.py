@@ -1,20 +1,30 @@
-"""statsAll: what goes into each topic and out to each of its groups."""
+"""Commands about the load: counters, test messages and how long each took, and in rounds what is not consumed yet."""
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mqcommon.errors import BrokerError, RouteNotFound
+import click
+
+from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
 from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
 from sdk.admin.command import command
-from sdk.admin.params import option
-from sdk.admin.render import Row, Table
-from sdk.admin.session import Session
-from sdk.admin.targets import MASTER_ID
+from sdk.admin.failures import explain
+from sdk.admin.params import option, topic_option
+from sdk.admin.reading import queue_text
+from sdk.admin.render import Row, Table, java_object, seconds_text
+from sdk.admin.session import Session, in_rounds
+from sdk.admin.targets import MASTER_ID, all_targets
 
 if TYPE_CHECKING:
+    from mqcommon.message.message import Message
+    from mqcommon.message.queue import MessageQueue
     from remoting.protocol.requests.brokers import BrokerStatsData
+    from remoting.protocol.requests.groups import ConsumeStats
+    from remoting.protocol.requests.topics import TopicStatsTable
+    from sdk.producer.producer import Producer
+    from sdk.producer.result import SendResult
 
-FAMILY = "Statistics"
 _COLUMNS = (
     ("#Topic", "topic"),
     ("#Consumer Group", "consumerGroup"),
@@ -28,7 +38,7 @@ _OF_GROUP = Table(_COLUMNS, "%-64s  %-64s %12d %11.2f %11.2f %14d %14d", "%-64s 
 _WITHOUT_GROUP = Table(_COLUMNS, "%-64s  %-64s %12d %11.2f %11s %14d %14s")
 
 
-def _lines(rows: Sequence[Row]) -> Iterator[str]:
+def _counter_lines(rows: Sequence[Row]) -> Iterator[str]:
     yield _OF_GROUP.head()
     for row in rows:
         if row["consumerGroup"] is None:
@@ -41,7 +51,7 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
     "statsAll",
     option("a", "activeTopic", "print active topic only", type=bool, is_flag=True),
     option("t", "topic", "print select topic only", default=None),
-    show=_lines,
+    show=_counter_lines,
 )
 async def stats_all(session: Session, active_topic: bool, topic: str | None) -> list[dict[str, Any]]:
     """Show the messages in and out of each topic and group: a second, in the last day, and those that wait."""
@@ -99,4 +109,301 @@ def of_a_day(data: "BrokerStatsData") -> int:
     return data.stats_day.sum or data.stats_hour.sum or data.stats_minute.sum
 
 
-COMMANDS = (stats_all,)
+_GROUP = "TOOLS_PRODUCER"
+_COUNT = click.IntRange(min=1)
+_SIZE = click.IntRange(min=1)
+_SENT = Table(
+    (("#Broker Name", "brokerName"), ("#QID", "queueId"), ("#Send Result", "ok"), ("#RT", "rtMs")),
+    "%-32s  %-4s  %-20s    %s",
+)
+_CLUSTER = Table(
+    (
+        ("#Cluster Name", "clusterName"),
+        ("#Broker Name", "brokerName"),
+        ("#RT", "rtText"),
+        ("#successCount", "successCount"),
+        ("#failCount", "failCount"),
+    ),
+    "%-24s  %-24s  %-8s  %-16s  %-16s",
+    "%-24s  %-24s  %-4s  %-8s  %-8s",
+)
+
+
+def _body(size: int) -> bytes:
+    return b"a" * size
+
+
+def _average_ms(times_ms: Sequence[int]) -> float:
+    """Without the first, which also opens connections."""
+    counted = times_ms[1:] or times_ms
+    return sum(counted) / len(counted)
+
+
+class _Sent:
+    """One send: its result or its error, the queue that was chosen, and how long it took."""
+
+    def __init__(self) -> None:
+        self.result: SendResult | None = None
+        self.error: SkylarkError | None = None
+        self.queue: MessageQueue | None = None
+        self.took_ms = 0
+
+
+async def _send(producer: "Producer", message: "Message", number: int | None = None) -> _Sent:
+    """Send a message; with ``number`` to that queue, counted round the topic's queues."""
+    import trio
+
+    sent = _Sent()
+
+    def choose(queues: "Sequence[MessageQueue]", message: "Message") -> "MessageQueue":
+        sent.queue = queues[(number or 0) % len(queues)]
+        return sent.queue
+
+    began = trio.current_time()
+    try:
+        sent.result = await producer.send(message, selector=None if number is None else choose)
+    except SkylarkError as error:
+        sent.error = error
+    sent.took_ms = round((trio.current_time() - began) * 1000)
+    return sent
+
+
+def _result_text(result: "SendResult") -> str:
+    """RocketMQ's ``SendResult.toString``."""
+    members = {
+        "sendStatus": result.status.name,
+        "msgId": result.msg_id,
+        "offsetMsgId": result.offset_msg_id,
+        "messageQueue": queue_text(result.queue),
+        "queueOffset": result.queue_offset,
+    }
+    return java_object("SendResult", members)
+
+
+@command(
+    "sendMsgStatus",
+    option("b", "brokerName", "Broker Name", required=True),
+    option("s", "messageSize", "Message Size", type=_SIZE, default=128, show_default=True),
+    option("c", "count", "send message count", type=_COUNT, default=50, show_default=True),
+)
+async def send_msg_status(session: Session, broker_name: str, message_size: int, count: int) -> list[dict[str, Any]]:
+    """Send messages to a broker's own topic, which has the broker's name, and print the result of each."""
+    from mqcommon.message.message import Message
+
+    known = sorted((await session.admin.cluster_info()).broker_addr_table)
+    if broker_name not in known:  # a send would create a topic of that name
+        raise UserError(f"there is no broker {broker_name}; the NameServer knows: {', '.join(known) or 'none'}")
+    rows: list[dict[str, Any]] = []
+    async with session.producer(_GROUP) as producer:
+        # The first message also opens the connection.
+        if (first := await _send(producer, Message(broker_name, _body(16)))).error is not None:
+            raise first.error
+        for _ in range(count):
+            sent = await _send(producer, Message(broker_name, _body(message_size)))
+            row: dict[str, Any] = {"rtMs": sent.took_ms, "sendStatus": None, "msgId": None, "error": None}
+            if sent.result is not None:
+                row |= {"sendStatus": sent.result.status.name, "msgId": sent.result.msg_id}
+                session.say(f"rt={sent.took_ms}ms, SendResult={_result_text(sent.result)}")
+            elif sent.error is not None:
+                row["error"] = session.fail(sent.error, f"rt={sent.took_ms}ms")
+            rows.append(row)
+    return rows
+
+
+@command(
+    "checkMsgSendRT",
+    topic_option(),
+    option("a", "amount", "message amount", type=_COUNT, default=100, show_default=True),
+    option("s", "size", "message size in bytes", type=_SIZE, default=128, show_default=True),
+)
+async def check_msg_send_rt(session: Session, topic: str, amount: int, size: int) -> dict[str, Any]:
+    """Send messages to the queues of a topic in turn, and print how long each took."""
+    from mqcommon.message.message import Message
+
+    rows: list[dict[str, Any]] = []
+    session.say(_SENT.head())
+    async with session.producer(_GROUP) as producer:
+        for number in range(amount):
+            sent = await _send(producer, Message(topic, _body(size)), number)
+            if sent.error is not None and sent.queue is None:
+                raise sent.error  # there is no queue to send to
+            row = {
+                "brokerName": sent.queue.broker_name if sent.queue is not None else "",
+                "queueId": sent.queue.queue_id if sent.queue is not None else -1,
+                "ok": sent.error is None,
+                "rtMs": sent.took_ms,
+            }
+            session.say(_SENT.row({**row, "ok": "true" if sent.error is None else "false"}))
+            if sent.error is not None:
+                row["error"] = session.fail(sent.error)
+            rows.append(row)
+    average = _average_ms([row["rtMs"] for row in rows])
+    session.say(f"Avg RT: {average:.2f}")
+    return {"topic": topic, "sends": rows, "avgRtMs": average}
+
+
+@command(
+    "clusterRT",
+    option("a", "amount", "message amount", type=_COUNT, default=100, show_default=True),
+    option("s", "size", "message size in bytes", type=_SIZE, default=128, show_default=True),
+    option("c", "cluster", "cluster name; default: all clusters", default=None),
+    option("p", "printLog", "print as tlog", type=bool, default=False, show_default=True),
+    option("m", "machineRoom", "machine room name", default="noname", show_default=True),
+    option(
+        "i",
+        "interval",
+        "print interval",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        default=10.0,
+        show_default=True,
+    ),
+)
+async def cluster_rt(
+    session: Session, amount: int, size: int, cluster: str | None, print_log: bool, machine_room: str, interval: float
+) -> None:
+    """Send messages to each broker, to the topic of its name, and print the mean time; repeat until Ctrl-C."""
+    if not all_targets(await session.admin.cluster_info(), cluster):
+        raise UserError("the NameServer knows no broker; see mqadmin clusterList")
+    if not print_log:
+        session.say(_CLUSTER.head())
+
+    def lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+        for row in rows:
+            if print_log:
+                mean = f"{row['rtMs']:.0f}"
+                names = (row["clusterName"], row["brokerName"])
+                yield "|".join((seconds_text(row["timestamp"]), machine_room, *names, mean))
+            else:
+                yield _CLUSTER.row({**row, "rtText": f"{row['rtMs']:.2f}"})
+
+    async with session.producer(_GROUP) as producer:
+        await in_rounds(session, interval, lambda: _probe(session, producer, cluster, amount, size), lines)
+
+
+async def _probe(
+    session: Session, producer: "Producer", cluster: str | None, amount: int, size: int
+) -> list[dict[str, Any]]:
+    from mqcommon.message.message import Message
+
+    targets = all_targets(await session.admin.cluster_info(), cluster)
+    names = list(dict.fromkeys((one.cluster, one.broker_name) for one in targets))
+    rows = []
+    for cluster_name, name in names:
+        sends = [await _send(producer, Message(name, _body(size))) for _ in range(amount)]
+        errors = [sent.error for sent in sends if sent.error is not None]
+        if errors:
+            session.warn(f"broker {name}: {explain(errors[0])}")
+        rows.append(
+            {
+                "clusterName": cluster_name,
+                "brokerName": name,
+                "rtMs": _average_ms([sent.took_ms for sent in sends]),
+                "successCount": amount - len(errors),
+                "failCount": len(errors),
+                "timestamp": int(time.time() * 1000),
+            }
+        )
+    return rows
+
+
+_PREFIX = "[MONITOR] "
+_LINE = "=" * 41
+
+
+def undone_of(group: str, stats: "ConsumeStats", topics: "Mapping[str, TopicStatsTable]") -> list[dict[str, Any]]:
+    """A row for each topic that the group consumes: messages that wait, in all and in the fullest queue, and the delay.
+
+    The delay is that of the queue that lags most: from the last message consumed to the last one stored.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    for queue, offsets in sorted(stats.offset_table.items(), key=lambda item: item[0]):
+        row = rows.setdefault(
+            queue.topic,
+            {"consumerGroup": group, "topic": queue.topic, "total": 0, "singleQueue": 0, "delayMs": 0},
+        )
+        left = max(offsets.broker_offset - offsets.consumer_offset, 0)
+        row["total"] += left
+        row["singleQueue"] = max(row["singleQueue"], left)
+        stored = topics[queue.topic].offset_table.get(queue) if queue.topic in topics else None
+        if left and stored is not None and offsets.last_timestamp > 0:
+            row["delayMs"] = max(row["delayMs"], stored.last_update_timestamp - offsets.last_timestamp)
+    return list(rows.values())
+
+
+def _backlog_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{_PREFIX}{_LINE}beginRound"
+    for row in found["undone"]:
+        members = {
+            "consumerGroup": row["consumerGroup"],
+            "topic": row["topic"],
+            "undoneMsgsTotal": row["total"],
+            "undoneMsgsSingleMQ": row["singleQueue"],
+            "undoneMsgsDelayTimeMills": row["delayMs"],
+        }
+        yield f"{_PREFIX}reportUndoneMsgs: {java_object('UndoneMsgs', members)}"
+    for row in found["dead"]:
+        members = {
+            "consumerGroup": row["consumerGroup"],
+            "topic": row["topic"],
+            "failedMsgsTotalRecently": row["total"],
+        }
+        yield f"{_PREFIX}reportFailedMsgs: {java_object('FailedMsgs', members)}"
+    yield f"{_PREFIX}{_LINE}endRound"
+
+
+@command(
+    "startMonitoring",
+    option(
+        "i",
+        "interval",
+        "time between two rounds",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        default=60.0,
+        show_default=True,
+    ),
+)
+async def start_monitoring(session: Session, interval: float) -> None:
+    """Print the messages that each group has not consumed yet, and its dead letters, every minute until Ctrl-C.
+
+    With --output json each round is one line.
+    """
+    await in_rounds(session, interval, lambda: _round(session), _backlog_lines)
+
+
+async def _round(session: Session) -> dict[str, Any]:
+    topics = sorted(await session.admin.topic_list())
+    groups = [topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)]
+
+    async def undone(group: str) -> list[dict[str, Any]]:
+        stats = await session.admin.consume_stats(group)
+        lags = {queue.topic for queue, one in stats.offset_table.items() if one.broker_offset > one.consumer_offset}
+        return undone_of(group, stats, {topic: await session.admin.topic_stats(topic) for topic in sorted(lags)})
+
+    async def dead(topic: str) -> dict[str, Any]:
+        stats = await session.admin.topic_stats(topic)
+        total = sum(one.max_offset - one.min_offset for one in stats.offset_table.values())
+        return {"consumerGroup": topic.removeprefix(DLQ_PREFIX), "topic": topic, "total": total}
+
+    waiting = await session.each(groups, undone)
+    lost = await session.each([topic for topic in topics if topic.startswith(DLQ_PREFIX)], dead)
+    for name, error in (waiting.errors | lost.errors).items():
+        # a group or topic that was deleted meanwhile
+        if not isinstance(error, (BrokerError, RouteNotFound)):
+            session.fail(error, name)
+    return {
+        "undone": [row for rows in waiting.values.values() for row in rows],
+        "dead": [row for row in lost.values.values() if row["total"]],
+    }
+
+
+FAMILIES = {
+    "Statistics": (
+        stats_all,
+        send_msg_status,
+        check_msg_send_rt,
+        cluster_rt,
+        start_monitoring,
+    ),
+}

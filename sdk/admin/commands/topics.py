@@ -1,5 +1,10 @@
-"""Commands about topics."""
+"""Commands about topics: single ones, lists of them, ordered topics, and shares of queues.
 
+The NameServers' record of an ordered topic is its number of queues on each broker, ``broker-a:4;broker-b:4``.
+"""
+
+import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -9,17 +14,54 @@ import click
 from mqcommon.errors import BrokerError, RouteNotFound, UserError
 from mqcommon.fastjson import pretty
 from mqcommon.names import is_light
-from sdk.admin.command import command
-from sdk.admin.order_conf import set_order_conf
-from sdk.admin.params import attributes_option, broker_addr, cluster_name, option, route_cluster, topic_option
+from sdk.admin.command import BROKER_OR_CLUSTER, command
+from sdk.admin.params import (
+    attributes_option,
+    broker_addr,
+    cluster_name,
+    option,
+    read_list,
+    route_cluster,
+    topic_option,
+)
 from sdk.admin.render import Row, Table, java_value, time_text
 from sdk.admin.session import Session
 from sdk.admin.targets import all_ok, all_targets, at_each, chosen_addrs, is_known
 
 if TYPE_CHECKING:
+    from mqcommon.message.queue import MessageQueue
     from remoting.protocol.requests.routes import TopicRouteData
 
-FAMILY = "Topics"
+NAMESPACE = "ORDER_TOPIC_CONFIG"
+
+
+async def set_order_conf(
+    session: Session, topic: str, queue_nums: int, broker_addr: str | None, cluster_name: str | None
+) -> str:
+    """Record an ordered topic: replace the record for a cluster, or only the entry of one broker."""
+    targets = all_targets(await session.admin.cluster_info(), cluster_name)
+    if broker_addr is None:
+        entries = {one.broker_name: str(queue_nums) for one in targets}
+        scope = "cluster"
+    else:
+        name = next((one.broker_name for one in targets if one.addr == broker_addr), None)
+        if name is None:
+            raise UserError(f"no NameServer knows a broker at {broker_addr}, so the order of {topic} is not recorded")
+        entries = parse_order_conf(await session.admin.get_kv(NAMESPACE, topic) or "")
+        entries[name] = str(queue_nums)
+        scope = "broker"
+    order_conf = ";".join(f"{name}:{count}" for name, count in entries.items())
+    await session.admin.put_kv(NAMESPACE, topic, order_conf)
+    session.say(f"set {scope} orderConf. isOrder=true, orderConf=[{order_conf}]")
+    return order_conf
+
+
+def parse_order_conf(text: str) -> dict[str, str]:
+    """Broker name → number of queues."""
+    parts = (part.partition(":") for part in text.split(";") if part.strip())
+    return {name: count for name, _, count in parts}
+
+
 _PERM_HELP = "set topic's permission(2|4|6), intro[2:W 4:R; 6:RW]"
 _PERM = click.IntRange(0, 7)
 _QUEUES = click.IntRange(min=1)
@@ -38,7 +80,7 @@ _HIDDEN = ("%RETRY%", "%DLQ%")
     option("u", "unit", "is unit topic", type=bool, default=False),
     option("s", "hasUnitSub", "has unit sub", type=bool, default=False),
     attributes_option("a"),
-    either=("broker_addr", "cluster_name"),
+    either=BROKER_OR_CLUSTER,
 )
 async def update_topic(
     session: Session,
@@ -142,7 +184,7 @@ async def _is_topic_known(session: Session, topic: str, broker_addrs: list[str])
     cluster_name("change the topic on which cluster"),
     topic_option(),
     option("p", "perm", _PERM_HELP, type=_PERM, required=True),
-    either=("broker_addr", "cluster_name"),
+    either=BROKER_OR_CLUSTER,
 )
 async def update_topic_perm(
     session: Session, broker_addr: str | None, cluster_name: str | None, topic: str, perm: int
@@ -320,12 +362,108 @@ async def topic_cluster_list(session: Session, topic: str) -> dict[str, Any]:
     return {"topic": topic, "clusters": sorted({broker.cluster for broker in route.broker_datas})}
 
 
-COMMANDS = (
-    update_topic,
-    delete_topic,
-    update_topic_perm,
-    topic_list,
-    topic_route,
-    topic_status,
-    topic_cluster_list,
+@command(
+    "updateTopicList",
+    broker_addr("create topic to which broker"),
+    cluster_name("create topic to which cluster"),
+    option("f", "filename", "Path to a file with list of TopicConfig in json format", required=True, metavar="FILE"),
+    either=BROKER_OR_CLUSTER,
 )
+async def update_topic_list(
+    session: Session, broker_addr: str | None, cluster_name: str | None, filename: str
+) -> dict[str, Any]:
+    """Create or change the topics of a file: [{"topicName":"T","readQueueNums":4,"writeQueueNums":4,"perm":6}, ...]."""
+    from remoting.protocol.requests.topics import TopicConfig
+
+    topics = read_list(session.warn, filename, TopicConfig, "topicName")
+    results = await at_each(
+        session,
+        await chosen_addrs(session, broker_addr, cluster_name),
+        f"topics of {filename}",
+        lambda addr: session.admin.create_topics(addr, topics),
+        lambda addr: f"submit batch of topic config to {addr} success, please check the result later.",
+    )
+    return {"topics": [topic.topic_name for topic in topics], "results": results}
+
+
+@command(
+    "updateOrderConf",
+    topic_option(),
+    option("v", "orderConf", "set order conf [eg. brokerName1:num;brokerName2:num]", default=None),
+    option(
+        "m",
+        "method",
+        "option type [eg. put|get|delete]",
+        type=click.Choice(["put", "get", "delete"]),
+        required=True,
+    ),
+)
+async def update_order_conf(session: Session, topic: str, order_conf: str | None, method: str) -> dict[str, Any]:
+    """Set, show or delete the record of an ordered topic at the NameServers: its number of queues on each broker."""
+    if method == "put":
+        order_conf = _checked(order_conf)
+        await session.admin.put_kv(NAMESPACE, topic, order_conf)
+        session.say(f"update orderConf success. topic=[{topic}], orderConf=[{order_conf}]")
+    elif method == "get":
+        order_conf = await session.admin.get_kv(NAMESPACE, topic)
+        if order_conf is None:
+            raise UserError(f"topic {topic} has no orderConf; set it with -m put -v BROKER:QUEUES;...")
+        session.say(f"get orderConf success. topic=[{topic}], orderConf=[{order_conf}] ")
+    else:
+        order_conf = None
+        if await session.admin.get_kv(NAMESPACE, topic) is None:
+            session.fail(UserError(f"topic {topic} has no orderConf: check its name with mqadmin topicList"))
+        await session.admin.delete_kv(NAMESPACE, topic)
+        if not session.failed:
+            session.say(f"delete orderConf success. topic=[{topic}]")
+    return {"topic": topic, "method": method, "orderConf": order_conf}
+
+
+def _checked(order_conf: str | None) -> str:
+    if order_conf is None:
+        raise click.UsageError("please set orderConf with -v, eg. brokerName1:num;brokerName2:num")
+    counts = parse_order_conf(order_conf)
+    for name, count in counts.items():
+        if not name or re.fullmatch(r"[1-9]\d{0,5}", count) is None:
+            raise click.UsageError(f"orderConf {order_conf!r}: {f'{name}:{count}'!r} is not brokerName:num")
+    return order_conf
+
+
+def _queue_json(queue: "MessageQueue") -> dict[str, Any]:
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+@command(
+    "allocateMQ",
+    topic_option(),
+    option("i", "ipList", "ip list separated by comma", required=True, metavar="IP,..."),
+    show=lambda result: [json.dumps(result, separators=(",", ":"))],
+)
+async def allocate_mq(session: Session, topic: str, ip_list: str) -> dict[str, Any]:
+    """Show which queues the members of a group would get from the strategy averagely; changes nothing."""
+    from sdk.consumer.allocate import averagely
+    from sdk.routes import make_route
+
+    members = list(dict.fromkeys(part.strip() for part in ip_list.split(",") if part.strip()))
+    if not members:
+        raise click.UsageError("-i/--ipList names nobody: give -i IP,IP,...")
+    queues = make_route(topic, await session.admin.topic_route(topic)).readable
+    return {
+        "result": {member: [_queue_json(queue) for queue in averagely(queues, members, member)] for member in members}
+    }
+
+
+FAMILIES = {
+    "Topics": (
+        update_topic,
+        delete_topic,
+        update_topic_perm,
+        topic_list,
+        topic_route,
+        topic_status,
+        topic_cluster_list,
+        update_topic_list,
+        update_order_conf,
+        allocate_mq,
+    ),
+}

@@ -1,36 +1,19 @@
-"""The check of certificates that end soon, and the reading of their end. Pure.
+"""The certificates of servers: reads one with a TLS handshake, and its end out of it.
 
-Only the end is read: `ssl` shows the fields of certificates that it trusts only, and this check must also see others.
+Only the end is read: `ssl` shows the fields of certificates that it trusts only, and the doctor must also see others.
 """
 
-from collections.abc import Iterator
+import ssl
 from datetime import UTC, datetime
 
-from sdk.admin.doctor.facts import Facts
-from sdk.admin.doctor.findings import FAIL, INFO, OK, WARN, Finding
+import trio
 
-DAY_MS = 24 * 3600 * 1000
-SOON_DAYS = 30
+from remoting.net.sockets import connect
+from remoting.net.transport import Transport
 
+_READ_BYTES = 16 * 1024
 # Tags of DER: a sequence, the optional version at the beginning of a certificate, the two ways to write a time.
 _SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
-
-
-def ends(facts: Facts) -> Iterator[Finding]:
-    """No certificate ends soon, and none has ended."""
-    remedy = "make a new one and put it where the old one is; the broker reads it while it runs"
-    for one in facts.certificates:
-        if one.not_after_ms is None:
-            yield Finding(INFO, one.where, f"its certificate cannot be read from here: {one.error}")
-            continue
-        days = (one.not_after_ms - facts.now_ms) // DAY_MS
-        if days < 0:
-            yield Finding(FAIL, one.where, f"its certificate ended {-days} days ago", remedy)
-        else:
-            yield Finding(
-                WARN if days < SOON_DAYS else OK, one.where, f"its certificate ends in {days} days",
-                remedy if days < SOON_DAYS else "",
-            )  # fmt: skip
 
 
 def not_after_ms(certificate: bytes) -> int:
@@ -81,3 +64,38 @@ def _time_ms(data: bytes, at: int) -> int:
     if data[at] == _UTC_TIME:  # two digits of the year: 50 to 99 are of the 20th century
         text = ("19" if text[:2] >= "50" else "20") + text
     return round(datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp() * 1000)
+
+
+async def certificate_of(host: str, port: int, timeout_ms: int) -> bytes:
+    """The certificate of the server, in DER. Raises OSError, of which ssl.SSLError is one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Certificates that have ended, or that nobody has signed, are to be looked at, too.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with trio.move_on_after(timeout_ms / 1000):
+        transport = await connect(host, port)
+        try:
+            return await _shake_hands(context, transport)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise OSError(str(error)) from None
+        finally:
+            await trio.aclose_forcefully(transport)
+    raise OSError(f"no TLS handshake within {timeout_ms} ms")
+
+
+async def _shake_hands(context: ssl.SSLContext, transport: Transport) -> bytes:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing)
+    while True:
+        try:
+            tls.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            await transport.send_all(outgoing.read())
+            if not (data := await transport.receive(_READ_BYTES)):
+                raise OSError("the server closed the connection") from None
+            incoming.write(data)
+    certificate = tls.getpeercert(binary_form=True)
+    if certificate is None:
+        raise OSError("the server has no certificate")
+    return certificate

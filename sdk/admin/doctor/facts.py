@@ -3,7 +3,7 @@
 ``error`` is why a server did not answer, or, if it ``refused``, what it answered instead; the rest is empty then.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from remoting.protocol.group_subscriptions import Wanted
@@ -144,3 +144,26 @@ class Facts:
         for broker in self.brokers:
             found.setdefault(broker.name, []).append(broker)
         return found
+
+
+OK, INFO, WARN, FAIL = "OK", "INFO", "WARN", "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``where`` is the server, group or topic; ``remedy`` is what to do, empty when there is nothing to do."""
+
+    state: str
+    where: str
+    text: str
+    remedy: str = ""
+
+
+Check = Callable[[Facts], Iterable[Finding]]
+
+
+def few(names: Iterable[str], most: int = 5) -> str:
+    """Some of the names, and how many there are more."""
+    every = sorted(names)
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more

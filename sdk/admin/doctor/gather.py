@@ -10,9 +10,10 @@ import trio
 from mqcommon.addresses import format_address, split_address
 from mqcommon.errors import BrokerError, NotNameServer, RouteNotFound, SkylarkError
 from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
+from remoting.net.sockets import connect
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.group_subscriptions import Wanted, wanted_of
-from sdk.admin.commands.monitoring import undone_of
+from sdk.admin.commands.stats import undone_of
 from sdk.admin.doctor.certificates import not_after_ms
 from sdk.admin.doctor.facts import (
     BrokerFacts,
@@ -23,11 +24,11 @@ from sdk.admin.doctor.facts import (
     NameServerFacts,
     PortFacts,
     ReplicaSetFacts,
+    few,
 )
-from sdk.admin.doctor.findings import few
 from sdk.admin.failures import explain
 from sdk.admin.session import Session
-from sdk.fanout import ask_all
+from sdk.endpoint import ask_all
 
 if TYPE_CHECKING:
     from sdk.admin.client import Admin
@@ -86,7 +87,7 @@ async def gather(session: Session, knock: Knock, peek: Peek, max_lag: int) -> Fa
 
 async def knock(host: str, port: int, timeout_ms: int) -> None:
     """Open a connection, and close it. Raises OSError with a short reason."""
-    from remoting.net.sockets import connect, connect_reason
+    from remoting.net.sockets import connect_reason
 
     with trio.move_on_after(timeout_ms / 1000):
         try:

@@ -99,7 +99,7 @@ async def test_a_change_that_cannot_be_kept_does_not_happen() -> None:
         (b"brokerIP1=" + b"x" * 10_000_000, ResponseCode.SYSTEM_ERROR, "the options have 10000010 bytes"),
     ],
 )
-async def test_what_is_refused(body: bytes, code: int, remark: str) -> None:
+async def test_a_wrong_change_of_options_is_refused(body: bytes, code: int, remark: str) -> None:
     desk = Desk()
     answer = await desk.ask(UPDATE, body=body)
     assert answer.code == code

@@ -165,5 +165,5 @@ async def test_offsets_of_clients_that_cannot_be_asked(monkeypatch: pytest.Monke
     assert (answer.code, answer.remark) == (1, "The Consumer <g> <nobody> not online")
     assert (await desk.ask(STATUS, {**ext, "group": "a b"})).code == ResponseCode.INVALID_PARAMETER
     assert (await desk.ask(STATUS, {**ext, "topic": ""})).code == ResponseCode.INVALID_PARAMETER
-    monkeypatch.setattr(forwarded, "MAX_ASKED", 0)
+    monkeypatch.setattr(forwarded, "MAX_CLIENTS_ASKED", 0)
     assert "name one" in ((await desk.ask(STATUS, ext)).remark or "")

@@ -65,7 +65,7 @@ async def test_the_same_again_is_no_change() -> None:
     ("body", "code"),
     [(b"", 1), (b"[]", 1), (b"{", 1), (b'{"groupName":""}', 29), (b'{"groupName":"a b"}', 29), (b"{}", 29)],
 )
-async def test_what_is_refused(body: bytes, code: int) -> None:
+async def test_a_group_that_cannot_be_read_or_named_is_refused(body: bytes, code: int) -> None:
     desk = Desk()
     answer = await desk.ask(UPDATE, body=body)
     assert answer.code == code
@@ -84,7 +84,7 @@ async def test_a_group_is_deleted_with_its_offsets_when_asked(clean: dict[str, s
     assert desk.meta.offsets.query("admin_group", "T", 0) == (-1 if "true" in clean.values() else 5)
 
 
-async def test_all_groups_and_parts() -> None:
+async def test_groups_are_listed_whole_and_in_parts() -> None:
     desk = Desk()
     await desk.ask(UPDATE, body=GOLDEN)
     answer = await desk.ask(GET_ALL_SUBSCRIPTIONGROUP_CONFIG.code)
@@ -98,7 +98,7 @@ async def test_all_groups_and_parts() -> None:
     assert answer.ext == {"totalGroupNum": len(desk.meta.groups.names())}
 
 
-async def test_one_group() -> None:
+async def test_a_group_is_shown_or_refused() -> None:
     desk = Desk(options(auto_create_subscription_group=False))
     answer = await desk.ask(GET_SUBSCRIPTIONGROUP_CONFIG.code, {"group": "TOOLS_CONSUMER"})
     assert decode_body(SubscriptionGroupConfig, answer.body) == SubscriptionGroupConfig("TOOLS_CONSUMER")
@@ -123,7 +123,7 @@ async def test_a_group_that_has_no_retry_topic_can_still_be_changed() -> None:
     assert (await desk.ask(UPDATE, body=config, codec=CBOR)).code == ResponseCode.SUCCESS
 
 
-async def test_a_list_of_groups() -> None:
+async def test_a_list_of_groups_is_created_and_changed() -> None:
     desk = Desk()
     await desk.ask(UPDATE, body=GOLDEN)
     body = b'{"groupConfigList":[{"groupName":"admin_group","attributes":{"+a":"1"}},{"groupName":"g2"}]}'

@@ -87,7 +87,7 @@ async def test_a_topic_is_changed() -> None:
         (create(attributes="+message.type=FIFO,-message.type"), "key duplication"),
     ],
 )
-async def test_what_is_refused(ext: dict[str, Any], remark: str) -> None:
+async def test_a_wrong_topic_is_refused(ext: dict[str, Any], remark: str) -> None:
     desk = Desk()
     answer = await desk.ask(UPDATE, ext)
     assert answer.code == ResponseCode.INVALID_PARAMETER
@@ -106,7 +106,7 @@ async def test_what_is_refused(ext: dict[str, Any], remark: str) -> None:
         ("+message.type=FIFO,+max.message.size=5", ""),
     ],
 )
-async def test_what_is_settled_when_a_topic_is_made(changes: str, remark: str) -> None:
+async def test_some_attributes_are_settled_when_a_topic_is_made(changes: str, remark: str) -> None:
     desk = Desk()
     made = create(attributes="+cleanup.policy=DELETE,+message.type=NORMAL")
     assert (await desk.ask(UPDATE, made)).code == ResponseCode.SUCCESS
@@ -199,7 +199,7 @@ async def test_deleting_what_is_not_there_succeeds_and_system_topics_are_refused
 
 
 @pytest.mark.parametrize("codec", [0, CBOR])
-async def test_all_topics(codec: int) -> None:
+async def test_topics_are_listed_whole(codec: int) -> None:
     desk = Desk()
     await desk.ask(UPDATE, create())
     answer = await desk.ask(GET_ALL_TOPIC_CONFIG.code, codec=codec)
@@ -208,7 +208,7 @@ async def test_all_topics(codec: int) -> None:
     assert table.data_version == desk.meta.topics.data_version
 
 
-async def test_all_topics_in_parts() -> None:
+async def test_topics_are_listed_in_parts() -> None:
     desk = Desk()
     seen: dict[str, TopicConfig] = {}
     while True:
@@ -222,7 +222,7 @@ async def test_all_topics_in_parts() -> None:
     assert seen == desk.meta.topics.all()
 
 
-async def test_one_topic_as_java_reads_it() -> None:
+async def test_a_topic_is_shown_as_java_reads_it() -> None:
     desk = Desk()
     await desk.ask(UPDATE, create("WireTopic"))
     answer = await desk.ask(GET_TOPIC_CONFIG.code, {"lo": "true", "topic": "WireTopic"})
@@ -235,7 +235,7 @@ async def test_one_topic_as_java_reads_it() -> None:
     assert (missing.code, missing.remark) == (17, "No topic in this broker. topic: U")
 
 
-async def test_system_topics() -> None:
+async def test_system_topics_are_listed_without_those_of_users() -> None:
     desk = Desk()
     await desk.ask(UPDATE, create())
     answer = await desk.ask(GET_SYSTEM_TOPIC_LIST_FROM_BROKER.code, channel=Caller().channel)
@@ -245,7 +245,7 @@ async def test_system_topics() -> None:
     assert "AdminT" not in names
 
 
-async def test_a_list_of_topics() -> None:
+async def test_a_list_of_topics_is_created_and_changed() -> None:
     desk = Desk()
     await desk.ask(UPDATE, create(attributes="+message.type=FIFO"))
     body = (

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.broker import store_options
-from broker.commands.export_metadata import export
+from broker.commands.json_metadata import export
 from broker.commands.rebuild_metadata import LOST, rebuild
 from broker.options import BrokerOptions
 from mqcommon.errors import StoreCorrupt, UserError

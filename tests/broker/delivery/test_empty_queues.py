@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.cold_reads import ColdReads
 from broker.delivery.filters import Filters
-from broker.delivery.pull_handlers import PullHandlers
+from broker.delivery.pull_handlers import Consumers, PullHandlers, PullWaits, ReadAdvice
 from broker.replication.known_master import KnownMaster
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
@@ -28,7 +28,7 @@ from tests.broker.running import pull_request
 from tests.broker.store.support import put
 from tests.support.caller import Caller
 
-MANY = 10_000
+MANY = 2_000
 QUEUE = {"topic": "T", "queueId": 0}
 GROUP = {"consumerGroup": "g", "topic": "T"}
 NUMBERS = st.sampled_from([-1, 0, 1, 5, 2**62])
@@ -67,8 +67,9 @@ class PullDesk(Desk):
         meta = self.meta
         meta.topics.put(TopicConfig("T", queues, 1))
         pulls = PullHandlers(
-            self.store, meta.topics, meta.groups, meta.offsets, self.clients, self.held, self.resets, ColdReads(),
-            self.stats, meta.options, 4_000, self.role, KnownMaster(), Filters(),
+            self.store, meta.metadata, Consumers(self.clients, Filters(), self.resets),
+            PullWaits(self.held, ColdReads()), ReadAdvice(self.store, meta.options, self.role, KnownMaster(), 4_000),
+            self.stats, meta.options,
         )  # fmt: skip
         self.handlers |= pulls.handlers()
 

@@ -14,9 +14,6 @@ from broker.store.filter import Filter
 from remoting.protocol.command import Command
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 
-# What the retry of these tests does not look at.
-ASKED = (Command(11), SubscriptionGroupConfig("g"), 32, 1 << 20)
-
 
 class Queue:
     """A queue whose messages are tag codes; it counts how many entries were read."""
@@ -57,9 +54,15 @@ class Pulls:
         name = queue.topic, queue.queue_id
         self.queues[name] = queue
         wanted = Filter(None if codes is None else frozenset(codes))
-        pull = HeldPull(channel or object(), name, deadline, queue.next_offset, wanted, self._retry, *ASKED)
+        pull = self.pull(channel or object(), name, queue.next_offset, wanted, deadline)
         assert self.held.hold(pull, queue if queue.codes else None)
         return pull
+
+    def pull(self, channel: Any, name: QueueName, offset: int, wanted: Filter, deadline: float = 1e9) -> HeldPull:
+        request, group = Command(11), SubscriptionGroupConfig("g")
+        return HeldPull(
+            channel, request, group, name, offset, wanted, 32, 1 << 20, False, 1, self._retry, deadline=deadline
+        )
 
     def turn(self, queue: Any, codes: list[int]) -> None:
         """Messages come in one turn of the loop, as the store tells it."""
@@ -117,15 +120,6 @@ async def test_a_queue_that_was_made_anew_wakes_all() -> None:
     queue.codes = [1]
     pulls.held.arrived([queue])
     assert pulls.looks == [pull]
-
-
-async def test_the_first_message_of_a_queue_wakes_those_who_wait_for_it() -> None:
-    pulls, queue, other = Pulls(), Queue(0), Queue(1)
-    waiting = [pulls.hold(queue), pulls.hold(queue, {7})]
-    pulls.hold(other)
-    pulls.turn(queue, [7])
-    assert pulls.answered == waiting
-    assert len(pulls.held) == 1
 
 
 async def test_the_store_tells_of_a_queue_while_somebody_may_wait_for_it() -> None:
@@ -203,7 +197,7 @@ async def test_more_tags_than_fit_are_not_held(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(held_pulls, "MAX_CODES", 10)
     pulls, queue = Pulls(), Queue()
     first = pulls.hold(queue, set(range(8)))
-    pull = HeldPull(first.channel, first.queue, 1e9, 0, Filter(frozenset(range(3))), first.retry, *ASKED)
+    pull = pulls.pull(first.channel, first.queue, 0, Filter(frozenset(range(3))))
     assert not pulls.held.hold(pull, None)
     pulls.held.drop(first.channel)
     assert pulls.held.hold(pull, None)

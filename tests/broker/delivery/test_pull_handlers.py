@@ -10,7 +10,7 @@ import trio
 from broker.cold_reads import ColdReads
 from broker.delivery.filters import Filters
 from broker.delivery.held_pulls import HeldPulls
-from broker.delivery.pull_handlers import PullHandlers
+from broker.delivery.pull_handlers import Consumers, PullHandlers, PullWaits, ReadAdvice
 from broker.meta.clients import Clients
 from broker.meta.offset_resets import OffsetResets
 from broker.observe.stats import BrokerStats
@@ -47,9 +47,10 @@ class Desk:
         self.clients = Clients()
         self.resets = OffsetResets(self.meta.offsets, self.clients, self.held.release_group)
         self.handlers = PullHandlers(
-            self.store, self.meta.topics, self.meta.groups, self.meta.offsets, self.clients, self.held, self.resets,
-            ColdReads(), BrokerStats(self.meta.clock), self.meta.options, 300,
-            RoleMachine(self.meta.options.broker_id), self.known, Filters(),
+            self.store, self.meta.metadata, Consumers(self.clients, Filters(), self.resets),
+            PullWaits(self.held, ColdReads()),
+            ReadAdvice(self.store, self.meta.options, RoleMachine(self.meta.options.broker_id), self.known, 300),
+            BrokerStats(self.meta.clock), self.meta.options,
         )  # fmt: skip
         for _ in range(messages):
             put(self.store, "T", 0, b"x")
@@ -82,26 +83,16 @@ def _told(answer: Command) -> tuple[int, int, int]:
 
 
 async def test_readers_of_old_messages_are_sent_to_the_slave_where_that_is_allowed() -> None:
-    desk = Desk(slave_read_enable=True)
+    desk, by_default = Desk(slave_read_enable=True), Desk()
     assert desk.told(0) == (FOUND, 1, 1)
     assert desk.told(0, count=10) == (FOUND, 10, 0)  # how far it got counts
     assert desk.told(9) == (FOUND, 10, 0)
     assert desk.told(10) == (NOT_FOUND, 10, 0)
-    desk.group(which_broker_when_consume_slowly=3, broker_id=2)
-    assert desk.told(0) == (FOUND, 1, 3)
-    assert desk.told(9) == (FOUND, 10, 2)
-
-
-async def test_by_default_all_read_from_the_master() -> None:
-    desk = Desk()
-    desk.group(which_broker_when_consume_slowly=3, broker_id=2)
-    assert desk.told(0) == (FOUND, 1, 0)
-    assert desk.told(9) == (FOUND, 10, 0)
-
-
-async def test_messages_that_all_are_in_memory_are_not_looked_at() -> None:
-    desk = Desk(messages=2, slave_read_enable=True)
-    assert desk.told(0) == (FOUND, 1, 0)
+    for each in (desk, by_default):
+        each.group(which_broker_when_consume_slowly=3, broker_id=2)
+    assert [desk.told(0), desk.told(9)] == [(FOUND, 1, 3), (FOUND, 10, 2)]
+    assert [by_default.told(0), by_default.told(9)] == [(FOUND, 1, 0), (FOUND, 10, 0)]
+    assert Desk(messages=2, slave_read_enable=True).told(0) == (FOUND, 1, 0), "all are in memory"
 
 
 SLAVE: dict[str, Any] = {"broker_role": "SLAVE", "broker_id": 1}
@@ -162,11 +153,7 @@ async def test_a_slave_that_is_behind_corrects_nobody(offset: int) -> None:
     desk.master_lives()
     assert [_told(answer) for answer in desk.caller.received()] == [(RETRY, offset, 0)]
     assert desk.told(offset + 2) == (RETRY, offset + 2, 0)
-
-
-async def test_an_empty_slave_corrects_nobody() -> None:
-    desk = Desk(messages=0, **SLAVE)
-    assert desk.told(5) == (NOT_FOUND, 5, 0)
+    assert Desk(messages=0, **SLAVE).told(offset) == (NOT_FOUND, offset, 0)
 
 
 async def test_a_slave_that_lacks_the_oldest_messages_corrects_nobody() -> None:

@@ -44,9 +44,11 @@ class Broker:
         """A pull of who has read all that is visible."""
         wanted = Filter(None if tag is None else frozenset({tag}))
         offset = self.store.visible_end("t", queue_id)
-        asked = Command(11), SubscriptionGroupConfig("g"), 32, 1 << 20
         channel: Any = object()
-        pull = HeldPull(channel, ("t", queue_id), 1e9, offset, wanted, self._retry, *asked)
+        pull = HeldPull(
+            channel, Command(11), SubscriptionGroupConfig("g"), ("t", queue_id), offset, wanted, 32, 1 << 20, False, 1,
+            self._retry, deadline=1e9,
+        )  # fmt: skip
         assert self.held.hold(pull, self.store.queues.find("t", queue_id))
         return pull
 

@@ -233,7 +233,7 @@ async def test_silent_clients_are_closed_and_their_fellows_told(autojump_clock: 
     assert notices(lively) == ["g"]
 
 
-async def test_members_of_a_group() -> None:
+async def test_the_members_of_a_group_are_listed() -> None:
     desk = Desk()
     answer = await desk.ask(GET_CONSUMER_LIST_BY_GROUP.code, {"consumerGroup": "g"})
     assert (answer.code, answer.remark) == (1, "no consumer for this group, g")
@@ -242,7 +242,7 @@ async def test_members_of_a_group() -> None:
     assert answer.body == b'{"consumerIdList":["192.0.2.2@pull@STREAM"]}'  # golden
 
 
-async def test_a_group_that_is_not_online() -> None:
+async def test_a_group_that_is_not_online_is_refused() -> None:
     answer = await Desk().ask(GET_CONSUMER_CONNECTION_LIST.code, {"consumerGroup": "wire_order_cg"})
     assert (answer.code, answer.remark) == (206, "the consumer group[wire_order_cg] not online")  # golden
 
@@ -327,7 +327,7 @@ async def test_many_new_groups_are_made_by_several_heartbeats() -> None:
     assert counts == [MAX_NEW_GROUPS, 2 * MAX_NEW_GROUPS, 2 * MAX_NEW_GROUPS + 1]
 
 
-async def test_all_producers() -> None:
+async def test_the_producers_of_all_groups_are_listed() -> None:
     desk, caller = Desk(), Caller()
     producers = [ProducerData("p"), ProducerData("q")]
     await desk.ask(HEART_BEAT.code, body=HeartbeatData("c", producers), channel=caller.channel)

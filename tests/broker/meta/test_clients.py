@@ -31,7 +31,7 @@ def consume(
     return clients.consume(channel, heartbeat, data, "JAVA", 479, now_ms)
 
 
-def test_what_is_remembered_of_groups_that_left_is_bounded() -> None:
+def test_remembered_subscriptions_of_groups_that_left_are_bounded() -> None:
     clients = Clients()
     for number in range(MAX_LEFT + 2):
         consume(clients, ONE, subscription("T", "a"), group=f"g{number}")
@@ -46,16 +46,6 @@ def test_what_is_remembered_of_groups_that_left_is_bounded() -> None:
     consume(clients, ONE, group="g2")
     clients.close(ONE)
     assert clients.last_subscription("g2", "T") is None, "the group was there again, without this topic"
-
-
-def test_a_new_member_is_a_change_and_its_next_heartbeat_is_none() -> None:
-    clients = Clients()
-    assert consume(clients, ONE, subscription("T"))
-    assert not consume(clients, ONE, subscription("T"))
-    assert consume(clients, TWO, subscription("T"))
-    group = clients.consumer_group("g")
-    assert group is not None
-    assert group.client_ids() == ["client of one connection", "client of another connection"]
 
 
 def test_topics_that_come_and_go_are_changes() -> None:
@@ -98,15 +88,6 @@ def test_a_heartbeat_without_subscriptions_keeps_those_of_before() -> None:
     assert clients.subscription("g", "T") is not None
 
 
-def test_fingerprints() -> None:
-    clients = Clients()
-    assert not clients.fingerprint_changed("g", 7)
-    consume(clients, ONE, subscription("T"))
-    assert not clients.fingerprint_changed("g", 7)
-    assert not clients.fingerprint_changed("g", 7)
-    assert clients.fingerprint_changed("g", 8)
-
-
 def test_members_with_different_subscriptions_are_noticed_until_they_are_equal_again() -> None:
     clients = Clients()
     consume(clients, ONE, subscription("T", "red"))
@@ -132,29 +113,6 @@ def test_consumers_that_choose_their_queues_themselves_may_differ() -> None:
     assert clients.divided_groups() == []
 
 
-def test_the_last_member_takes_the_group_with_it() -> None:
-    clients = Clients()
-    consume(clients, ONE, subscription("T"))
-    consume(clients, TWO, subscription("T"))
-    assert clients.leave_consumer_group(ONE, "g")
-    assert not clients.leave_consumer_group(ONE, "g")
-    assert clients.consumer_group("g") is not None
-    assert clients.leave_consumer_group(TWO, "g")
-    assert clients.consumer_group("g") is None
-    assert not clients.leave_consumer_group(TWO, "never")
-
-
-def test_a_closed_connection_leaves_all_its_groups() -> None:
-    clients = Clients()
-    consume(clients, ONE, subscription("T"))
-    consume(clients, ONE, subscription("T"), group="h")
-    clients.produce(ONE, HeartbeatData("c"), "p", "CPP", 63, 0)
-    assert [member.language for member in clients.producers("p")] == ["CPP"]
-    assert clients.close(ONE) == ["g", "h"]
-    assert clients.producers("p") == []
-    assert clients.close(ONE) == []
-
-
 def test_silent_clients_are_found_by_their_last_heartbeat_in_any_group() -> None:
     clients = Clients()
     consume(clients, ONE, subscription("T"), now_ms=0)
@@ -163,16 +121,6 @@ def test_silent_clients_are_found_by_their_last_heartbeat_in_any_group() -> None
     assert clients.silent(120_000, 120_000) == []
     assert clients.silent(170_001, 120_000) == [TWO]
     assert clients.silent(300_000, 120_000) == [ONE, TWO]
-
-
-def test_a_member_is_found_by_its_client_id() -> None:
-    clients = Clients()
-    consume(clients, ONE, subscription("T"))
-    member = clients.find("g", "client of one connection")
-    assert member is not None
-    assert member.channel is ONE
-    assert clients.find("g", "nobody") is None
-    assert clients.find("nothing", "nobody") is None
 
 
 CHANNELS = st.sampled_from(["c1", "c2", "c3"])

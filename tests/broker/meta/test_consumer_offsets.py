@@ -34,7 +34,7 @@ def test_a_commit_is_what_a_query_finds() -> None:
     assert offsets.query("h", "T", 0) == -1
 
 
-def test_what_a_slave_had_for_its_master_moves_offsets_forward_only() -> None:
+def test_offsets_that_a_slave_committed_for_its_master_move_forward_only() -> None:
     meta = MetadataDir()
     meta.offsets.commit("g", "T", 0, 7)
     meta.offsets.commit("g", "T", 1, 7)
@@ -45,38 +45,13 @@ def test_what_a_slave_had_for_its_master_moves_offsets_forward_only() -> None:
     assert meta.offsets.table() == {"T@g": {0: 9, 1: 7, 2: 0}, "%RETRY%g@g": {0: 1}}
 
 
-def test_negative_offsets_are_ignored() -> None:
-    offsets = MetadataDir().offsets
-    offsets.commit("g", "T", 0, -1)
-    assert offsets.query("g", "T", 0) == -1
-    assert not offsets.dirty
-    assert offsets.table() == {}
-
-
-def test_what_was_appended_comes_back() -> None:
-    meta = MetadataDir()
-    meta.offsets.commit("g", "T", 0, 7)
-    flush(meta)
-    meta.offsets.commit("g", "T", 1, 8)
-    meta.kill()
-    assert meta.offsets.table() == {"T@g": {0: 7}}
-
-
-def test_the_same_offset_again_is_no_change() -> None:
-    meta = MetadataDir()
-    meta.offsets.commit("g", "T", 0, 7)
-    flush(meta)
-    meta.offsets.commit("g", "T", 0, 7)
-    assert not meta.offsets.dirty
-
-
 def test_only_what_changed_is_appended() -> None:
     meta = MetadataDir()
-    for queue_id in range(100_000):
-        meta.offsets.commit(f"group{queue_id % 10}", f"topic{queue_id % 1000}", queue_id // 1000, 1_000_000)
+    for queue_id in range(10_000):
+        meta.offsets.commit(f"group{queue_id % 10}", f"topic{queue_id % 100}", queue_id // 100, 1_000_000)
     flush(meta)
     first = meta.fs.used()
-    assert first < 4_000_000
+    assert first < 400_000
     for _ in range(5):
         for queue_id in range(10):
             meta.offsets.commit("group0", "topic0", queue_id, meta.offsets.query("group0", "topic0", queue_id) + 1)

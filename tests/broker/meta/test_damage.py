@@ -5,76 +5,40 @@ which no later record says that it was on disk, may be cut off, and then that is
 a journal of an earlier moment: it is taken as that, and told unless it ends between two records.
 """
 
-from copy import deepcopy
-from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
+from broker.meta.journal import JournalReport
 from broker.meta.journal_format import HEADER_BYTES, scan
 from mqcommon.errors import StoreCorrupt
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
-from remoting.protocol.requests.topics import TopicConfig
-from tests.broker.meta.support import DIRECTORY, MetadataDir
+from tests.broker.meta.support import DIRECTORY
+from tests.broker.meta.test_journal import compact, fresh, numbers, reopen
 from tests.support.memory_files import MemoryFiles
 from tests.support.rot import Ways, cut_anywhere, flipped_anywhere, zeroed_anywhere
 
-LAST = "t9"
+IN_SNAPSHOT, IN_ALL = 3, 8
 
 
-@dataclass(frozen=True)
-class State:
-    """What the tables hold."""
-
-    topics: frozenset[str]
-    groups: frozenset[str]
-    offsets: dict[str, dict[int, int]]
-
-
-def state_of(meta: MetadataDir) -> State:
-    return State(frozenset(meta.topics.names()), frozenset(meta.groups.names()), deepcopy(meta.offsets.table()))
-
-
-def stored(*, clean: bool) -> tuple[MemoryFiles, list[State]]:
-    """A snapshot and a journal behind it; every change was acknowledged by itself. The states since the snapshot."""
-    meta = MetadataDir()
-    states: list[State] = []
-    for number in range(4):
-        _change(meta, number, states)
-    compaction = meta.journal.begin_compaction()
-    state = list(meta.metadata.state())
-    meta.journal.sync()
-    compaction.write(state)
-    meta.journal.end_compaction(compaction)
-    states = states[-1:]
-    for number in range(4, 9):
-        _change(meta, number, states)
-    meta.topics.put(TopicConfig(LAST))
-    meta.journal.sync()
-    states.append(state_of(meta))
+def stored(*, clean: bool) -> MemoryFiles:
+    """A snapshot and a journal after it; every change was acknowledged by itself."""
+    fs = MemoryFiles()
+    journal = fresh(fs, IN_SNAPSHOT)
+    compact(journal, numbers(IN_SNAPSHOT))
+    for record in numbers(IN_ALL)[IN_SNAPSHOT:]:
+        journal.append(*record)
+        journal.sync()
     if clean:
-        meta.journal.close()
-    return meta.fs.killed(), states
+        journal.close()
+    return fs.killed()
 
 
-def _change(meta: MetadataDir, number: int, states: list[State]) -> None:
-    meta.topics.put(TopicConfig(f"t{number}"))
-    meta.journal.sync()
-    states.append(state_of(meta))
-    meta.groups.put(SubscriptionGroupConfig(f"g{number}"))
-    meta.journal.sync()
-    states.append(state_of(meta))
-    meta.offsets.commit("g", "t", number, number)
-    meta.offsets.append_changed(meta.offsets.take_changed())
-    meta.journal.sync()
-    states.append(state_of(meta))
-
-
-def open_or_refuse(fs: MemoryFiles, path: str, data: bytes) -> MetadataDir | None:
-    """The metadata with another content of one file; None when that was refused, with file, offset and reason."""
+def open_or_refuse(fs: MemoryFiles, path: str, data: bytes) -> tuple[list[Any], JournalReport] | None:
+    """What is read with another content of one file; None when it was refused, with file, offset and reason."""
     after = fs.killed()
     after.overwrite(path, data)
     try:
-        return MetadataDir(fs=after)
+        return reopen(after)[1:]
     except StoreCorrupt as error:
         assert error.file.startswith(DIRECTORY) and 0 <= error.offset <= fs.size(path) and error.reason
         return None
@@ -87,26 +51,27 @@ NAMES = pytest.mark.parametrize("name", ["metadata.snapshot.1", "metadata.journa
 @CLEAN
 @NAMES
 def test_a_flipped_bit_is_told_and_costs_the_last_change_at_the_most(name: str, clean: bool) -> None:
-    fs, states = stored(clean=clean)
+    fs = stored(clean=clean)
     assert fs.listdir(DIRECTORY) == ["metadata.journal.1", "metadata.snapshot.1"]
     path = f"{DIRECTORY}/{name}"
     for at, data in flipped_anywhere(fs.read(path)):
-        meta = open_or_refuse(fs, path, data)
-        if meta is not None and state_of(meta) != states[-1]:
-            assert meta.report.journal.cuts, f"{name} damaged at {at}: nobody tells"
-            assert not clean and state_of(meta) == states[-2]
+        found = open_or_refuse(fs, path, data)
+        if found is not None and found[0] != numbers(IN_ALL):
+            assert found[1].cuts, f"{name} damaged at {at}: nobody tells"
+            assert not clean and found[0] == numbers(IN_ALL - 1)
 
 
 @CLEAN
 @NAMES
 @pytest.mark.parametrize("ways", [cut_anywhere, zeroed_anywhere], ids=["cut", "zeros"])
 def test_a_file_that_ends_early_is_one_of_an_earlier_moment(ways: Ways, name: str, clean: bool) -> None:
-    fs, states = stored(clean=clean)
+    fs = stored(clean=clean)
     path = f"{DIRECTORY}/{name}"
     whole = fs.read(path)
     ends = {0, HEADER_BYTES, *(record.offset for record in scan(whole, 1).records)}
     for at, data in ways(whole):
-        meta = open_or_refuse(fs, path, data)
-        if meta is not None and state_of(meta) != states[-1]:
-            assert name == "metadata.journal.1" and state_of(meta) in states
-            assert meta.report.journal.cuts or at in ends, f"{name} damaged at {at}: nobody tells"
+        found = open_or_refuse(fs, path, data)
+        if found is not None and found[0] != numbers(IN_ALL):
+            records, report = found
+            assert name == "metadata.journal.1" and records == numbers(max(len(records), IN_SNAPSHOT))
+            assert report.cuts or at in ends, f"{name} damaged at {at}: nobody tells"

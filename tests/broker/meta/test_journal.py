@@ -1,5 +1,10 @@
-"""The ways in which a journal can die, one by one; test_journal_model.py has them all at once."""
+"""The ways in which a journal can die, one by one; test_journal_model.py has them all at once.
 
+A snapshot in place of a long chain replaces it whole, or costs nothing, whatever happens on the way.
+"""
+
+import errno
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -7,29 +12,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.meta.journal import Journal
-from mqcommon.errors import DiskFull, StoreCorrupt, StoreError
-from tests.broker.meta.journals import FIRST, SECOND, damage, fresh, numbers, reopen
+from broker.meta.journal import COMPACT_MIN_BYTES, Journal, JournalReport
+from mqcommon.errors import StoreCorrupt, StoreError
 from tests.broker.meta.support import DIRECTORY
 from tests.support.memory_files import MemoryFiles
 
-
-def test_records_come_back_in_order() -> None:
-    fs = MemoryFiles()
-    fresh(fs, 5).close()
-    _, records, report = reopen(fs)
-    assert records == numbers(5)
-    assert report.cuts == []
+FIRST = f"{DIRECTORY}/metadata.journal.0"
+SECOND = f"{DIRECTORY}/metadata.journal.1"
+SNAPSHOT = f"{DIRECTORY}/metadata.snapshot.1"
 
 
-def test_synced_records_survive_power_loss_and_unsynced_ones_the_death_of_the_process() -> None:
-    fs = MemoryFiles()
-    journal = fresh(fs, 3)
-    journal.sync()
-    journal.append("n", 3)
-    assert reopen(fs.killed())[1] == numbers(4)
-    for seed in range(20):
-        assert reopen(fs.crash(Random(seed)))[1] in (numbers(3), numbers(4))
+def reopen(fs: MemoryFiles) -> tuple[Journal, list[Any], JournalReport]:
+    records: list[Any] = []
+    journal = Journal(fs, DIRECTORY)
+    report = journal.replay(lambda kind, payload: records.append((kind, payload)))
+    return journal, records, report
+
+
+def fresh(fs: MemoryFiles, count: int = 0) -> Journal:
+    journal = reopen(fs)[0]
+    for number in range(count):
+        journal.append("n", number)
+    return journal
+
+
+def compact(journal: Journal, state: list[tuple[str, Any]]) -> None:
+    compaction = journal.begin_compaction()
+    compaction.write(state)
+    journal.end_compaction(compaction)
+
+
+def numbers(count: int) -> list[tuple[str, int]]:
+    return [("n", number) for number in range(count)]
+
+
+def damage(fs: MemoryFiles, path: str, place: int) -> None:
+    data = bytearray(fs.read(path))
+    data[place] ^= 0xFF
+    fs.overwrite(path, bytes(data))
 
 
 def test_a_torn_tail_is_cut_and_reported_and_appending_goes_on() -> None:
@@ -43,41 +63,6 @@ def test_a_torn_tail_is_cut_and_reported_and_appending_goes_on() -> None:
     assert "unacknowledged bytes cut at offset" in str(cut)
     journal.append("n", "again")
     assert reopen(fs)[1] == [*numbers(2), ("n", "again")]
-
-
-def test_rot_before_the_tail_stops_with_file_and_offset() -> None:
-    fs = MemoryFiles()
-    journal = fresh(fs, 3)
-    journal.sync()
-    journal.append("n", 3)
-    damage(fs, FIRST, 60)
-    with pytest.raises(StoreCorrupt) as caught:
-        reopen(fs)
-    assert caught.value.file == FIRST
-    assert caught.value.offset <= 60
-
-
-def test_rot_of_the_last_record_is_seen_after_a_clean_stop() -> None:
-    fs = MemoryFiles()
-    journal = fresh(fs, 1)
-    last = fs.size(FIRST) - 1
-    journal.close()
-    damage(fs, FIRST, last)
-    with pytest.raises(StoreCorrupt):
-        reopen(fs)
-
-
-def test_a_full_disk_refuses_the_change_and_leaves_nothing_torn() -> None:
-    fs = MemoryFiles()
-    journal = fresh(fs, 2)
-    fs.capacity = fs.used() + 10
-    with pytest.raises(DiskFull):
-        journal.append("n", "too much")
-    fs.capacity = 1 << 30
-    journal.append("n", 2)
-    _, records, report = reopen(fs)
-    assert records == numbers(3)
-    assert report.cuts == []
 
 
 def test_after_a_failed_fsync_nothing_more_is_accepted() -> None:
@@ -162,7 +147,7 @@ def test_power_loss_with_a_chain_of_journals_keeps_a_prefix(steps: str, random: 
         else:
             journal.begin_compaction()
     appended = [("n", number) for number, step in enumerate(steps) if step == "n"]
-    for _ in range(20):
+    for _ in range(5):
         records = reopen(fs.crash(random))[1]
         assert records == appended[: len(records)]
         assert len(records) >= steps[:acknowledged].count("n")
@@ -191,7 +176,7 @@ def test_a_record_that_no_table_can_use_names_its_place() -> None:
         Journal(fs, DIRECTORY).replay(refuse)
 
 
-def test_append_tells_the_shell() -> None:
+def test_append_calls_its_listener() -> None:
     told = []
     journal = fresh(MemoryFiles())
     journal.on_append = lambda: told.append(1)
@@ -205,3 +190,124 @@ def test_a_closed_journal_refuses() -> None:
     journal.close()
     with pytest.raises(StoreError, match="closed"):
         journal.append("n", 1)
+
+
+def test_compaction_is_wanted_when_the_chain_is_long_and_far_longer_than_what_lives() -> None:
+    fs = MemoryFiles()
+    journal = fresh(fs)
+    blob = bytes(COMPACT_MIN_BYTES // 4)
+    wanted = []
+    for _ in range(5):
+        wanted.append(journal.wants_compaction)
+        journal.append("n", blob)
+    assert wanted == [False] * 4 + [True]
+    compact(journal, [("n", blob)] * 4)
+    appended = 0
+    while not journal.wants_compaction:
+        journal.append("n", blob)
+        appended += 1
+    assert appended == 17  # just over four times the snapshot
+
+
+def test_a_failed_compaction_costs_nothing_and_is_not_tried_at_once_again() -> None:
+    fs = MemoryFiles()
+    journal = fresh(fs, 3)
+    compaction = journal.begin_compaction()
+    journal.append("n", 3)
+    fs.faults.fail("rename")
+    with pytest.raises(StoreError):
+        compaction.write([("n", "all")])
+    journal.end_compaction(compaction)
+    assert not journal.wants_compaction
+    assert fs.listdir(DIRECTORY) == ["metadata.journal.0", "metadata.journal.1"]
+    journal.append("n", 4)
+    assert reopen(fs)[1] == numbers(5)
+
+
+def test_a_half_written_snapshot_is_ignored_and_removed() -> None:
+    fs = MemoryFiles()
+    journal = fresh(fs, 3)
+    journal.begin_compaction()
+    fs.overwrite(SNAPSHOT + ".tmp", b"half")
+    _, records, report = reopen(fs)
+    assert records == numbers(3)
+    assert report.removed == [SNAPSHOT + ".tmp"]
+    assert SNAPSHOT + ".tmp" not in fs.listdir(DIRECTORY)
+
+
+def test_files_that_an_interrupted_compaction_left_are_removed() -> None:
+    fs = MemoryFiles()
+    journal = fresh(fs, 3)
+    old = fs.read(FIRST)
+    compaction = journal.begin_compaction()
+    compaction.write([("n", "all")])
+    fs.overwrite(FIRST, old)
+    _, records, report = reopen(fs)
+    assert records == [("n", "all")]
+    assert report.removed == [FIRST]
+
+
+class PowerLoss(Exception):
+    """Raised inside a file operation, after the image of the disk was taken."""
+
+
+def lose_power(fs: MemoryFiles, crash_at: int, images: list[MemoryFiles], operation: str, path: str) -> None:
+    if fs.calls.total() == crash_at:
+        images += [fs.crash(Random(seed)) for seed in range(6)]
+        raise PowerLoss
+
+
+def test_power_loss_at_each_call_of_a_compaction_loses_nothing_acknowledged() -> None:
+    calls = 0
+    for crash_at in range(1, 200):
+        fs = MemoryFiles()
+        journal = fresh(fs, 30)
+        journal.sync()
+        fs.calls.clear()
+        images: list[MemoryFiles] = []
+        fs.before_call = partial(lose_power, fs, crash_at, images)
+        acknowledged = 30
+        try:
+            compaction = journal.begin_compaction()
+            journal.append("n", 30)
+            compaction.write([("n", number) for number in range(30)])
+            journal.end_compaction(compaction)
+            journal.sync()
+            acknowledged = 31
+            journal.append("n", 31)
+            journal.sync()
+        except PowerLoss:
+            calls += 1
+        else:
+            break
+        for image in images:
+            again, records, _ = reopen(image)
+            assert records[:acknowledged] == numbers(acknowledged), crash_at
+            assert records == numbers(len(records))
+            again.append("n", "goes on")
+    assert 40 < calls < 199
+
+
+@pytest.mark.parametrize("operation", ["open", "write", "sync", "fsync_dir", "rename"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_a_compaction_that_fails_at_any_call_costs_nothing(operation: str, code: int) -> None:
+    failed = 0
+    for nth in range(1, 50):
+        fs = MemoryFiles()
+        journal = fresh(fs, 20)
+        compaction = journal.begin_compaction()
+        journal.append("n", 20)
+        fs.faults.fail(operation, nth=nth, code=code)
+        try:
+            compaction.write([("n", number) for number in range(20)])
+        except StoreError:
+            failed += 1
+        fs.faults.clear()
+        journal.end_compaction(compaction)
+        journal.append("n", 21)
+        journal.sync()
+        assert reopen(fs.killed())[1] == numbers(22)
+        assert [name for name in fs.listdir(DIRECTORY) if name.endswith(".tmp")] == []
+        if compaction.snapshot_bytes:
+            break
+    assert failed

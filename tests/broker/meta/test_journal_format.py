@@ -15,7 +15,7 @@ def journal(*durables: int) -> bytes:
     return data
 
 
-def test_what_was_written_is_read() -> None:
+def test_records_are_read_as_they_were_written() -> None:
     found = scan(journal(0, 0, HEADER_BYTES), 3)
     assert [record[1:] for record in found.records] == RECORDS
     assert found.previous_bytes == 99

@@ -95,58 +95,13 @@ def test_a_slave_has_what_its_master_has_and_still_after_a_crash(
     assert tables(slave) == tables(master)
 
 
-def test_only_what_differs_is_written_and_the_loop_may_turn_meanwhile() -> None:
-    master, slave = MetadataDir(), MetadataDir()
-    for number in range(1000):
-        master.topics.put(TopicConfig(f"T{number}", 1, 1))
-        master.groups.put(SubscriptionGroupConfig(f"g{number}"))
-    turns = sum(1 for _ in slave.topics.mirror(master.topics.all(), master.topics.data_version))
-    groups = master.groups
-    assert turns >= 4
-    assert sum(1 for _ in slave.groups.mirror(groups.all(), groups.forbidden, groups.data_version)) >= 4
-    # So may it when nothing differs, and when most of it goes.
-    assert sum(1 for _ in slave.topics.mirror(master.topics.all(), master.topics.data_version)) >= 4
-    assert sum(1 for _ in slave.groups.mirror(groups.all(), groups.forbidden, groups.data_version)) >= 4
-    other = MetadataDir()
-    take_over(other, master)
-    assert sum(1 for _ in other.topics.mirror({}, master.topics.data_version)) >= 4
-    assert sum(1 for _ in other.groups.mirror({}, {}, groups.data_version)) >= 4
-    master.topics.put(TopicConfig("T7", 2, 2))
-    assert take_over(slave, master) == 2  # the topic, and the version
-
-
-def test_registrar_and_others_are_told_once() -> None:
-    master, slave = MetadataDir(), MetadataDir()
-    told: list[DataVersion] = []
-    slave.topics.on_change.append(lambda: told.append(slave.topics.data_version))
-    slave.groups.on_change.append(lambda: told.append(slave.groups.data_version))
-    for name in "ABC":
-        master.topics.put(TopicConfig(name))
-        master.groups.put(SubscriptionGroupConfig(name))
-    take_over(slave, master)
-    take_over(slave, master)
-    assert told == [master.topics.data_version, master.groups.data_version]
-
-
-def test_what_every_broker_makes_for_itself_stays() -> None:
-    slave = MetadataDir()
-    topics, groups = set(slave.topics.names()), set(slave.groups.names())
-    for _ in slave.topics.mirror({"T": TopicConfig("T")}, DataVersion(0, 1, 1)):
-        pass
-    for _ in slave.groups.mirror({"g": SubscriptionGroupConfig("g")}, {"g": {"T": 1}}, DataVersion(0, 1, 1)):
-        pass
-    assert set(slave.topics.names()) == {"T", *topics}
-    assert set(slave.groups.names()) == {"g", *groups}
-    assert slave.groups.forbidden == {"g": {"T": 1}}
-
-
 def test_negative_offsets_of_a_java_master_are_no_offsets() -> None:
     slave = MetadataDir()
     slave.offsets.mirror({"T@g": {0: -1, 1: 5}}, is_whole=True)
     assert slave.offsets.table() == {"T@g": {1: 5}}
 
 
-def test_what_could_not_be_written_is_taken_over_the_next_time() -> None:
+def test_rows_that_could_not_be_written_are_copied_the_next_time() -> None:
     master, slave = MetadataDir(), MetadataDir()
     change(master, [("topic", "A", 1), ("group", "A", 1), ("commit", "A", 1), ("delay", "A", 1)])
     slave.fs.capacity = slave.fs.used()

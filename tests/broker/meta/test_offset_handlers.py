@@ -41,7 +41,7 @@ async def test_a_committed_offset_is_found() -> None:
     assert desk.meta.groups.get("g") is not None
 
 
-async def test_minus_one_is_not_stored() -> None:
+async def test_an_offset_of_minus_one_is_not_stored() -> None:
     desk = desk_with_topic()
     assert (await desk.ask(COMMIT, at(commitOffset="-1"))).code == 0
     assert desk.meta.offsets.table() == {}
@@ -69,7 +69,7 @@ async def test_an_offset_that_the_queue_does_not_have_is_set_back() -> None:
     assert (await desk.ask(QUERY, at())).ext == {"offset": 1}
 
 
-async def test_what_may_not_be_committed() -> None:
+async def test_commits_for_unknown_groups_topics_and_queues_are_refused() -> None:
     desk = desk_with_topic(auto_create_subscription_group=False)
     answer = await desk.ask(COMMIT, at(commitOffset=1))
     assert (answer.code, answer.remark) == (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "Group g not exist!")

@@ -5,14 +5,14 @@ from operator import attrgetter
 from random import Random
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker.meta import table as table_module
-from broker.meta.journal import Journal
-from broker.meta.table import JournalledTable, TableFormat, Tables
-from mqcommon.errors import DiskFull
+from broker.meta.journal import END, MARK, Journal
+from broker.meta.table import JournalledTable, JournalledValue, JournalledVersion, TableFormat, Tables
+from mqcommon.errors import DiskFull, StoreCorrupt
 from remoting.net.steps import finish
 from remoting.protocol.body import DataVersion
 from tests.broker.meta.support import DIRECTORY
@@ -218,13 +218,65 @@ def test_between_the_steps_of_a_mirror_rows_may_change(monkeypatch: pytest.Monke
     assert Opened(at.fs.killed()).notes.all() == at.notes.all()
 
 
-def test_the_records_of_a_snapshot_are_of_the_moment_that_it_was_asked_for() -> None:
-    at = opened(Note("b", "1"), Note("c", "1"))
+class OpenedValues:
+    """A value and a version, after a start."""
+
+    def __init__(self, fs: MemoryFiles) -> None:
+        self.fs = fs
+        self.journal = Journal(fs, DIRECTORY)
+        self.value = value_of_kind(self.journal, "value")
+        self.version = JournalledVersion(self.journal, "version")
+        self.tables = Tables(self.value, self.version)
+        self.journal.replay(self.tables.apply)
+
+
+def value_of_kind(journal: Journal, kind: str) -> JournalledValue[tuple[int, ...]]:
+    return JournalledValue[tuple[int, ...]](journal, kind, (), list, tuple)
+
+
+@pytest.mark.parametrize("kind", ["twice", MARK, END])
+def test_a_kind_that_exists_already_is_an_error(kind: str) -> None:
+    journal = Journal(MemoryFiles(), DIRECTORY)
+    with pytest.raises(ValueError, match=rf"JournalledVersion declares records '{kind}', a kind that exists already"):
+        Tables(value_of_kind(journal, "twice"), JournalledVersion(journal, kind))
+
+
+def test_a_record_that_no_table_declared_stops_with_its_place() -> None:
+    at = OpenedValues(MemoryFiles())
+    at.journal.append("unknown", 1)
+    with pytest.raises(StoreCorrupt, match=r"the record 'unknown' cannot be used .*newer Skylark"):
+        OpenedValues(at.fs.killed())
+
+
+def test_a_snapshot_is_of_the_moment_that_all_tables_were_asked_for_it() -> None:
+    at = OpenedValues(MemoryFiles())
+    at.value.put((1,))
+    at.version.put(DataVersion(0, 1, 1))
     state = at.tables.state()
-    at.notes.put(Note("b", "2"))
-    at.notes.delete("c")
-    assert list(state) == [
-        ("note", ["b", "1"]),
-        ("note", ["c", "1"]),
-        ("notes-version", DataVersion(0, CLOCK.now_ms(), 3).to_wire()),
-    ]
+    at.value.put((2,))
+    at.version.put(DataVersion(0, 2, 2))
+    assert list(state) == [("value", [1]), ("version", DataVersion(0, 1, 1).to_wire())]
+
+
+@given(st.lists(st.lists(st.integers(0, 2), max_size=2).map(tuple), max_size=6), st.integers(0, 99))
+def test_a_value_is_written_when_it_differs_and_comes_back(values: list[tuple[int, ...]], seed: int) -> None:
+    at = OpenedValues(MemoryFiles())
+    appended: list[tuple[int, ...]] = []
+    at.journal.on_append = lambda: appended.append(at.value.value)
+    before: tuple[int, ...] = ()
+    for new in values:
+        assert at.value.put(new) == (new != before)
+        before = new
+        at.journal.sync()
+    assert len(appended) == sum(a != b for a, b in zip([(), *values], values, strict=False))
+    assert OpenedValues(at.fs.crash(Random(seed))).value.value == before
+    at.journal.replace(at.tables.state())
+    assert OpenedValues(at.fs.crash(Random(seed))).value.value == before
+
+
+def test_a_value_that_cannot_be_written_stays() -> None:
+    at = OpenedValues(MemoryFiles())
+    at.fs.capacity = at.fs.used()
+    with pytest.raises(DiskFull):
+        at.value.put((1,))
+    assert at.value.value == ()

@@ -46,7 +46,7 @@ class Table:
 
 
 @given(st.integers(0, 20), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=5))
-async def test_nothing_is_missed(count: int, changes: list[tuple[int, int]]) -> None:
+async def test_pages_miss_no_row_that_was_there_all_the_time(count: int, changes: list[tuple[int, int]]) -> None:
     table = Table(count)
     always = set(table.rows)
     seen: set[str] = set()
@@ -94,7 +94,7 @@ async def test_a_page_begins_where_the_last_one_ended() -> None:
     assert "new" in decode_body(KVTable, table.page(page).body, CBOR).table
 
 
-def test_what_is_added_after_the_last_page_is_found() -> None:
+def test_rows_added_after_the_last_page_are_found() -> None:
     cursor, table = Cursor(), {"a": "1", "b": "2"}
     assert cursor.take(table, 0, 0, 5, lambda row: 1) == {"a": "1", "b": "2"}
     table["c"] = "3"

@@ -61,30 +61,6 @@ def test_a_system_topic_that_a_user_changed_stays_changed() -> None:
     assert config.write_queue_nums == 4
 
 
-def test_a_topic_survives_with_all_its_fields() -> None:
-    meta = MetadataDir()
-    config = TopicConfig("T", 3, 5, 4, "MULTI_TAG", 2, True, {"message.type": "FIFO"})
-    meta.topics.put(config)
-    meta.kill()
-    assert meta.topics.get("T") == config
-
-
-def test_put_and_delete_survive_power_loss_once_synced() -> None:
-    meta = MetadataDir()
-    meta.topics.put(TopicConfig("T"))
-    meta.topics.put(TopicConfig("U"))
-    meta.topics.put(TopicConfig("T", 9, 9))
-    assert meta.topics.delete("U")
-    assert not meta.topics.delete("U")
-    meta.journal.sync()
-    for seed in range(5):
-        meta.power_loss(seed)
-        config = meta.topics.get("T")
-        assert config is not None
-        assert config.read_queue_nums == 9
-        assert meta.topics.get("U") is None
-
-
 @pytest.mark.parametrize(("asked", "made"), [(4, 4), (100, 8), (8, 8), (0, 1), (-3, 1)])
 def test_a_send_creates_its_topic_after_tbw102(asked: int, made: int) -> None:
     meta = MetadataDir()
@@ -114,6 +90,7 @@ def test_a_retry_topic_is_created_even_without_auto_creation() -> None:
     assert topics.create_on_send("%RETRY%g", "TBW102", 8) == TopicConfig("%RETRY%g", 1, 1, PERM_READ_WRITE)
     assert topics.create_retry_topic("h", 2) == TopicConfig("%RETRY%h", 2, 2, PERM_READ_WRITE)
     assert topics.create_retry_topic("h", 5).read_queue_nums == 2
+    assert topics.create_dlq_topic("h") == TopicConfig("%DLQ%h", 1, 1, PERM_READ_WRITE)
 
 
 def test_every_change_raises_the_version_and_is_told() -> None:
@@ -127,14 +104,6 @@ def test_every_change_raises_the_version_and_is_told() -> None:
     meta.topics.delete("T")
     meta.topics.changed()
     assert told == [2, 3, 4, 5]
-
-
-def test_a_restart_has_another_version() -> None:
-    meta = MetadataDir()
-    before = meta.topics.data_version
-    meta.clock.advance(1)
-    meta.kill()
-    assert meta.topics.data_version != before
 
 
 def test_a_change_that_cannot_be_written_does_not_happen() -> None:
@@ -151,7 +120,7 @@ def test_a_change_that_cannot_be_written_does_not_happen() -> None:
 
 
 @given(st.lists(st.sampled_from("abcd-"), max_size=30), st.integers(1, 10), st.integers(-2, 32))
-def test_it_tells_all_changes_or_none(notes: str, limit: int, asked: int) -> None:
+def test_recent_changes_tell_all_names_or_none(notes: str, limit: int, asked: int) -> None:
     changes = RecentChanges(limit)
     for note in notes:
         if note == "-":

@@ -120,7 +120,7 @@ async def test_without_the_option_there_are_no_old_names(caplog: pytest.LogCaptu
     assert not found.keys() & {metric.name for metric in OLD_METRICS}
 
 
-async def test_health(caplog: pytest.LogCaptureFixture) -> None:
+async def test_readiness_needs_a_registration(caplog: pytest.LogCaptureFixture) -> None:
     async with measured(caplog) as (_, _, pages):
         assert await get(pages, "/healthz") == (200, "ok\n")
         assert await get(pages, "/readyz") == (200, "ok\n")
@@ -131,7 +131,7 @@ async def test_health(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("exporter", ["DISABLE", "LOG", "PROM"])
-async def test_health_without_metrics(caplog: pytest.LogCaptureFixture, exporter: str) -> None:
+async def test_health_pages_do_not_need_metrics(caplog: pytest.LogCaptureFixture, exporter: str) -> None:
     caplog.set_level(logging.INFO)
     options = {"metrics_exporter_type": exporter, "metrics_prom_exporter_port": 0, "health_port": 0}
     async with running(**options, namesrv_addr="127.0.0.1:1"):

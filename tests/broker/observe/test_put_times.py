@@ -39,7 +39,7 @@ class Times:
         return {name: int(count) for name, _, count in parts if count != "0"}
 
 
-def test_nothing_was_sent() -> None:
+def test_times_are_zero_before_the_first_send() -> None:
     times = Times()
     times.times.end_turn()
     assert times.times.table() == {
@@ -62,7 +62,7 @@ def test_all_of_a_turn_count_with_its_time() -> None:
     assert (table["putLatency99"], table["putLatency999"]) == ("15.00", "3500.00")
 
 
-def test_a_turn_in_which_nothing_was_stored() -> None:
+def test_a_turn_in_which_nothing_was_stored_counts_nothing() -> None:
     times = Times()
     times.times.begin()
     times.turn(0, 5.0)
@@ -70,32 +70,34 @@ def test_a_turn_in_which_nothing_was_stored() -> None:
 
 
 def test_a_send_that_waits_stands_for_its_turn() -> None:
-    times, answers = Times(), list[str]()
+    times = Times()
     times.begin(3)
-    first = times.times.follow(answers.append)
-    assert times.times.follow(answers.append) == answers.append, "one of a turn is enough"
+    answered = times.times.follow()
+    assert answered is not None
+    assert times.times.follow() is None, "one of a turn is enough"
     times.now += 0.001
     times.times.end_turn()
     assert times.steps == {}
     times.now += 0.3
     times.turn(2, 0.002)
     assert times.times.head_wait_ms() == 303
-    first("late")
-    assert answers == ["late"]
+    answered("late")
     assert times.steps == {"[0~10ms]": 2, "[200~500ms]": 3}
     assert times.times.head_wait_ms() == 0
 
 
-def test_a_send_that_is_answered_within_its_turn() -> None:
-    times, answers = Times(), list[str]()
+def test_a_send_that_is_answered_within_its_turn_takes_the_turn() -> None:
+    times = Times()
     times.begin(2)
-    times.times.follow(answers.append)("at once")
+    answered = times.times.follow()
+    assert answered is not None
+    answered("at once")
     times.now += 0.02
     times.times.end_turn()
     assert times.steps == {"[10~50ms]": 2}
 
 
-def test_what_is_told_is_of_the_last_minute_or_two() -> None:
+def test_the_distribution_covers_the_last_minute_or_two() -> None:
     times = Times()
     times.times.sample(0)
     times.turn(1, 20.0)

@@ -1,16 +1,29 @@
-"""202, 208, 300, 315, 343."""
+"""202, 208, 300, 303, 308, 315, 317, 343, and the sampling of the counters."""
 
 import pytest
+import trio
+import trio.testing
 
 from broker.meta import consumer_offsets
-from broker.observe.consume_stats import QUEUES, TOPICS
+from broker.observe.stats_handlers import NO_CORRECTION, QUEUES, TOPICS
+from mqcommon.arguments import LONG_MAX
 from mqcommon.message.queue import MessageQueue
 from remoting.net.channel import Channel
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.dialect import decode_body
 from remoting.protocol.requests.brokers import VIEW_BROKER_STATS_DATA, BrokerStatsData
 from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData
-from remoting.protocol.requests.groups import GET_CONSUME_STATS, QUERY_TOPICS_BY_CONSUMER, ConsumeStats
+from remoting.protocol.requests.groups import (
+    GET_BROKER_CONSUME_STATS,
+    GET_CONSUME_STATS,
+    QUERY_CONSUME_TIME_SPAN,
+    QUERY_TOPICS_BY_CONSUMER,
+    ConsumeStats,
+    ConsumeStatsList,
+    QueryConsumeTimeSpanBody,
+    SubscriptionGroupConfig,
+)
+from remoting.protocol.requests.offsets import QUERY_CORRECTION_OFFSET, CorrectionOffsets
 from remoting.protocol.requests.topics import (
     GET_TOPIC_STATS_INFO,
     QUERY_TOPIC_CONSUME_BY_WHO,
@@ -23,13 +36,18 @@ from tests.broker.desk import Desk
 from tests.broker.store.support import put
 from tests.support.caller import Caller
 
+SPAN = QUERY_CONSUME_TIME_SPAN.code
+CORRECTION = QUERY_CORRECTION_OFFSET.code
+ALL = GET_BROKER_CONSUME_STATS.code
+
 
 def desk_with_messages() -> Desk:
+    """Queue 1 of T has three messages, one a second."""
     desk = Desk()
-    desk.meta.topics.create_on_send("T", "TBW102", 2)
+    desk.meta.topics.put(TopicConfig("T", 2, 2))
     for _ in range(3):
         put(desk.store, "T", 1, b"x")
-        desk.clock.advance(1000)
+        desk.clock.advance(1_000)
     return desk
 
 
@@ -41,7 +59,7 @@ def connect(desk: Desk, group: str, topic: str) -> Channel:
 
 
 @pytest.mark.parametrize("codec", [0, CBOR])
-async def test_topic_stats(codec: int) -> None:
+async def test_the_offsets_of_a_topics_queues_are_shown(codec: int) -> None:
     desk = desk_with_messages()
     desk.stats.put("T", 30, 1)
     answer = await desk.ask(GET_TOPIC_STATS_INFO.code, {"topic": "T"}, codec=codec)
@@ -53,14 +71,15 @@ async def test_topic_stats(codec: int) -> None:
     assert full.last_update_timestamp == desk.clock.now_ms() - 1000
 
 
-async def test_topic_stats_as_old_java_reads_them() -> None:
+async def test_offsets_are_shown_as_old_java_reads_them() -> None:
     desk = desk_with_messages()
     answer = await desk.ask(GET_TOPIC_STATS_INFO.code, {"topic": "T"}, version=300)
     assert b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:{' in answer.body
 
 
-async def test_topic_stats_of_an_unknown_topic() -> None:
-    answer = await Desk().ask(GET_TOPIC_STATS_INFO.code, {"topic": "T"})
+@pytest.mark.parametrize("code", [GET_TOPIC_STATS_INFO.code, SPAN, CORRECTION])
+async def test_an_unknown_topic_is_refused(code: int) -> None:
+    answer = await Desk().ask(code, {"topic": "T", "group": "g", "compareGroup": "g"})
     assert (answer.code, answer.remark) == (17, "topic[T] not exist")
 
 
@@ -110,7 +129,7 @@ async def test_groups_of_a_topic_and_topics_of_a_group() -> None:
     assert decode_body(TopicList, answer.body) == TopicList(["T"], "127.0.0.1:10911")
 
 
-async def test_counters() -> None:
+async def test_one_counter_is_shown_or_refused() -> None:
     desk = Desk()
     desk.stats.put("T", 60, 6000)
     ask = {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"}
@@ -133,35 +152,108 @@ async def test_a_topic_that_is_named_often_is_looked_at_once(monkeypatch: pytest
     assert len(looks) == 2
 
 
-@pytest.mark.parametrize("code", [GET_TOPIC_STATS_INFO.code, GET_CONSUME_STATS.code])
-async def test_many_queues_are_looked_at_in_steps(code: int) -> None:
-    desk = Desk()
-    desk.meta.topics.put(TopicConfig("T", 20 * QUEUES, 20 * QUEUES))
-    request = Command(code, {"topic": "T", "consumerGroup": "g"})
-    steps = desk.step_handlers[code](Caller().channel, request)
-    assert len(list(steps)) >= 20
-
-
-async def test_many_unknown_topics_are_looked_at_in_steps() -> None:
-    desk = Desk()
-    names = ";".join(f"t{n}" for n in range(20 * TOPICS))
-    request = Command(GET_CONSUME_STATS.code, {"consumerGroup": "g", "topicList": names})
-    assert len(list(desk.step_handlers[request.code](Caller().channel, request))) >= 20
-
-
 @pytest.mark.parametrize(
     ("code", "ext"),
     [
-        (QUERY_TOPIC_CONSUME_BY_WHO.code, {"topic": "T1"}),
-        (QUERY_TOPICS_BY_CONSUMER.code, {"group": "g"}),
-        (GET_CONSUME_STATS.code, {"consumerGroup": "nobody"}),
+        pytest.param(GET_TOPIC_STATS_INFO.code, {"topic": "T"}, id="queues of a topic"),
+        pytest.param(GET_CONSUME_STATS.code, {"topic": "T", "consumerGroup": "g"}, id="queues of a group"),
+        pytest.param(
+            GET_CONSUME_STATS.code,
+            {"consumerGroup": "g", "topicList": ";".join(f"t{n}" for n in range(20 * TOPICS))},
+            id="unknown topics",
+        ),
+        pytest.param(QUERY_TOPIC_CONSUME_BY_WHO.code, {"topic": "T1"}, id="offsets by topic"),
+        pytest.param(QUERY_TOPICS_BY_CONSUMER.code, {"group": "g"}, id="offsets by group"),
+        pytest.param(GET_CONSUME_STATS.code, {"consumerGroup": "nobody"}, id="offsets of no group"),
     ],
 )
-async def test_many_offsets_are_looked_at_in_steps(
-    code: int, ext: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_long_tables_are_read_in_steps(code: int, ext: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_offsets, "KEYS", 10)
     desk = Desk()
+    desk.meta.topics.put(TopicConfig("T", 20 * QUEUES, 20 * QUEUES))
     for number in range(200):
         desk.meta.offsets.commit("g", f"T{number}", 0, 1)
     assert len(list(desk.step_handlers[code](Caller().channel, Command(code, ext)))) >= 20
+
+
+async def test_counters_of_a_topic_that_was_removed_elsewhere_are_forgotten(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    desk = Desk()
+    desk.meta.topics.create_on_send("T", "TBW102", 1)
+    desk.stats.put("T", 1, 1)
+    await nursery.start(desk.stats_handlers.run)
+    await trio.sleep(25)
+    assert desk.stats.view("TOPIC_PUT_NUMS", "T") is not None
+    desk.meta.topics.delete("T")
+    await trio.sleep(10)
+    assert desk.stats.view("TOPIC_PUT_NUMS", "T") is None
+
+
+@pytest.mark.parametrize("codec", [0, CBOR])
+async def test_store_times_of_what_a_group_has_consumed(codec: int) -> None:
+    desk = desk_with_messages()
+    now_ms = desk.clock.now_ms()
+
+    async def spans() -> list[tuple[int, ...]]:
+        answer = await desk.ask(SPAN, {"topic": "T", "group": "g"}, codec=codec)
+        found = decode_body(QueryConsumeTimeSpanBody, answer.body, codec).consume_time_span_set
+        assert [one.message_queue for one in found] == [MessageQueue("T", "broker-a", number) for number in (0, 1)]
+        return [(one.min_time_stamp, one.max_time_stamp, one.consume_time_stamp, one.delay_time) for one in found]
+
+    assert await spans() == [(-1, -1, -1, 0), (now_ms - 3_000, now_ms - 1_000, now_ms - 3_000, 3_000)]
+    desk.meta.offsets.commit("g", "T", 1, 2)
+    assert (await spans())[1] == (now_ms - 3_000, now_ms - 1_000, now_ms - 2_000, 1_000)
+    desk.meta.offsets.commit("g", "T", 1, 3)
+    assert (await spans())[1] == (now_ms - 3_000, now_ms - 1_000, now_ms - 1_000, 0)
+
+
+async def test_the_lowest_offset_of_all_groups_is_told_for_each_queue() -> None:
+    desk = desk_with_messages()
+    for group, queue_id, offset in (("a", 1, 2), ("b", 1, 1), ("b", 0, 0), ("late", 1, 0)):
+        desk.meta.offsets.commit(group, "T", queue_id, offset)
+
+    async def lowest(compare: str, left_out: str) -> dict[int, int]:
+        ext = {"topic": "T", "compareGroup": compare, "filterGroups": left_out}
+        return decode_body(CorrectionOffsets, (await desk.ask(CORRECTION, ext)).body).correction_offsets
+
+    assert await lowest("none", "late") == {0: 0, 1: 1}
+    assert await lowest("none", "late, b") == {1: 2}
+    assert await lowest("none", "") == {0: 0, 1: 0}
+    assert await lowest("late", "late") == {0: 0, 1: NO_CORRECTION}
+    assert desk.meta.offsets.query("late", "T", 1) == 0
+
+
+@pytest.mark.parametrize("codec", [0, CBOR])
+async def test_the_progress_of_all_groups_is_told_at_once(codec: int) -> None:
+    desk = desk_with_messages()
+    desk.meta.topics.put(TopicConfig("ordered", 1, 1, order=True))
+    for group in ("g", "idle", "moved"):
+        desk.meta.groups.put(SubscriptionGroupConfig(group))
+    desk.meta.offsets.commit("g", "T", 1, 1)
+    desk.meta.offsets.commit("g", "ordered", 0, 0)
+    desk.meta.offsets.commit("g", "gone", 0, 5)
+    desk.meta.offsets.commit("moved", "T", 1, 0)
+    connect(desk, "moved", "other")
+
+    async def ask(*, is_order: bool) -> tuple[dict[str, list[str]], int]:
+        answer = await desk.ask(ALL, {"isOrder": is_order}, codec=codec)
+        found = decode_body(ConsumeStatsList, answer.body, codec)
+        assert found.broker_addr == "127.0.0.1:10911"
+        rows = [item for one in found.consume_stats_list for item in one.items()]
+        return {group: [min(one.offset_table).topic for one in stats] for group, stats in rows}, found.total_diff
+
+    groups, diff = await ask(is_order=False)
+    assert {name: groups[name] for name in ("g", "idle", "moved")} == {"g": ["T", "ordered"], "idle": [], "moved": []}
+    assert diff == 2
+    assert (await ask(is_order=True))[0]["g"] == ["ordered"]
+
+
+async def test_offsets_far_past_the_end_do_not_break_the_sums() -> None:
+    desk = desk_with_messages()
+    desk.meta.groups.put(SubscriptionGroupConfig("g"))
+    for queue_id in range(2):
+        desk.meta.offsets.commit("g", "T", queue_id, LONG_MAX)
+    answer = await desk.ask(ALL, {"isOrder": False})
+    found = decode_body(ConsumeStatsList, answer.body)
+    assert (found.total_diff, found.total_inflight_diff) == (-LONG_MAX - 1, 0)

@@ -1,9 +1,8 @@
 """What a broker with acting masters tells NameServers each second, and asks them."""
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -66,7 +65,7 @@ async def slave(**changes: Any) -> AsyncIterator[Slave]:
             nursery.cancel_scope.cancel()
 
 
-async def test_it_says_that_it_lives() -> None:
+async def test_a_broker_sends_light_heartbeats() -> None:
     async with slave(**OFTEN) as made:
         first, *_ = await made.namesrv.wait_asked(BROKER_HEARTBEAT.code, 3)
         ext = first.ext or {}
@@ -76,7 +75,7 @@ async def test_it_says_that_it_lives() -> None:
         assert made.forgotten == []
 
 
-async def test_who_lives_decides_whether_it_acts() -> None:
+async def test_the_living_members_decide_whether_a_slave_acts() -> None:
     async with slave(**OFTEN) as made:
         made.namesrv.on(GET_BROKER_MEMBER_GROUP.code, lambda request: told(1, 2))
         await until(lambda: made.members.is_acting, "acts")
@@ -88,7 +87,7 @@ async def test_who_lives_decides_whether_it_acts() -> None:
         assert not made.members.is_acting
 
 
-async def test_a_notice_makes_it_ask_at_once() -> None:
+async def test_a_notice_makes_a_slave_ask_at_once() -> None:
     async with slave(**NEVER) as made:
         made.namesrv.on(GET_BROKER_MEMBER_GROUP.code, lambda request: told(1))
         await trio.testing.wait_all_tasks_blocked()
@@ -146,40 +145,25 @@ async def test_an_old_nameserver_is_named_once(caplog: pytest.LogCaptureFixture)
         assert made.forgotten == []
 
 
-async def test_the_registrar_registers_anew_where_heartbeats_are_not_known(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+@pytest.mark.parametrize("acting", [True, False])
+async def test_with_acting_masters_a_broker_sends_heartbeats_and_registers_anew_where_they_are_not_known(
+    acting: bool,
+) -> None:
     namesrv = Fake()
     namesrv.on(REGISTER_BROKER.code, lambda request: request.respond())
     namesrv.on(BROKER_HEARTBEAT.code, lambda request: request.respond(1, "not registered"))
     async with serving(namesrv):
-        changes: dict[str, Any] = {"enable_slave_acting_master": True, "namesrv_addr": namesrv.addr, **OFTEN}
-        meta = MetadataDir(replace(resolved(options(**changes)), force_register=False))
-        registrar = Registrar(
-            identity_of(meta.options, 10911),
-            meta.topics,
-            meta.options,
-            KnownMaster(),
-            Heartbeats(meta.options, Members(0), lambda: False),
-        )
+        meta = MetadataDir(resolved(options(enable_slave_acting_master=acting, namesrv_addr=namesrv.addr, **OFTEN)))
+        heartbeats = Heartbeats(meta.options, Members(0), lambda: False) if acting else None
+        identity = identity_of(meta.options, 10911)
+        registrar = Registrar(identity, meta.topics, meta.options, KnownMaster(), heartbeats)
         with trio.fail_after(10):
             async with trio.open_nursery() as nursery:
                 await nursery.start(registrar.run)
-                first, *_ = await namesrv.wait_asked(REGISTER_BROKER.code, 2)
+                first, *_ = await namesrv.wait_asked(REGISTER_BROKER.code, 2 if acting else 1)
                 nursery.cancel_scope.cancel()
     ext = first.ext or {}
-    assert (ext["enableActingMaster"], ext["heartbeatTimeoutMillis"]) == ("true", "10000")
+    assert (ext["enableActingMaster"], ext.get("heartbeatTimeoutMillis")) == (
+        ("true", "10000") if acting else ("false", None)
+    )
     assert namesrv.asked(GET_BROKER_MEMBER_GROUP.code) == []  # a master need not know
-
-
-async def test_without_acting_masters_the_registration_names_no_timeout() -> None:
-    namesrv = Fake()
-    namesrv.on(REGISTER_BROKER.code, lambda request: request.respond())
-    async with serving(namesrv):
-        meta = MetadataDir(resolved(options(namesrv_addr=namesrv.addr)))
-        registrar = Registrar(identity_of(meta.options, 10911), meta.topics, meta.options, KnownMaster())
-        with trio.fail_after(10):
-            async with trio.open_nursery() as nursery:
-                await nursery.start(registrar.run)
-                first, *_ = await namesrv.wait_asked(REGISTER_BROKER.code)
-                nursery.cancel_scope.cancel()
-    assert "heartbeatTimeoutMillis" not in (first.ext or {})

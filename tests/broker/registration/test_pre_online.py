@@ -15,7 +15,7 @@ from broker.registration.pre_online import PreOnline
 from broker.replication.members import Members
 from broker.tasks.persist import Persister
 from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from remoting.net.client import open_client
 from remoting.protocol.body import DataVersion
 from remoting.protocol.requests.offsets import (
@@ -63,7 +63,7 @@ async def master(living: dict[int, str], **changes: Any) -> AsyncIterator[Master
         persister = Persister(meta.metadata, meta.options)
         meta.journal.on_append = persister.appended
         acks = AckLedger(meta.options.ha_max_gap_not_in_sync)
-        durability = Durability(GroupCommit(), acks, meta.options, double_write=meta.options.is_sync_master)
+        durability = Durability(LogWaits(), acks, meta.options, double_write=meta.options.is_sync_master)
         pre_online = PreOnline(
             identity_of(meta.options, 10911), meta.options, meta.metadata, persister, members, acks, durability
         )
@@ -119,7 +119,7 @@ async def test_a_slave_that_never_delayed_a_message_has_no_such_offsets() -> Non
         assert made.meta.offsets.table() == {"T@g": {0: 7}}
 
 
-async def test_it_waits_for_a_slave_that_lives_until_it_tells(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_master_waits_until_a_living_slave_gives_its_offsets(caplog: pytest.LogCaptureFixture) -> None:
     slave = Slave({"T@g": {0: 7}})
     slave.on(GET_ALL_CONSUMER_OFFSET.code, lambda request: request.respond(1, "not now"))
     async with serving(slave), master({1: slave.addr}) as made:
@@ -145,7 +145,9 @@ async def test_a_sync_master_waits_until_the_slave_copies_its_log() -> None:
         assert made.meta.offsets.table() == {"T@g": {0: 7}}
 
 
-async def test_but_not_for_one_that_cannot(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_sync_master_does_not_wait_long_for_a_slave_that_cannot_copy(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(pre_online_module, "COPYING_S", 0.02)
     slave = Slave({"T@g": {0: 7}})
     async with serving(slave), master({1: slave.addr}, broker_role="SYNC_MASTER") as made:
@@ -154,7 +156,7 @@ async def test_but_not_for_one_that_cannot(monkeypatch: pytest.MonkeyPatch, capl
     assert "the slave at 127.0.0.1 does not copy the log" in caplog.text
 
 
-async def test_it_does_not_wait_for_one_that_nameservers_forgot() -> None:
+async def test_a_master_does_not_wait_for_a_slave_that_nameservers_dropped() -> None:
     async with master({1: "127.0.0.1:1"}) as made:
         await made.namesrv.wait_asked(GET_BROKER_MEMBER_GROUP.code, 3)
         assert not made.members.is_lowest
@@ -162,14 +164,21 @@ async def test_it_does_not_wait_for_one_that_nameservers_forgot() -> None:
         await online(made)
 
 
-async def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(pre_online_module, "LIMIT_S", 0.05)
-    async with master({1: "127.0.0.1:1"}) as made:
+async def test_a_master_does_not_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pre_online_module, "LIMIT_S", 0.7)
+    late = Slave({"T@g": {0: 7}})
+    late.on(GET_ALL_CONSUMER_OFFSET.code, lambda request: request.respond(1, "not now"))
+    async with serving(late), master({1: "127.0.0.1:1", 2: late.addr}) as made:
+        await late.wait_asked(GET_ALL_CONSUMER_OFFSET.code, 2)
+        late.on(GET_ALL_CONSUMER_OFFSET.code, lambda request: late.offsets)
         await online(made)
-    assert "online without the offsets of 127.0.0.1:1" in caplog.text
+        assert made.meta.offsets.table() == {"T@g": {0: 7}}
+    assert "online without the offsets of 127.0.0.1:1: consumers" in caplog.text
 
 
-async def test_it_waits_for_a_nameserver(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_master_waits_for_a_nameserver(caplog: pytest.LogCaptureFixture) -> None:
     slave = Slave({"T@g": {0: 7}})
     async with serving(slave), master({1: slave.addr}) as made:
         answer = made.namesrv._answers[GET_BROKER_MEMBER_GROUP.code]
@@ -188,7 +197,7 @@ async def test_a_nameserver_of_version_4_names_nobody() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"skip_pre_online": True}, {"total_replicas": 1, "in_sync_replicas": 1}])
-async def test_the_options_may_say_not_to(changes: dict[str, Any]) -> None:
+async def test_options_switch_the_fetching_off(changes: dict[str, Any]) -> None:
     async with master({1: "127.0.0.1:1"}, **changes) as made:
         await online(made)
         assert made.namesrv.requests == []

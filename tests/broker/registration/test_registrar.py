@@ -19,6 +19,7 @@ from namesrv.options import NamesrvOptions
 from remoting.net.channel import Channel
 from remoting.net.server import Server
 from remoting.protocol.body import DataVersion
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import JSON, Command
 from remoting.protocol.dialect import decode_body
 from remoting.protocol.requests.registrations import (
@@ -29,7 +30,7 @@ from remoting.protocol.requests.registrations import (
 )
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import MetadataDir, options
-from tests.namesrv.tables import all_topics
+from tests.namesrv.registrations import all_topics
 
 
 class RecordingNamesrv:
@@ -213,16 +214,6 @@ async def test_a_nameserver_that_is_away_costs_one_line_and_no_registration_else
     assert caplog.text.count("not registered at NameServer 127.0.0.1:1") == 1
 
 
-async def test_a_refusal_is_tried_again() -> None:
-    namesrv = RecordingNamesrv()
-    namesrv.refuse = True
-    async with serving(namesrv) as addr, broker(addr) as (_, registrar):
-        await until(lambda: len(namesrv.channels) >= 3)
-        assert registrar.registered_addrs == []
-        namesrv.refuse = False
-        await until(lambda: registrar.registered_addrs == [addr])
-
-
 async def test_a_nameserver_that_hangs_delays_no_other_and_is_reached_by_a_new_connection() -> None:
     hung: list[Command] = []
     namesrv = RecordingNamesrv()
@@ -402,3 +393,26 @@ async def test_a_role_that_changes_while_it_registers_is_told() -> None:
         await until(lambda: len(namesrv.registered) >= 2)
         # The wire is JSON first, and CBOR once both sides know each other.
         assert [int(ext["brokerId"]) for ext, _ in namesrv.registered] == [1, 0]
+
+
+async def test_a_broker_that_may_not_register_says_what_to_set_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(BrokerOptions, "register_period_ms", 10)
+    monkeypatch.setattr(registrar_module, "REFUSALS_A_LINE", 5)
+    namesrv = RecordingNamesrv()
+    namesrv.refuse = True
+    namesrv.refusal = (ResponseCode.NO_PERMISSION, "request 103 needs the signature of an administrator")
+    who = '{"accessKey":"broker-1","secretKey":"hidden"}'
+    async with serving(namesrv) as addr, broker(addr, inner_client_authentication_credentials=who) as (_, registrar):
+        await until(lambda: len(namesrv.channels) > 6)
+        lines = [record.getMessage() for record in caplog.records if "not registered" in record.getMessage()]
+        assert 2 <= len(lines) <= len(namesrv.channels) // 5 + 1
+        assert lines[0].endswith(
+            "answered code 16: request 103 needs the signature of an administrator; set"
+            " innerClientAuthenticationCredentials (now of broker-1) to an administrator's account in the aclFile of"
+            " that NameServer"
+        )
+        assert "hidden" not in caplog.text
+        namesrv.refuse = False
+        await until(lambda: registrar.registered_addrs == [addr])

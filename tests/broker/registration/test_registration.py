@@ -24,7 +24,7 @@ from remoting.protocol.dialect import decode_body
 from remoting.protocol.requests.registrations import RegisterBrokerBody, decode_compressed
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.registration.test_registrar import RecordingNamesrv, broker, serving, slave, until
-from tests.namesrv.tables import all_topics
+from tests.namesrv.registrations import all_topics
 from tests.support.clock import ManualClock
 
 LIMIT = 65_536
@@ -119,7 +119,7 @@ async def test_a_nameserver_that_forgot_is_told_all_again(monkeypatch: pytest.Mo
         assert all_topics(namesrv.routes) == set(meta.topics.names())
 
 
-async def test_a_connection_lost_between_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_lost_between_parts_costs_no_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     namesrv = Counting(monkeypatch)
     async with namesrv.serving() as addr, broker(addr, frame_max_length=LIMIT) as (meta, registrar):
         for config in configs(500):
@@ -171,7 +171,7 @@ async def test_rocketmqs_nameserver_gets_one_compressed_frame_when_it_must(caplo
         assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-async def test_what_does_not_fit_is_an_error_in_the_log_and_the_others_are_registered(
+async def test_topics_that_do_not_fit_are_an_error_in_the_log_and_the_others_are_registered(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("remoting.protocol.requests.registrations.zlib.compress", lambda data: data)

@@ -49,13 +49,13 @@ def slave_link(
     tails = tuple(PieceCrc(at, size, log.crc(at, size)) for at, size in tail_places(log.start, log.end, FILE_BYTES))
     who = Hello(1, terms.cluster, terms.broker, 1, "127.0.0.1:10911", b"slave's nonce...")
     claim = LogClaim(b"", log.start, log.end, file_bytes, last_file, tails)
-    return SlaveLink(terms, now, start=log.start, end=log.end, hello=who, claim=claim)
+    return SlaveLink(terms, now, start=log.start, end=log.end, proof=(who, claim))
 
 
 def sent_by(link: MasterLink, log: Log, now: float = 0.0) -> bytes:
     """All that the master has to say now."""
-    if link.claim is not None:
-        link.judge(first_difference(link.claim.tails, log.start, log.end, log.crc), now)
+    if link.claimed is not None:
+        link.judge(first_difference(link.claimed.tails, log.start, log.end, log.crc), now)
     parts = [link.take_output()]
     while (piece := link.next_range(now)) is not None:
         parts += [piece.header, log.read(piece.offset, piece.size)]

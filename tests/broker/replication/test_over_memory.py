@@ -13,7 +13,7 @@ from broker.replication.frames import encode_report
 from broker.replication.hello import MAGIC, MAX_HELLO_BYTES, LinkTerms
 from broker.replication.master import PEER_CLOSED, HaServer
 from broker.replication.plain_dialogue import compare_logs, plain_sessions
-from broker.replication.session_interfaces import MasterTarget
+from broker.replication.session import MasterTarget
 from broker.store.store import MessageStore
 from broker.writing.waits import AckLedger
 from remoting.net.transport import Transport

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker.replication import whole_records
 from broker.replication.replica import Replica
-from broker.store.queue.inner import shared_tag
+from broker.store.queue.entry import shared_tag
 from broker.store.store import QUEUES, MessageStore
 from broker.writing.light import LightQueues
 from mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
@@ -119,8 +119,8 @@ def log_bytes(store: MessageStore, start: int, end: int) -> bytes:
 def feed(replica: Replica, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
-        if replica.needs_file:
-            replica.make_file()
+        if replica.log.needs_file:
+            replica.log.add_file()
         view = view[replica.append(view) :]
 
 

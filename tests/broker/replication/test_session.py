@@ -5,8 +5,7 @@ import pytest
 from broker.replication.frames import ReportReader, encode_report
 from broker.replication.hello import VERSION, Hello, LinkTerms, LogClaim
 from broker.replication.link import LogBounds, MasterLink, Range, SlaveLink
-from broker.replication.session import MasterSession, SlaveSession
-from broker.replication.session_interfaces import Peer
+from broker.replication.session import MasterSession, Peer, SlaveSession
 from broker.writing.waits import AckLedger
 from mqcommon.errors import ProtocolError, ReplicationRefused
 
@@ -46,7 +45,7 @@ class Ends:
 
 def slave_with_hello(end: int) -> SlaveLink:
     claim = LogClaim(b"", 0, end, FILE_BYTES, False, ())
-    return SlaveLink(TERMS, 0.0, start=0, end=end, hello=Hello(VERSION, "c", "b", 1, "s:1", bytes(16)), claim=claim)
+    return SlaveLink(TERMS, 0.0, start=0, end=end, proof=(Hello(VERSION, "c", "b", 1, "s:1", bytes(16)), claim))
 
 
 def test_a_plain_slave_counts_from_its_first_report_to_the_end_of_its_connection() -> None:

@@ -15,8 +15,8 @@ from broker.replication.frames import ReportReader, encode_header
 from broker.replication.hello import VERSION, Hello, LinkTerms
 from broker.replication.plain_dialogue import PlainDialogue
 from broker.replication.replica import Replica
-from broker.replication.session_interfaces import MasterTarget
-from broker.replication.slave import FIRST_PAUSE_S, LOG_S, MAX_PAUSE_S, HaClient
+from broker.replication.session import MasterTarget
+from broker.replication.slave import FIRST_PAUSE_S, LOG_S, MAX_PAUSE_S, CopiedLog, HaClient, MasterAccess
 from broker.replication.stats import SlaveProgress
 from broker.store.store import MessageStore
 from remoting.net import sockets
@@ -70,21 +70,13 @@ async def following(
         await trio.to_thread.run_sync(store.flush)
 
     replica, guard = Replica(store), trio.Lock()
+    dialogue = PlainDialogue(
+        replica, LinkTerms(), Hello(VERSION, "c", "b", 1, "127.0.0.1:1", b""), guard, sync_flush=sync_flush,
+        last_file=last_file,
+    )  # fmt: skip
     slave = HaClient(
-        replica,
-        PlainDialogue(
-            replica, LinkTerms(), Hello(VERSION, "c", "b", 1, "127.0.0.1:1", b""), guard,
-            sync_flush=sync_flush, last_file=last_file,
-        ),
-        find,
-        lambda: None,
-        lambda: None,
-        flush if sync_flush else None,
-        SlaveProgress(),
-        ManualClock(),
-        guard,
-        random=random,
-        connect=connect,
+        CopiedLog(replica, lambda: None, guard, flush if sync_flush else None),
+        MasterAccess(find, dialogue, lambda: None, connect), SlaveProgress(), ManualClock(), random=random,
     )  # fmt: skip
     async with trio.open_nursery() as nursery:
         nursery.start_soon(slave.run)
@@ -269,10 +261,9 @@ async def test_a_master_that_does_not_answer_is_logged_each_minute(
     store = open_store(MemoryFiles(), ManualClock(), SMALL_FILES)
     replica, guard = Replica(store), trio.Lock()
     hello = Hello(VERSION, "c", "b", 1, "", b"")
-    slave = HaClient(
-        replica, PlainDialogue(replica, LinkTerms(), hello, guard, sync_flush=False, last_file=False), find,
-        lambda: None, lambda: None, None, SlaveProgress(), ManualClock(), guard,
-    )  # fmt: skip
+    dialogue = PlainDialogue(replica, LinkTerms(), hello, guard, sync_flush=False, last_file=False)
+    copied, master = CopiedLog(replica, lambda: None, guard), MasterAccess(find, dialogue, lambda: None)
+    slave = HaClient(copied, master, SlaveProgress(), ManualClock())
     with trio.move_on_after(3.5 * LOG_S):
         await slave.run()
     lines = [line for line in caplog.messages if "the master at 10.0.0.1:10911 does not answer" in line]

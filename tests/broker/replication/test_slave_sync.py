@@ -10,17 +10,20 @@ from typing import Any
 import pytest
 import trio
 
+from broker.admin.access_control import UserHandlers
 from broker.replication import slave_sync as slave_sync_module
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.slave_sync import SlaveSync
+from broker.security.users.guard import Logins
 from broker.tasks.persist import Persister
+from remoting.net.channel import Channel
 from remoting.net.limits import ServerLimits
 from remoting.net.server import Server
 from remoting.net.steps import finish
 from remoting.protocol.body import DataVersion
 from remoting.protocol.command import Command
 from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
-from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.groups import MessageRequestMode, SubscriptionGroupConfig
 from remoting.protocol.requests.offsets import (
     GET_ALL_CONSUMER_OFFSET,
     DelayOffsetTable,
@@ -32,14 +35,11 @@ from tests.broker.desk import Desk
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.meta.test_mirror import tables, versions
 from tests.broker.replication.test_watch_metadata import watch_of
+from tests.broker.security.users.rows import acl, entry, user
 from tests.broker.store.support import put
 from tests.sdk.fakes import Fake, serving
+from tests.support.waiting import until
 from tests.tidy.tree import ROOT
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110  what is waited for happens behind sockets
-        await trio.sleep(0.002)
 
 
 @pytest.fixture(autouse=True)
@@ -402,3 +402,108 @@ async def test_large_tables_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> No
         await until(lambda: copied.meta.topics.all() == master.meta.topics.all() and len(master.watch) == 1)
         master.watch.tick()
         await until(lambda: copied.meta.offsets.table() == master.meta.offsets.table())
+
+
+async def test_delay_offsets_wait_until_the_log_has_the_messages_that_they_stand_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slave_sync_module, "LOG_WAIT_S", 0.001)
+    master = SkylarkMaster()
+    put(master.desk.store, "T", 0, b"delivered")
+    master.meta.metadata.delay_offsets.put(DelayOffsetTable({1: 5}, DataVersion(0, 1, 1)))
+    async with serving_master(master) as addr, slave() as copy:
+        copy.follow(addr)
+        await until(lambda: copy.sync.rounds >= 2)
+        assert copy.meta.metadata.delay_offsets.table.offset_table == {}
+        copy.log_end = master.desk.store.log.end
+        await until(lambda: copy.meta.metadata.delay_offsets.table.offset_table == {1: 5})
+
+
+async def test_a_change_is_copied_and_nothing_else() -> None:
+    master = SkylarkMaster()
+    modes = master.meta.metadata.request_modes
+    modes.on_change.append(master.watch.changed)
+    async with serving_master(master) as addr, slave() as copy:
+        copy.follow(addr)
+        await until(lambda: copy.sync.rounds >= 1)
+        master.asked.clear()
+        modes.put(MessageRequestMode("g", "T"))
+        await until(lambda: copy.meta.metadata.request_modes.all() == modes.all())
+        copy.meta.kill()
+        assert copy.meta.metadata.request_modes.all() == modes.all()
+        assert 402 in master.asked and 21 not in master.asked
+
+
+async def test_they_are_copied_from_rocketmq_5() -> None:
+    master = java_master("admin_5.3.3.jsonl")
+    body = b'{"messageRequestModeMap":{"T":{"g":{"consumerGroup":"g","mode":"POP","popShareQueueNum":8}}}}'
+    master.on(402, lambda request: request.respond(body=body))
+    async with serving(master), slave() as copy:
+        copy.follow(master.addr)
+        await until(lambda: copy.sync.rounds >= 3)
+        assert copy.meta.metadata.request_modes.by_topic() == {"T": {"g": MessageRequestMode("g", "T", "POP", 8)}}
+        assert copy.meta.metadata.request_modes.data_version.counter == 1, "the others found nothing new"
+
+
+async def test_rocketmq_4_is_asked_once() -> None:
+    """It does not know the request, and logs an error."""
+    master = java_master("admin_4.9.8.jsonl")
+    async with serving(master), slave() as copy:
+        copy.follow(master.addr)
+        await until(lambda: copy.sync.rounds >= 3)
+        assert len(master.asked(402)) == 1
+        assert copy.meta.metadata.request_modes.by_topic() == {}
+
+
+class Allowing(Logins):
+    """Takes every request as one that a super user signed, or none."""
+
+    allows = True
+
+    def is_by_super(self, channel: Channel, request: Command) -> bool:
+        return self.allows
+
+
+@pytest.fixture
+def guarded_master() -> Iterator[SkylarkMaster]:
+    found = SkylarkMaster()
+    users, acls = found.meta.metadata.users, found.meta.metadata.acls
+    part = UserHandlers(users, acls, Allowing(users, acls), found.meta.options, found.desk.durable)
+    found.desk.step_handlers |= part.step_handlers()
+    found.serve()
+    for table in (users, acls):
+        table.on_change.append(found.watch.changed)
+    yield found
+    Allowing.allows = True
+
+
+async def test_users_come_and_go_with_the_masters(guarded_master: SkylarkMaster) -> None:
+    users, acls = guarded_master.meta.metadata.users, guarded_master.meta.metadata.acls
+    async with serving_master(guarded_master) as addr, slave() as copy:
+        ours = copy.meta.metadata
+        ours.users.put(user("of-the-slave"))
+        copy.follow(addr)
+        await until(lambda: copy.sync.rounds >= 1)
+        assert set(ours.users.all()) == {"of-the-slave"}, "a master that never had a user is not asked"
+        users.put(user("anna"))
+        acls.put(acl("anna", entry("*", "All")))
+        await until(lambda: ours.users.all() == users.all() and ours.acls.all() == acls.all())
+        users.delete("anna")
+        acls.delete("User:anna")
+        await until(lambda: not ours.users.all() and not ours.acls.all())
+        assert (ours.users.data_version, ours.acls.data_version) == (users.data_version, acls.data_version)
+
+
+async def test_a_slave_that_may_not_copy_users_copies_the_rest(
+    guarded_master: SkylarkMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    Allowing.allows = False
+    guarded_master.meta.metadata.users.put(user("anna"))
+    guarded_master.meta.topics.put(TopicConfig("T"))
+    async with serving_master(guarded_master) as addr, slave() as copy:
+        copy.follow(addr)
+        await until(lambda: copy.sync.rounds == 1)
+        assert copy.meta.topics.get("T") is not None
+        assert not copy.meta.metadata.users.all()
+    assert caplog.text.count("users and policies not copied from master") == 1
+    assert "set innerClientAuthenticationCredentials in the slave" in caplog.text

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from broker.options import BrokerOptions
 from broker.replication.stats import AWAY_MS, EndTimes, ReplicationStats
 from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, JSON
 from remoting.protocol.dialect import decode_body
@@ -20,6 +20,7 @@ from remoting.protocol.requests.brokers import (
 from tests.broker.desk import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import put
+from tests.broker.writing.support import Answers
 from tests.support.clock import ManualClock
 
 SLAVE = "10.0.0.1:40000"
@@ -28,9 +29,7 @@ SLAVE = "10.0.0.1:40000"
 class Master:
     def __init__(self) -> None:
         self.clock, self.acks, self.end = ManualClock(), AckLedger(1000), 0
-        self.durability = Durability(
-            GroupCommit(), self.acks, BrokerOptions(broker_role="SYNC_MASTER"), double_write=True
-        )
+        self.durability = Durability(LogWaits(), self.acks, BrokerOptions(broker_role="SYNC_MASTER"), double_write=True)
         self.stats = ReplicationStats(self.acks, self.durability, lambda: self.end, self.clock)
 
     def second(self, size: int) -> None:
@@ -82,13 +81,13 @@ def test_what_gone_slaves_left_is_forgotten() -> None:
 def test_what_broker_status_tells() -> None:
     master = Master()
     master.second(70)
-    master.durability.when_safe(70, 0.0, lambda code: None)
+    Answers().wait(master.durability, 70)
     master.acks.connected(SLAVE, 0.0, "10.0.0.1:10911")
     master.acks.acked(SLAVE, 20)
-    master.durability.when_safe(70, 0.0, lambda code: None)
-    master.durability.when_safe(70, 0.0, lambda code: None)
+    Answers().wait(master.durability, 70)
+    Answers().wait(master.durability, 70)
     master.durability.expire(3.0)
-    master.durability.when_safe(70, 0.0, lambda code: None)
+    Answers().wait(master.durability, 70)
     assert master.stats.table() == {
         "sendsThatWait": "1",
         "slaveNotAvailableTimes": "1",

@@ -132,7 +132,9 @@ LIGHT = "a\x01b\x02INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b,%LMQ%a\x02"
         (4711, {}, None, [Need("Cluster", "", UPDATE)]),
     ],
 )  # fmt: skip
-def test_needs(code: int, ext: dict[str, object] | None, body: Body | None, needs: list[Need]) -> None:
+def test_each_request_needs_its_right(
+    code: int, ext: dict[str, object] | None, body: Body | None, needs: list[Need]
+) -> None:
     assert needs_of(Command(code, ext, encode_body(body) if body else b"")) == needs
 
 

@@ -42,5 +42,5 @@ def test_there_is_a_most_of_lines_and_of_memory(caplog: pytest.LogCaptureFixture
         audit.refused("10.0.0.1:1", request(f"user-{number}" + "x" * 1_000), "w" * 100_000)
     left_out = MAX_REMEMBERED + 6 - MAX_LINES_A_SECOND
     assert f"({left_out} other refusals were not logged)" in caplog.text
-    assert len(audit._said) == MAX_REMEMBERED
+    assert len(audit._logged) == MAX_REMEMBERED
     assert max(map(len, caplog.messages)) < 1_500

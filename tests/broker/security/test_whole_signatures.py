@@ -82,7 +82,7 @@ async def test_a_captured_request_is_served_nowhere_else(kind: str, codec: int, 
         assert (await client.ask(request, WHO, SECRET)).code == ResponseCode.SUCCESS
 
 
-async def test_what_remains_of_rocketmqs_signature(tmp_path: Path) -> None:
+async def test_a_request_with_rocketmqs_signature_can_be_replayed(tmp_path: Path) -> None:
     """docs/security-clients.md says so: it is served again, and fields can be cut anew into another request."""
     request, made = requests("users")
     async with guarded("users", tmp_path) as addr, connected(addr) as client, connected(addr) as thief:

@@ -4,23 +4,133 @@ After each the store opens with all that was durable, or StoreCorrupt names file
 looks for, because it reads only what is behind the checkpoint) ``verifyStore`` tells it. Never anything else.
 """
 
+from dataclasses import dataclass
+from enum import Enum
+
 import pytest
 
 from broker.commands.verify_store import verify
+from broker.store.store import MessageStore, StoreOptions
 from mqcommon.errors import ProtocolError, StoreCorrupt, StoreError
-from tests.broker.store.damage import (
-    TINY,
-    LastStop,
-    Opened,
-    Whole,
-    check,
-    damaged,
-    open_or_refuse,
-    unprotected,
-    whole,
-)
+from mqcommon.message.layout import MAGIC_V1
+from mqcommon.message.record import decode_record
+from tests.broker.store.support import new_store, put, read_all
 from tests.support.memory_files import MemoryFiles
 from tests.support.rot import Ways, cut_anywhere, flipped_anywhere, zeroed_anywhere
+
+TINY = StoreOptions(
+    directory="/store",
+    commitlog_segment_bytes=300,
+    consumequeue_segment_bytes=20 * 4,
+    index_slots=4,
+    index_capacity=8,
+)
+QUEUES = (("t", 0), ("t", 1), ("u", 0))
+SENT = 10
+FLUSHED = 9
+
+
+class LastStop(Enum):
+    CLEAN = "clean stop"
+    KILLED = "kill"
+    POWER_LOSS = "power loss"
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A store before it is damaged, and what was sent to it, by queue.
+
+    How many messages of each were flushed, and how many must be there when it is opened again.
+    """
+
+    fs: MemoryFiles
+    sent: dict[tuple[str, int], list[bytes]]
+    flushed: dict[tuple[str, int], int]
+    durable: dict[tuple[str, int], int]
+
+
+def whole(last_stop: LastStop) -> Whole:
+    """A store of some files of each kind, left in this way."""
+    fs = MemoryFiles()
+    store = new_store(fs, options=TINY)
+    store.open()
+    sent: dict[tuple[str, int], list[bytes]] = {queue: [] for queue in QUEUES}
+    flushed: dict[tuple[str, int], int] = {}
+    for n in range(SENT):
+        queue = QUEUES[n % len(QUEUES)]
+        body = b"%d" % n * 3
+        put(store, *queue, body, b"UNIQ_KEY\x01%d\x02" % n)
+        sent[queue].append(body)
+        if n + 1 == FLUSHED:
+            store.build_index(SENT)
+            store.checkpoint(with_ends=True)
+            flushed = {queue: len(bodies) for queue, bodies in sent.items()}
+    store.build_index(SENT)
+    everything = {queue: len(bodies) for queue, bodies in sent.items()}
+    if last_stop is LastStop.CLEAN:
+        store.close()
+        return Whole(fs, sent, everything, everything)
+    fs = fs.killed()
+    if last_stop is LastStop.KILLED:
+        return Whole(fs, sent, flushed, everything)
+    fs.boots += 1
+    return Whole(fs, sent, flushed, flushed)
+
+
+def damaged(fs: MemoryFiles, path: str, data: bytes) -> MemoryFiles:
+    """The same disk with another content of one file."""
+    after = fs.killed()
+    after.boots = fs.boots
+    after.overwrite(path, data)
+    return after
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An open store; whether it told of a torn tail."""
+
+    store: MessageStore
+    torn: bool
+
+
+def open_or_refuse(fs: MemoryFiles) -> Opened | StoreCorrupt:
+    """The open store, or why it was refused: with file, offset and reason."""
+    store = new_store(fs, options=TINY)
+    try:
+        report = store.open()
+    except StoreCorrupt as error:
+        assert error.file.startswith("/store/") and error.offset >= 0 and error.reason
+        return error
+    assert bool(report.torn_file) == bool(report.torn_reason)
+    return Opened(store, bool(report.torn_file))
+
+
+def check(opened: Opened, before: Whole) -> None:
+    """All that was durable is there and can be found; what is left is a beginning; the store takes messages.
+
+    What was not flushed may be gone after a power loss, and behind a torn tail that was told of.
+    """
+    store = opened.store
+    least = before.flushed if opened.torn else before.durable
+    for queue, sent in before.sent.items():
+        left = [record.body for record in read_all(store, *queue)]
+        assert left == sent[: len(left)], "made up or out of order"
+        assert len(left) >= least[queue], f"{least[queue] - len(left)} durable messages are lost"
+        for body in left:
+            assert len(store.query(queue[0], body[:1].decode(), 9, 0, 1 << 60).records) == 1
+        assert put(store, *queue, b"more") == len(left)
+        assert read_all(store, *queue)[-1].body == b"more"
+
+
+def unprotected(log_file: bytes) -> set[int]:
+    """Places of a commit log file where no CRC tells that a byte is another, and no start sees it: queue numbers."""
+    places: set[int] = set()
+    at = 0
+    while log_file[at + 4 : at + 8] == MAGIC_V1.to_bytes(4, "big"):
+        places.update(range(at + 12, at + 16))
+        at += decode_record(log_file, at).size
+    return places
+
 
 LAST_STOPS = pytest.mark.parametrize("last_stop", list(LastStop), ids=lambda last_stop: last_stop.value)
 KINDS = ("commitlog/", "consumequeue/", "index/", "checkpoint", "queueEnds", "abort", "lock")

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from broker.store.checkpoint import LastStop
 from broker.store.filter import Filter
-from broker.store.recovery import LastStop, RecoveryReport
+from broker.store.recovery import RecoveryReport
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.disk.files import OsFiles
 from mqcommon.errors import ConfigError, StoreCorrupt

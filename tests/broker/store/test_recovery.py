@@ -146,21 +146,6 @@ def test_what_follows_an_unfinished_batch_is_damage() -> None:
         new_store(fs.killed()).open()
 
 
-@pytest.mark.parametrize("kind", ["consumequeue", "index", "checkpoint"])
-def test_lost_side_files_are_made_anew(kind: str) -> None:
-    fs = MemoryFiles()
-    store = open_store(fs)
-    for n in range(60):
-        put(store, "t", 0, b"%d" % n, b"KEYS\x01k%d\x02" % n)
-    store.build_index(1000)
-    fs = fs.killed()
-    for path in [path for path in fs.paths() if path.startswith(f"/store/{kind}")]:
-        fs.remove(path)
-    store = open_store(fs)
-    assert bodies(store, "t", 0) == [b"%d" % n for n in range(60)]
-    assert len(store.query("t", "k3", 32, 0, 1 << 60).records) == 1
-
-
 def test_a_crash_of_rocketmq_is_read_from_what_was_flushed_also_when_files_begin_with_ipv6() -> None:
     """The log's files tell by their first store time whether they were flushed; ::1 looks like the year 1970."""
     fs, clock = MemoryFiles(), ManualClock(5_000_000)

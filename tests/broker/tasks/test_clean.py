@@ -1,6 +1,6 @@
 """The loop around the removal: hours, requests, full disks, files that cannot be removed."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
@@ -14,11 +14,12 @@ from broker.store.retention import HOUR_MS, CleanDecision
 from broker.store.store import MessageStore
 from broker.tasks.clean import Cleaner
 from broker.tasks.flush import Flusher
-from broker.writing.waits import GroupCommit
+from broker.writing.waits import LogWaits
 from mqcommon.errors import DiskFull
 from tests.broker.store.support import bodies, open_store, put
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
 
 FILES = 30
 
@@ -49,7 +50,7 @@ class Parts:
         self.options = BrokerOptions(
             **{"clean_resource_interval": 10, "delete_commit_log_files_interval": 0, "delete_when": "00", **changes}
         )
-        self.flusher = Flusher(self.store, GroupCommit(), self.options, settled)
+        self.flusher = Flusher(self.store, LogWaits(), self.options, settled)
         self.removal = CountingRemoval(self.fs, "/store", self.store)
         self.cleaner = Cleaner(self.store, self.removal, self.flusher, self.options, self.clock)
 
@@ -76,11 +77,6 @@ class Parts:
         """Wait until the cleaner has looked so often."""
         wanted = self.removal.looks + count
         await until(lambda: self.removal.looks >= wanted)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110  what is waited for happens in threads
-        await trio.sleep(0.002)
 
 
 async def test_old_files_go_at_their_hour() -> None:

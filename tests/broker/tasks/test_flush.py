@@ -2,8 +2,9 @@
 
 import errno
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -12,16 +13,24 @@ import trio
 import trio.testing
 
 from broker.options import BrokerOptions
-from broker.store.store import StoreOptions
+from broker.store.checkpoint import CheckpointMark
+from broker.store.log import commitlog
+from broker.store.log.residency import Span
+from broker.store.queue.ends import read_queue_ends
+from broker.store.removal import Removal
+from broker.store.store import MessageStore, QueueStep, StoreOptions
 from broker.tasks import flush
-from broker.tasks.flush import PAGE_BYTES, Flusher
-from broker.writing.waits import GroupCommit
-from mqcommon.errors import OutOfDescriptors, StoreError
+from broker.tasks.clean import Cleaner
+from broker.tasks.flush import PAGE_BYTES, Flusher, PopulatePages
+from broker.writing.waits import LogWaits
+from mqcommon.errors import DiskFull, OutOfDescriptors, StoreError
 from mqcommon.message.message import decode_messages
 from remoting.protocol.codes import ResponseCode
 from tests.broker.running import pull_request, running, send_request
-from tests.broker.store.support import bodies, open_store, put
+from tests.broker.store.support import bodies, new_store, open_store, put
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
 
 OPTIONS = StoreOptions(
     directory="/store",
@@ -64,7 +73,7 @@ class Parts:
         put(self.store, "first", 0, b"")
         self.store.flush()
         self.synced = self.store.log.syncs
-        self.commits = GroupCommit()
+        self.commits = LogWaits()
         self.settle_error = ""
         self.flusher = Flusher(self.store, self.commits, BrokerOptions(**options), self._settle)
 
@@ -84,11 +93,6 @@ class Parts:
             nursery.start_soon(self.flusher.run)
             yield
             nursery.cancel_scope.cancel()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110  what is waited for happens in threads
-        await trio.sleep(0.002)
 
 
 async def test_one_fsync_serves_all_who_wait_when_it_starts() -> None:
@@ -391,3 +395,279 @@ async def test_a_failed_fsync_still_stops_the_broker(autojump_clock: trio.testin
             nursery.start_soon(parts.flusher.run)
             parts.put_waiting([])
             await trio.sleep(30)
+
+
+AHEAD, STEP = 1_200, 300
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commitlog, "AHEAD_BYTES", AHEAD)
+    monkeypatch.setattr(commitlog, "POPULATE_BYTES", STEP)
+
+
+def populated(fs: MemoryFiles) -> list[range]:
+    """Offsets in the log, one range a call."""
+    return [range(int(path[-20:]) + at, int(path[-20:]) + at + size) for path, at, size in fs.cold.populated]
+
+
+async def put_and_wake(store: MessageStore, pages: PopulatePages, count: int) -> None:
+    for _ in range(count):
+        put(store, "t", 0, bytes(100))
+        pages.after_turn()
+        await until(lambda: store.log.end <= store.log.populate_at, "pages are ready")
+
+
+async def test_the_pages_ahead_of_the_end_are_ready(nursery: trio.Nursery) -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    pages = PopulatePages(store.log)
+    nursery.start_soon(pages.run)
+    pages.after_turn()
+    await trio.testing.wait_all_tasks_blocked(0.01)
+    assert populated(fs) == [], "not before something is written"
+    await put_and_wake(store, pages, 60)
+    assert len(store.log.chain.segments) > 2
+    ready = populated(fs)
+    assert all(len(piece) <= STEP for piece in ready)
+    assert all(a.stop <= b.start for a, b in pairwise(ready)), "each page once, in order"
+    for segment in store.log.chain.segments[:-1]:
+        assert max(piece.stop for piece in ready if piece.start < segment.end) == segment.end, "to the end of the file"
+    assert store.log.end + AHEAD // 2 - 200 <= ready[-1].stop or ready[-1].stop == store.log.chain.end
+    assert ready[-1].stop <= store.log.end + AHEAD + STEP
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_file_that_is_gone_does_no_harm(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    pages = PopulatePages(store.log)
+    put(store, "t", 0, bytes(100))
+    pages.after_turn()
+    segment = store.log.chain.segments[0]
+    file = segment.file
+    monkeypatch.setattr(store.log, "span", lambda start, stop: Span(file, start, stop - start))
+    segment.close()
+    nursery.start_soon(pages.run)
+    await until(lambda: store.log.end <= store.log.populate_at, "it has gone on")
+    assert populated(fs) == []
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_checkpoint_that_is_cancelled_leaves_its_entries_to_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts = Parts()
+    put(parts.store, "t", 0, b"message")
+    take = parts.store.take_queues
+
+    with trio.CancelScope() as scope:
+
+        def take_and_stop(mark: CheckpointMark) -> list[QueueStep]:
+            scope.cancel()
+            return take(mark)
+
+        monkeypatch.setattr(parts.store, "take_queues", take_and_stop)
+        await parts.flusher.checkpoint()
+    assert scope.cancelled_caught
+    monkeypatch.undo()
+    assert parts.store.close() == ""
+    store = new_store(parts.fs, options=OPTIONS)
+    assert store.open().clean
+    assert bodies(store, "t", 0) == [b"message"]
+
+
+async def test_sends_are_refused_while_too_many_entries_wait(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    monkeypatch.setattr(flush, "MAX_ENTRIES_WAITING", 10)
+    parts = Parts()
+    gate = Gate(parts.fs, "consumequeue")
+    sent = 0
+    async with parts.running():
+        while not parts.store.refusal:
+            put(parts.store, "t", 0, b"%d" % sent)
+            sent += 1
+            await trio.sleep(0.1)
+        assert 10 < parts.store.entries_waiting <= 12
+        with pytest.raises(DiskFull, match="entries of consume queues wait in memory"):
+            put(parts.store, "t", 0, b"one too many")
+        gate.open.set()
+        while parts.store.refusal:  # noqa: ASYNC110  ends in a thread
+            await trio.sleep(0.1)
+        put(parts.store, "t", 0, b"%d" % sent)
+    assert bodies(parts.store, "t", 0) == [b"%d" % n for n in range(sent + 1)]
+
+
+SENT = [b"message %d" % n for n in range(50)]
+# Enough for the ends, too little for the first block of a queue's file.
+SOME_FREE = 2_000
+
+
+def full_disk(free: int) -> Parts:
+    """A store on a disk that has ``free`` bytes left; the entries of ``SENT`` are in memory only."""
+    parts = Parts()
+    for body in SENT:
+        put(parts.store, "t", 0, body)
+    parts.fs.capacity = parts.fs.used() + free
+    return parts
+
+
+def after_power_loss(parts: Parts, seed: int) -> MessageStore:
+    left = parts.fs.crash(Random(seed))
+    left.capacity = 1 << 40
+    return open_store(left, options=OPTIONS)
+
+
+async def test_the_ends_are_noted_and_the_log_is_as_durable_as_they_say() -> None:
+    parts = full_disk(SOME_FREE)
+    store = parts.store
+    await parts.flusher.checkpoint(note_ends=True)
+    assert store.refusal
+    ends = read_queue_ends(parts.fs, "/store")
+    assert ends is not None and ends.queues["t"] == {0: (0, len(SENT))}
+    assert store.log.flushed == store.log.end
+    assert store.ends_noted_to == store.durable_end < store.log.end
+    for seed in range(10):
+        assert bodies(after_power_loss(parts, seed), "t", 0) == SENT
+
+
+async def test_without_room_for_the_ends_the_old_ones_go() -> None:
+    parts = full_disk(0)
+    await parts.flusher.checkpoint(note_ends=True)
+    assert read_queue_ends(parts.fs, "/store") is None
+    assert parts.store.ends_noted_to == parts.store.durable_end
+    for seed in range(10):
+        assert bodies(after_power_loss(parts, seed), "t", 0) == SENT
+
+
+async def test_ends_are_not_noted_when_nobody_asked() -> None:
+    parts = full_disk(SOME_FREE)
+    before = read_queue_ends(parts.fs, "/store")
+    await parts.flusher.checkpoint()
+    assert read_queue_ends(parts.fs, "/store") == before and parts.store.refusal
+
+
+@pytest.mark.parametrize("free", [0, SOME_FREE])
+async def test_the_cleaner_makes_room_for_the_queues(free: int) -> None:
+    parts = Parts()
+    store = parts.store
+    while len(store.log.chain.segments) < 6:
+        put(store, "t", 0, bytes(30_000))
+    await parts.flusher.checkpoint()
+    put(store, "u", 0, b"last")
+    parts.fs.capacity = parts.fs.used() + free
+    options = BrokerOptions(delete_commit_log_files_interval=0, delete_when="00")
+    cleaner = Cleaner(store, Removal(parts.fs, "/store", store), parts.flusher, options, ManualClock())
+    await parts.flusher.checkpoint()
+    with pytest.raises(DiskFull):
+        put(store, "u", 0, b"refused")
+    noted = store.log.start
+    assert await cleaner._clean(await cleaner._look(asked=True))
+    assert noted < store.log.start <= store.ends_noted_to
+    await parts.flusher.checkpoint()
+    assert bodies(store, "u", 0) == [b"last"]
+    for seed in range(10):
+        again = after_power_loss(parts, seed)
+        assert bodies(again, "u", 0) == [b"last"]
+        assert again.max_offset("t", 0) == store.max_offset("t", 0)
+
+
+OLD, NEW = [b"old %d" % n for n in range(3000)], [b"new %d" % n for n in range(5)]
+
+
+class HeldUp:
+    """Holds up each removal of a queue's file in a thread until it is let go; knows which threads remove."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.inside, self.go_on = threading.Event(), threading.Event()
+        self.threads: set[int] = set()
+        self._loop = threading.get_ident()
+        parts.fs.before_call = self._before_call
+
+    def _before_call(self, operation: str, path: str) -> None:
+        if operation == "remove" and path.startswith("/store/consumequeue/"):
+            self.threads.add(threading.get_ident())
+            self.inside.set()
+            if threading.get_ident() != self._loop:
+                assert self.go_on.wait(60)
+
+
+async def with_old_messages() -> Parts:
+    parts = Parts()
+    for body in OLD:
+        put(parts.store, "t", 0, body)
+    await parts.flusher.checkpoint()
+    assert len(files(parts)) == 3
+    return parts
+
+
+def files(parts: Parts) -> list[str]:
+    return [path for path in parts.fs.paths() if path.startswith("/store/consumequeue/t/")]
+
+
+def after_a_kill(parts: Parts) -> MessageStore:
+    return open_store(parts.fs.killed(), options=OPTIONS)
+
+
+async def test_a_topic_that_is_made_again_while_its_files_go_keeps_its_new_messages() -> None:
+    parts = await with_old_messages()
+    held_up = HeldUp(parts)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(parts.flusher.delete_topic, "t")
+            await until(held_up.inside.is_set)
+            # The loop goes on: the topic is made again, and a checkpoint waits for its turn.
+            assert [put(parts.store, "t", 0, body) for body in NEW] == list(range(5))
+            nursery.start_soon(parts.flusher.checkpoint)
+            await trio.testing.wait_all_tasks_blocked()
+            assert bodies(parts.store, "t", 0) == NEW
+            held_up.go_on.set()
+    assert held_up.threads and threading.get_ident() not in held_up.threads
+    assert bodies(parts.store, "t", 0) == NEW
+    assert len(files(parts)) == 1
+    assert bodies(after_a_kill(parts), "t", 0) == NEW
+
+
+async def test_files_that_could_not_be_removed_go_before_new_ones_are_written() -> None:
+    parts = await with_old_messages()
+    parts.fs.faults.fail("remove", nth=2)
+    with pytest.raises(OSError, match="injected into remove") as raised:
+        await parts.flusher.delete_topic("t")
+    assert raised.value.errno == errno.EIO and len(files(parts)) == 2
+    for body in NEW:
+        put(parts.store, "t", 0, body)
+    parts.fs.faults.fail("remove")
+    await parts.flusher.checkpoint()
+    assert "injected into remove" in parts.store.refusal
+    assert len(files(parts)) == 2
+    await parts.flusher.checkpoint()
+    assert not parts.store.refusal
+    assert len(files(parts)) == 1
+    assert bodies(parts.store, "t", 0) == NEW
+    assert bodies(after_a_kill(parts), "t", 0) == NEW
+
+
+async def test_files_that_could_not_be_removed_go_when_the_store_is_closed() -> None:
+    parts = await with_old_messages()
+    parts.fs.faults.fail("remove")
+    with pytest.raises(OSError, match="injected into remove"):
+        await parts.flusher.delete_topic("t")
+    assert parts.store.close() == ""
+    assert files(parts) == []
+    again = open_store(parts.fs, options=OPTIONS)
+    assert again.max_offset("t", 0) == 0
+
+
+async def test_files_that_could_not_be_removed_are_tried_again_without_a_message(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    parts = await with_old_messages()
+    parts.fs.faults.fail("remove")
+    with pytest.raises(OSError, match="injected into remove"):
+        await parts.flusher.delete_topic("t")
+    async with parts.running():
+        with trio.move_on_after(1_000_000):  # the clock does not wait for threads
+            while files(parts):  # noqa: ASYNC110
+                await trio.sleep(1)
+    assert files(parts) == []

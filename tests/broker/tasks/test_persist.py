@@ -3,7 +3,7 @@
 import errno
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from random import Random
@@ -19,6 +19,7 @@ from broker.tasks.repeat import repeat
 from mqcommon.errors import StoreError
 from remoting.protocol.requests.topics import TopicConfig
 from tests.broker.meta.support import DIRECTORY, MetadataDir, options
+from tests.support.waiting import until
 
 
 @asynccontextmanager
@@ -30,11 +31,6 @@ async def running(meta: MetadataDir) -> AsyncIterator[Persister]:
             nursery.start_soon(persister.run)
             yield persister
             nursery.cancel_scope.cancel()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110  what is waited for happens in threads and files
-        await trio.sleep(0.002)
 
 
 async def test_wait_returns_when_the_change_survives_power_loss() -> None:

@@ -9,7 +9,7 @@ from broker.options import BrokerOptions
 from broker.store.store import MessageStore
 from broker.tasks.flush import Flusher
 from broker.tasks.truncate import LogTruncation
-from broker.writing.waits import GroupCommit
+from broker.writing.waits import LogWaits
 from mqcommon.errors import DiskFull, StoreError
 from tests.broker.replication.test_replica import build_all, feed, log_bytes, master
 from tests.broker.store.support import open_store
@@ -32,7 +32,7 @@ class Parts:
         self.store, self.replica = slave_of(self.its_master, self.its_master.log.end, self.fs)
         build_all(self.replica)
         self.store.build_index(10_000)
-        self.commits = GroupCommit()
+        self.commits = LogWaits()
         self.flusher = Flusher(self.store, self.commits, BrokerOptions(), settled)
         self.cutter = LogTruncation(self.fs, "/store", self.store, self.flusher)
 
@@ -68,7 +68,7 @@ async def test_a_cut_at_the_end_does_nothing() -> None:
 async def test_an_empty_log_needs_no_cut() -> None:
     fs = MemoryFiles()
     store = open_store(fs)
-    cutter = LogTruncation(fs, "/store", store, Flusher(store, GroupCommit(), BrokerOptions(), settled))
+    cutter = LogTruncation(fs, "/store", store, Flusher(store, LogWaits(), BrokerOptions(), settled))
     await cutter.cut(4096)
     assert store.log.raw_end == 0
 

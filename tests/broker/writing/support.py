@@ -7,15 +7,35 @@ from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.store.store import MessageStore
+from broker.writing.deferred import Deferral
 from broker.writing.durability import Durability
 from broker.writing.send_handlers import DeadLetterTopic, SendHandlers
 from broker.writing.stored_properties import StoredProperties
-from broker.writing.waits import AckLedger, GroupCommit
-from broker.writing.writer import Interceptor, Writer
+from broker.writing.waits import AckLedger, LogWaits
+from broker.writing.writer import Writer
 from mqcommon.clock import Clock
 from mqcommon.message.ids import UniqueKeys
 from remoting.net.steps import Stepper
+from remoting.protocol.command import Command
 from tests.broker.store.support import HOST
+
+
+class Answers:
+    """The client of all requests: the codes of its answers, in the order in which they came."""
+
+    def __init__(self, answered: Callable[[int], None] | None = None) -> None:
+        self.codes: list[int] = []
+        self._answered = answered or self.codes.append
+
+    def reply(self, request: Command, response: Command) -> None:
+        self._answered(response.code)
+
+    def wait(self, durability: Durability, end: int, now: float = 0.0) -> None:
+        """A request whose message ends at ``end``."""
+        request = Command(1)
+        response = durability.answer_when_safe(self, request, request.respond(), end, now)
+        if response is not None:
+            self.reply(request, response)
 
 
 class Sends(NamedTuple):
@@ -31,28 +51,21 @@ def make_sends(
     clock: Clock,
     *,
     stats: BrokerStats | None = None,
-    commits: GroupCommit | None = None,
+    commits: LogWaits | None = None,
     acks: AckLedger | None = None,
     max_waiting: int = 100,
     turned: Callable[[], None] = lambda: None,
-    interceptors: tuple[Interceptor, ...] = (),
     dead_letter_topic: DeadLetterTopic = lambda topic, times, most: None,
 ) -> Sends:
     stats = stats or BrokerStats(clock)
     durability = Durability(
-        GroupCommit() if commits is None else commits, AckLedger(1 << 20) if acks is None else acks, options,
+        LogWaits() if commits is None else commits, AckLedger(1 << 20) if acks is None else acks, options,
         double_write=options.is_sync_master, max_waiting=max_waiting,
     )  # fmt: skip
-    properties = StoredProperties(
-        options.region_id, options.broker_cluster_name, "true" if options.trace_on else "false",
-        UniqueKeys("127.0.0.1", 1, 1), clock,
-    )  # fmt: skip
+    keys = UniqueKeys("127.0.0.1", 1, 1)
     writer = Writer(
-        store, durability, stats, properties,
-        store_host_is_v6=False, max_message_bytes=options.max_message_size, interceptors=interceptors,
+        store, durability, stats, StoredProperties(options, keys, clock), Deferral(options, keys, clock),
+        store_host_is_v6=False, max_message_bytes=options.max_message_size,
     )  # fmt: skip
-    handlers = SendHandlers(
-        writer, durability, topics, stats.put_times, options, HOST, Stepper(), turned,
-        dead_letter_topic,
-    )  # fmt: skip
+    handlers = SendHandlers(writer, topics, options, HOST, Stepper(), turned, dead_letter_topic)
     return Sends(writer, durability, handlers)

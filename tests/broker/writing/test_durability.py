@@ -1,5 +1,6 @@
 """When a SYNC_MASTER answers a send, and with what, against a plain model of both disks and all slaves."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,9 +9,9 @@ from hypothesis import strategies as st
 
 from broker.options import BrokerOptions
 from broker.writing.durability import Durability
-from broker.writing.waits import AckLedger, GroupCommit
-from mqcommon.errors import RequestRefused
+from broker.writing.waits import AckLedger, LogWaits
 from remoting.protocol.codes import ResponseCode
+from tests.broker.writing.support import Answers
 
 GAP = 1000
 SLAVES = ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]
@@ -25,36 +26,22 @@ OK, DISK, NONE, SLAVE = (
 class Master:
     """The two ledgers of a SYNC_MASTER, and what its sends were answered."""
 
-    def __init__(self, *, slaves: int = 1, sync_flush: bool = False, max_waiting: int = 100, **options: Any) -> None:
-        self.commits, self.acks = GroupCommit(), AckLedger(GAP)
+    def __init__(self, *, slaves: int = 1, sync_flush: bool = False, **options: Any) -> None:
+        self.commits, self.acks = LogWaits(), AckLedger(GAP)
         flush = "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH"
         self.options = BrokerOptions(broker_role="SYNC_MASTER", flush_disk_type=flush, **options)
-        self.durability = Durability(self.commits, self.acks, self.options, double_write=True, max_waiting=max_waiting)
-        self.answers: list[int] = []
+        self.durability = Durability(self.commits, self.acks, self.options, double_write=True)
+        self.client = Answers()
+        self.answers = self.client.codes
         for addr in SLAVES[:slaves]:
             self.acks.connected(addr, 0.0)
             self.acks.acked(addr, 0)
 
     def send(self, end: int, now: float = 0.0) -> None:
-        self.durability.when_safe(end, now, self.answers.append)
+        self.client.wait(self.durability, end, now)
 
     def ack(self, end: int, slave: int = 0) -> None:
         self.acks.acked(SLAVES[slave], end)
-
-
-def test_a_slave_in_time() -> None:
-    master = Master()
-    master.send(100)
-    master.ack(99)
-    assert master.answers == []
-    master.ack(100)
-    assert master.answers == [OK]
-
-
-def test_no_slave() -> None:
-    master = Master(slaves=0)
-    master.send(100)
-    assert (master.answers, len(master.durability), master.durability.not_available) == ([NONE], 0, 1)
 
 
 def test_a_slave_too_far_behind_is_none() -> None:
@@ -64,26 +51,6 @@ def test_a_slave_too_far_behind_is_none() -> None:
     master.ack(1)
     master.send(GAP)
     assert master.answers == [NONE], "it is close enough to be waited for"
-
-
-def test_a_silent_slave() -> None:
-    master = Master()
-    master.send(100)
-    master.durability.expire(2.9)
-    assert master.answers == []
-    master.durability.expire(3.0)
-    assert (master.answers, master.durability.timed_out) == ([SLAVE], 1)
-    master.ack(100)
-    assert master.answers == [SLAVE], "a send is answered once"
-
-
-def test_a_slave_that_comes_back_in_time() -> None:
-    master = Master()
-    master.send(100)
-    master.acks.gone(SLAVES[0])
-    master.acks.connected("10.0.0.1:2", 1.0)
-    master.acks.acked("10.0.0.1:2", 100)
-    assert master.answers == [OK]
 
 
 @pytest.mark.parametrize(
@@ -115,26 +82,6 @@ def test_both_disks(flushed: bool, acked: bool, slaves: int, answer: int, slave_
     assert master.answers == [answer]
 
 
-def test_a_master_that_needs_no_slave_waits_for_its_disk_only() -> None:
-    master = Master(slaves=0, in_sync_replicas=1)
-    master.send(100)
-    assert master.answers == [OK]
-    master = Master(slaves=0, in_sync_replicas=1, sync_flush=True)
-    master.send(100)
-    assert master.answers == []
-    master.commits.advance(100)
-    assert master.answers == [OK]
-
-
-def test_two_slaves_needed() -> None:
-    master = Master(slaves=3, in_sync_replicas=3, total_replicas=4)
-    master.send(100)
-    master.ack(100, 1)
-    assert master.answers == []
-    master.ack(100, 2)
-    assert master.answers == [OK]
-
-
 def test_the_number_of_copies_follows_the_slaves_when_that_is_wanted() -> None:
     options: dict[str, Any] = {"in_sync_replicas": 3, "total_replicas": 3, "enable_auto_in_sync_replicas": True}
     master = Master(slaves=1, **options)
@@ -147,30 +94,6 @@ def test_the_number_of_copies_follows_the_slaves_when_that_is_wanted() -> None:
     master = Master(slaves=0, min_in_sync_replicas=2, **options)
     master.send(100)
     assert master.answers == [NONE], "down to minInSyncReplicas, no further"
-
-
-def test_too_few_copies_refuse_a_send_as_rocketmq_does() -> None:
-    master = Master(slaves=1, min_in_sync_replicas=2)
-    master.durability.admit(100, b"")
-    for end in (GAP, 5 * GAP):
-        with pytest.raises(RequestRefused) as caught:
-            master.durability.admit(end, b"")
-        assert (caught.value.code, caught.value.remark) == (ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
-
-
-def test_the_waits_are_bounded() -> None:
-    master = Master(max_waiting=5, sync_flush=True)
-    for end in range(1, 6):
-        master.durability.admit(end, b"")
-        master.send(end)
-    master.commits.advance(3)
-    assert len(master.durability) == 5, "three wait for the slave, two for the disk"
-    with pytest.raises(RequestRefused) as caught:
-        master.durability.admit(6, b"")
-    assert caught.value.code == ResponseCode.SYSTEM_BUSY
-    assert caught.value.remark.startswith("[REJECTREQUEST]system busy, start flow control for a while")
-    master.ack(1)
-    master.durability.admit(6, b"")
 
 
 STEPS = st.lists(
@@ -205,7 +128,7 @@ def test_any_order_of_events(steps: list[tuple[str, int]], sync_flush: bool, cop
         if what == "send":
             end += size
             answers[end], sent[end] = [], now
-            master.durability.when_safe(end, now, lambda code, number=end: answered(number, code))  # type: ignore[misc]
+            Answers(partial(answered, end)).wait(master.durability, end, now)
         elif what == "flush" and flushed < end:
             flushed = min(flushed + size, end)
             master.commits.advance(flushed)

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from broker.options import BrokerOptions
 from broker.writing.durability import Durability
 from broker.writing.elected import Elected
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from mqcommon.errors import RequestRefused
 from remoting.protocol.codes import ResponseCode
+from tests.broker.writing.support import Answers
 
 OK, DISK, NONE, SLAVE = (
     ResponseCode.SUCCESS,
@@ -36,16 +37,17 @@ class Master:
         self.now = 0.0
         self.elected = Elected(lambda: self.now)
         self.elected.lease_until = 10.0
-        self.commits, self.acks = GroupCommit(), AckLedger(1000)
+        self.commits, self.acks = LogWaits(), AckLedger(1000)
         flush = "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH"
         self.durability = Durability(
             self.commits, self.acks, controlled(flush_disk_type=flush, **options), double_write=False,
             elected=self.elected,
         )  # fmt: skip
-        self.answers: list[int] = []
+        self.client = Answers()
+        self.answers = self.client.codes
 
     def send(self, end: int) -> None:
-        self.durability.when_safe(end, self.now, self.answers.append)
+        self.client.wait(self.durability, end, self.now)
 
     def refusal(self, properties: bytes = b"") -> tuple[int, str] | None:
         try:
@@ -59,22 +61,6 @@ def test_the_mode_waits_whatever_the_role_in_the_conf() -> None:
     assert Master(broker_role="ASYNC_MASTER").durability.needs_slaves
 
 
-def test_a_send_is_acknowledged_when_it_is_confirmed() -> None:
-    master = Master()
-    master.send(100)
-    master.elected.confirmed(99)
-    assert (master.answers, len(master.durability)) == ([], 1)
-    master.elected.confirmed(100)
-    assert (master.answers, len(master.durability)) == ([OK], 0)
-
-
-def test_a_confirmed_send_does_not_wait() -> None:
-    master = Master()
-    master.elected.confirmed(100)
-    master.send(100)
-    assert master.answers == [OK]
-
-
 def test_slow_members() -> None:
     master = Master()
     master.send(100)
@@ -84,15 +70,6 @@ def test_slow_members() -> None:
     assert (master.answers, master.durability.timed_out) == ([SLAVE], 1)
     master.elected.confirmed(100)
     assert master.answers == [SLAVE], "a send is answered once"
-
-
-def test_the_disk_comes_first() -> None:
-    master = Master(sync_flush=True)
-    master.send(100)
-    master.elected.confirmed(100)
-    assert master.answers == []
-    master.commits.advance(100)
-    assert master.answers == [OK]
 
 
 def test_a_demotion_ends_the_waits() -> None:
@@ -221,7 +198,7 @@ def test_any_order_of_events(steps: list[tuple[str, int]], sync_flush: bool) -> 
                 assert master.now < elected.lease_until
                 assert not sync_flush or this.end <= flushed
 
-        master.durability.when_safe(end, master.now, answered)
+        Answers(answered).wait(master.durability, end, master.now)
 
     for what, size in steps:
         if what == "send" and master.refusal() is None:

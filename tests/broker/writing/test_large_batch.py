@@ -7,21 +7,25 @@ from typing import Any, cast
 import pytest
 import trio
 
+from broker.writing import send_handlers
 from broker.writing.send_handlers import BATCH_AT_ONCE
 from mqcommon.errors import DiskFull, RequestRefused
-from mqcommon.message.batch import MAX_MESSAGES, decode_offsets, encode_batch
+from mqcommon.message.batch import decode_offsets, encode_batch
 from mqcommon.message.record import decode_record
 from remoting.net.server import RunInTask
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
-from sdk.producer.bulk import BATCH_COUNT
+from sdk.producer.batches import BATCH_COUNT
 from sdk.producer.lane import MAX_BATCH_COUNT
 from tests.broker.meta.support import MetadataDir
 from tests.broker.running import send_request
 from tests.broker.store.support import SMALL, open_store
 from tests.broker.writing.support import make_sends
 from tests.support.caller import Caller
+
+# A batch of so many is stored at once, and of so many at all, in these tests.
+AT_ONCE, MOST = 100, 400
 
 
 class Broker:
@@ -55,7 +59,9 @@ class Broker:
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
+async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
+    monkeypatch.setattr(send_handlers, "BATCH_AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(send_handlers, "MAX_MESSAGES", MOST)
     broker = Broker()
     yield broker
     broker.store.close()
@@ -66,7 +72,7 @@ def rows_of(count: int) -> list[tuple[int, bytes, bytes]]:
 
 
 async def test_others_are_served_while_a_large_batch_is_stored(broker: Broker) -> None:
-    rows = rows_of(3 * BATCH_AT_ONCE + 1)
+    rows = rows_of(3 * AT_ONCE + 1)
     ends: list[int] = []
 
     async def send_others() -> None:
@@ -90,9 +96,9 @@ async def test_others_are_served_while_a_large_batch_is_stored(broker: Broker) -
 @pytest.mark.parametrize(
     ("rows", "ext", "code"),
     [
-        ([*rows_of(BATCH_AT_ONCE), (0, b"late", b"DELAY\x013\x02")], {}, ResponseCode.MESSAGE_ILLEGAL),
-        (rows_of(MAX_MESSAGES + 1), {}, ResponseCode.MESSAGE_ILLEGAL),
-        (rows_of(BATCH_AT_ONCE + 1), {"g": 1 << 64}, ResponseCode.SYSTEM_ERROR),
+        ([*rows_of(AT_ONCE), (0, b"late", b"DELAY\x013\x02")], {}, ResponseCode.MESSAGE_ILLEGAL),
+        (rows_of(MOST + 1), {}, ResponseCode.MESSAGE_ILLEGAL),
+        (rows_of(AT_ONCE + 1), {"g": 1 << 64}, ResponseCode.SYSTEM_ERROR),
     ],
     ids=["its last message is delayed", "too many messages", "a number is too large"],
 )
@@ -105,8 +111,8 @@ async def test_nothing_is_stored_of_a_large_batch_that_cannot_be_taken(
 
 
 async def test_the_largest_batch_is_taken(broker: Broker) -> None:
-    answer = await broker.send_batch(rows_of(MAX_MESSAGES))
-    assert len(decode_offsets(answer.body)) == MAX_MESSAGES
+    answer = await broker.send_batch(rows_of(MOST))
+    assert len(decode_offsets(answer.body)) == MOST
 
 
 def test_batches_of_our_producers_are_stored_at_once() -> None:
@@ -124,4 +130,4 @@ async def test_a_disk_that_fills_up_meanwhile_is_told(broker: Broker, monkeypatc
 
     monkeypatch.setattr(broker.store, "put_batch", full_later)
     with pytest.raises(RequestRefused, match="disk is full"):
-        await broker.send_batch(rows_of(2 * BATCH_AT_ONCE))
+        await broker.send_batch(rows_of(2 * AT_ONCE))

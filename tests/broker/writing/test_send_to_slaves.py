@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import encode_batch
 from remoting.protocol.codes import ResponseCode
@@ -27,7 +27,7 @@ class SyncMaster:
         self.options = options(broker_role="SYNC_MASTER", **changes)
         meta = MetadataDir(self.options)
         self.store = open_store(meta.fs, meta.clock)
-        self.commits, self.acks, self.caller = GroupCommit(), AckLedger(1 << 20), Caller()
+        self.commits, self.acks, self.caller = LogWaits(), AckLedger(1 << 20), Caller()
         self.writer, self.durability, handlers = make_sends(
             self.store, meta.topics, self.options, meta.clock,
             commits=self.commits, acks=self.acks, max_waiting=max_waiting,
@@ -69,7 +69,7 @@ async def test_without_a_slave_a_message_is_stored_and_the_client_is_told(master
     (answer,) = master.caller.received()
     assert (answer.code, answer.remark) == (ResponseCode.SLAVE_NOT_AVAILABLE, None)
     assert answer.ext is not None and answer.ext["queueOffset"] == "0" and answer.ext["msgId"]
-    assert master.store.max_offset("t", 0) == 1
+    assert (master.store.max_offset("t", 0), master.durability.not_available) == (1, 1)
 
 
 async def test_a_silent_slave(master: SyncMaster, mock_clock: trio.testing.MockClock) -> None:
@@ -80,7 +80,7 @@ async def test_a_silent_slave(master: SyncMaster, mock_clock: trio.testing.MockC
     assert master.codes == []
     mock_clock.jump(0.2)
     master.durability.expire(trio.current_time())
-    assert master.codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT]
+    assert (master.codes, master.durability.timed_out) == ([ResponseCode.FLUSH_SLAVE_TIMEOUT], 1)
     assert master.caller.received()[0].ext is not None and master.store.max_offset("t", 0) == 1
 
 

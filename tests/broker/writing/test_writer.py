@@ -1,4 +1,4 @@
-"""The one way into the store: what it checks, what interceptors do, and what the role means for it."""
+"""The one way into the store: what it checks, and what the role means for it."""
 
 from collections.abc import Iterator
 
@@ -6,26 +6,28 @@ import pytest
 
 from broker.observe.stats import BrokerStats
 from broker.store.store import PutResult
-from broker.writing.writer import BatchFields, Incoming, Interceptor
+from broker.writing.stored_properties import Incoming
+from broker.writing.writer import BatchFields
 from mqcommon.errors import RequestRefused
 from mqcommon.message.flags import BORN_HOST_V6
 from mqcommon.message.properties import find_property
 from mqcommon.message.record import Record, decode_record
+from mqcommon.names import SCHEDULE_TOPIC
 from remoting.protocol.codes import ResponseCode
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.store.support import HOST, open_store
-from tests.broker.writing.support import make_sends
+from tests.broker.writing.support import Answers, make_sends
 
 V6_HOST = bytes(15) + b"\x01" + (50001).to_bytes(4, "big")
 
 
 class Desk:
-    def __init__(self, *interceptors: Interceptor, **changes: object) -> None:
+    def __init__(self, **changes: object) -> None:
         meta = MetadataDir(options(**changes))
         self.store = open_store(meta.fs, meta.clock)
         self.sends = make_sends(
             self.store, meta.topics, meta.options, meta.clock,
-            stats=BrokerStats(meta.clock, now=lambda: 0.0), interceptors=interceptors,
+            stats=BrokerStats(meta.clock, now=lambda: 0.0),
         )  # fmt: skip
         self.writer = self.sends.writer
 
@@ -60,12 +62,10 @@ def test_the_flags_of_hosts_are_those_of_the_hosts(desk: Desk, told: int, host: 
     assert bool(record.sys_flag & BORN_HOST_V6) is (host == V6_HOST)
 
 
-@pytest.mark.parametrize(
-    ("body", "properties", "sys_flag"), [(b"x", b"DELAY\x013\x02", 0), (b"x", b"", 4), (b"x" * 5_000_000, b"", 0)]
-)
-def test_what_is_not_taken_is_not_stored(desk: Desk, body: bytes, properties: bytes, sys_flag: int) -> None:
+@pytest.mark.parametrize(("body", "sys_flag"), [(b"x", 4), (b"x" * 5_000_000, 0)])
+def test_a_message_that_is_refused_is_not_stored(desk: Desk, body: bytes, sys_flag: int) -> None:
     with pytest.raises(RequestRefused) as refusal:
-        desk.put(body, properties, sys_flag=sys_flag)
+        desk.put(body, sys_flag=sys_flag)
     assert refusal.value.code == ResponseCode.MESSAGE_ILLEGAL
     assert desk.store.log.end == 0
 
@@ -83,42 +83,27 @@ def test_a_broker_that_takes_no_messages_says_why_and_takes_them_again(desk: Des
     assert desk.store.max_offset("t", 0) == 2
 
 
-def test_who_waits_for_slaves_is_told_when_this_broker_is_no_master_any_more() -> None:
-    desk = Desk(broker_role="SYNC_MASTER", in_sync_replicas=2, total_replicas=2)
+def test_an_answer_that_waits_for_slaves_is_sent_when_this_broker_is_no_master_any_more() -> None:
+    desk, answers = Desk(broker_role="SYNC_MASTER", in_sync_replicas=2, total_replicas=2), Answers()
     acks = desk.sends.durability._acks
     acks.connected("s:1", 0.0)
     acks.acked("s:1", 0)
-    codes: list[int] = []
-    put = desk.put()
-    desk.sends.durability.when_safe(put.end, 0.0, codes.append)
-    assert codes == []
+    answers.wait(desk.sends.durability, desk.put().end)
+    assert answers.codes == []
     desk.writer.refuse(14, "not the master")
-    assert codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT]
+    assert answers.codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT]
     assert not desk.sends.durability.waits
     desk.writer.accept()
     assert desk.sends.durability.needs_slaves
     desk.store.close()
 
 
-def test_interceptors_change_a_delayed_message_or_refuse_it_in_their_order() -> None:
-    def elsewhere(message: Incoming) -> Incoming:
-        if message.properties.startswith(b"DELAY"):
-            message.topic, message.queue_id, message.properties = "later", 2, b"REAL\x01t\x02"
-        return message
-
-    def shouting(message: Incoming) -> Incoming:
-        if message.body == b"no":
-            raise RequestRefused(13, "no")
-        message.body = message.body.upper() + message.topic.encode()
-        return message
-
-    desk = Desk(elsewhere, shouting)
-    assert desk.record(desk.put(b"a")).body == b"a"  # a plain message is not looked at
+def test_a_deferred_message_waits_in_a_system_topic() -> None:
+    desk = Desk()
+    assert desk.record(desk.put(b"a", b"DELAY\x010\x02")).topic == "t"
     delayed = desk.record(desk.put(b"b", b"DELAY\x013\x02"))
-    assert (delayed.topic, delayed.queue_id, delayed.body) == ("later", 2, b"Blater")
-    with pytest.raises(RequestRefused):
-        desk.put(b"no", b"DELAY\x013\x02")
-    assert desk.record(desk.put(b"no", b"DELAY\x010\x02")).topic == "t"
+    assert (delayed.topic, delayed.queue_id, delayed.body) == (SCHEDULE_TOPIC, 2, b"b")
+    assert desk.put(b"c", b"TIMER_DELAY_SEC\x013\x02").recall_handle
     desk.store.close()
 
 
@@ -129,7 +114,7 @@ def test_a_level_that_is_no_number_is_refused(desk: Desk, level: bytes) -> None:
 
 
 def test_a_batch_has_no_delay() -> None:
-    desk = Desk(lambda message: message)
+    desk = Desk()
     with pytest.raises(RequestRefused, match="one by one"):
         desk.writer.stamped([(0, b"a", b""), (0, b"b", b"DELAY\x012\x02")])
     with pytest.raises(RequestRefused, match="one by one"):

@@ -12,7 +12,7 @@ def resident_pages() -> int:
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
 
 
-def test_what_lies_between_blocks_in_use_is_given_back() -> None:
+def test_free_pages_between_used_blocks_are_given_back() -> None:
     blocks = [bytearray(b"x" * PIECE) for _ in range(COUNT)]
     kept = blocks[::10]
     full = resident_pages()

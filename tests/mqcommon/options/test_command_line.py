@@ -55,7 +55,7 @@ def test_secrets_have_no_flag() -> None:
     assert "--secret" not in run("--help").output
 
 
-def test_markdown_table() -> None:
+def test_the_markdown_table_lists_options_by_key() -> None:
     assert markdown_table(Options) == (
         "| key | default | what it does |\n"
         "| --- | --- | --- |\n"

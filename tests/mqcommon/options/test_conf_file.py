@@ -231,7 +231,7 @@ def test_update_refuses_and_changes_nothing(text: str, error: str) -> None:
     assert options == Options()
 
 
-def test_camel_case() -> None:
+def test_a_key_is_the_fields_name_in_camel_case() -> None:
     assert [camel_case(name) for name in ("a", "listen_port", "maped_file_size_commit_log", "broker_ip1")] == [
         "a", "listenPort", "mapedFileSizeCommitLog", "brokerIp1",
     ]  # fmt: skip
@@ -262,7 +262,7 @@ def test_new_keys_come_last() -> None:
 
 
 @given(st.dictionaries(TEXTS, TEXTS), st.dictionaries(TEXTS, TEXTS))
-def test_what_was_set_is_read_back(before: dict[str, str], changes: dict[str, str]) -> None:
+def test_an_edited_text_has_the_changes_and_nothing_else(before: dict[str, str], changes: dict[str, str]) -> None:
     text = javaproperties.dumps(before, timestamp=None)
     assert javaproperties.loads(edit(text, changes)) == before | changes
 

@@ -97,7 +97,7 @@ class Hand:
         self.now_ms += 2 * ELECTION_MS
         for each, node in self.nodes.items():
             if each != name:
-                node.raft._core.now_ms = self.now_ms
+                node.raft.now_ms = self.now_ms
         self[name].tick(self.now_ms)
         self.deliver(only)
 

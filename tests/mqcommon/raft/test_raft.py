@@ -49,7 +49,7 @@ def test_entries_of_older_terms_are_not_committed_by_counting() -> None:
     s1.hard_state = HardState(3, "")
     hand.crash("s1")
     leader = hand["s1"]
-    leader._core.stand(pre=False)
+    leader.stand(pre=False)
     s1.work()
     for voter in ("s2", "s3"):
         leader.step(VoteResponse(voter, "s1", 4, True))
@@ -188,7 +188,7 @@ def test_members_change_one_at_a_time() -> None:
 
 def test_a_new_leader_does_not_change_members_before_it_committed() -> None:
     hand = Hand("a", "b", "c")
-    hand["a"]._core.stand(pre=False)
+    hand["a"].stand(pre=False)
     hand.nodes["a"].work()
     hand["a"].step(VoteResponse("b", "a", 1, True))
     with pytest.raises(ChangeRefused, match="the leader is new"):

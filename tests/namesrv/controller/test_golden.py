@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from namesrv.controller.candidates import Candidate
 from namesrv.controller.commands import (
     AlterSyncStateSet,
     ApplyBrokerId,
+    Candidate,
     Change,
     CleanBrokerData,
     ElectMaster,

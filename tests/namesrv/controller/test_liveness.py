@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.controller.candidates import Candidate, elect
-from namesrv.controller.liveness import Heard, Liveness
+from namesrv.controller.commands import Candidate
+from namesrv.controller.liveness import Liveness, LiveReplica
+from namesrv.controller.replicas import elect
 
 IDS = st.integers(1, 3)
 STEPS = st.lists(
@@ -26,7 +27,7 @@ def test_a_broker_is_alive_until_it_was_silent_for_its_timeout(steps: list[tuple
     for kind, number, connection, timeout_ms in steps:
         key = ("b", number)
         if kind == "hear":
-            is_new = liveness.hear(Heard(key, connection, now_ms, timeout_ms, Candidate(number)))
+            is_new = liveness.hear(LiveReplica(key, connection, now_ms, timeout_ms, Candidate(number)))
             assert is_new == (number not in heard)
             heard[number] = (now_ms, timeout_ms, connection)
         elif kind == "close":

@@ -4,10 +4,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from namesrv.controller.candidates import Candidate
 from namesrv.controller.commands import (
     AlterSyncStateSet,
     ApplyBrokerId,
+    Candidate,
     Change,
     CleanBrokerData,
     ElectMaster,

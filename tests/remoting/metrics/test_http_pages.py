@@ -73,7 +73,7 @@ async def test_pages_are_answered_and_closed() -> None:
         (b"GET /hello HTTP/1.1\r\nHost: " + b"a" * 100_000, b"431"),
     ],
 )
-async def test_what_is_no_request_for_a_page_is_refused(request_: bytes, status: bytes) -> None:
+async def test_a_request_for_no_page_is_refused(request_: bytes, status: bytes) -> None:
     async with serving() as network:
         assert (await ask(network, request_))[9:12] == status
 

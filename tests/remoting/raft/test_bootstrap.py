@@ -5,11 +5,11 @@ import pytest
 from mqcommon.errors import ConfigError
 from mqcommon.raft.errors import ChangeRefused
 from mqcommon.raft.membership import AddLearner, Change, Members, Promote, Remove
-from remoting.raft.bootstrap import Bootstrap, Seen, how_to_bootstrap, may_stand, name_of, next_step
+from remoting.raft.bootstrap import Bootstrap, PeerStatus, how_to_bootstrap, may_stand, name_of, next_step
 from remoting.raft.group import NodeOptions
 
 OTHERS = ("n1", "n2")
-NEW, BEGUN, OLD = Seen(False, 0), Seen(True, 0), Seen(True, 3)
+NEW, BEGUN, OLD = PeerStatus(False, 0), PeerStatus(True, 0), PeerStatus(True, 3)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ NEW, BEGUN, OLD = Seen(False, 0), Seen(True, 0), Seen(True, 3)
         ({"n1": NEW, "n2": OLD}, Bootstrap.JOIN),
     ],
 )
-def test_an_empty_disk(seen: dict[str, Seen], how: Bootstrap) -> None:
+def test_an_empty_disk(seen: dict[str, PeerStatus], how: Bootstrap) -> None:
     assert how_to_bootstrap(OTHERS, seen) is how
 
 
@@ -41,7 +41,7 @@ def test_a_group_of_one_begins_at_once() -> None:
         ({"n1": OLD}, True),
     ],
 )
-def test_nobody_stands_while_another_could_still_begin(seen: dict[str, Seen], may: bool) -> None:
+def test_nobody_stands_while_another_could_still_begin(seen: dict[str, PeerStatus], may: bool) -> None:
     assert may_stand(OTHERS, seen) is may
 
 

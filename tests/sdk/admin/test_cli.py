@@ -14,8 +14,7 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.clients import Connection, ConsumerConnection, ConsumerRunningInfo, ProcessQueueInfo
 from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, SubscriptionGroupConfig
 from remoting.protocol.requests.topics import TopicConfig, TopicStatsTable
-from sdk.admin.cli import mqadmin
-from sdk.admin.not_yet import NOT_YET
+from sdk.admin.cli import NOT_YET, mqadmin
 from tests.sdk.admin.command_names import ROCKETMQ_NAMES
 from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, FakeClients, World, message, route, run
 

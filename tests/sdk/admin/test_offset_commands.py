@@ -20,7 +20,7 @@ from remoting.protocol.requests.clients import (
 from remoting.protocol.requests.groups import ConsumeOffset, ConsumeStats, QueueTimeSpan, SubscriptionGroupConfig
 from sdk.admin.cli import mqadmin
 from sdk.admin.commands.clients import problems
-from sdk.admin.progress import lag_text
+from sdk.admin.commands.groups import lag_text
 from tests.sdk.admin.fake import MASTER, World, route, run
 from tests.sdk.admin.test_golden import golden, printed
 

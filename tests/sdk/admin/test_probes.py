@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mqcommon.errors import BrokerError, RouteNotFound, SendFailed
-from sdk.admin.commands.probes import _average_ms
+from sdk.admin.commands.stats import _average_ms
 from tests.sdk.admin.fake import MASTER, World, run
 
 JSON = ("--output", "json")

@@ -7,8 +7,7 @@ import pytest
 import trio.testing
 
 from mqcommon.errors import ConnectFailed
-from sdk.admin.rounds import in_rounds
-from sdk.admin.session import Session, Settings
+from sdk.admin.session import Session, Settings, in_rounds
 
 
 def session(output: str) -> Session:

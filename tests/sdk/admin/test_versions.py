@@ -2,7 +2,7 @@
 
 import pytest
 
-from sdk.admin.versions import VERSION_NAMES, version_name
+from sdk.admin.render import VERSION_NAMES, version_name
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,24 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
+from mqcommon.errors import InvalidArgument, ProtocolError
 from mqcommon.message.columns import DamagedRecord
+from mqcommon.message.compression import COMPRESSIONS
 from mqcommon.message.flags import COMPRESSED, WRAPPED
+from mqcommon.message.layout import HEAD_V4
 from mqcommon.message.message import MessageExt, decode_messages
-from sdk.arrow.decode import check_bodies, check_order, decode
+from sdk.arrow import decode as decoding
+from sdk.arrow.decode import TooMuchContent, check_bodies, check_order, decode, holds_batches, record_batch, unwrapped
 from sdk.arrow.records import Records
-from sdk.arrow.schema import COLUMNS, schema_of
-from tests.sdk.arrow.records import BUFFERS, Stored
+from sdk.arrow.schema import COLUMNS, USUAL, schema_of
+from tests.sdk.arrow.records import BUFFERS, HOST, PROPERTIES, Stored
+from tests.support.inner import inner_batch, rows_of
 
 ALL = schema_of(tuple(COLUMNS))
 GOLDEN = (
@@ -204,3 +209,169 @@ def test_queue_offsets_must_ascend() -> None:
 def test_damage_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError):
         Records(b"\0" * 100)
+
+
+@given(BUFFERS, st.data())
+def test_some_messages_of_a_pull(buffer: list[Stored], data: st.DataObject) -> None:
+    raw = b"".join(stored.encode() for stored in buffer)
+    low = data.draw(st.integers(0, len(buffer) - 1))
+    high = data.draw(st.integers(low + 1, len(buffer)))
+    found = record_batch(decode_messages(raw, "b")[low:high], ALL)
+    found.validate(full=True)
+    assert found.equals(decode(Records(raw).part(low, high), "b", ALL))
+
+
+def test_messages_of_several_pulls() -> None:
+    parts = [b"".join(Stored(body=body).encode() for body in bodies) for bodies in ((b"a", b"b"), (b"c",))]
+    found = record_batch([message for part in parts for message in decode_messages(part, "b")], ALL)
+    assert found.column("body").to_pylist() == [b"a", b"b", b"c"]
+
+
+def test_what_messages_say_now() -> None:
+    first, second = decode_messages(Stored().encode() + Stored(reconsume_times=2).encode(), "b")
+    first.show_topic("other")
+    second.count_failure()
+    found = record_batch([first, second], schema_of(["reconsumeTimes", "topic", "body"]))
+    assert found.to_pylist() == [
+        {"reconsumeTimes": 0, "topic": "other", "body": b"hello"},
+        {"reconsumeTimes": 3, "topic": "bench", "body": b"hello"},
+    ]
+
+
+def test_messages_of_inner_batches() -> None:
+    data = inner_batch(rows_of(3), 4, topic="bench") + Stored(queue_offset=7, body=b"plain").encode()
+    messages = decode_messages(data, "b")
+    messages[1].show_topic("other")
+    found = record_batch(messages[1:], schema_of(["topic", "queueOffset", "body", "msgId", "sysFlag"])).to_pylist()
+    assert [(row["topic"], row["queueOffset"], row["body"], row["sysFlag"]) for row in found] == [
+        ("other", 5, b"1", 0), ("bench", 6, b"2", 0), ("bench", 7, b"plain", 0),
+    ]  # fmt: skip
+    assert [row["msgId"] for row in found] == [message.msg_id for message in messages[1:]]
+
+
+def test_a_body_that_was_decompressed_is_not_again() -> None:
+    (message,) = decode_messages(Stored(compressed=0, body=b"x" * 100).encode(), "b")
+    message._content = b"kept"
+    assert record_batch([message], schema_of(["body"])).column("body").to_pylist() == [b"kept"]
+
+
+def test_columns() -> None:
+    assert schema_of(None).names == list(USUAL)
+    assert "properties" not in USUAL and len(USUAL) == 15
+    wanted: list[tuple[list[Any], str]] = [
+        (["body", "text"], r"columns\[1\] is 'text'; a message has topic, brokerName"),
+        (["body", "body"], r"columns\[1\] is 'body', which is in columns before"),
+    ]
+    for columns, said in wanted:
+        with pytest.raises(InvalidArgument, match=said):
+            schema_of(columns)
+    assert schema_of(["body"]) == pa.schema([("body", pa.binary())])
+
+
+ROW = st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=20), PROPERTIES)
+# One producer's messages are mostly of one size.
+ROWS = st.one_of(
+    st.lists(ROW, min_size=1, max_size=6), st.builds(lambda row, count: [row] * count, ROW, st.integers(1, 9))
+)
+
+
+@st.composite
+def buffers(draw: st.DrawFn) -> bytes:
+    """Batches and plain records that follow one another."""
+    parts, offset = [], draw(st.integers(0, 2**40))
+    for number in range(draw(st.integers(1, 5))):
+        if number and draw(st.booleans()):
+            parts.append(Stored(queue_offset=offset, properties=draw(PROPERTIES), born_host=draw(HOST)).encode())
+            offset += 1
+            continue
+        messages = draw(ROWS)
+        parts.append(inner_batch(
+            messages, offset, topic=draw(st.sampled_from(["bench", "t" * 200])), physical=number,
+            compression=draw(st.sampled_from([None, None, *COMPRESSIONS])), born_host=draw(HOST), store_host=draw(HOST),
+        ))  # fmt: skip
+        offset += len(messages)
+    return b"".join(parts)
+
+
+def decoded_batches(data: bytes, low: int = 0, high: int | None = None) -> list[dict[str, Any]]:
+    messages, _ = unwrapped(Records(data))
+    check_order(messages)
+    batch = decode(messages.part(low, len(messages) if high is None else high), "broker-a", ALL)
+    batch.validate(full=True)
+    return rows(batch)
+
+
+@given(buffers(), st.data())
+def test_rows_are_those_of_the_messages(data: bytes, choice: st.DataObject) -> None:
+    expected = [plain(message) for message in decode_messages(data, "broker-a")]
+    assert decoded_batches(data) == expected
+    low = choice.draw(st.integers(0, len(expected)))
+    high = choice.draw(st.integers(low, len(expected)))
+    assert decoded_batches(data, low, high) == expected[low:high]
+    view = memoryview(b"before" + data)
+    heads = Records(data)
+    placed = Records(view, heads.starts + len(b"before"))
+    assert rows(decode(unwrapped(placed)[0], "broker-a", ALL)) == expected
+
+
+def test_each_row_knows_the_record_that_it_comes_from() -> None:
+    data = Stored(queue_offset=0).encode() + inner_batch(rows_of(3), 1) + Stored(queue_offset=4).encode()
+    messages, which = unwrapped(Records(data))
+    assert which.tolist() == [0, 1, 1, 1, 2]
+    assert check_order(messages).tolist() == [0, 1, 2, 3, 4]
+    assert not holds_batches(Records(Stored().encode()))
+    assert not holds_batches(messages)
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (inner_batch(rows_of(3), count=2), "its 2 messages do not end where its body does"),
+        (inner_batch(rows_of(3), count=4), "its 4 messages do not end where its body does"),
+        (inner_batch([], count=0), "its property INNER_NUM is b'0'"),
+        (inner_batch([*rows_of(2), (0, b"longer", b"")], count=4), "its 4 messages do not end"),
+        (inner_batch([(0, b"1", b""), (0, b"22", b"")]).replace(b"\0\0\0\x18", b"\0\0\0\x01"), "a size of 1 bytes"),
+        (inner_batch(rows_of(2), compression="zlib").replace(b"\x78\x5e", b"\x78\x00"), "compressed body is damaged"),
+    ],
+)  # fmt: skip
+def test_damage_names_the_record(raw: bytes, reason: str) -> None:
+    before = Stored().encode()
+    with pytest.raises(DamagedRecord, match=f"record 1 at byte {len(before)}: .*{reason}"):
+        unwrapped(Records(before + raw))
+
+
+@given(buffers(), st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 255)), min_size=1, max_size=3))
+def test_damage_of_batches_is_reported_or_harmless(data: bytes, changes: list[tuple[int, int]]) -> None:
+    raw = bytearray(data)
+    for at, value in changes:
+        raw[at % len(raw)] = value
+    try:
+        records = Records(bytes(raw))
+        messages = unwrapped(records)[0] if holds_batches(records) else records
+        batch = decode(messages, "broker-a", ALL)
+    except DamagedRecord as error:
+        assert 0 <= error.at <= len(raw)
+    else:
+        assert isinstance(batch, pa.RecordBatch)
+
+
+def test_a_message_whose_parts_do_not_fit() -> None:
+    raw = bytearray(inner_batch(rows_of(2)))
+    for value, reason in ((0xFF, "the body does not fit into it"), (0, "its properties do not end where it does")):
+        raw[HEAD_V4.size + 16] = 0
+        raw[HEAD_V4.size + 19] = 0
+        raw[HEAD_V4.size + (16 if value else 19)] = value
+        with pytest.raises(DamagedRecord, match=f"record 0 .*message 0 of its batches: {reason}"):
+            unwrapped(Records(bytes(raw)))
+        with pytest.raises(ProtocolError):
+            decode_messages(bytes(raw))
+
+
+def test_what_compressed_batches_hold_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "CONTENT_BYTES", 5_000)
+    parts = [inner_batch([(0, bytes(2_000), b"")], at, compression="zlib") for at in range(3)]
+    assert len(unwrapped(Records(b"".join(parts[:2])))[0]) == 2
+    with pytest.raises(TooMuchContent):
+        unwrapped(Records(b"".join(parts)))
+    monkeypatch.setattr(decoding, "CONTENT_BYTES", 1)
+    assert np.array_equal(unwrapped(Records(parts[2]))[0].body_lengths, [2_000])

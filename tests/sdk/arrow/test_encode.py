@@ -15,9 +15,8 @@ from mqcommon.errors import InvalidArgument
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.message import Message, own_properties
 from mqcommon.message.properties import RESERVED
-from sdk.arrow import table_columns as given_module
-from sdk.arrow.encode import encode
-from sdk.arrow.table_columns import TableColumns
+from sdk.arrow import encode as encoding
+from sdk.arrow.encode import TableColumns, encode
 
 HEAD = b"UNIQ_KEY\x017F0000012A9918B4AAC2000000"
 FIRST = 65_533  # numbers of keys begin again at 65,536
@@ -123,7 +122,7 @@ def tables(draw: st.DrawFn) -> tuple[list[Row], pa.Table]:
 def test_columns_are_encoded_as_rows_are(made: tuple[list[Row], pa.Table], part_rows: int, part_bytes: int) -> None:
     rows, table = made
     wanted = encode_batch(map(plain, rows, keys_of(len(rows))))
-    with mock.patch.multiple(given_module, PART_ROWS=part_rows, PART_BYTES=part_bytes):
+    with mock.patch.multiple(encoding, PART_ROWS=part_rows, PART_BYTES=part_bytes):
         assert encoded(table) == wanted
     assert encoded(table) == wanted
 
@@ -212,7 +211,7 @@ def test_rows_that_cannot_be_sent(column: str, values: list[Any], kind: pa.DataT
 
 def test_rows_are_counted_from_the_beginning_of_the_table() -> None:
     table = pa.table({"body": pa.chunked_array([["a", "b"], ["c", None]])})
-    with mock.patch.object(given_module, "PART_ROWS", 1), pytest.raises(InvalidArgument, match="row 3, column 'body'"):
+    with mock.patch.object(encoding, "PART_ROWS", 1), pytest.raises(InvalidArgument, match="row 3, column 'body'"):
         encoded(table, body="body")
 
 

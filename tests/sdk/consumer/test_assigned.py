@@ -8,7 +8,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mqcommon.errors import BrokerError, ConnectionLost, InvalidArgument, SkylarkError, UserError
 from mqcommon.message.queue import MessageQueue
-from sdk.consumer.assigned import CACHED_BYTES, STREAM_BYTES, AssignedQueues
+from sdk.consumer.assigned import CACHED_BYTES, STREAM_BYTES, AssignedQueues, share_out
 from tests.sdk.consumer.assigning import QUEUES, A, B, C, Store, of, places, poll, run
 from tests.sdk.fakes import queue
 
@@ -317,3 +317,20 @@ def test_any_use_returns_each_message_from_the_position_on(steps: list[tuple[str
         assert all(expected[mq] >= store.sizes.get(mq, 0) for mq in expected)
 
     run(test)
+
+
+@given(st.lists(st.integers(0, 50), max_size=10), st.integers(1, 200))
+def test_as_many_as_asked_and_as_equal_as_possible(waiting: list[int], most: int) -> None:
+    shares = share_out(waiting, most)
+    assert sum(shares) == min(most, sum(waiting))
+    assert all(0 <= share <= count for share, count in zip(shares, waiting, strict=True))
+    short = [share for share, count in zip(shares, waiting, strict=True) if share < count]
+    # Whoever could have got more has at most one less than anybody.
+    assert not short or max(shares) - min(short) <= 1
+
+
+def test_the_first_ones_get_the_rest() -> None:
+    assert share_out([9, 9, 9], 5) == [2, 2, 1]
+    assert share_out([9, 9, 9], 2) == [1, 1, 0]
+    assert share_out([1, 9, 0], 100) == [1, 9, 0]
+    assert share_out([], 5) == []

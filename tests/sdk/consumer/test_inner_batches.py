@@ -14,7 +14,7 @@ from remoting.protocol.command import Command
 from remoting.protocol.requests.pops import ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
 from remoting.protocol.requests.pulls import PULL_UNWRAPS
 from sdk import PullConsumer
-from sdk.arrow import inner
+from sdk.arrow import decode as decoding
 from sdk.consumer.popped import bits_by_lease, received
 from sdk.consumer.reader import PullStatus
 from tests.sdk.consumer.test_push_faults import Group, until
@@ -96,10 +96,10 @@ async def test_streams_and_polls_return_each_message_once() -> None:
         assert found == EVERY[6:]
 
 
-@pytest.mark.parametrize("most", [1, inner.CONTENT_BYTES])
+@pytest.mark.parametrize("most", [1, decoding.CONTENT_BYTES])
 async def test_record_batches_have_a_row_for_each_message(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when compressed batches hold too much together, so that the later ones are pulled again."""
-    monkeypatch.setattr(inner, "CONTENT_BYTES", most)
+    monkeypatch.setattr(decoding, "CONTENT_BYTES", most)
     async with consumer_of(tags=("Aa", "BB"), compression="zlib") as consumer:
         for expression, step in (("*", 1), ("Aa", 2)):
             async with consumer.arrow(

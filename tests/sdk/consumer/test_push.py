@@ -12,7 +12,7 @@ from mqcommon.errors import InvalidArgument
 from mqcommon.message.message import Message, MessageExt
 from remoting.protocol.requests.clients import ConsumeStatus
 from sdk import Admin, Client, ConsumeFrom, ConsumeResult, Later, Producer, PullConsumer, PushConsumer
-from sdk.identity import local_ip
+from sdk.runtime import local_ip
 from tests.sdk.consumer.push_cluster import QUEUES, push_cluster, until
 from tests.support.in_process import Servers, until_known
 
@@ -361,7 +361,7 @@ async def test_offsets_are_reset_and_status_is_told(cluster: Servers) -> None:
     ):
         await until(lambda: consumer.consumed == 5)
         (mq,) = [mq for mq in consumer.queues if mq.topic == "one"]
-        member = consumer._machinery.member
+        member = consumer._parts.member
         assert member.queue_offsets("one") == {mq: 5}
         member.reset_offsets("one", {mq: 3})
         await until(lambda: len(got) == 7)
@@ -420,5 +420,5 @@ async def test_a_new_group_begins_where_it_was_told(cluster: Servers, caplog: py
             consume_timestamp_ms=timestamp_ms, handler=lambda message, got=got: got.append(message.queue_offset),
         ) as consumer:  # fmt: skip
             await until(lambda consumer=consumer: mq in consumer.queues)
-            await until(lambda consumer=consumer: consumer._machinery.member.queue_offsets("one") == {mq: 4})
+            await until(lambda consumer=consumer: consumer._parts.member.queue_offsets("one") == {mq: 4})
         assert got == list(range(first, 4))

@@ -142,7 +142,7 @@ async def test_offsets_are_committed_again_after_each_change_of_the_group(group:
     async with group.consumer(handler=lambda message: None, commit_interval_ms=20) as consumer:
         await until(lambda: group.broker.committed.get(("g", "t", 0)) == 2)
         group.broker.committed["g", "t", 0] = 1
-        consumer._machinery.member.members_changed()
+        consumer._parts.member.members_changed()
         await until(lambda: group.broker.committed["g", "t", 0] == 2)
 
 
@@ -150,10 +150,10 @@ async def test_the_queues_of_another_member_are_left_to_it(group: Group) -> None
     async with group.consumer(handler=lambda message: None) as consumer:
         await until(lambda: len(consumer.queues) == 3)
         group.others = ["~last"]
-        consumer._machinery.member.members_changed()
+        consumer._parts.member.members_changed()
         await until(lambda: consumer.queues == [queue(0, "%RETRY%g"), queue(0)])
         group.others = []
-        consumer._machinery.member.members_changed()
+        consumer._parts.member.members_changed()
         await until(lambda: len(consumer.queues) == 3)
 
 

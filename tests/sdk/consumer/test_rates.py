@@ -10,12 +10,11 @@ from remoting.protocol.requests.clients import ConsumeStatus
 from sdk.consumer.failures import Counters, Failures, HandlerErrors
 from sdk.consumer.outcome import ConsumeResult
 from sdk.consumer.problems import Problems
-from sdk.consumer.process_queue import FlowControl
+from sdk.consumer.process_queue import FlowControl, Ready
 from sdk.consumer.rates import SAMPLE_S, Rates
-from sdk.consumer.ready import Ready
 from sdk.consumer.window import Window
 from sdk.consumer.workers import Workers
-from tests.sdk.consumer.test_elsewhere import Bench, FakeFailures, FakeMessage, settings_of
+from tests.sdk.consumer.test_workers import Bench, FakeFailures, FakeMessage, settings_of
 from tests.sdk.fakes import queue
 from tests.support.clock import ManualClock
 
@@ -95,14 +94,14 @@ async def test_calls_elsewhere_are_counted_with_their_time(autojump_clock: trio.
 async def test_a_queue_goes_on_when_a_part_of_its_batch_is_consumed() -> None:
     """Tools take a queue for stuck by that time, and the last message of a large batch may take long."""
     clock = ManualClock()
-    room = FlowControl(settings_of(None), clock, Rates())
-    owned = room.own(queue(0), "*", 0)
+    flow = FlowControl(settings_of(None), clock, Rates())
+    owned = flow.own(queue(0), "*", 0)
     batch = owned.window.add(cast(Any, [FakeMessage(number) for number in range(5)]), 5, 1)
-    room.added(batch)
+    flow.added(batch)
     seen = []
     for finished in (0, 2, 2, 3):
         clock.advance(10_000)
         batch.finish(0, finished)
-        room.note_progress()
+        flow.note_progress()
         seen.append(clock.now_ms() - owned.consumed_ms)
     assert seen == [10_000, 0, 10_000, 0]

@@ -164,7 +164,7 @@ async def test_a_subscription_that_brokers_refuse_raises_at_the_start_and_where_
     async with PushConsumer(cluster.nameserver, group="g", subscriptions={}) as consumer:
         with pytest.raises(BrokerError, **refused):
             await consumer.subscribe("one", WANTED)
-        assert not consumer._machinery.subscriptions.keys() & {"one"}
+        assert not consumer._parts.subscriptions.keys() & {"one"}
     told: list[Problem] = []
     async with PushConsumer(cluster.nameserver, **wanted, start_timeout_ms=None, on_problem=told.append):
         await until(lambda: "SQL92" in " ".join(map(str, told)), "the program is told")

@@ -10,7 +10,7 @@ from mqcommon.message.message import decode_messages
 from sdk.consumer.failures import Counters, Failures
 from sdk.consumer.stream_message import LOOKS_PER_TIMEOUT, HandedOut, StreamMessage
 from sdk.consumer.window import Batch, Window
-from tests.sdk.consumer.test_elsewhere import FakeFailures, settings_of
+from tests.sdk.consumer.test_workers import FakeFailures, settings_of
 from tests.sdk.fakes import queue, record
 
 TIMEOUT_S = 100.0

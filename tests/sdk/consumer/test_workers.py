@@ -1,17 +1,284 @@
 """Handlers in trio: what becomes of messages when one takes too long."""
 
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
 from typing import Any, cast
 
+import pytest
 import trio
 import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
 
+from mqcommon.errors import SkylarkError
+from mqcommon.message.queue import MessageQueue
 from sdk.consumer.failures import Counters, Failures, HandlerErrors
+from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
 from sdk.consumer.problems import Problems
-from sdk.consumer.ready import Ready
+from sdk.consumer.process_queue import Ready, Takable
+from sdk.consumer.settings import PushSettings
 from sdk.consumer.window import Window
-from sdk.consumer.workers import Workers
-from tests.sdk.consumer.test_elsewhere import FakeFailures, FakeMessage, settings_of
+from sdk.consumer.workers import ForeignHandlers, ForeignWorkers, Job, Workers, make_workers
 from tests.sdk.fakes import queue
+
+QUEUE = queue(0)
+
+
+@dataclass
+class FakeMessage:
+    queue_offset: int
+    msg_id: str = "id"
+    queue: MessageQueue = QUEUE
+
+
+class FakeFailures:
+    """Notes what is delivered again."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int, int]] = []
+
+    async def later(self, batch: Takable, start: int, end: int, delay_level: int = 0) -> None:
+        await trio.lowlevel.checkpoint()
+        self.seen.append((start, end, delay_level))
+
+
+class Scripted(ForeignHandlers):
+    """The test is the other side: it looks at ``jobs`` and calls `end`."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _: None)
+        self.jobs: deque[Job] = deque()
+        self.cancelled: list[Job] = []
+        self.starts = 0
+        self.is_stopped = False
+
+    def _start(self) -> None:
+        self.starts += 1
+
+    def begin(self, jobs: Sequence[Job]) -> None:
+        self.jobs.extend(job.part(number, number + 1) for job in jobs for number in range(len(job.calls)))
+
+    def cancel(self, job: Job) -> None:
+        self.cancelled.append(job)
+
+    def stop(self) -> None:
+        self.is_stopped = True
+        while self.jobs:
+            self.give_back(self.jobs.popleft())
+
+    def end(self, job: Job, result: object = None, error: BaseException | None = None) -> None:
+        job.was_called = True
+        job.result, job.error = result, error
+        self.give_back(job)
+
+    def give_back(self, job: Job) -> None:
+        job.ended(job)
+
+
+def settings_of(handlers: Any, **others: Any) -> PushSettings:
+    defaults: dict[str, Any] = {
+        "group": "g", "handler": handlers, "batch_handler": None, "batch_size": 4, "concurrency": 2, "orderly": False,
+        "broadcast": False, "strategy": "averagely", "max_reconsume_times": 16, "consume_timeout_ms": 1_000.0,
+        "suspend_ms": 1_000.0, "instance_name": "x", "local_offsets_dir": None, "stop_timeout_ms": 1_000.0,
+    }  # fmt: skip
+    fields = {name: 1 for name in PushSettings.__slots__} | {"consume_timestamp_ms": None}
+    return PushSettings(**fields | {"consume_from": ConsumeFrom.LAST_OFFSET} | defaults | others)
+
+
+class Bench:
+    """Workers between messages that are ready and a scripted other side."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.handlers = Scripted()
+        self.ready = Ready()
+        self.failures = FakeFailures()
+        self.counters = Counters()
+        self.window = Window(queue(0), 0)
+        chosen = {"handler": None, "batch_handler": self.handlers} if "batch_size" in settings else {}
+        self.workers = ForeignWorkers(
+            settings_of(self.handlers, **chosen | settings), self.ready, cast(Failures, self.failures), self.counters,
+            HandlerErrors(Problems()), self.handlers,
+        )  # fmt: skip
+
+    def put(self, count: int) -> None:
+        start = self.window.next_offset
+        messages = [FakeMessage(start + number) for number in range(count)]
+        self.ready.put(self.window.add(cast(Any, messages), start + count, 1))
+
+
+async def test_results_go_back_to_the_batch(autojump_clock: trio.testing.MockClock) -> None:
+    bench = Bench()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.workers.run)
+        bench.put(3)
+        bench.put(5)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [job.calls[0].queue_offset for job in bench.handlers.jobs] == list(range(8))
+        assert bench.handlers.starts == 1
+        jobs = list(bench.handlers.jobs)
+        bench.handlers.jobs.clear()
+        for number, result in enumerate([None, ConsumeResult.SUCCESS, ConsumeResult.LATER, Later(3), "nonsense"]):
+            bench.handlers.end(jobs[number], result)
+        bench.handlers.end(jobs[5], error=ZeroDivisionError())
+        bench.handlers.end(jobs[7])
+        await trio.testing.wait_all_tasks_blocked()
+        assert sorted(bench.failures.seen) == [(0, 1, 3), (1, 2, 0), (2, 3, 0), (2, 3, 0)]
+        assert bench.counters.consumed == 3 and bench.window.offset == 2
+        bench.workers.stop()
+        await trio.testing.wait_all_tasks_blocked()
+        bench.handlers.end(jobs[6])
+    assert bench.counters.consumed == 4
+
+
+async def test_batches_are_cut_to_size() -> None:
+    bench = Bench(batch_size=4)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.workers.run)
+        bench.put(10)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [[one.queue_offset for one in job.calls[0]] for job in bench.handlers.jobs] == [
+            [0, 1, 2, 3], [4, 5, 6, 7], [8, 9],
+        ]  # fmt: skip
+        bench.workers.stop()
+    assert bench.handlers.is_stopped and bench.window.offset == 0 and bench.counters.consumed == 0
+
+
+async def test_no_more_cross_than_there_is_room_for() -> None:
+    bench = Bench()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.workers.run)
+        bench.put(10_000)
+        await trio.testing.wait_all_tasks_blocked()
+        most = len(bench.handlers.jobs)
+        assert most < 1_000
+        for _ in range(most // 2):
+            bench.handlers.end(bench.handlers.jobs.popleft())
+        await trio.testing.wait_all_tasks_blocked()
+        assert most // 2 <= len(bench.handlers.jobs) <= most
+        bench.workers.stop()
+
+
+async def test_a_handler_that_takes_too_long_is_cancelled_once(autojump_clock: trio.testing.MockClock) -> None:
+    bench = Bench()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.workers.run)
+        bench.put(2)
+        await trio.testing.wait_all_tasks_blocked()
+        slow, waiting = bench.handlers.jobs
+        bench.handlers.running[slow] = None
+        await trio.sleep(10)
+        assert bench.handlers.cancelled == [slow] and bench.failures.seen == [(0, 1, 0)]
+        bench.handlers.end(slow)
+        bench.handlers.end(waiting)
+        await trio.testing.wait_all_tasks_blocked()
+        assert bench.counters.consumed == 1
+        bench.handlers.jobs.clear()
+        bench.workers.stop()
+
+
+async def test_a_handler_may_end_after_its_consumer(autojump_clock: trio.testing.MockClock) -> None:
+    """Its consumer has not waited any longer; the loop may be that of others, too."""
+    bench = Bench()
+    with trio.move_on_after(1):
+        bench.put(2)
+        await bench.workers.run()
+    late, later = bench.handlers.jobs
+    bench.handlers.end(late, ConsumeResult.LATER)
+    bench.handlers.end(later, error=ZeroDivisionError())
+    await trio.testing.wait_all_tasks_blocked()
+    assert bench.window.offset == 0 and not bench.failures.seen
+
+
+def test_a_handler_may_end_after_the_loop() -> None:
+    bench = Bench()
+
+    async def run() -> None:
+        with trio.move_on_after(1):
+            bench.put(1)
+            await bench.workers.run()
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+    bench.handlers.end(bench.handlers.jobs.popleft())
+    assert bench.window.offset == 0
+
+
+@given(st.integers(0, 1 << 32), st.integers(0, 30), st.integers(0, 30))
+def test_every_message_is_consumed_or_failed_or_left(seed: int, first: int, second: int) -> None:
+    """Whatever the other side does in whatever order, and whenever the consumer stops."""
+
+    async def run() -> None:
+        random, bench = Random(seed), Bench()
+        told: dict[int, str] = {}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bench.workers.run)
+            for count in (first, second):
+                if count:
+                    bench.put(count)
+                await trio.testing.wait_all_tasks_blocked()
+                jobs = list(bench.handlers.jobs)
+                random.shuffle(jobs)
+                for job in jobs[: random.randrange(len(jobs) + 1)]:
+                    bench.handlers.jobs.remove(job)
+                    outcome = random.choice([ConsumeResult.SUCCESS, ConsumeResult.LATER])
+                    told[job.calls[0].queue_offset] = outcome.value
+                    bench.handlers.end(job, outcome)
+            bench.workers.stop()
+        good = sum(outcome == "SUCCESS" for outcome in told.values())
+        assert bench.counters.consumed == good and len(bench.failures.seen) == len(told) - good
+        done = [offset for offset, outcome in told.items() if outcome == "SUCCESS"]
+        assert bench.window.offset == next(n for n in range(first + second + 1) if n not in done)
+
+    trio.run(run)
+
+
+# --- one call, as orderly consumption makes it
+
+
+async def test_one_call_returns_what_the_handler_returns() -> None:
+    handlers = Scripted()
+
+    async def call(expected: object) -> None:
+        assert await handlers("what") == expected
+
+    async with trio.open_nursery() as nursery:
+        for result in (None, ConsumeResult.SUSPEND):
+            nursery.start_soon(call, result)
+            await trio.testing.wait_all_tasks_blocked()
+            handlers.end(handlers.jobs.popleft(), result)
+    for result, error, wrong in ((None, ZeroDivisionError(), ZeroDivisionError),):
+        with pytest.RaisesGroup(wrong):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(call, None)
+                await trio.testing.wait_all_tasks_blocked()
+                handlers.end(handlers.jobs.popleft(), result, error)
+
+
+async def test_a_cancelled_call_is_cancelled_there(autojump_clock: trio.testing.MockClock) -> None:
+    handlers = Scripted()
+    with trio.move_on_after(1):
+        await handlers("what")
+    assert handlers.cancelled == list(handlers.jobs) and handlers.cancelled[0].is_over
+
+
+async def test_a_call_that_was_not_made_is_an_error() -> None:
+    handlers = Scripted()
+    with pytest.RaisesGroup(SkylarkError):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(handlers, "what")
+            await trio.testing.wait_all_tasks_blocked()
+            handlers.stop()
+
+
+def test_handlers_in_trio_have_workers_in_trio() -> None:
+    parts = (Ready(), cast(Failures, FakeFailures()), Counters(), HandlerErrors(Problems()))
+    assert isinstance(make_workers(settings_of(lambda _: None), *parts), Workers)
+    handlers = Scripted()
+    assert isinstance(make_workers(settings_of(handlers, concurrency=7), *parts), ForeignWorkers)
+    assert handlers.concurrency == 7
+    with pytest.raises(TypeError, match="handler must be a function"):
+        ForeignHandlers.__init__(Scripted(), "x")  # type: ignore[arg-type]
 
 
 async def test_a_handler_that_outlives_its_cancellation_takes_no_other_message_with_it(

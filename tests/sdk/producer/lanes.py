@@ -17,13 +17,13 @@ from remoting.net.channel import Answered
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
 from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
+from sdk.client import ClientHandle
 from sdk.producer.brokers import Brokers
 from sdk.producer.lane import Lane
 from sdk.producer.pending import PendingSend
 from sdk.producer.result import SendResult
 from sdk.producer.routing import SendRoutes, Turns
 from sdk.routes import RouteCache, TopicRoute, make_route
-from sdk.shared import ClientHandle
 
 OK = 0
 SILENT = -1

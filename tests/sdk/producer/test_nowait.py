@@ -13,12 +13,12 @@ from trio.testing import wait_all_tasks_blocked
 from mqcommon.errors import BufferFull, InvalidArgument, RouteNotFound, SendFailed, SkylarkError
 from mqcommon.message.message import Message, OwnKeyMessage
 from mqcommon.message.queue import MessageQueue
+from sdk.client import Client
 from sdk.producer import Producer
 from sdk.producer.backlog import MOST_KEPT
 from sdk.producer.packing import THREAD_BYTES
 from sdk.producer.producer import Ticket
 from sdk.runtime import SendsFailed
-from sdk.shared import Client
 from tests.sdk.fakes import FakeNamesrv, serving
 from tests.sdk.producer.test_producer import StoringBroker, bodies, two_brokers
 

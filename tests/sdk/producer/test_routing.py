@@ -9,10 +9,10 @@ import trio
 
 from mqcommon.errors import RouteNotFound
 from mqcommon.message.queue import MessageQueue
+from sdk.client import ClientHandle
 from sdk.producer.routing import SendRoutes
 from sdk.producer.wire import DEFAULT_TOPIC
 from sdk.routes import TopicRoute
-from sdk.shared import ClientHandle
 
 
 class Instance:

@@ -32,7 +32,7 @@ async def test_rows_of_a_table_are_stored() -> None:
 
 async def test_a_table_of_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that were kept since the check, and those that are made again."""
-    monkeypatch.setattr("sdk.arrow.table_columns.PART_ROWS", 7)
+    monkeypatch.setattr("sdk.arrow.encode.PART_ROWS", 7)
     monkeypatch.setattr("sdk.producer.batches.KEPT_PARTS", 3)
     sent = [b"%d" % n for n in range(100)]
     async with two_brokers() as (names, a, _), Producer(names) as producer:

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from mqcommon.errors import SendFailed
 from mqcommon.message.message import MAX_PROPERTIES_BYTES, Message
-from sdk.shared import ClientHandle
+from sdk.client import ClientHandle
 from sdk.traces.entries import ConsumedMessage, Consuming
 from sdk.traces.records import decode_records
 from sdk.traces.traces import AT_ONCE, BODY_BYTES, CLOSE_TIMEOUT_S, LINGER_S, MAX_WAITING_BYTES, Traces

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from mqcommon.errors import RequestRefused
-from namesrv.controller.admin_handlers import AdminHandlers
 from namesrv.controller.elections import Elections
-from namesrv.controller.handlers import BrokerHandlers
+from namesrv.controller.handlers import AdminHandlers, BrokerHandlers
 from namesrv.controller.leases import Leases
 from namesrv.controller.liveness import Key
 from namesrv.controller.options import ControllerDaemonOptions
@@ -86,7 +85,7 @@ class Controller(Process):
         return Later(lambda done: self.later(seconds, lambda: done(None)))
 
     def _scan(self) -> None:
-        self._elections.look_for_silent()
+        self._elections.check_silent_brokers()
         self.later(SCAN_S, self._scan)
 
     def _look(self) -> None:
@@ -94,7 +93,7 @@ class Controller(Process):
         self.later(LOOK_S, self._look)
 
     def _look_once(self) -> None:
-        self._elections.look(NAME)
+        self._elections.check_master(NAME)
 
     # Requests.
 

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from broker.replication.autoswitch.frames import SlaveHello
-from broker.replication.autoswitch.link import MasterEnd, SlaveEnd
+from broker.replication.autoswitch.link import ElectedLog, MasterEnd, SlaveEnd
 from broker.replication.hello import LinkTerms
 from broker.replication.link import LogBounds
 from mqcommon.errors import ProtocolError
@@ -60,9 +60,8 @@ class Serving:
     def __init__(self, owner: Owner, end: End, epoch: int) -> None:
         self._owner = owner
         self._end = end
-        self._link = MasterEnd(
-            TERMS, self._bounds, owner.disk.epochs, epoch, lambda: owner.confirm_offset, b"nonce", PEER, owner.now
-        )
+        log = ElectedLog(self._bounds, owner.disk.epochs, epoch, lambda: owner.confirm_offset)
+        self._link = MasterEnd(TERMS, log, b"nonce", PEER, owner.now)
         end.on_data, end.on_close = self._received, self.close
         owner.wait(TICK_S, self._tick)
 
@@ -72,7 +71,7 @@ class Serving:
     def _received(self, data: bytes) -> None:
         try:
             self._link.receive(data, self._owner.now)
-            if self._link.newcomer is not None:
+            if self._link.claimed is not None:
                 self._link.judge("", self._owner.now)
         except ProtocolError:
             self.close()

@@ -176,7 +176,7 @@ class Member:
         if header.master_epoch is None:
             return
         broker = self._broker
-        decision = broker.decisions.told(
+        decision = broker.decisions.take_news(
             News(header.master_broker_id, header.master_address or "", header.master_epoch)
         )
         if decision is not None:
@@ -187,7 +187,7 @@ class Member:
     def _told_set(self, header: MasterHeader, body: SyncStateSet) -> None:
         broker = self._broker
         if broker.sync is not None and (header.master_broker_id, header.master_epoch) == (self._me, broker.epoch):
-            broker.sync.told(body.sync_state_set, body.sync_state_set_epoch, broker.safe_end, broker.now)
+            broker.sync.update(body.sync_state_set, body.sync_state_set_epoch, broker.safe_end, broker.now)
             broker.confirmed()
 
     def _alter(self) -> None:
@@ -198,7 +198,7 @@ class Member:
         wanted = sync.wanted(broker.now)
         if wanted is None:
             return
-        sync.ask(wanted)
+        sync.propose(wanted)
         self._is_asking = True
         header = AlterSyncStateSetRequestHeader(NAME, self._me, broker.epoch)
         body = encode_body(SyncStateSet(sorted(wanted), sync.epoch))
@@ -213,7 +213,7 @@ class Member:
             sync.unanswered()
         elif answer.code == ResponseCode.SUCCESS:
             body = answer.body()
-            sync.told(body.sync_state_set, body.sync_state_set_epoch, broker.safe_end, broker.now)
+            sync.update(body.sync_state_set, body.sync_state_set_epoch, broker.safe_end, broker.now)
             broker.confirmed()
         elif answer.code in DECIDED:
             sync.refused(broker.now)

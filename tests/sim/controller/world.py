@@ -141,7 +141,7 @@ class World:
         """1008, as `RoleNotices`."""
         header = MasterHeader(known.master, known.address(known.master), known.master_epoch, known.sync_state_set_epoch)
         body = SyncStateSet(sorted(known.sync_state_set), known.sync_state_set_epoch)
-        for each in controller.view.heard(known):
+        for each in controller.view.live_ids(known):
             broker = self.find(each)
             if broker is not None:
                 self.network.carry(controller, broker, partial(broker.member.notified, header, body))

@@ -1,8 +1,7 @@
 """What must hold after each event: the paper's properties, and linearizable reads and writes."""
 
-from mqcommon.raft.core import Leader
 from mqcommon.raft.messages import RaftEntry, Snapshot
-from mqcommon.raft.raft import Raft
+from mqcommon.raft.raft import Leader, Raft
 
 Value = tuple[int, bytes]
 
@@ -28,19 +27,19 @@ class Checks:
         assert known == content, f"log matching: {entry} after term {prev_term}, elsewhere {known}"
 
     def look(self, raft: Raft, committed_before: int) -> None:
-        core, log = raft._core, raft.log
+        log = raft.log
         for index in range(committed_before + 1, log.commit + 1):
             term = log.term(index)
             if term is None:
                 continue  # before a snapshot that came from the leader
             known = self._committed.setdefault(index, term)
             assert known == term, f"state machine safety: {raft.node} committed {index} of term {term}, others {known}"
-        if isinstance(core.role, Leader) and core.term not in self._leaders:
-            self._leaders[core.term] = raft.node
+        if isinstance(raft.role, Leader) and raft.term not in self._leaders:
+            self._leaders[raft.term] = raft.node
             self.elections += 1
             self._check_completeness(raft)
-        elif isinstance(core.role, Leader):
-            assert self._leaders[core.term] == raft.node, f"election safety: two leaders in term {core.term}"
+        elif isinstance(raft.role, Leader):
+            assert self._leaders[raft.term] == raft.node, f"election safety: two leaders in term {raft.term}"
 
     def _check_completeness(self, raft: Raft) -> None:
         log = raft.log

@@ -1,13 +1,16 @@
+import json
 import pickle
 from pathlib import Path
 
 import pytest
 
 from mqcommon.errors import UserError
+from mqcommon.message.queue import MessageQueue
 from sdk import Credentials
-from spark_connector.offsets import EARLIEST, LATEST
+from sdk.consumer.expression import Sql
+from spark_connector.offsets import COMMITTED, EARLIEST, LATEST
 from spark_connector.options.connection import NAMESRV_ADDR
-from spark_connector.options.read import ReadOptions
+from spark_connector.options.read import ReadOptions, only_of_streams
 
 GOOD = {"nameserver": "127.0.0.1:9876", "topic": "flights"}
 
@@ -135,3 +138,159 @@ def test_secrets_are_in_no_text() -> None:
 def test_credentials_are_given_once() -> None:
     with pytest.raises(UserError, match="credentialsFile cannot be given together with accessKey"):
         ReadOptions.parse({**GOOD, **WHO, "credentialsFile": "x"})
+
+
+A0, A1 = MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)
+
+
+def parsed(**given: str) -> ReadOptions:
+    return ReadOptions.parse({"nameserver": "h:1", **given})
+
+
+def test_assigned_queues_name_their_topics() -> None:
+    options = parsed(assign='{"t": {"a": [1, 0, 1]}}')
+    assert options.assigned == (A1, A0)
+    assert options.topics == ("t",)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"t": 1}', '{"t": {"a": 1}}', '{"t": {"a": ["0"]}}', '{"t": {"a": [-1]}}', '{"t": {"a": []}}']
+)
+def test_an_assignment_that_cannot_be_read_shows_a_good_one(text: str) -> None:
+    with pytest.raises(UserError, match=r'option assign: .*give JSON like \{"topic":\{"broker":\[0,1\]\}\}'):
+        parsed(assign=text)
+
+
+def test_only_one_option_names_what_is_read() -> None:
+    with pytest.raises(UserError, match="options topic and topicPattern exclude each other"):
+        parsed(topic="t", topicPattern="t.*")
+
+
+def test_a_pattern_is_compiled_at_once() -> None:
+    with pytest.raises(UserError, match="option topicPattern: '\\(' is no regular expression: missing"):
+        parsed(topicPattern="(")
+
+
+def test_filters_as_consumers_take_them() -> None:
+    assert parsed(topic="t").expression == "*"
+    assert not parsed(topic="t").filters
+    tags = parsed(topic="t", subExpression=" A || B ")
+    assert (tags.tags, tags.filters) == ({"A", "B"}, True)
+    sql = parsed(topic="t", subExpression="n > 5", expressionType="sql92")
+    assert (sql.expression, sql.tags, sql.filters) == (Sql("n > 5"), frozenset(), True)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"subExpression": "||"}, r"option subExpression: .*give \*, or tags separated by"),
+        ({"subExpression": "n > 5"}, "for an SQL92 condition set expressionType=SQL92"),
+        ({"subExpression": "n >", "expressionType": "SQL92"}, "option subExpression: SQL92 expression, character"),
+        ({"expressionType": "SQL"}, "give TAG or SQL92"),
+    ],
+)
+def test_wrong_filters_say_what_to_give(given: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        parsed(topic="t", **given)
+
+
+def test_times_by_queue() -> None:
+    options = parsed(topic="t", startingOffsetsByTimestamp='{"t": {"a": {"0": 7, "1": 9}}}')
+    assert options.start_times == {A0: 7, A1: 9}
+    assert options.end_times == {}
+
+
+@pytest.mark.parametrize("time", ["x", '{"t": {"a": {"0": "7"}}}', '{"t": {"a": [7]}}', '{"t": {"a": {"x": 7}}}'])
+def test_times_that_cannot_be_read_show_good_ones(time: str) -> None:
+    with pytest.raises(UserError, match=r"option endingOffsetsByTimestamp: .*1700000000000"):
+        parsed(topic="t", endingOffsetsByTimestamp=time)
+
+
+def test_times_before_1970_are_refused() -> None:
+    with pytest.raises(UserError, match=r"the time -1 of .* is negative"):
+        parsed(topic="t", startingOffsetsByTimestamp=json.dumps({"t": {"a": {"0": -1}}}))
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "value"),
+    [
+        ({"subscribe": "t"}, "topic", "t"),
+        ({"subscribePattern": "t.*"}, "topic_pattern", "t.*"),
+        ({"subscribe": "t", "includeHeaders": "true"}, "include_properties", True),
+        ({"subscribe": "t", "kafkaConsumer.pollTimeoutMs": "7"}, "pull_timeout_ms", 7),
+        ({"topic": "t", "group": "g"}, "consumer_group", "g"),
+        ({"consumer.topic": "t", "consumer.tag": "A"}, "sub_expression", "A"),
+        ({"topic": "t", "schemaStyle": "Kafka"}, "schema_style", "kafka"),
+    ],
+)
+def test_names_of_other_sources(given: dict[str, str], name: str, value: object) -> None:
+    assert getattr(ReadOptions.parse(given), name) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("kafka.bootstrap.servers", "name the NameServers with nameserver"), ("asign", "did you mean assign")],
+)
+def test_wrong_names_say_the_right_one(name: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        ReadOptions.parse({"topic": "t", name: "x"})
+
+
+STREAM = {"nameserver": "h:1", "topic": "t"}
+
+
+def test_a_stream_starts_at_the_end_and_waits_for_brokers() -> None:
+    options = ReadOptions.of_stream(STREAM)
+    assert (options.wanted_start, options.max_trigger_delay_ms, options.has_limits) == (LATEST, 900_000, False)
+    assert options.broker_wait_ms == 600_000
+    assert ReadOptions.parse(STREAM).broker_wait_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("90", 90), ("90ms", 90), ("90 s", 90_000), ("2min", 120_000), ("1H", 3_600_000), ("1d", 86_400_000)],
+)
+def test_durations(text: str, ms: int) -> None:
+    assert ReadOptions.of_stream({**STREAM, "maxTriggerDelay": text}).max_trigger_delay_ms == ms
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay: 'soon' is no duration; give a number with ms, s"),
+        ({"maxTriggerDelay": "5 weeks"}, "is no duration"),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "5 is more than maxOffsetsPerTrigger, 4"),
+        ({"maxOffsetPerTrigger": "5"}, "did you mean maxOffsetsPerTrigger?"),
+        ({"endingTimestamp": "5"}, "option endingTimestamp: a stream has no end; use spark.read"),
+        ({"endingOffsets": '{"t":{"a":{"0":5}}}'}, "option endingOffsets: a stream has no end"),
+        ({"endingOffsetsByTimestamp": '{"t":{"a":{"0":5}}}'}, "option endingOffsetsByTimestamp: a stream has no end"),
+        ({"pushdown": "true"}, "option pushdown: streams have none"),
+        ({"commitOffsets": "true"}, "option consumerGroup: commitOffsets=true needs it; name the group"),
+        ({"startingOffsets": "committed"}, "option consumerGroup: startingOffsets=committed needs it"),
+        ({"onDataLoss": "report"}, "option onDataLoss: report needs lostRangesPath"),
+    ],
+)
+def test_mistakes_say_what_to_do(given: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        ReadOptions.of_stream({**STREAM, **given})
+    assert said in str(caught.value)
+
+
+def test_what_is_allowed() -> None:
+    options = ReadOptions.of_stream(
+        {
+            **STREAM,
+            "endingOffsets": "latest",
+            "startingOffsets": "committed",
+            "kafka.group.id": "g",
+            "commitOffsets": "true",
+        }
+    )
+    assert (options.wanted_start, options.consumer_group) == (COMMITTED, "g")
+
+
+def test_which_options_only_streams_have() -> None:
+    assert only_of_streams(["MaxOffsetsPerTrigger", "topic", "startingOffsets", "brokerWaitMs", "commitOffsets"]) == [
+        "MaxOffsetsPerTrigger",
+        "commitOffsets",
+    ]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mqcommon.errors import BrokerError, SendFailed
 from spark_connector.writing.once import INDEX_MS, LEASE_MS, SETTLE_MS, Once, Rows, SendLimits, Superseded, WriteFailed
-from spark_connector.writing.row_keys import RowKeys
+from spark_connector.writing.rows import RowKeys
 from tests.spark_connector.memory_topic import Attempt, Fault, Killed, MemoryTopic, Times
 
 LIMITS = SendLimits(send_timeout_ms=3_000, retries=3)

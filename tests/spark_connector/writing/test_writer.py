@@ -6,17 +6,30 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import Row, datasource
-from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapType, StringType, StructType
 
-from mqcommon.errors import SendFailed, UserError
+from mqcommon.errors import InvalidArgument, SendFailed, UserError
 from mqcommon.message.message import Message
 from spark_connector.options.write import WriteOptions
 from spark_connector.source import RocketMQDataSource
 from spark_connector.writing import writer
-from spark_connector.writing.columns import layout_of
 from spark_connector.writing.once import WriteFailed
-from spark_connector.writing.rows import Lot
-from spark_connector.writing.writer import BATCH_ROWS, RocketMQBatchWriter, Written, arrow_batches, send_batches
+from spark_connector.writing.rows import Lot, layout_of
+from spark_connector.writing.writer import (
+    APPLICATION_ID,
+    BATCH_ROWS,
+    EPOCH,
+    EXECUTION_ID,
+    QUERY_ID,
+    Plain,
+    RocketMQBatchWriter,
+    Task,
+    Written,
+    arrow_batches,
+    gathered,
+    send_batches,
+    task_of,
+)
 
 OPTIONS = WriteOptions(topic="t")
 SCHEMA = StructType().add("body", BinaryType()).add("tags", StringType())
@@ -112,3 +125,103 @@ def test_pyspark_without_an_arrow_writer_for_streams_passes_rows(monkeypatch: py
     spec.loader.exec_module(older)
     assert issubclass(older.RocketMQStreamWriter, datasource.DataSourceStreamWriter)
     assert not issubclass(older.RocketMQStreamWriter, arrow)
+
+
+FAST = WriteOptions(topic="t", dedup=False)
+MAP = pa.map_(pa.string(), pa.string())
+KINDS: dict[str, tuple[DataType, pa.DataType]] = {
+    "body": (BinaryType(), pa.binary()),
+    "topic": (StringType(), pa.string()),
+    "tags": (StringType(), pa.string()),
+    "flag": (IntegerType(), pa.int32()),
+    "shardingKey": (StringType(), pa.string()),
+    "properties": (MapType(StringType(), StringType()), MAP),
+}
+
+
+class MemoryProducer:
+    """Keeps what it is sent; refuses tables with a null body, as the real one does."""
+
+    def __init__(self) -> None:
+        self.tables: list[dict[str, list[Any]]] = []
+        self.messages: list[Any] = []
+
+    def send_arrow(self, topic: str, table: pa.Table, **names: str | None) -> None:
+        if table.column("body").null_count:
+            raise InvalidArgument("row 0, column 'body': it is null")
+        self.tables.append({role: table.column(name).to_pylist() for role, name in names.items() if name is not None})
+
+    def send_many(self, topic: str, messages: list[Any]) -> None:
+        self.messages += messages
+
+    def send(self, message: Any, **others: Any) -> None:
+        self.messages.append(message)
+
+
+def sent(*batches: dict[str, list[Any]], topic: str = "t") -> tuple[MemoryProducer, Written]:
+    plain = Plain(FAST, Task("q", "e", 0))
+    plain._producer = producer = MemoryProducer()  # type: ignore[assignment]  # what is used of it
+    schema = StructType()
+    for name in batches[0]:
+        schema = schema.add(name, KINDS[name][0])
+    given = [pa.record_batch({name: pa.array(batch[name], KINDS[name][1]) for name in batch}) for batch in batches]
+    return producer, send_batches(given, layout_of(schema, FAST), topic, plain, Written(0))
+
+
+def test_columns_that_need_no_messages_are_sent_as_they_are() -> None:
+    first, second = (
+        {"tags": ["a", None], "body": [b"x", b"y"], "flag": [1, 2]},
+        {"tags": ["b"], "body": [b"z"], "flag": [3]},
+    )
+    producer, written = sent(first, second)
+    assert producer.tables == [{"body": [b"x", b"y", b"z"], "tags": ["a", None, "b"], "flag": [1, 2, 3]}]
+    assert (producer.messages, written) == ([], Written(0, 3, 3))
+
+
+@pytest.mark.parametrize(
+    "others",
+    [{"shardingKey": ["k"]}, {"properties": [[("a", "b")]]}],
+)
+def test_other_columns_are_made_messages_of(others: dict[str, list[Any]]) -> None:
+    producer, written = sent({"body": [b"x"], **others})
+    assert (producer.tables, len(producer.messages), written) == ([], 1, Written(0, 1, 1))
+
+
+def test_a_topic_for_each_row_is_made_messages_of() -> None:
+    producer, written = sent({"body": [b"x", b"y"], "topic": ["a", "b"]}, topic="")
+    assert (producer.tables, len(producer.messages), written) == ([], 2, Written(0, 2, 2))
+
+
+def test_a_row_that_is_refused_is_named_as_ever() -> None:
+    with pytest.raises(WriteFailed, match=r"row 2 of the partition .* column body is null; leave such rows out"):
+        sent({"body": [b"x", b"y"]}, {"body": [None]})
+
+
+def test_batches_are_gathered() -> None:
+    sizes = [3, 0, 4, 10, 1, 1]
+    batches = [pa.RecordBatch.from_pydict({"body": [b"x"] * size}) for size in sizes]
+    assert [[batch.num_rows for batch in some] for some in gathered(batches, 6)] == [[3, 0, 4], [10], [1, 1]]
+    assert list(gathered([], 6)) == []
+
+
+STREAM = {QUERY_ID: "q", EPOCH: "7", APPLICATION_ID: "app", EXECUTION_ID: "3"}
+PLAIN = WriteOptions(topic="t")
+NAMED = WriteOptions(topic="t", query_id="mine")
+
+
+def test_a_stream_is_known_by_its_query_and_epoch() -> None:
+    assert task_of(STREAM.get, 2, PLAIN, is_stream=True) == Task("q", "7", 2)
+    assert task_of(STREAM.get, 2, NAMED, is_stream=True) == Task("mine", "7", 2)
+
+
+def test_a_batch_is_known_by_its_run_or_by_the_users_id() -> None:
+    """Also in foreachBatch, where there is a query: one epoch may write several times there."""
+    assert task_of(STREAM.get, 2, PLAIN, is_stream=False) == Task("app", "3", 2)
+    assert task_of(STREAM.get, 2, NAMED, is_stream=False) == Task("mine", "batch", 2)
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_without_an_id_rows_cannot_be_recognised(is_stream: bool) -> None:
+    with pytest.raises(UserError, match=r'use \.option\("dedup", "false"\)'):
+        task_of({}.get, 2, PLAIN, is_stream=is_stream)
+    assert task_of({}.get, 2, WriteOptions(topic="t", dedup=False), is_stream=is_stream).partition == 2

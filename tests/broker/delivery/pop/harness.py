@@ -8,6 +8,7 @@ from typing import Any
 import trio
 
 from broker.cold_reads import ColdReads
+from broker.delivery.background import Background
 from broker.delivery.filters import Filters
 from broker.delivery.pop.acks import AckHandlers
 from broker.delivery.pop.checks import PopChecks
@@ -19,6 +20,7 @@ from broker.delivery.pop.pops import PopHandlers
 from broker.delivery.pop.positions import Positions
 from broker.delivery.pop.records import Key, Queue
 from broker.delivery.pop.reviving import Reviving
+from broker.delivery.pop.state import PopState
 from broker.observe.stats import BrokerStats
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.errors import RequestRefused
@@ -36,7 +38,7 @@ from remoting.protocol.requests.pops import (
 )
 from remoting.protocol.requests.topics import TopicConfig
 from sdk.consumer.popped import ReceivedMessage, received
-from tests.broker.delivery.delay.support import TrioClock
+from tests.broker.delivery.later import TrioClock
 from tests.broker.meta.support import MetadataDir
 from tests.broker.store.support import HOST, new_store
 from tests.broker.writing.support import make_sends
@@ -76,37 +78,20 @@ class Pops:
             self.writer.refuse(*REFUSAL)
         self.caller = Caller()
         stats = BrokerStats(self.clock)
-        self.log = ReviveLog(
-            self.store, self.writer, meta.offsets, self.clock, meta.options.broker_cluster_name, "broker-a", HOST,
-            stats.pops,
-        )  # fmt: skip
+        self.log = ReviveLog(self.store, self.writer, meta.offsets, self.clock, meta.options, HOST, stats.pops)
         positions = Positions(
             self.log, meta.offsets, self.store, self.clock, lambda topic, queue_id: True, lambda queue: None
         )
-        held = HeldPops(100, 100)
-        copies, checks = (
-            RevivedCopies(self.writer, meta.topics, meta.groups, meta.options),
-            PopChecks(meta.topics, meta.groups, meta.options),
+        copies = RevivedCopies(self.writer, meta.topics, meta.groups, meta.options)
+        state = PopState(self.log, positions, HeldPops(100, 100), copies)
+        checks = PopChecks(meta.topics, meta.groups, Filters(), meta.options)
+        background = Background(
+            self.store, self.writer, self.clock, lambda: self.is_master, self.flush, turned=lambda: None
         )
-        self.part = Reviving(
-            self.log, positions, copies, held, self.store, meta.offsets, self.clock, lambda: self.is_master,
-            lambda: self.store.log.flushed, self.flush, self.persist, lambda: None,
-            stats.pops,
-        )  # fmt: skip
+        self.part = Reviving(state, background, meta.offsets, lambda: self.store.log.flushed, self.persist, stats.pops)
         finder = Finder(self.store, meta.topics, self.log, positions)
-        self.pops = PopHandlers(
-            self.log,
-            finder,
-            held,
-            copies,
-            checks,
-            Filters(),
-            ColdReads(),
-            stats,
-            meta.options,
-            self.clock,
-        )
-        self.acks = AckHandlers(self.log, held, checks, self.store, sends.durability, self.clock, lambda: None)
+        self.pops = PopHandlers(state, finder, checks, ColdReads(), stats, meta.options, self.clock)
+        self.acks = AckHandlers(state, checks, self.store, sends.durability, self.clock)
 
     async def flush(self) -> None:
         """Bring to the disk what is in the log now, which takes time: what comes meanwhile is not on disk after it."""

@@ -16,10 +16,12 @@ from remoting.protocol.requests.pops import (
     BatchAck,
     BatchAckMessageRequestBody,
     ChangeInvisibleTimeRequestHeader,
+    PollingInfoRequestHeader,
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
 from tests.broker.running import send_request
+from tests.support.waiting import until
 
 MINUTE_MS = 60_000
 # Short, but long enough for a pop and its acknowledgement on a busy machine where a test needs that.
@@ -127,6 +129,15 @@ class Popper:
             handle.queue_id, handle.offset,
         )  # fmt: skip
         return Popped(popped.message, renewed)
+
+    async def until_held(self, count: int) -> None:
+        """Return when so many of the group's pops wait."""
+
+        async def held() -> bool:
+            header = PollingInfoRequestHeader(self.group, self.topic, ANY_QUEUE)
+            return (await call(self.at, pops.POLLING_INFO, header)).header().polling_num == count
+
+        await until(held, f"{count} held")
 
     async def raw(self, command: Command) -> Command:
         return await self.client.invoke(self.addr, command)

@@ -2,6 +2,7 @@
 
 from broker.delivery.pop.held_pops import MAX_WAIT_S, HeldPop, HeldPops
 from broker.store.filter import ALL, Filter
+from remoting.protocol.command import Command
 from tests.broker.store.support import open_store, put
 from tests.support.caller import Caller
 from tests.support.memory_files import MemoryFiles
@@ -22,17 +23,19 @@ class Consumers:
     def hold(
         self, name: str, deadline: float = 1.0, wanted: Filter = ALL, caller: Caller | None = None, group: str = "g"
     ) -> bool:
-        def retry(last: bool) -> bool:
+        def answer(pop: HeldPop) -> Command | None:
             self.tried.append(name)
             found = self.left > 0
             if found:
                 self.left -= 1
-            if found or last:
-                self.answered.append(name)
-            return found or last
+            if not found and not pop.is_last:
+                return None
+            self.answered.append(name)
+            return pop.request.respond()
 
-        channel = (caller or Caller()).channel
-        return self.held.hold(HeldPop(channel, ("T", group), TOPICS, deadline, (-1, wanted, False), retry), 0.0)
+        channel, wait_ms = (caller or Caller()).channel, round(deadline * 1_000)
+        pop = HeldPop(channel, Command(1), ("T", group), (-1, wanted, False), wait_ms, answer)
+        return self.held.hold(pop, TOPICS, 0.0)
 
 
 async def test_messages_go_to_those_who_came_first_and_no_more_are_tried_than_needed() -> None:

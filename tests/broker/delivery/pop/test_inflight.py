@@ -1,6 +1,6 @@
 """Leases: what is left of them, when they end, and how much of the revive log a start needs."""
 
-from broker.delivery.pop.inflight import SPARE_ROWS, Inflight
+from broker.delivery.pop.inflight import SPARE_ROWS, Horizon, Inflight, PendingCommits
 from broker.delivery.pop.records import Ack, Key, PopCheckpoint, Queue
 
 QUEUE = Queue("g", "T", 0)
@@ -77,3 +77,33 @@ def test_ended_leases_take_no_memory_until_their_time_comes() -> None:
         inflight.apply(one, number)
         inflight.apply(Ack(one.key, [2 * number, 2 * number + 1]), number)
     assert len(inflight._due) <= SPARE_ROWS
+
+
+# --- what may be committed
+
+ONE, TWO = Queue("g", "T", 0), Queue("g", "T", 1)
+
+
+def test_positions_follow_the_safe_end_of_the_log() -> None:
+    commits = PendingCommits()
+    commits.moved(ONE, 3, 100)
+    commits.moved(TWO, 5, 150)
+    commits.moved(ONE, 7, 200)
+    assert commits.safe(99) == {}
+    assert commits.safe(150) == {ONE: 3, TWO: 5}
+    assert commits.safe(150) == {}
+    assert commits.safe(1_000) == {ONE: 7}
+
+
+def test_a_group_that_was_set_elsewhere_is_left_alone() -> None:
+    commits = PendingCommits()
+    commits.moved(ONE, 3, 100)
+    commits.moved(TWO, 5, 150)
+    commits.forget(ONE)
+    assert commits.safe(1_000) == {TWO: 5}
+
+
+def test_the_start_of_the_revive_log_waits_for_the_log() -> None:
+    horizon = Horizon(7, 100)
+    assert not horizon.may_be_saved(99)
+    assert horizon.may_be_saved(100)

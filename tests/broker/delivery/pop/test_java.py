@@ -8,8 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from broker.broker import store_options
-from broker.commands.export_metadata import export
-from broker.commands.import_metadata import import_files
+from broker.commands.json_metadata import export, import_files
 from broker.delivery.pop.java import as_timed, is_from_java
 from broker.delivery.pop.records import CHECKPOINT, Key, PopCheckpoint, Queue, decode
 from broker.options import BrokerOptions
@@ -29,6 +28,11 @@ from tests.support.waiting import until
 SIXTY = [b"%d" % number for number in range(60)]
 HOUR_MS = 60 * MINUTE_MS
 SIZES = {**SMALL, "mapped_file_size_commit_log": 16 * 1024}
+# The sizes of `OPTIONS`. Index files of the usual size would be 400 MB of memory.
+SAME_SIZES = BrokerOptions(
+    mapped_file_size_commit_log=OPTIONS.commitlog_segment_bytes, max_hash_slot_num=OPTIONS.index_slots,
+    mapped_file_size_consume_queue=OPTIONS.consumequeue_segment_bytes, max_index_num=OPTIONS.index_capacity,
+)  # fmt: skip
 
 
 def sixty_popped_by_java(pops: Pops) -> None:
@@ -136,8 +140,8 @@ async def sixty_popped_here(pops: Pops) -> None:
 
 def exported(pops: Pops) -> str:
     said: list[str] = []
-    export(pops.fs, pops.clock, "/store", options=BrokerOptions(), say=said.append)
-    return said[-1]
+    export(pops.fs, pops.clock, "/store", options=SAME_SIZES, say=said.append)
+    return said[-1] if said else ""
 
 
 async def test_what_was_popped_here_comes_back_at_java(autojump_clock: MockClock) -> None:
@@ -178,7 +182,7 @@ async def test_pops_in_order_go_on_at_the_first_message_that_is_not_acknowledged
             pops.send(body, 1)
         popped = pops.pop(8, MINUTE_MS, is_ordered=True)
         assert all([pops.ack(message) for message in popped[:3]])
-    export(pops.fs, pops.clock, "/store")
+    exported(pops)
     java = pops_of_java(pops.fs, pops.clock.now_ms() + 2 * MINUTE_MS)
     assert (java.revived, java.offsets["T@g"]) == ([], {1: 3})
 

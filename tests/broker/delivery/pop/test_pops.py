@@ -19,7 +19,6 @@ from remoting.protocol.requests.pops import (
     AckMessageRequestHeader,
     NotificationRequestHeader,
     PeekMessageRequestHeader,
-    PollingInfoRequestHeader,
 )
 from remoting.protocol.requests.topics import (
     DELETE_TOPIC_IN_BROKER,
@@ -136,25 +135,13 @@ async def test_held_until_a_message_comes() -> None:
         async def wait() -> None:
             got.append(bodies(await popper.pop(poll_time=WAIT_MS)))
 
-        async def waiting() -> int:
-            header = PollingInfoRequestHeader("g", "T", -1)
-            return (await call(popper.at, pops.POLLING_INFO, header)).header().polling_num
-
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wait)
             nursery.start_soon(wait)
-
-            async def two() -> bool:
-                return await waiting() == 2
-
-            await until(two, "two held")
+            await popper.until_held(2)
             await popper.send(b"a", queue_id=3)
-
-            async def one() -> bool:
-                return len(got) == 1
-
-            await until(one, "one is answered")
-            assert await waiting() == 1
+            await popper.until_held(1)
+            assert len(got) == 1
             await popper.send(b"b", queue_id=1)
         assert got == [[b"a"], [b"b"]]
 
@@ -179,12 +166,8 @@ async def test_too_many_held_pops_are_refused() -> None:
             async def held() -> None:
                 assert bodies(await popper.pop(poll_time=WAIT_MS)) == [b"b"]
 
-            async def is_held() -> bool:
-                header = PollingInfoRequestHeader("g", "T", -1)
-                return (await call(popper.at, pops.POLLING_INFO, header)).header().polling_num == 1
-
             nursery.start_soon(held)
-            await until(is_held, "one is held")
+            await popper.until_held(1)
             answer = await call(popper.at, pops.POP_MESSAGE, popper.request(poll_time=WAIT_MS), wait_ms=WAIT_MS)
             assert answer.code == ResponseCode.POLLING_FULL
             await popper.send(b"b")

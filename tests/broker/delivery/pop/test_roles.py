@@ -9,10 +9,7 @@ from broker.registration import registrar as registrar_module
 from broker.replication import slave as slave_module
 from broker.replication.role import RoleKind
 from mqcommon.errors import BrokerError
-from remoting.net.call import call
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests import pops
-from remoting.protocol.requests.pops import PollingInfoRequestHeader
 from tests.broker.delivery.pop.support import WAIT_MS, Popper, bodies
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.running import send_request
@@ -62,12 +59,7 @@ async def test_a_promoted_slave_knows_what_is_popped_and_what_is_acknowledged() 
             other = Popper(one.client, one.addr, topic="W", group="other")
             assert await other.pop()
             nursery.start_soon(held, other, codes)
-
-            async def is_held() -> bool:
-                header = PollingInfoRequestHeader("other", "W", -1)
-                return (await call(other.at, pops.POLLING_INFO, header)).header().polling_num == 1
-
-            await until(is_held, "a pop is held")
+            await other.until_held(1)
             one.broker.role.demoted(2)
         assert codes == [ResponseCode.SERVICE_NOT_AVAILABLE], "the consumer may ask the new master now"
         with pytest.raises(BrokerError) as caught:

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import trio
 
-from broker.delivery.delay.waiting import to_level
+from broker.delivery.background import Background
 from broker.delivery.transaction.checks import TransactionChecks
 from broker.delivery.transaction.ledger import Ledger
-from broker.delivery.transaction.transactions import Transactions, half_messages
+from broker.delivery.transaction.transactions import Transactions
 from broker.meta.clients import Clients
 from broker.observe.stats import TransactionCounts
 from broker.store.store import PutResult
@@ -28,7 +28,7 @@ from remoting.protocol.requests.transactions import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
-from tests.broker.delivery.delay.support import LEVELS, TrioClock
+from tests.broker.delivery.later import LEVELS, TrioClock
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.store.support import HOST, SMALL, new_store, read_all
 from tests.broker.writing.support import make_sends
@@ -68,7 +68,7 @@ class Broker:
         self.clock = clock or ManualClock()
         self.options = options(
             transaction_time_out=TIMEOUT_MS, transaction_check_interval=INTERVAL_MS,
-            **{"transaction_check_max": 1_000, **changes},
+            **{"transaction_check_max": 1_000, "message_delay_level": LEVELS, **changes},
         )  # fmt: skip
         self.producer = Producer()
         self.is_master = True
@@ -84,20 +84,14 @@ class Broker:
         self.dies_after = None
         self._put = self.store.put
         self.store.put = self._counted_put  # type: ignore[method-assign]
-        sends = make_sends(
-            self.store, self.meta.topics, self.options, self.clock,
-            interceptors=(half_messages(self.options), to_level(LEVELS)),
-        )  # fmt: skip
-        self.writer = sends.writer
+        self.writer = make_sends(self.store, self.meta.topics, self.options, self.clock).writer
         self.ledger = Ledger(self.store, self.writer, self.meta.offsets, self.clock, HOST)
         self.clients = Clients()
         self.clients.producers = lambda group: [self] if group == GROUP else []  # type: ignore
         self.checks = TransactionChecks(self.ledger, self.writer, self.clients, self.options, self.clock)
         self.counts = TransactionCounts()
-        self.part = Transactions(
-            self.store, self.writer, sends.durability, self.ledger, self.checks, self.options, Stepper(), self.clock,
-            lambda: self.is_master, self.flush, self.turned, self.counts,
-        )  # fmt: skip
+        background = Background(self.store, self.writer, self.clock, lambda: self.is_master, self.flush, self.turned)
+        self.part = Transactions(background, self.ledger, self.checks, self.options, Stepper(), self.counts)
 
     @property
     def channel(self) -> Producer:
@@ -119,8 +113,8 @@ class Broker:
         self.flushes += 1
         self.store.flush()
 
-    def take_up(self) -> None:
-        finish(self.ledger.take_up())
+    def recover(self) -> None:
+        finish(self.ledger.recover())
 
     def check(self) -> int:
         return finish(self.checks.run())

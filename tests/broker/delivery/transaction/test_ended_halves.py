@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.transaction.ledger import MAX_BODY_BYTES, OPS_IN_A_ROW, EndedHalves, Marks, bodies, offsets_in
+from broker.delivery.transaction.ledger import MAX_BODY_BYTES, OPS_IN_A_ROW, EndedHalves, OpMessages, bodies, offsets_in
 
 
 @given(st.integers(0, 20), st.lists(st.integers(0, 60)))
@@ -28,13 +28,13 @@ def test_open_halves_are_counted(base: int, finished: list[int], end: int) -> No
 
 
 def test_op_messages_are_needed_from_the_first_that_may_name_an_open_half() -> None:
-    marks = Marks()
+    ops = OpMessages()
     for number in range(3 * OPS_IN_A_ROW):
-        marks.add(100 + number, number)
+        ops.add(100 + number, number)
     end = 100 + 3 * OPS_IN_A_ROW
-    assert marks.needed_from(0, end) == 100
-    assert marks.needed_from(OPS_IN_A_ROW + 5, end) == 100 + OPS_IN_A_ROW
-    assert marks.needed_from(3 * OPS_IN_A_ROW, end) == end
+    assert ops.needed_from(0, end) == 100
+    assert ops.needed_from(OPS_IN_A_ROW + 5, end) == 100 + OPS_IN_A_ROW
+    assert ops.needed_from(3 * OPS_IN_A_ROW, end) == end
 
 
 @given(st.lists(st.integers(0, 1 << 62), max_size=1_000))

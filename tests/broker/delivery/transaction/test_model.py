@@ -29,7 +29,7 @@ class History:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.broker = Broker()
-        self.broker.take_up()
+        self.broker.recover()
         self.halves: list[tuple[bytes, PutResult]] = []
         self.count = 0
 
@@ -81,7 +81,7 @@ class History:
         if random is not None:
             kept = set(self.broker.bodies(TRANS_HALF_TOPIC))
             self.halves = [half for half in self.halves if half[0] in kept]
-        self.broker.take_up()
+        self.broker.recover()
 
     def check(self) -> None:
         seen = Counter(self.broker.bodies())
@@ -109,15 +109,15 @@ async def run(history: list[Step], seed: int) -> None:
     assert model.broker.open_halves() == []
     wanted = {body for body, _ in model.halves if int(body) % 2 == 0}
     assert wanted <= set(model.broker.bodies())
-    model.broker.ledger.mark()
+    model.broker.ledger.write_ops()
     model.broker.kill()
-    model.broker.take_up()
+    model.broker.recover()
     assert model.broker.open_halves() == [], "nothing is open again after a restart"
 
 
 async def test_a_long_history_needs_little_of_the_op_log_again() -> None:
     broker = Broker()
-    broker.take_up()
+    broker.recover()
     for number in range(3_000):
         broker.end(broker.send(b"%d" % number), commit=number % 2 == 0)
         broker.part.after_turn()

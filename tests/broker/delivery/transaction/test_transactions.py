@@ -7,8 +7,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from broker.delivery.delay.waiting import from_level
 from broker.delivery.transaction import ledger
+from broker.writing.deferred import from_level
 from mqcommon.errors import RequestRefused
 from mqcommon.message.flags import TRANSACTION_COMMIT
 from mqcommon.message.ids import offset_msg_id
@@ -24,7 +24,7 @@ from tests.broker.store.support import HOST
 
 def ready(**changes: Any) -> Broker:
     broker = Broker(**changes)
-    broker.take_up()
+    broker.recover()
     return broker
 
 
@@ -171,7 +171,7 @@ async def test_a_check_asks_about_a_copy_and_any_of_its_offsets_ends_it() -> Non
         broker.ask(header.tran_state_table_offset, header.commit_log_offset, commit=True, from_transaction_check=True)
     assert broker.bodies() == [b"one"] and broker.open_halves() == []
     broker.kill()
-    broker.take_up()
+    broker.recover()
     assert broker.open_halves() == []
 
 
@@ -242,7 +242,7 @@ async def test_halves_and_op_messages_of_a_java_broker_go_on() -> None:
     broker.store.put(TRANS_HALF_TOPIC, 0, b"nowhere", b"PGROUP\x01g\x02", born_timestamp=1, born_host=HOST)
     broker.store.put(TRANS_OP_TOPIC, 0, b"0", b"TAGS\x01d\x02", born_timestamp=1, born_host=HOST)
     broker.store.put(TRANS_OP_TOPIC, 0, b"2,", b"TAGS\x01d\x02", born_timestamp=1, born_host=HOST)
-    broker.take_up()
+    broker.recover()
     assert broker.open_halves() == [1, 3, 4]
     broker.clock.advance(TIMEOUT_MS)
     assert broker.check() == 2
@@ -298,7 +298,7 @@ async def test_a_full_disk_stops_checks_and_op_messages_and_they_go_on(
         await trio.sleep(INTERVAL_MS / 1000 + 1)
         assert broker.records(TRANS_OP_TOPIC)[0].body == b"0," and broker.producer.asked
     broker.kill()
-    broker.take_up()
+    broker.recover()
     assert broker.bodies() == [b"one"] and len(broker.open_halves()) == 1
 
 
@@ -321,7 +321,7 @@ async def test_the_tail_of_a_long_log_is_searched_for_commits(monkeypatch: pytes
     broker.part.after_turn()
     broker.end(halves[-1], commit=True)
     broker.kill()
-    broker.take_up()
+    broker.recover()
     assert broker.open_halves() == [0]
     assert broker.bodies() == [b"%d" % number for number in range(20)]
 
@@ -345,7 +345,7 @@ async def test_halves_that_were_removed_with_the_old_log_are_over() -> None:
     queue = broker.store.queues.find(TRANS_HALF_TOPIC, 0)
     assert queue is not None
     queue.start_at(50)
-    broker.take_up()
+    broker.recover()
     assert broker.open_halves() == list(range(50, 60))
 
 
@@ -371,5 +371,5 @@ async def test_another_delivery_of_a_committed_message_ends_no_half() -> None:
     broker.writer.put_again(from_level(waiting))
     assert broker.bodies() == [b"one"]
     broker.kill()
-    broker.take_up()
+    broker.recover()
     assert broker.open_halves() == [0]

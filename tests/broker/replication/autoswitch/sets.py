@@ -8,21 +8,26 @@ import trio
 
 from broker.options import BrokerOptions
 from broker.replication.autoswitch.frames import SlaveHello
-from broker.replication.autoswitch.link import MasterEnd, Newcomer
+from broker.replication.autoswitch.link import ElectedLog, MasterEnd, Newcomer
 from broker.replication.autoswitch.log_epochs import LogEpochs
-from broker.replication.autoswitch.registered_replicas import RegisteredReplicas
-from broker.replication.autoswitch.session import Followers, SwitchDialogue, switch_sessions
+from broker.replication.autoswitch.session import (
+    Followers,
+    RegisteredReplicas,
+    SlaveLog,
+    SwitchDialogue,
+    switch_sessions,
+)
 from broker.replication.hello import LinkTerms, LogClaim
 from broker.replication.master import HaServer
 from broker.replication.plain_dialogue import bounds_of
 from broker.replication.replica import Replica
-from broker.replication.session_interfaces import MasterTarget, Peer
-from broker.replication.slave import HaClient
+from broker.replication.session import MasterTarget, Peer
+from broker.replication.slave import CopiedLog, HaClient, MasterAccess
 from broker.replication.stats import SlaveProgress
 from broker.store.store import StoreOptions
 from broker.tasks.flush import Flusher
 from broker.tasks.truncate import LogTruncation
-from broker.writing.waits import AckLedger, GroupCommit
+from broker.writing.waits import AckLedger, LogWaits
 from remoting.net.transport import Connect, Transport
 from tests.broker.store.support import SMALL, open_store, put
 from tests.support.clock import ManualClock
@@ -109,7 +114,7 @@ class Member:
             await trio.lowlevel.checkpoint()
 
         replica = Replica(self.store)
-        flusher = Flusher(self.store, GroupCommit(), BrokerOptions(), settle)
+        flusher = Flusher(self.store, LogWaits(), BrokerOptions(), settle)
         cutter = LogTruncation(self.fs, "/store", self.store, flusher)
 
         async def cut(offset: int) -> None:
@@ -117,12 +122,12 @@ class Member:
             await cutter.cut(offset)
 
         dialogue = SwitchDialogue(
-            replica, self.terms, self.epochs, lambda: SlaveHello(from_last_file, is_learner, broker_id), self.addr,
-            cut, confirmed, sync_flush=flush is not None,
+            SlaveLog(replica, self.epochs, cut, confirmed), self.terms,
+            lambda: SlaveHello(from_last_file, is_learner, broker_id), self.addr, sync_flush=flush is not None,
         )  # fmt: skip
         slave = HaClient(
-            replica, dialogue, find, lambda: None, lambda: None, flush, SlaveProgress(), ManualClock(),
-            flusher.one_at_a_time, random=Random(1), connect=connect,
+            CopiedLog(replica, lambda: None, flusher.one_at_a_time, flush),
+            MasterAccess(find, dialogue, lambda: None, connect), SlaveProgress(), ManualClock(), random=Random(1),
         )  # fmt: skip
         async with trio.open_nursery() as nursery:
             nursery.start_soon(slave.run)
@@ -132,10 +137,8 @@ class Member:
 
     def _end(self, peer: Peer) -> MasterEnd:
         log, epochs = self.store.log, self.epochs
-        return MasterEnd(
-            self.terms, lambda: bounds_of(log), epochs.now, epochs.last, lambda: self.confirmed, b"nonce", peer.addr,
-            peer.since,
-        )  # fmt: skip
+        served = ElectedLog(lambda: bounds_of(log), epochs.now, epochs.last, lambda: self.confirmed)
+        return MasterEnd(self.terms, served, b"nonce", peer.addr, peer.since)
 
     async def _examine(self, newcomer: LogClaim | Newcomer) -> str:
         assert isinstance(newcomer, Newcomer)

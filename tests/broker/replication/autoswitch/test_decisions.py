@@ -17,7 +17,7 @@ def test_whatever_comes_in_whatever_order(elected: list[int], history: list[int]
     brokers = {number: Decisions(number) for number in (1, 2, 3)}
     begun: list[tuple[int, int]] = []
     for number, machine in brokers.items():
-        machine.told(News(None, "", 0))
+        machine.take_news(News(None, "", 0))
         newest = 0
         for event in history:
             before = machine.now
@@ -26,7 +26,7 @@ def test_whatever_comes_in_whatever_order(elected: list[int], history: list[int]
             else:
                 epoch = abs(event)
                 news = News(elected[epoch - 1] if event > 0 else None, f"addr {elected[epoch - 1]}", epoch)
-                decision = machine.told(news)
+                decision = machine.take_news(news)
                 newest = max(newest, epoch) if event > 0 else newest
             assert (machine.now != before) is (decision is not None)
             assert machine.now.epoch >= before.epoch
@@ -41,30 +41,30 @@ def test_whatever_comes_in_whatever_order(elected: list[int], history: list[int]
 
 def test_the_recorded_session_of_broker_1() -> None:
     first = Decisions(1)
-    assert first.told(News(None, "", 0)) is None
-    lead = first.told(News(1, "127.0.0.1:44011", 1))
+    assert first.take_news(News(None, "", 0)) is None
+    lead = first.take_news(News(1, "127.0.0.1:44011", 1))
     assert lead is not None and lead.stand is Stand.LEADING and lead.begins
-    assert first.told(News(1, "127.0.0.1:44011", 1)) is None
+    assert first.take_news(News(1, "127.0.0.1:44011", 1)) is None
     # It was killed, and starts again with the log of epoch 1.
     back = Decisions(1, 1)
-    follow = back.told(News(2, "127.0.0.1:44021", 2))
+    follow = back.take_news(News(2, "127.0.0.1:44021", 2))
     assert follow is not None and (follow.stand, follow.master_addr) == (Stand.FOLLOWING, "127.0.0.1:44021")
-    designated = back.told(News(1, "127.0.0.1:44011", 3))
+    designated = back.take_news(News(1, "127.0.0.1:44011", 3))
     assert designated is not None and designated.begins and designated.epoch == 3
 
 
 def test_a_master_cut_off_leads_again_in_the_same_epoch_only_if_it_is_still_named() -> None:
     machine = Decisions(1)
-    machine.told(News(None, "", 3))
-    machine.told(News(1, "a", 4))
+    machine.take_news(News(None, "", 3))
+    machine.take_news(News(1, "a", 4))
     idle = machine.lease_ended()
     assert idle is not None and idle.stand is Stand.IDLE and machine.asks_for_election
-    again = machine.told(News(1, "a", 4))
+    again = machine.take_news(News(1, "a", 4))
     assert again is not None and again.stand is Stand.LEADING and not again.begins
     machine.lease_ended()
-    other = machine.told(News(2, "b", 5))
+    other = machine.take_news(News(2, "b", 5))
     assert other is not None and other.stand is Stand.FOLLOWING
-    assert machine.told(News(1, "a", 4)) is None
+    assert machine.take_news(News(1, "a", 4)) is None
     assert machine.lease_ended() is None
 
 
@@ -73,36 +73,36 @@ def test_a_restarted_master_is_silent_until_it_is_deposed_and_leads_in_a_new_epo
     """A crash may have taken all bytes of the epoch, and the epoch with them."""
     machine = Decisions(1, log_epoch)
     assert machine.must_be_silent
-    assert machine.told(News(1, "a", 4)) is None
+    assert machine.take_news(News(1, "a", 4)) is None
     assert machine.must_be_silent and machine.now.stand is Stand.IDLE
-    machine.told(News(None, "", 4))
+    machine.take_news(News(None, "", 4))
     assert not machine.must_be_silent
     # A late answer.
-    assert machine.told(News(1, "a", 4)) is None
+    assert machine.take_news(News(1, "a", 4)) is None
     assert machine.now.stand is Stand.IDLE and not machine.must_be_silent
-    lead = machine.told(News(1, "a", 5))
+    lead = machine.take_news(News(1, "a", 5))
     assert lead is not None and lead.stand is Stand.LEADING and lead.begins and not machine.must_be_silent
 
 
 def test_a_restarted_slave_follows_the_master_of_the_epoch_that_it_knows() -> None:
     machine = Decisions(1, 4)
-    follow = machine.told(News(2, "b", 4))
+    follow = machine.take_news(News(2, "b", 4))
     assert follow is not None and follow.stand is Stand.FOLLOWING and not machine.must_be_silent
 
 
 def test_a_slave_copies_on_without_a_master_and_follows_it_to_a_new_address() -> None:
     machine = Decisions(2)
-    machine.told(News(1, "a", 1))
-    assert machine.told(News(None, "", 1)) is None
-    moved = machine.told(News(1, "b", 1))
+    machine.take_news(News(1, "a", 1))
+    assert machine.take_news(News(None, "", 1)) is None
+    moved = machine.take_news(News(1, "b", 1))
     assert moved is not None and moved.master_addr == "b"
 
 
 def test_two_masters_of_one_epoch_are_a_mistake_in_the_configuration() -> None:
     machine = Decisions(3)
-    machine.told(News(1, "a", 1))
+    machine.take_news(News(1, "a", 1))
     with pytest.raises(RuntimeError, match="controllerAddr"):
-        machine.told(News(2, "b", 1))
+        machine.take_news(News(2, "b", 1))
 
 
 times = st.floats(0, 100)

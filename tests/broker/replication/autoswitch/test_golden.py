@@ -10,7 +10,7 @@ import trio
 
 from broker.replication.autoswitch.epochs import Epoch
 from broker.replication.autoswitch.frames import MasterReader, SlaveHello, SlaveReader, encode_slave_hello
-from broker.replication.session_interfaces import MasterTarget
+from broker.replication.session import MasterTarget
 from remoting.net.transport import Transport
 from tests.broker.replication.autoswitch.sets import Member, Wires
 from tests.broker.replication.autoswitch.test_frames import CONNECTIONS, bytes_of

@@ -16,7 +16,7 @@ from broker.replication.autoswitch.frames import (
     encode_master_hello,
     encode_slave_hello,
 )
-from broker.replication.autoswitch.link import MAX_EARLY_BYTES, MasterEnd, Newcomer, SlaveEnd
+from broker.replication.autoswitch.link import MAX_EARLY_BYTES, ElectedLog, MasterEnd, Newcomer, SlaveEnd
 from broker.replication.frames import PLAIN_CHUNK_BYTES
 from broker.replication.hello import VERSION, Hello, LinkTerms, LogClaim, encode
 from broker.replication.link import LogBounds
@@ -68,19 +68,11 @@ def test_our_master_sends_what_the_recorded_one_sent(connection: str) -> None:
     first = pieces[0].offset
     end = hello.end
     confirmed = 0
-    master = MasterEnd(
-        TERMS,
-        lambda: LogBounds(0, end, FILE_BYTES),
-        Epochs(hello.epochs),
-        hello.epoch,
-        lambda: confirmed,
-        b"",
-        PEER,
-        0.0,
-    )
+    served = ElectedLog(lambda: LogBounds(0, end, FILE_BYTES), Epochs(hello.epochs), hello.epoch, lambda: confirmed)
+    master = MasterEnd(TERMS, served, b"", PEER, 0.0)
     acks = bytes_of(connection, "c2s")
     master.receive(acks[:28], 0.0)
-    assert master.newcomer == Newcomer(1 if connection == "ha-2-14" else 2, "", PEER) and not master.take_output()
+    assert master.claimed == Newcomer(1 if connection == "ha-2-14" else 2, "", PEER) and not master.take_output()
     master.judge("", 0.0)
     sent, now = master.take_output(), 0.0
     assert master.slave == SlaveHello(False, False, 1 if connection == "ha-2-14" else 2)
@@ -118,21 +110,14 @@ def proof_of(terms: LinkTerms, broker_id: int = 2, end: int = 0, file_bytes: int
 def master_end(terms: LinkTerms = TERMS, *, end: int = 100, confirmed: int = 0, file_bytes: int = 16) -> MasterEnd:
     """A master of epoch 1."""
     epochs = Epochs([Epoch(1, 0)])
-    return MasterEnd(terms, lambda: LogBounds(0, end, file_bytes), epochs, 1, lambda: confirmed, b"nonce", PEER, 0.0)
+    log = ElectedLog(lambda: LogBounds(0, end, file_bytes), epochs, 1, lambda: confirmed)
+    return MasterEnd(terms, log, b"nonce", PEER, 0.0)
 
 
 def connect(master_side: Side, slave_side: Side, epoch: int, cuts: int, terms: LinkTerms = TERMS) -> SlaveEnd:
     """Let the slave copy all, with reads of up to ``cuts`` bytes. With a secret it says hello."""
-    master = MasterEnd(
-        terms,
-        lambda: LogBounds(0, len(master_side.data), 16),
-        master_side.epochs,
-        epoch,
-        lambda: 3,
-        b"nonce",
-        PEER,
-        0.0,
-    )
+    log = ElectedLog(lambda: LogBounds(0, len(master_side.data), 16), master_side.epochs, epoch, lambda: 3)
+    master = MasterEnd(terms, log, b"nonce", PEER, 0.0)
     end = len(slave_side.data)
     proof = proof_of(terms, end=end) if terms.secret else None
     slave = SlaveEnd(terms, SlaveHello(False, False, 2), slave_side.epochs, start=0, end=end, now=0.0, proof=proof)
@@ -141,8 +126,8 @@ def connect(master_side: Side, slave_side: Side, epoch: int, cuts: int, terms: L
         up, down = slave.take_output(), master.take_output()
         for at in range(0, len(up), cuts):
             master.receive(up[at : at + cuts], 0.0)
-            if master.newcomer is not None:
-                assert master.newcomer == Newcomer(2, "10.0.0.2:10911" if proof else "", PEER)
+            if master.claimed is not None:
+                assert master.claimed == Newcomer(2, "10.0.0.2:10911" if proof else "", PEER)
                 assert master.slave is None
                 master.judge("", 0.0)
         while found := master.next_range(0.0, 7):
@@ -274,7 +259,7 @@ def test_a_stranger_gets_no_byte_and_counts_for_nothing_until_it_is_judged() -> 
     for at in range(len(STRANGER)):
         master.receive(STRANGER[at : at + 1], 0.0)
         assert (master.take_output(), master.next_range(100.0), master.slave, master.acked) == (b"", None, None, -1)
-    assert master.newcomer == Newcomer(99, "", PEER)
+    assert master.claimed == Newcomer(99, "", PEER)
     with pytest.raises(ProtocolError, match="not of this set"):
         master.judge("not of this set", 0.0)
     assert (master.take_output(), master.slave, master.acked) == (b"", None, -1)
@@ -293,12 +278,12 @@ def test_with_a_secret_a_peer_without_hello_is_refused_unless_its_host_is_listed
         master_end(GUARDED).receive(STRANGER, 0.0)
     listed = master_end(replace(GUARDED, plain_hosts=frozenset({"10.0.0.2"})))
     listed.receive(STRANGER, 0.0)
-    assert listed.newcomer == Newcomer(99, "", PEER)
+    assert listed.claimed == Newcomer(99, "", PEER)
 
 
 def shake_hands(master: MasterEnd, slave: SlaveEnd) -> None:
     """Until the master knows who the slave is."""
-    while master.newcomer is None and not master.refusal:
+    while master.claimed is None and not master.refusal:
         master.receive(slave.take_output(), 0.0)
         slave.receive(master.take_output(), 0.0)
 
@@ -313,7 +298,7 @@ def test_a_slave_without_the_secret_never_becomes_a_newcomer(theirs: bytes) -> N
     master, slave = master_end(GUARDED), slave_of(replace(GUARDED, secret=theirs, must_prove=False))
     with pytest.raises(ReplicationRefused, match="another haSharedSecret"):
         shake_hands(master, slave)
-    assert master.newcomer is None and master.slave is None
+    assert master.claimed is None and master.slave is None
 
 
 def test_a_claim_with_a_wrong_proof_is_refused() -> None:
@@ -322,7 +307,7 @@ def test_a_claim_with_a_wrong_proof_is_refused() -> None:
     master.receive(encode(hello), 0.0)
     with pytest.raises(ProtocolError, match="does not have the haSharedSecret"):
         master.receive(encode(replace(claim, proof=b"a guess")), 0.0)
-    assert master.newcomer is None
+    assert master.claimed is None
 
 
 def test_who_proved_to_be_one_broker_cannot_say_another_id() -> None:

@@ -11,7 +11,7 @@ from broker.identity import Identity
 from broker.options import UNKNOWN_ID, BrokerOptions
 from broker.replication.autoswitch.enrolment import Enrolment
 from broker.replication.autoswitch.log_epochs import LogEpochs
-from broker.replication.autoswitch.member import Membership
+from broker.replication.autoswitch.member import MemberLog, Membership, MemberState
 from broker.replication.known_master import KnownMaster
 from broker.replication.role import Role, RoleKind, RoleMachine
 from broker.writing.elected import Elected
@@ -109,8 +109,9 @@ class Cluster:
         epochs = LogEpochs(files, "/store/epochFileCheckpoint", as_log)
         epochs.load()
         part = Membership(
-            settings, identity, role, Enrolment(files, "/store/brokerIdentity", identity, SystemClock()), epochs,
-            elected, AckLedger(1 << 20), known, lambda: log.end, lambda epoch: None, open_client,
+            settings, identity, Enrolment(files, "/store/brokerIdentity", identity, SystemClock()),
+            MemberState(role, elected, known),
+            MemberLog(epochs, AckLedger(1 << 20), lambda: log.end, lambda epoch: None), open_client,
         )  # fmt: skip
         found = Member(part, role, elected, known, epochs, log, identity)
         await self._nursery.start(found.run)

@@ -38,19 +38,19 @@ def test_what_is_confirmed_is_in_each_log_that_can_be_elected(history: list[tupl
         elif kind == "wait":
             now += number
         elif kind == "ask" and (asked := tracked.wanted(now)) is not None:
-            tracked.ask(asked)
-        elif kind == "accept" and tracked.asked is not None:
+            tracked.propose(asked)
+        elif kind == "accept" and tracked.proposed is not None:
             if not is_applied:
-                members, epoch, is_applied = tracked.asked, epoch + 1, True
+                members, epoch, is_applied = tracked.proposed, epoch + 1, True
             if number % 2:  # else the answer is lost, and the question comes again
-                tracked.told(members, epoch, log_end, now)
+                tracked.update(members, epoch, log_end, now)
                 is_applied = False
             else:
                 tracked.unanswered()
-        elif kind == "refuse" and tracked.asked is not None and not is_applied:
+        elif kind == "refuse" and tracked.proposed is not None and not is_applied:
             tracked.refused(now)
         elif kind == "late":
-            tracked.told({ME, slave}, epoch - 1, log_end, now)
+            tracked.update({ME, slave}, epoch - 1, log_end, now)
         assert confirmed <= tracked.confirm_offset <= log_end
         confirmed = tracked.confirm_offset
         assert all(ends[member] >= confirmed for member in members - {ME})
@@ -65,17 +65,17 @@ def test_a_slave_joins_when_it_has_all_that_is_confirmed_and_leaves_when_it_lags
     assert tracked.wanted(1.0) is None
     tracked.acked(2, 100, 100, 2.0)
     assert tracked.wanted(2.0) == {ME, 2}
-    tracked.ask(frozenset({ME, 2}))
+    tracked.propose(frozenset({ME, 2}))
     assert tracked.wanted(2.0) is None
     tracked.advance(150)
     assert tracked.confirm_offset == 100
-    tracked.told({ME, 2}, 2, 150, 2.5)
+    tracked.update({ME, 2}, 2, 150, 2.5)
     assert tracked.wanted(16.9) is None
     assert tracked.wanted(17.0) == {ME}
-    tracked.ask(frozenset({ME}))
+    tracked.propose(frozenset({ME}))
     tracked.advance(200)
     assert tracked.confirm_offset == 100
-    tracked.told({ME}, 3, 200, 17.5)
+    tracked.update({ME}, 3, 200, 17.5)
     assert tracked.confirm_offset == 200
 
 
@@ -104,12 +104,12 @@ def test_a_member_whose_connection_stays_closed_leaves_soon() -> None:
 
 def test_one_question_at_a_time() -> None:
     tracked = SyncSet(ME, {ME}, 1, PATIENCE_S, 0.0)
-    tracked.ask(frozenset({ME, 2}))
-    tracked.ask(frozenset({ME, 2}))
+    tracked.propose(frozenset({ME, 2}))
+    tracked.propose(frozenset({ME, 2}))
     with pytest.raises(RuntimeError, match="not answered"):
-        tracked.ask(frozenset({ME, 3}))
+        tracked.propose(frozenset({ME, 3}))
     tracked.refused(1.0)
-    assert tracked.asked is None
+    assert tracked.proposed is None
 
 
 def test_a_question_in_doubt_is_asked_again_and_then_fenced() -> None:
@@ -117,24 +117,24 @@ def test_a_question_in_doubt_is_asked_again_and_then_fenced() -> None:
     tracked.acked(2, 10, 10, 1.0)
     joined = frozenset({ME, 2})
     assert tracked.wanted(1.0) == joined
-    tracked.ask(joined)
+    tracked.propose(joined)
     tracked.unanswered()
     assert tracked.wanted(1.0) == joined
-    tracked.ask(joined)
+    tracked.propose(joined)
     # The slave is dead now, but the first question may be on its way.
     tracked.refused(1.0)
     tracked.gone(2, 1.0)
-    assert (tracked.wanted(1.0), tracked.asked) == ({ME}, joined)
+    assert (tracked.wanted(1.0), tracked.proposed) == ({ME}, joined)
     tracked.advance(20)
     assert tracked.confirm_offset == 10
     # A Controller of RocketMQ does not give the present set a new epoch.
-    tracked.ask(frozenset({ME}))
+    tracked.propose(frozenset({ME}))
     tracked.refused(1.0)
     assert tracked.wanted(1.0) == joined
     tracked.refused(1.0)
     assert tracked.wanted(1.0) == {ME}
-    tracked.told({ME}, 2, 20, 2.0)
-    assert (tracked.wanted(2.0), tracked.asked, tracked.confirm_offset) == (None, None, 20)
+    tracked.update({ME}, 2, 20, 2.0)
+    assert (tracked.wanted(2.0), tracked.proposed, tracked.confirm_offset) == (None, None, 20)
     tracked.refused(1.0)
     tracked.unanswered()
     assert tracked.wanted(2.0) is None
@@ -146,10 +146,10 @@ def test_a_slave_that_the_controllers_refuse_keeps_no_dead_member_in_the_set() -
         tracked.acked(slave, 50, 50, 1.0)
     tracked.gone(2, 1.0)
     assert tracked.wanted(2.0) == {ME}
-    tracked.ask(frozenset({ME}))
-    tracked.told({ME}, 2, 50, 2.0)
+    tracked.propose(frozenset({ME}))
+    tracked.update({ME}, 2, 50, 2.0)
     # One at a time: the one that is refused does not keep the other out.
-    tracked.ask(frozenset({ME, 3}))
+    tracked.propose(frozenset({ME, 3}))
     tracked.refused(2.0)
     assert tracked.wanted(2.0) == {ME, 99}
     assert tracked.wanted(2.0 + REFUSED_S) == {ME, 3}

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.store.log.log_files import stored_ms
 from broker.store.log.valid_record import SECTOR_BYTES, sealed, torn_reason, valid_record
-from mqcommon.message.record import Record
+from mqcommon.message.flags import BORN_HOST_V6
+from mqcommon.message.record import Record, decode_record
 from tests.broker.store.support import new_store, open_store, put, read_all
 from tests.support.memory_files import MemoryFiles
 
@@ -84,3 +86,15 @@ def test_only_what_can_be_torn_is_called_torn(seed: int) -> None:
     followed = log[:end] + b"\0\0\0\x70\xda\xa3\x20\xa7" + log[end + 8 :]
     assert torn_reason(followed, start, record, lost_sectors=True) == ""
     assert bool(torn_reason(log, start, record, lost_sectors=False)) == (properties[-1] == 0)
+
+
+def test_the_store_time_of_a_file_is_that_of_the_record_it_begins_with() -> None:
+    store = open_store(MemoryFiles())
+    put(store, "t", 0, b"v4")
+    end = store.put("t", 0, b"v6", b"", sys_flag=BORN_HOST_V6, born_timestamp=1, born_host=bytes(20)).physical_offset
+    for offset in (0, end):
+        raw = store.record_at(offset)
+        assert raw is not None
+        assert stored_ms(raw) == decode_record(raw).store_timestamp
+    assert stored_ms(bytes(100)) is None
+    assert stored_ms(b"") is None

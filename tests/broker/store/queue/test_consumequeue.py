@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.queue.consumequeue import ConsumeQueue, QueueWrite
+from broker.store.queue.consumequeue import ConsumeQueue, QueueFiles, QueueWrite, TopicHead
 from broker.store.queue.entry import ENTRY, ENTRY_BYTES
 from mqcommon.disk.files import FileSystem, OsFiles
 from mqcommon.errors import DiskFull
@@ -176,7 +176,8 @@ def test_reading_does_not_tell_where_the_entries_are(steps: list[tuple[str, int]
 
 
 def new_queue(fs: FileSystem) -> ConsumeQueue:
-    return ConsumeQueue(fs, "/store/consumequeue", "t", 0, PER_FILE * ENTRY_BYTES, 0, b"", 0, lambda segment: None)
+    files = QueueFiles(fs, "/store/consumequeue", PER_FILE * ENTRY_BYTES, lambda segment: None)
+    return ConsumeQueue(files, TopicHead("t", 0, b"", 0), 0)
 
 
 def test_a_queue_is_not_resumed_from_files_that_say_otherwise() -> None:

@@ -1,4 +1,4 @@
-"""Queue and index files that are missing, empty, short or zeroed are made anew at the start."""
+"""Queue and index files that are missing, empty, short or zeroed are made again at the start, from the log."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,75 +8,86 @@ import pytest
 from broker.store.queue.ends import FILE_NAME
 from broker.store.store import MessageStore
 from tests.broker.store.cleaning import clean
-from tests.broker.store.support import SMALL, bodies, new_store, open_store, put
+from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_inner
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 SENT = [b"%03d" % n * 10 for n in range(90)]
+BATCH = [b"first", b"second", b"third"]
 SPOILS: dict[str, Callable[[MemoryFiles, str], None]] = {
     "missing": lambda fs, path: fs.remove(path),
     "empty": lambda fs, path: fs.overwrite(path, b""),
     "short": lambda fs, path: fs.overwrite(path, fs.read(path)[:7]),
     "zeroed": lambda fs, path: fs.overwrite(path, bytes(fs.size(path))),
+    "end zeroed": lambda fs, path: fs.overwrite(path, fs.read(path)[:20].ljust(fs.size(path), b"\0")),
 }
+# The message after which the checkpoint is written, by the last stop.
+STOPS = {"clean stop": 80, "killed": 80, "killed after a checkpoint": len(SENT) - 1}
 
 
-def stored(*, stopped: bool) -> MemoryFiles:
-    """Queues of several files, and one that is short; after a kill, some of it behind the checkpoint."""
+def stored(stop: str = "clean stop") -> MemoryFiles:
+    """Queues of several files, one that is short, and a batch queue."""
     fs = MemoryFiles()
     store = open_store(fs)
+    store.queues.use_kinds(lambda topic: topic == "batch")
     put(store, "small", 3, b"alone")
+    put_inner(store, "batch", 0, [(0, body, b"") for body in BATCH])
     for n, body in enumerate(SENT):
         put(store, "t", n % 2, body, b"KEYS\x01k%d\x02" % n)
-        if n == 80:
+        if n == STOPS[stop]:
             store.build_index(1000)
             store.checkpoint(with_ends=True)
     store.build_index(1000)
-    if stopped:
+    if stop == "clean stop":
         store.close()
         return fs
     return fs.killed()
 
 
 def side_files(fs: MemoryFiles) -> list[str]:
-    return [path for path in fs.paths() if path.startswith(("/store/consumequeue/", "/store/index/"))]
+    return [
+        path
+        for path in fs.paths()
+        if path.startswith(("/store/consumequeue/", "/store/batchconsumequeue/", "/store/index/"))
+    ]
 
 
 def check_all(store: MessageStore) -> None:
     assert bodies(store, "t", 0) == SENT[0::2] and bodies(store, "t", 1) == SENT[1::2]
-    assert bodies(store, "small", 3) == [b"alone"]
+    assert bodies(store, "small", 3) == [b"alone"] and bodies(store, "batch", 0) == BATCH
     assert all(len(store.query("t", f"k{n}", 9, 0, 1 << 60).records) == 1 for n in range(len(SENT)))
     assert put(store, "t", 0, b"more") == len(SENT[0::2])
 
 
-FILES = side_files(stored(stopped=True))
+FILES = side_files(stored())
 
 
-@pytest.mark.parametrize("stopped", [True, False], ids=["clean stop", "killed"])
+@pytest.mark.parametrize("stop", STOPS)
 @pytest.mark.parametrize("how", SPOILS)
 @pytest.mark.parametrize("path", FILES)
-def test_one_side_file_is_made_anew(path: str, how: str, stopped: bool) -> None:
-    fs = stored(stopped=stopped)
+def test_a_damaged_side_file_is_made_again(path: str, how: str, stop: str) -> None:
+    fs = stored(stop)
+    before = fs.read(path)
     SPOILS[how](fs, path)
     store = new_store(fs)
+    is_whole = fs.exists(path) and fs.read(path) == before  # a single entry has no end
     report = store.open()
     check_all(store)
-    if path.startswith("/store/consumequeue/small") or (stopped and "consumequeue" in path):
-        assert report.rebuilt == (path.removeprefix("/store/consumequeue/").rpartition("/")[0],)
+    if not is_whole and "/index/" not in path and (stop != "killed" or "/small/" in path or "/batch/" in path):
+        assert report.rebuilt == ("/".join(path.split("/")[3:5]),)
     store.close()
     assert new_store(fs).open().rebuilt == ()
 
 
-@pytest.mark.parametrize("stopped", [True, False], ids=["clean stop", "killed"])
-@pytest.mark.parametrize("noted", [True, False], ids=["noted", "not noted"])
-def test_all_side_files_are_made_anew(stopped: bool, noted: bool) -> None:
-    fs = stored(stopped=stopped)
+@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize("gone", ["nothing else", FILE_NAME, "checkpoint"])
+def test_all_side_files_are_made_again(stop: str, gone: str) -> None:
+    fs = stored(stop)
     for path in side_files(fs):
         fs.remove(path)
-    if not noted:
-        fs.remove(f"/store/{FILE_NAME}")
-    store = open_store(fs)
-    check_all(store)
+    if gone != "nothing else":
+        fs.remove(f"/store/{gone}")
+    check_all(open_store(fs))
 
 
 def test_an_empty_queue_goes_on_where_it_was_when_its_files_are_lost() -> None:
@@ -97,7 +108,7 @@ def test_an_empty_queue_goes_on_where_it_was_when_its_files_are_lost() -> None:
 
 
 def test_a_clean_start_maps_no_queue_and_reads_no_record_but_the_last() -> None:
-    fs = stored(stopped=True)
+    fs = stored()
     fs.calls.clear()
     opened: list[str] = []
     fs.before_call = lambda operation, path: opened.append(path) if operation == "open" else None
@@ -123,9 +134,33 @@ def test_a_long_recovery_says_how_far_it_is() -> None:
 
 
 def test_without_a_checkpoint_the_queues_tell_where_a_clean_log_ends() -> None:
-    fs = stored(stopped=True)
+    fs = stored()
     fs.remove("/store/checkpoint")
     store = new_store(fs)
     report = store.open()
     assert report.records == 0 and report.rebuilt == ()
     check_all(store)
+
+
+@pytest.mark.parametrize("entry", [0, 10, 11])
+def test_a_damaged_entry_of_a_message_that_the_start_reads(entry: int) -> None:
+    """After a kill the messages since the checkpoint are compared with the queues, whose files may have them."""
+    path = "/store/consumequeue/t/0/00000000000000000000"
+    fs = MemoryFiles()
+    store = open_store(fs)
+    store.checkpoint()
+    for number in range(12):
+        put(store, "t", 0, b"%d" % number)
+        put(store, "u", 0, b"%d" % number)
+    # Written, and then killed before the checkpoint was.
+    mark = store.begin_checkpoint()
+    while steps := store.take_queues(mark):
+        store.write_queues(steps)
+        store.queues_written(steps)
+    left = fs.killed()
+    for bit in range(96):
+        fs = left.killed()
+        fs.flip(path, entry * 20 + bit // 8, bit % 8)
+        store = open_store(fs)
+        assert bodies(store, "t", 0) == [b"%d" % number for number in range(12)], bit
+        store.close()

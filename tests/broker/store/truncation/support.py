@@ -3,10 +3,10 @@
 from random import Random
 
 from broker.replication.replica import Replica
-from broker.store.log.scan import scan_log
+from broker.store.log.commitlog import scan_log
 from broker.store.queue.rebuild import is_queued
 from broker.store.store import MessageStore
-from broker.store.truncation.truncation import Truncation
+from broker.tasks.truncate import Truncation
 from mqcommon.disk.files import FileSystem
 from mqcommon.message.light import in_each_queue
 from mqcommon.message.record import Record

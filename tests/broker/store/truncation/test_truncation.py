@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.replication.replica import Replica
-from broker.store.queue.inner import messages_in
+from broker.store.queue.entry import messages_in
 from broker.store.store import MessageStore
-from broker.store.truncation.truncation import Truncation
+from broker.tasks.truncate import Truncation
 from mqcommon.errors import DiskFull, ReplicationRefused
 from tests.broker.replication.test_replica import build_all, feed, log_bytes, master, restart
 from tests.broker.store.support import SMALL, bodies, open_store, put

@@ -11,11 +11,10 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.admin.doctor.certificates import DAY_MS, ends, not_after_ms
-from sdk.admin.doctor.facts import CertificateFacts, Facts
-from sdk.admin.doctor.findings import FAIL, INFO, OK, WARN
+from sdk.admin.doctor.certificates import certificate_of, not_after_ms
+from sdk.admin.doctor.checks import DAY_MS, certificates_last
+from sdk.admin.doctor.facts import FAIL, INFO, OK, WARN, CertificateFacts, Facts
 from sdk.admin.doctor.gather import speaks_tls
-from sdk.admin.doctor.peek import certificate_of
 
 openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="makes certificates with openssl")
 
@@ -60,7 +59,13 @@ def test_certificates_that_end_soon() -> None:
     days = {"a": -3, "b": 3, "c": 300}
     known = [CertificateFacts(where, day * DAY_MS) for where, day in days.items()]
     facts = Facts(certificates=(*known, CertificateFacts("d", None, "away")))
-    assert [(one.where, one.state) for one in ends(facts)] == [("a", FAIL), ("b", WARN), ("c", OK), ("d", INFO)]
+    states = [(one.where, one.state) for one in certificates_last(facts)]
+    assert states == [
+        ("a", FAIL),
+        ("b", WARN),
+        ("c", OK),
+        ("d", INFO),
+    ]
 
 
 def test_only_brokers_with_tls_are_asked() -> None:

@@ -7,18 +7,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.admin.doctor import brokers, controllers, copies, groups, name_servers
-from sdk.admin.doctor.checks import CHECKS, run_checks
+from sdk.admin.doctor.checks import (
+    CHECKS,
+    addresses_are_usable,
+    brokers_answer,
+    clock_skew_ms,
+    clocks_agree,
+    controllers_answer,
+    disks_have_space,
+    groups_keep_up,
+    ids_are_unique,
+    name_servers_agree,
+    name_servers_answer,
+    nothing_is_dead,
+    ports_are_open,
+    replicas_are_in_sync,
+    run_checks,
+    sets_have_masters,
+    settings_are_safe,
+    slaves_keep_up,
+    subscriptions_agree,
+    versions_are_equal,
+)
 from sdk.admin.doctor.facts import (
+    FAIL,
+    INFO,
+    OK,
+    WARN,
     BrokerFacts,
+    Check,
     ControllerFacts,
     Facts,
+    Finding,
     GroupFacts,
     NameServerFacts,
     PortFacts,
     ReplicaSetFacts,
 )
-from sdk.admin.doctor.findings import FAIL, INFO, OK, WARN, Check, Finding
 
 NOW_MS = 1_760_000_000_000
 ONE = NameServerFacts("10.0.0.1:9876", None, False, {"a": {0: "10.0.0.1:10911"}}, {}, frozenset({"t"}))
@@ -42,55 +67,55 @@ def states(check: Check, *known: BrokerFacts) -> list[str]:
 def test_every_nameserver_must_answer() -> None:
     away = NameServerFacts("b:1", AWAY)
     facts = Facts((ONE, away, NameServerFacts("c:1", "no permission", refused=True)))
-    assert found(name_servers.reachable, facts) == [(OK, ONE.addr), (WARN, "b:1"), (WARN, "c:1")]
+    assert found(name_servers_answer, facts) == [(OK, ONE.addr), (WARN, "b:1"), (WARN, "c:1")]
     # One is left: clients survive no further loss.
-    assert found(name_servers.reachable, Facts((ONE, away))) == [(OK, ONE.addr), (FAIL, "b:1")]
-    assert found(name_servers.reachable, Facts((away, away))) == [(FAIL, "b:1")] * 2
+    assert found(name_servers_answer, Facts((ONE, away))) == [(OK, ONE.addr), (FAIL, "b:1")]
+    assert found(name_servers_answer, Facts((away, away))) == [(FAIL, "b:1")] * 2
 
 
 def test_nameservers_that_know_less_are_named() -> None:
     less = NameServerFacts("b:1", None, False, {}, {}, ONE.topics)
     fewer = NameServerFacts("c:1", None, False, ONE.brokers, {}, frozenset())
     facts = Facts((ONE, less, fewer, NameServerFacts("d:1", AWAY)))
-    assert found(name_servers.agreeing, facts) == [(OK, ONE.addr), (WARN, "b:1"), (WARN, "c:1")]
-    assert found(name_servers.agreeing, Facts((ONE,))) == []
+    assert found(name_servers_agree, facts) == [(OK, ONE.addr), (WARN, "b:1"), (WARN, "c:1")]
+    assert found(name_servers_agree, Facts((ONE,))) == []
     # When the other NameServer dies, clients do not find the broker.
-    assert found(name_servers.agreeing, Facts((ONE, less))) == [(OK, ONE.addr), (FAIL, "b:1")]
+    assert found(name_servers_agree, Facts((ONE, less))) == [(OK, ONE.addr), (FAIL, "b:1")]
 
 
 def test_nameservers_with_different_addresses_of_a_broker_are_a_failure() -> None:
     other = NameServerFacts("b:1", None, False, {"a": {0: "10.0.0.7:10911"}}, {}, ONE.topics)
-    first, *_ = name_servers.agreeing(Facts((ONE, other)))
+    first, *_ = name_servers_agree(Facts((ONE, other)))
     assert (first.state, first.where) == (FAIL, "a:0")
     assert f"10.0.0.1:10911 by {ONE.addr}; 10.0.0.7:10911 by b:1" in first.text
 
 
 def test_brokers_with_one_name_are_named_once() -> None:
     contested = NameServerFacts("x:1", None, False, ONE.brokers, {"a": {0: "10.0.0.9:10911"}})
-    (one,) = name_servers.uncontested(Facts((contested, contested)))
+    (one,) = ids_are_unique(Facts((contested, contested)))
     assert (one.state, one.where) == (FAIL, "a:0")
     assert "10.0.0.1:10911" in one.text
     assert "10.0.0.9:10911" in one.text
 
 
 def test_every_broker_must_answer() -> None:
-    assert states(brokers.reachable, broker(), broker(1, error=AWAY)) == [OK, FAIL]
-    assert states(brokers.reachable, broker(), broker(1, error=AWAY), broker(2)) == [OK, WARN, OK]
-    assert states(brokers.reachable, broker(error=AWAY), broker(1), broker(2)) == [FAIL, OK, OK]
-    assert states(brokers.reachable, broker(error="no permission", refused=True)) == [WARN]
-    assert found(brokers.reachable, Facts((ONE,))) == [(WARN, "cluster")]
-    assert found(brokers.reachable, Facts((NameServerFacts("x:1", AWAY),))) == []
+    assert states(brokers_answer, broker(), broker(1, error=AWAY)) == [OK, FAIL]
+    assert states(brokers_answer, broker(), broker(1, error=AWAY), broker(2)) == [OK, WARN, OK]
+    assert states(brokers_answer, broker(error=AWAY), broker(1), broker(2)) == [FAIL, OK, OK]
+    assert states(brokers_answer, broker(error="no permission", refused=True)) == [WARN]
+    assert found(brokers_answer, Facts((ONE,))) == [(WARN, "cluster")]
+    assert found(brokers_answer, Facts((NameServerFacts("x:1", AWAY),))) == []
 
 
 def test_loopback_is_no_address_for_other_machines() -> None:
     local = (broker(addr="127.0.0.1:10911"), broker(addr="[::1]:10911"), broker())
-    assert len(list(brokers.advertised(Facts((ONE,), local)))) == 2
-    assert found(brokers.advertised, Facts((NameServerFacts("127.0.0.1:9876"),), local)) == []
+    assert len(list(addresses_are_usable(Facts((ONE,), local)))) == 2
+    assert found(addresses_are_usable, Facts((NameServerFacts("127.0.0.1:9876"),), local)) == []
 
 
 def test_ports_that_are_closed_are_named() -> None:
     ports = (PortFacts("fast", "x:1"), PortFacts("HA", "x:2", AWAY), PortFacts("fast", "x:3", AWAY))
-    assert states(brokers.ports, broker(ports=ports)) == [OK, WARN, WARN]
+    assert states(ports_are_open, broker(ports=ports)) == [OK, WARN, WARN]
 
 
 def clock(ahead_ms: int, took_ms: int = 0) -> BrokerFacts:
@@ -103,7 +128,7 @@ def clock(ahead_ms: int, took_ms: int = 0) -> BrokerFacts:
 
 @given(st.integers(-10_000_000, 10_000_000), st.integers(0, 5_000))
 def test_the_skew_is_never_overstated_and_understated_by_what_cannot_be_known(ahead_ms: int, took_ms: int) -> None:
-    skew_ms = brokers.clock_skew_ms(clock(ahead_ms, took_ms))
+    skew_ms = clock_skew_ms(clock(ahead_ms, took_ms))
     assert skew_ms is not None
     assert skew_ms * ahead_ms >= 0
     assert abs(skew_ms) <= abs(ahead_ms)
@@ -114,65 +139,65 @@ def test_the_skew_is_never_overstated_and_understated_by_what_cannot_be_known(ah
     ("ahead_ms", "state"), [(0, OK), (-1_500, OK), (10_000, WARN), (-10_000, WARN), (600_000, FAIL), (-600_000, FAIL)]
 )
 def test_clocks(ahead_ms: int, state: str) -> None:
-    assert states(brokers.clocks, clock(ahead_ms)) == [state]
+    assert states(clocks_agree, clock(ahead_ms)) == [state]
 
 
 def test_a_broker_that_tells_no_time_is_no_alarm() -> None:
-    assert states(brokers.clocks, broker(info={"bootTimestamp": "x", "runtime": "?"})) == [INFO]
+    assert states(clocks_agree, broker(info={"bootTimestamp": "x", "runtime": "?"})) == [INFO]
 
 
 def test_versions() -> None:
     new, old = ({"brokerVersionDesc": text} for text in ("V5_3_3", "V4_9_8"))
-    assert states(brokers.versions, broker(info=new), broker(1, info=new)) == [OK]
-    (one,) = brokers.versions(Facts(brokers=(broker(info=new), broker(1, info=old))))
+    assert states(versions_are_equal, broker(info=new), broker(1, info=new)) == [OK]
+    (one,) = versions_are_equal(Facts(brokers=(broker(info=new), broker(1, info=old))))
     assert one.state == WARN
     assert "V4_9_8: a:1" in one.text
-    assert states(brokers.versions) == []
+    assert states(versions_are_equal) == []
 
 
 @pytest.mark.parametrize(("ratio", "state"), [("0.10", OK), ("0.80", WARN), ("0.95", FAIL), ("", INFO), ("nan%", INFO)])
 def test_disks(ratio: str, state: str) -> None:
-    assert states(brokers.disks, broker(info={"commitLogDiskRatio": ratio})) == [state]
+    assert states(disks_have_space, broker(info={"commitLogDiskRatio": ratio})) == [state]
 
 
 def test_disks_have_the_brokers_own_limits() -> None:
     limits = {"diskSpaceWarningLevelRatio": "99", "diskMaxUsedSpaceRatio": "95"}
-    assert states(brokers.disks, broker(info={"commitLogDiskRatio": "0.94"}, config=limits)) == [OK]
+    assert states(disks_have_space, broker(info={"commitLogDiskRatio": "0.94"}, config=limits)) == [OK]
 
 
 def test_settings_that_may_lose_messages() -> None:
     config = {"flushDiskType": "ASYNC_FLUSH", "brokerRole": "ASYNC_MASTER", "cleanFileForciblyEnable": "true"}
-    assert states(brokers.settings, broker(config=config)) == [INFO, INFO, INFO]
+    assert states(settings_are_safe, broker(config=config)) == [INFO, INFO, INFO]
     both = Facts(brokers=(broker(config=config), broker(1, config=config)))
-    assert [one.where for one in brokers.settings(both)] == ["a:0, a:1", "a:0", "a:0, a:1"]
+    assert [one.where for one in settings_are_safe(both)] == ["a:0, a:1", "a:0", "a:0, a:1"]
     waits_for_none = {"flushDiskType": "SYNC_FLUSH", "brokerRole": "SYNC_MASTER", "inSyncReplicas": "1"}
-    assert states(brokers.settings, broker(config=waits_for_none)) == [WARN]
-    assert states(brokers.settings, broker(config=waits_for_none | {"inSyncReplicas": "2"})) == []
+    assert states(settings_are_safe, broker(config=waits_for_none)) == [WARN]
+    assert states(settings_are_safe, broker(config=waits_for_none | {"inSyncReplicas": "2"})) == []
 
 
 def test_a_set_needs_a_master() -> None:
     facts = Facts(brokers=(broker(1), broker(2), broker(name="b")))
-    assert found(copies.masters, facts) == [(FAIL, "a")]
+    assert found(sets_have_masters, facts) == [(FAIL, "a")]
 
 
 def test_a_sync_master_needs_a_slave() -> None:
     master = broker(config={"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"})
-    assert states(copies.slaves, master) == [FAIL]
-    assert states(copies.slaves, broker(config={"brokerRole": "ASYNC_MASTER"})) == []
+    assert states(slaves_keep_up, master) == [FAIL]
+    assert states(slaves_keep_up, broker(config={"brokerRole": "ASYNC_MASTER"})) == []
 
 
 def test_a_slave_that_is_away_leaves_the_set_without_safety_unless_another_is_left() -> None:
     slave = broker(1)
     gone = {f"slaveAwayMs_{slave.addr}": "65000"}
-    (one,) = copies.slaves(Facts(brokers=(broker(info=gone),)))
+    (one,) = slaves_keep_up(Facts(brokers=(broker(info=gone),)))
     assert (one.state, one.where) == (FAIL, broker().where)
     assert f"its slave {slave.addr} has been away for 65 s, and no other is left" in one.text
     two = broker(2)
     lag = {f"slaveAckDiff_{two.addr}": "0"}
-    assert states(copies.slaves, broker(info={**gone, **lag}), two) == [OK, WARN]
+    assert states(slaves_keep_up, broker(info={**gone, **lag}), two) == [OK, WARN]
     # It is back, and is not connected to its master yet; Controllers know better.
-    assert states(copies.slaves, broker(info={**gone, f"slaveAckDiff_{slave.addr}": "0"}), slave) == [OK]
-    assert states(copies.slaves, broker(info=gone, config={"enableControllerMode": "true"})) == []
+    assert states(slaves_keep_up, broker(info={**gone, f"slaveAckDiff_{slave.addr}": "0"}), slave) == [OK]
+    assert states(slaves_keep_up, broker(info=gone, config={"enableControllerMode": "true"})) == []
 
 
 @pytest.mark.parametrize(
@@ -181,14 +206,14 @@ def test_a_slave_that_is_away_leaves_the_set_without_safety_unless_another_is_le
 def test_slaves_that_lag(behind: str, ms: str, state: str) -> None:
     slave = broker(1)
     master = broker(info={f"slaveAckDiff_{slave.addr}": behind, f"slaveBehindMs_{slave.addr}": ms})
-    assert states(copies.slaves, master, slave) == [state]
+    assert states(slaves_keep_up, master, slave) == [state]
 
 
 def test_slaves_of_rocketmq_lag_by_the_difference_of_their_logs() -> None:
     master, slave = broker(info={"commitLogMaxOffset": "300000000"}), broker(1, info={"commitLogMaxOffset": "1"})
-    assert states(copies.slaves, master, slave) == [FAIL]
-    assert states(copies.slaves, broker(), slave) == [WARN]
-    assert states(copies.slaves, master, broker(1, error=AWAY)) == []
+    assert states(slaves_keep_up, master, slave) == [FAIL]
+    assert states(slaves_keep_up, broker(), slave) == [WARN]
+    assert states(slaves_keep_up, master, broker(1, error=AWAY)) == []
 
 
 def test_groups_that_lag() -> None:
@@ -197,26 +222,26 @@ def test_groups_that_lag() -> None:
         GroupFacts("g2", "t", 20_000, 0, 1),
         GroupFacts("g3", "t", 1, 3_600_000),
     )
-    first, second = groups.lags(Facts(groups=known))
+    first, second = groups_keep_up(Facts(groups=known))
     assert (first.state, first.where) == (WARN, "g2 t")
     assert (second.state, second.where) == (WARN, "g3 t")
     assert "no consumer is connected" in second.text
-    assert found(groups.lags, Facts(groups=known[:1], groups_left_out=3)) == [(OK, "groups"), (INFO, "groups")]
-    assert found(groups.lags, Facts(groups=known[:1], max_lag=5)) == [(WARN, "g1 t")]
+    assert found(groups_keep_up, Facts(groups=known[:1], groups_left_out=3)) == [(OK, "groups"), (INFO, "groups")]
+    assert found(groups_keep_up, Facts(groups=known[:1], max_lag=5)) == [(WARN, "g1 t")]
 
 
 def test_a_group_whose_members_have_different_subscriptions_fails() -> None:
     one, other = frozenset({("t", "red")}), frozenset({("t", "blue")})
     facts = Facts(wanted={"g": {one: ["c1"], other: ["c2"]}, "h": {one: ["c1", "c2"]}})
-    (finding,) = groups.subscriptions(facts)
+    (finding,) = subscriptions_agree(facts)
     assert (finding.state, finding.where) == (FAIL, "g")
     assert "topic t is subscribed to as 'blue' by c2, as 'red' by c1" in finding.text
-    assert found(groups.subscriptions, Facts(wanted={"h": facts.wanted["h"]})) == [(OK, "groups")]
-    assert found(groups.subscriptions, Facts()) == []
+    assert found(subscriptions_agree, Facts(wanted={"h": facts.wanted["h"]})) == [(OK, "groups")]
+    assert found(subscriptions_agree, Facts()) == []
 
 
 def test_dead_letters_are_shown() -> None:
-    assert found(groups.dead_letters, Facts(dead_letters={"g": 2, "h": 0})) == [(INFO, "g")]
+    assert found(nothing_is_dead, Facts(dead_letters={"g": 2, "h": 0})) == [(INFO, "g")]
 
 
 def test_a_check_that_goes_wrong_does_not_stop_the_others() -> None:
@@ -224,7 +249,7 @@ def test_a_check_that_goes_wrong_does_not_stop_the_others() -> None:
         yield Finding(OK, "x", "y")
         raise KeyError("z")
 
-    checks = (("wrong", wrong), ("right", name_servers.reachable))
+    checks = (("wrong", wrong), ("right", name_servers_answer))
     rows = [(name, one.state) for name, one in run_checks(Facts((ONE,), unanswered=(("g", "away"),)), checks)]
     assert rows == [("facts", WARN), ("wrong", WARN), ("right", OK)]
 
@@ -269,7 +294,7 @@ GONE = ControllerFacts("c:3", AWAY)
     ],
 )
 def test_controllers_need_a_majority(known: tuple[ControllerFacts, ...], expected: list[str]) -> None:
-    assert [one.state for one in controllers.reachable(Facts(controllers=known))] == expected
+    assert [one.state for one in controllers_answer(Facts(controllers=known))] == expected
 
 
 @pytest.mark.parametrize(
@@ -285,7 +310,7 @@ def test_controllers_need_a_majority(known: tuple[ControllerFacts, ...], expecte
     ],
 )
 def test_what_is_acknowledged_must_be_on_several_brokers(known: ReplicaSetFacts, state: str) -> None:
-    (one,) = controllers.replicas(Facts(replica_sets={"a": known}))
+    (one,) = replicas_are_in_sync(Facts(replica_sets={"a": known}))
     assert (one.state, one.where) == (state, "a")
 
 
@@ -300,7 +325,7 @@ def test_what_is_acknowledged_must_be_on_several_brokers(known: ReplicaSetFacts,
 )
 def test_the_choice_in_controller_mode_is_told_and_no_role_advised(options: dict[str, str], said: str) -> None:
     config = {"enableControllerMode": "true", "brokerRole": "ASYNC_MASTER", **options}
-    (one,) = brokers.settings(Facts(brokers=(broker(config=config),)))
+    (one,) = settings_are_safe(Facts(brokers=(broker(config=config),)))
     assert said in one.text and "SYNC_MASTER" not in one.text + one.remedy
     config["brokerRole"] = "SYNC_MASTER"
-    assert list(copies.slaves(Facts(brokers=(broker(config=config),)))) == []
+    assert list(slaves_keep_up(Facts(brokers=(broker(config=config),)))) == []

@@ -1,0 +1,126 @@
+"""What an administrator does with a slave whose log differs from its master's, or differed.
+
+``broker resyncSlave`` lets the slave begin again. Nothing is deleted: log, queues and index are moved to a directory of
+their own inside the store. Metadata stays; the master's will replace it. If the command is interrupted, the store still
+starts, and the command can be repeated. ``broker printCut`` prints the messages that were cut from its log when it
+followed another master, from a file that keeps them.
+Neighbours: replication/slave.py (says when the first is needed), store/truncation/saved.py (writes the files).
+"""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+
+import click
+
+from broker.commands.offline import absolute, errors_on_one_line, locked
+from broker.store.checkpoint import ABORT
+from broker.store.inventory import FILE_NAME as INVENTORY
+from broker.store.log.valid_record import valid_record
+from broker.store.queue.ends import FILE_NAME as QUEUE_ENDS
+from broker.store.queue.ends import SINCE_NAME
+from broker.store.truncation.intent import FILE_NAME as INTENT
+from broker.store.truncation.saved import start_of
+from mqcommon.clock import Clock, SystemClock
+from mqcommon.disk.files import FileSystem, OsFiles
+from mqcommon.errors import ProtocolError, UserError
+from mqcommon.message.compression import decompressed
+from mqcommon.message.flags import COMPRESSED
+from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
+from mqcommon.message.properties import decode_properties
+from mqcommon.message.record import Record
+
+
+@click.command("printCut")
+@click.argument("file")
+def print_cut(file: str) -> None:
+    """Print messages that a slave's log lost when it followed another master, one JSON object a line.
+
+    FILE is in the directory cut of the broker's storePathRootDir; the broker may be running. A body is printed as text,
+    or as bodyHex if it is none. A compressed body that cannot be read is printed as it is stored, with bodyError.
+    """
+    with errors_on_one_line(file):
+        for row in rows(OsFiles(), absolute(file)):
+            click.echo(json.dumps(row, ensure_ascii=False))
+
+
+def rows(fs: FileSystem, path: str) -> Iterator[dict[str, object]]:
+    """A row for each message. UserError if the file is none that keeps messages."""
+    start = start_of(path)
+    if start is None or not fs.exists(path):
+        raise UserError(f"{path} is not a file of messages that were cut: they are in STORE_DIR/cut")
+    data = fs.read(path)
+    at = 0
+    while at + BLANK_BYTES <= len(data):
+        size, magic = SIZE_MAGIC.unpack_from(data, at)
+        if magic != BLANK_MAGIC and at + size <= len(data):
+            record, reason = valid_record(data[at : at + size], start + at)
+            if record is None:
+                raise UserError(f"{path}: no sound message at byte {at}: {reason}")
+            yield _row(record)
+        # A slave may have received only a part of the last one.
+        at += max(size, BLANK_BYTES)
+
+
+def _row(record: Record) -> dict[str, object]:
+    row: dict[str, object] = {
+        "topic": record.topic,
+        "queueId": record.queue_id,
+        "queueOffset": record.queue_offset,
+        "physicalOffset": record.physical_offset,
+        "storeTimestamp": record.store_timestamp,
+        "bornTimestamp": record.born_timestamp,
+        "properties": decode_properties(record.properties.decode("utf-8", "replace")),
+    }
+    return row | _body(record)
+
+
+def _body(record: Record) -> dict[str, object]:
+    body = record.body
+    if record.sys_flag & COMPRESSED:
+        try:
+            body = decompressed(body, record.sys_flag)
+        except ProtocolError as error:
+            return {"bodyHex": body.hex(), "bodyError": str(error)}
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"bodyHex": body.hex()}
+
+
+# The log goes near the end: a store that has only its log starts, and rebuilds the rest.
+PARTS = (
+    "index", "consumequeue", "batchconsumequeue", QUEUE_ENDS, SINCE_NAME, "checkpoint", INTENT, INVENTORY, "commitlog",
+    ABORT,
+)  # fmt: skip
+
+
+@click.command("resyncSlave")
+@click.argument("store_dir")
+def resync_slave(store_dir: str) -> None:
+    """Have a slave copy all of its master's messages again. Its own messages are moved aside, not deleted.
+
+    STORE_DIR is the slave's storePathRootDir; the slave must be stopped.
+    """
+    with errors_on_one_line(store_dir):
+        aside = resync(OsFiles(), SystemClock(), absolute(store_dir))
+        click.echo(f"messages moved to {aside}: delete that directory if you do not need them")
+        click.echo("when it starts again as a slave, it copies all messages of the master")
+
+
+def resync(fs: FileSystem, clock: Clock, root: str) -> str:
+    """Move all files with messages aside; returns the directory that they are in now."""
+    if not fs.is_dir(f"{root}/commitlog"):
+        raise UserError(f"{root} holds no commit log: give the directory that storePathRootDir names")
+    with locked(fs, root):
+        aside = f"{root}/diverged-{datetime.fromtimestamp(clock.now_ms() / 1000):%Y%m%d-%H%M%S}"
+        if fs.exists(aside):
+            raise UserError(f"{aside} exists already: repeat the command in a second")
+        fs.mkdirs(aside)
+        for part in PARTS:
+            if fs.exists(f"{root}/{part}"):
+                fs.rename(f"{root}/{part}", f"{aside}/{part}")
+                # Each move is durable before the next: after a power loss, too, the log goes last.
+                fs.fsync_dir(aside)
+                fs.fsync_dir(root)
+    return aside

@@ -1,0 +1,256 @@
+"""``broker exportMetadata`` and ``importMetadata``: the metadata of a stopped broker as RocketMQ's files, and back.
+
+An export hands popped messages in flight over, too. A Java broker looks for check points among the messages that wait
+for their time, and does not understand the revive log of this one. So each open check point is stored once more as
+RocketMQ stores it. A queue that is popped in order has no check points there: its offset goes back to the first message
+that is not acknowledged. If this broker is started again instead, it leaves all that alone.
+A broker without metadata imports the files when it starts; the command is for a store that RocketMQ has used since.
+Neighbours: meta/json_files.py (the files' content), delivery/pop/java.py (the form of check points), offline.py.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import click
+
+from broker.broker import store_options
+from broker.commands.offline import absolute, errors_on_one_line, has_metadata, stopped_metadata
+from broker.commands.verify_store import with_sizes_found
+from broker.delivery.pop.inflight import Inflight
+from broker.delivery.pop.java import as_timed, broker_of, messages_of
+from broker.delivery.pop.log import QUEUE_ID, SLICE, SLICE_BYTES
+from broker.delivery.pop.records import Key, PopCheckpoint, decode
+from broker.meta import json_files
+from broker.meta.json_files import POPS_KEY, Offsets, read_tables, to_json_files, write_files
+from broker.meta.metadata import Metadata
+from broker.options import BrokerOptions
+from broker.store.index.index_file import index_file_bytes
+from broker.store.inventory import read_inventory
+from broker.store.reader import GetStatus
+from broker.store.store import MessageStore, StoreOptions
+from mqcommon.clock import Clock, SystemClock
+from mqcommon.disk.files import FileSystem, OsFiles
+from mqcommon.errors import ProtocolError, StoreLocked, UserError
+from mqcommon.message.columns import record_starts
+from mqcommon.message.ids import encode_host
+from mqcommon.message.properties import find_property
+from mqcommon.message.record import Record, decode_record
+from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
+from mqcommon.options.conf_file import load_conf
+
+HOST = encode_host("127.0.0.1", 0)
+
+
+@click.command("exportMetadata")
+@click.argument("store_dir")
+@click.option("--to", metavar="DIR", help="where the files go; default: STORE_DIR/config, where a Java broker looks")
+@click.option("-c", "--config-file", "conf", metavar="FILE", help="the broker's conf file; for the size of index files")
+def export_metadata(store_dir: str, to: str | None, conf: str | None) -> None:
+    """Write topics, groups and offsets as RocketMQ's JSON files, and popped messages in flight for a Java broker.
+
+    STORE_DIR is the broker's storePathRootDir; the broker must be stopped. An existing file is kept as .bak.
+    Without --to the check points of popped messages are stored in the log so that a Java broker finds them.
+    """
+    with errors_on_one_line(store_dir):
+        options = load_conf(BrokerOptions, conf, {"store_path_root_dir": absolute(store_dir)})
+        for path in export(OsFiles(), SystemClock(), store_dir, to, options, click.echo):
+            click.echo(f"export {path} success")
+
+
+def export(
+    fs: FileSystem,
+    clock: Clock,
+    store_dir: str,
+    to: str | None = None,
+    options: BrokerOptions | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> list[str]:
+    """Write the files; returns their paths. ``say`` gets lines for the user."""
+    root = absolute(store_dir)
+    target = absolute(to) if to else f"{root}/config"
+    instead: Offsets = {}
+    if target == f"{root}/config" and has_metadata(fs, root) and has_messages(fs, root):
+        options = options or BrokerOptions()
+        in_root = replace(store_options(options), directory=root)
+        instead = hand_over(fs, clock, in_root, options.timer_precision_ms, say)
+    with stopped_metadata(fs, clock, root) as metadata:
+        files = to_json_files(
+            metadata.topics, metadata.groups, metadata.consumer_offsets, metadata.delay_offsets,
+            metadata.request_modes, instead,
+        )  # fmt: skip
+        if metadata.fresh:
+            raise UserError(f"{root} has nothing to export: it holds no topic, group or offset")
+        fs.mkdirs(target)
+        write_files(fs, target, files)
+        if target == f"{root}/config":
+            metadata.json_files.note()
+    return [f"{target}/{name}" for name in files]
+
+
+def has_messages(fs: FileSystem, root: str) -> bool:
+    """Whether the store has a log, and so perhaps pops. After a kill, nothing but the log need tell of them."""
+    return bool(fs.listdir(f"{root}/commitlog"))
+
+
+def hand_over(
+    fs: FileSystem, clock: Clock, options: StoreOptions, precision_ms: int, say: Callable[[str], None]
+) -> Offsets:
+    """Store the check points; returns the offsets for a Java broker that differ from this broker's."""
+    found = with_sizes_found(fs, options)
+    store = MessageStore(fs, replace(found, index_enabled=_has_index_of(fs, found)), clock, HOST)
+    try:
+        store.open(say)
+    except StoreLocked:
+        raise UserError(f"{options.directory} is open in a broker: stop it first") from None
+    try:
+        metadata = Metadata(fs, f"{options.directory}/config", clock, BrokerOptions())
+        metadata.recover(must_exist=read_inventory(fs, options.directory)[1])
+        offsets: dict[str, dict[int, int]] = {}
+        topics = sorted({queue.topic for queue in store.queues if queue.topic.startswith(REVIVE_TOPIC_PREFIX)})
+        for topic in topics:
+            _Handover(store, metadata, clock, topic, precision_ms, offsets).run(say)
+        metadata.consumer_offsets.append_changed(metadata.consumer_offsets.take_changed())
+        metadata.journal.close()
+    finally:
+        store.close()
+    return offsets
+
+
+class _Handover:
+    """Hands over the pops of one cluster: a broker that changed its cluster's name has two revive logs."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        metadata: Metadata,
+        clock: Clock,
+        topic: str,
+        precision_ms: int,
+        offsets: dict[str, dict[int, int]],
+    ) -> None:
+        self._store = store
+        self._own = metadata.consumer_offsets
+        self._clock = clock
+        self._topic = topic
+        self._precision_ms = precision_ms
+        #: What a Java broker is to have instead.
+        self._offsets = offsets
+        self._inflight = Inflight()
+        self._brokers: dict[Key, str] = {}
+        self._last_physical = -1
+
+    def run(self, say: Callable[[str], None]) -> None:
+        topic, store = self._topic, self._store
+        start = max(self._own.query(REVIVE_GROUP, topic, QUEUE_ID), 0)
+        for record in _records(store, topic, QUEUE_ID, start):
+            self._take(record)
+        wheel_end = store.max_offset(TIMER_TOPIC, 0)
+        first = self._first_after()
+        for (group, name, queue_id), position in self._inflight.positions.items():
+            # The committed offset is further when the group skipped messages after its last check point.
+            self._java(f"{name}@{group}")[queue_id] = max(position, self._own.query(group, name, queue_id))
+        given = self._give(first)
+        revive = f"{topic}@{REVIVE_GROUP}"
+        taken_to = self._own.query(REVIVE_GROUP, TIMER_TOPIC, 0)
+        # A Java broker's offset names the last record that it has processed.
+        if end := store.max_offset(topic, QUEUE_ID):
+            self._java(revive)[QUEUE_ID] = end - 1
+        if taken_to < 0:
+            for queue in store.queues:
+                if queue.topic == topic and queue.queue_id != QUEUE_ID and queue.next_offset:
+                    self._java(revive)[queue.queue_id] = queue.next_offset - 1
+                    if given:
+                        self._own.commit(REVIVE_GROUP, topic, queue.queue_id, queue.next_offset)
+        if given and (taken_to < 0 or taken_to >= first):
+            # What was stored here is for a Java broker, not for this one.
+            self._java(POPS_KEY)[0] = first
+            self._own.commit(REVIVE_GROUP, TIMER_TOPIC, 0, max(store.max_offset(TIMER_TOPIC, 0), wheel_end))
+        if given:
+            say(f"{messages_of(given)} popped messages in flight are handed over by {len(given)} check points")
+
+    def _java(self, key: str) -> dict[int, int]:
+        return self._offsets.setdefault(key, {})
+
+    def _take(self, stored: Record) -> None:
+        self._last_physical = stored.physical_offset
+        try:
+            record = decode(find_property(stored.properties, b"TAGS") or b"", stored.body)
+            if isinstance(record, PopCheckpoint):
+                self._brokers[record.key] = broker_of(stored.body)
+        except ProtocolError:
+            return  # the broker says so when it starts
+        self._inflight.apply(record, stored.queue_offset)
+
+    def _first_after(self) -> int:
+        """The first of the messages that wait which is after the revive log: an earlier export stored it."""
+        queue = self._store.queues.find(TIMER_TOPIC, 0)
+        if queue is None:
+            return 0
+        waiting = range(queue.min_offset, queue.next_offset)
+        return queue.min_offset + bisect_right(waiting, self._last_physical, key=lambda at: queue.entry(at)[0])
+
+    def _give(self, first: int) -> list[PopCheckpoint]:
+        before = {record.body for record in _records(self._store, TIMER_TOPIC, 0, first)}
+        given: list[PopCheckpoint] = []
+        for lease in self._inflight.oldest():
+            old = lease.checkpoint
+            group, name, queue_id = old.key.queue
+            if old.is_ordered:
+                self._java(f"{name}@{group}")[queue_id] = lease.left[0]
+                continue
+            acked = ((1 << len(old.offsets)) - 1) & ~lease.unacked
+            checkpoint = PopCheckpoint(old.key, old.invisible_ms, old.offsets, None, acked)
+            given.append(checkpoint)
+            body, properties = as_timed(checkpoint, self._brokers[old.key], self._topic, self._precision_ms)
+            if body not in before:
+                self._store.put(
+                    TIMER_TOPIC, 0, body, properties, born_timestamp=self._clock.now_ms(), born_host=HOST
+                )  # fmt: skip
+        return given
+
+
+def _records(store: MessageStore, topic: str, queue_id: int, start: int) -> Iterator[Record]:
+    offset, end = start, store.max_offset(topic, queue_id)
+    while offset < end:
+        found = store.get(topic, queue_id, offset, SLICE, SLICE_BYTES)
+        if found.status is GetStatus.FOUND:
+            for at in record_starts(found.records):
+                yield decode_record(found.records, at)
+        elif found.next_offset <= offset:
+            return
+        offset = found.next_offset
+
+
+def _has_index_of(fs: FileSystem, options: StoreOptions) -> bool:
+    """Whether the index has this size: one of another size would be removed, for the lack of a conf file."""
+    root, size = f"{options.directory}/index", index_file_bytes(options.index_slots, options.index_capacity)
+    return all(fs.size(f"{root}/{name}") == size for name in fs.listdir(root) if name.isdigit())
+
+
+@click.command("importMetadata")
+@click.argument("store_dir")
+def import_metadata(store_dir: str) -> None:
+    """Replace topics, groups and offsets by those in RocketMQ's JSON files.
+
+    STORE_DIR is the broker's storePathRootDir; the broker must be stopped. The files are read from STORE_DIR/config.
+    """
+    with errors_on_one_line(store_dir):
+        summary, warnings = import_files(OsFiles(), SystemClock(), store_dir)
+        click.echo(f"import {summary}")
+        for warning in warnings:
+            click.echo(f"broker: {warning}", err=True)
+
+
+def import_files(fs: FileSystem, clock: Clock, store_dir: str) -> tuple[str, list[str]]:
+    """Replace the metadata atomically; returns a summary of what was imported, and warnings of what was not."""
+    root = absolute(store_dir)
+    directory = f"{root}/config"
+    with stopped_metadata(fs, clock, root) as before:
+        tables = read_tables(fs, directory)
+        if tables is None:
+            raise UserError(f"{directory} holds none of RocketMQ's files: there is nothing to import")
+        after = Metadata(fs, directory, clock, BrokerOptions())
+        after.take_over(tables)
+        before.journal.replace(after.state())
+    return json_files.summary(tables), json_files.warnings(fs, directory, tables)

@@ -1,0 +1,50 @@
+"""What the parts need that store messages of their own accord, not for a request."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from broker.store.store import MessageStore
+from broker.writing.writer import Writer
+from mqcommon.clock import Clock
+from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
+
+# What may happen without a bug in this broker.
+_EXPECTED = (RequestRefused, OutOfDescriptors, StoreError, OSError, ProtocolError)
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """The store, and leave to put messages into it while this broker is the master.
+
+    Only a master stores messages: on a slave the log has one writer, the replica.
+    """
+
+    store: MessageStore
+    writer: Writer
+    clock: Clock
+    #: Whether messages may be stored now.
+    is_active: Callable[[], bool]
+    #: Makes the log durable up to its present end.
+    flush: Callable[[], Awaitable[None]]
+    #: Call it after messages were stored, as that is not the turn of a request.
+    turned: Callable[[], None]
+
+
+class Failures:
+    """Logs failures of work that is tried again: the first of each kind, until work of that kind succeeds."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._failing: set[str] = set()
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Log that ``what``, for example "offsets are not saved"; with a traceback if the error shows a bug."""
+        if what not in self._failing:
+            self._failing.add(what)
+            exc_info = None if isinstance(error, _EXPECTED) else error
+            self._logger.error("%s, still trying: %s", what, error, exc_info=exc_info)
+
+    def succeeded(self, what: str) -> None:
+        """Work of this kind is done: its next failure is logged again."""
+        self._failing.discard(what)

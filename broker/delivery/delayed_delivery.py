@@ -1,0 +1,290 @@
+"""Delivers messages of delay levels when they are due, through the Writer.
+
+Only the master delivers: on a slave the log has one writer, the replica. RocketMQ's acting master delivers to another
+broker only (enableRemoteEscape), which this broker does not have, so messages wait until a master is back.
+A level is delivered in its order and in slices, so that a backlog does not block the event loop. A message that cannot
+be delivered now (a full disk) holds its level up; it is tried again. One that never can is logged and skipped.
+The offsets are saved every SAVE_S, as `LevelProgress` allows; slaves copy them (45), so a promoted slave goes on there.
+After a crash the messages since the last save are delivered again.
+Neighbours: writing/deferred.py (into a level, and out of it), meta/delay_offsets.py (the saved offsets).
+"""
+
+import logging
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import trio
+
+from broker.cold_reads import from_disk
+from broker.delivery.background import Background, Failures
+from broker.meta.delay_offsets import DelayOffsets
+from broker.part import Part
+from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.delay_levels import DelayLevels
+from broker.store.queue.entry import BLANK_SIZE
+from broker.store.reader import GetResult, GetStatus
+from broker.writing.deferred import from_level
+from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused
+from mqcommon.message.record import decode_record
+from mqcommon.names import SCHEDULE_TOPIC
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.offsets import DelayOffsetTable
+
+logger = logging.getLogger(__name__)
+
+
+# Deliveries that wait for an fsync, each of a slice of messages. More are merged: they are saved later.
+MAX_ROWS = 1_024
+
+
+class LevelProgress:
+    """How far one level is delivered, and how much of that may be saved.
+
+    Invariant: an offset is saved only when the copies of all messages before it are on disk, and in Controller mode
+    confirmed. Else a power loss, or another master, could take a copy and leave the saved offset, and the message would
+    never be delivered. The other way round, a message whose copy is on disk but whose offset is not saved is delivered
+    again: that is the only reason for a second delivery.
+    """
+
+    def __init__(self, offset: int) -> None:
+        #: The next message to deliver.
+        self.next_offset = offset
+        #: What may be saved.
+        self.safe_offset = offset
+        # (end of the log after the copies, offset of the next message)
+        self._rows: deque[tuple[int, int]] = deque()
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether no delivery waits for an fsync."""
+        return not self._rows
+
+    def delivered(self, offset: int, log_end: int) -> None:
+        """The messages before ``offset`` are delivered; their copies are in the log before ``log_end``."""
+        self.next_offset = offset
+        if len(self._rows) >= MAX_ROWS:
+            self._rows.pop()
+        self._rows.append((log_end, offset))
+
+    def flushed(self, reached: int) -> int:
+        """The log is on disk, and confirmed, up to ``reached``; returns the safe offset."""
+        rows = self._rows
+        while rows and rows[0][0] <= reached:
+            self.safe_offset = rows.popleft()[1]
+        return self.safe_offset
+
+
+# The pause between two looks at idle levels, so the most that a message is late; RocketMQ's value.
+POLL_S = 0.1
+SAVE_S = 1.0
+# Messages delivered in one turn of the event loop: some 2 ms.
+SLICE = 64
+# The most bytes of messages that a slice reads, but always one message.
+SLICE_BYTES = 1 << 20
+MAX_REASON = 500
+# The pause of a level after a failure.
+PAUSE_S = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class _Level:
+    number: int
+    delay_ms: int
+    progress: LevelProgress
+    # The saved offset as last seen.
+    saved: int
+    # When the next message is due, and its offset; known so that an idle level costs nothing.
+    head: tuple[int, int] = (-1, 0)
+    not_before: float = 0.0
+
+    @property
+    def queue_id(self) -> int:
+        return self.number - 1
+
+
+class _Due(NamedTuple):
+    """What is due of a level. ``places``: offset and size of each message in ``found.records``, or more."""
+
+    found: GetResult
+    places: list[tuple[int, int]]
+
+
+def due_time(due_ms: int, now_ms: int, delay_ms: int) -> int:
+    """When a message is due by its queue entry: now, if that is further away than the level's delay.
+
+    Then the clock was set back since the message was stored, or the level had another delay.
+    """
+    return due_ms if due_ms <= now_ms + delay_ms else now_ms
+
+
+class DelayedDelivery(Part):
+    """See the module."""
+
+    def __init__(self, background: Background, levels: DelayLevels, offsets: DelayOffsets) -> None:
+        self._store = background.store
+        self._writer = background.writer
+        self._clock = background.clock
+        self._is_active = background.is_active
+        self._flush = background.flush
+        self._turned = background.turned
+        self._failures = Failures(logger)
+        self._delays = levels
+        self._offsets = offsets
+        # Empty while this broker is not to deliver.
+        self._levels: list[_Level] = []
+        self._stopping = False
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Deliver until cancelled."""
+        task_status.started()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._save_often)
+            while True:
+                self._follow_role()
+                more = False
+                for level in self._levels:
+                    more |= await self._serve(level)
+                if not more:
+                    await trio.sleep(POLL_S)
+
+    async def stop(self) -> None:
+        """Deliver no more; the store is flushed next."""
+        self._stopping = True
+
+    async def close(self) -> None:
+        """Save how far the levels are delivered."""
+        if self._levels and self._is_active():
+            self._save()
+
+    def _follow_role(self) -> None:
+        """Take up the levels when this broker becomes the master, drop them when it is none.
+
+        A broker that is demoted saves nothing more: its last messages may not be in the new master's log.
+        """
+        active = self._is_active() and not self._stopping
+        if active and not self._levels:
+            saved = self._offsets.table.offset_table
+            self._levels = [
+                _Level(
+                    number, delay_ms, LevelProgress(min(saved.get(number, 0), self._end(number))), saved.get(number, 0)
+                )
+                for number, delay_ms in enumerate(self._delays.delays_ms, 1)
+            ]
+        elif not active and not self._stopping:
+            self._levels = []
+
+    def _end(self, number: int) -> int:
+        """A saved offset past the end of the queue is of another store."""
+        return self._store.max_offset(SCHEDULE_TOPIC, number - 1)
+
+    # --- delivery
+
+    async def _serve(self, level: _Level) -> bool:
+        """Deliver a slice of what is due; returns whether there may be more."""
+        if self._stopping or trio.current_time() < level.not_before:
+            return False
+        saved = self._offsets.table.offset_table.get(level.number, 0)
+        if saved != level.saved:
+            level.saved = saved
+            if saved > level.progress.next_offset:
+                # A slave that acted for this master delivered them.
+                level.progress = LevelProgress(min(saved, self._end(level.number)))
+        queue = self._store.queues.find(SCHEDULE_TOPIC, level.queue_id)
+        if queue is None or not self._may_be_due(level, queue):
+            return False
+        what = f"messages of delay level {level.number} are not delivered"
+        try:
+            due = await from_disk(partial(self._find_due, level, queue))
+            # The role may have changed while a thread read: a slave's log must not get a copy.
+            if due is None or not self._is_active() or self._stopping:
+                return False
+            self._deliver_all(level, *due)
+        except Exception as error:
+            level.not_before = trio.current_time() + PAUSE_S
+            self._failures.failed(what, error)
+            return False
+        self._failures.succeeded(what)
+        await trio.lowlevel.checkpoint()
+        return True
+
+    def _may_be_due(self, level: _Level, queue: ConsumeQueue) -> bool:
+        offset = level.progress.next_offset
+        if offset >= queue.next_offset:
+            return False
+        known, due_ms = level.head
+        now_ms = self._clock.now_ms()
+        return known != offset or due_time(due_ms, now_ms, level.delay_ms) <= now_ms
+
+    def _find_due(self, level: _Level, queue: ConsumeQueue) -> _Due | None:
+        """The messages of the next slice; None when nothing is due."""
+        offset, now_ms = level.progress.next_offset, self._clock.now_ms()
+        places: list[tuple[int, int]] = []
+        if offset >= queue.min_offset:
+            for number, (_, size, due_ms) in enumerate(queue.entries(offset, SLICE), offset):
+                if size != BLANK_SIZE and due_time(due_ms, now_ms, level.delay_ms) > now_ms:
+                    if number == offset:
+                        level.head = offset, due_ms
+                        return None
+                    break
+                places.append((number, size))
+        found = self._store.get(SCHEDULE_TOPIC, level.queue_id, offset, max(len(places), 1), SLICE_BYTES)
+        return _Due(found, [place for place in places if place[1] != BLANK_SIZE])
+
+    def _deliver_all(self, level: _Level, found: GetResult, places: list[tuple[int, int]]) -> None:
+        """Deliver what was read. RequestRefused when the rest of it cannot be delivered now."""
+        progress, log = level.progress, self._store.log
+        if found.status is GetStatus.OFFSET_TOO_SMALL:
+            logger.error(
+                "messages %d to %d of delay level %d were removed from the log before they were delivered",
+                progress.next_offset, found.next_offset - 1, level.number,
+            )  # fmt: skip
+        at = 0
+        try:
+            for offset, size in places[: found.count]:
+                self._deliver(level, offset, found.records[at : at + size])
+                at += size
+                progress.delivered(offset + 1, log.end)
+            progress.delivered(found.next_offset, log.end)
+        finally:
+            self._turned()
+
+    def _deliver(self, level: _Level, offset: int, raw: bytes) -> None:
+        try:
+            self._writer.put_again(from_level(decode_record(raw)))
+        except (ValueError, ProtocolError, RequestRefused) as error:
+            if isinstance(error, RequestRefused) and error.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise
+            text = "message %d of delay level %d cannot be delivered, it is skipped: %s"
+            logger.error(text, offset, level.number, str(error)[:MAX_REASON])
+
+    # --- the offsets
+
+    async def _save_often(self) -> None:
+        what = "offsets of delay levels are not saved"
+        while True:
+            await trio.sleep(SAVE_S)
+            if all(level.progress.is_saved for level in self._levels):
+                continue
+            try:
+                await self._flush()
+            except OutOfDescriptors as error:
+                self._failures.failed(what, error)
+            else:
+                self._failures.succeeded(what)
+                if self._is_active():
+                    self._save()
+
+    def _save(self) -> None:
+        table, reached = self._offsets.table, self._store.safe_end
+        changed: dict[int, int] = {}
+        # Only what is on disk, and confirmed, is saved: see `LevelProgress`.
+        for level in self._levels:
+            safe = level.progress.flushed(reached)
+            # An offset that was taken over a moment ago is looked at first.
+            if safe != level.saved and level.saved == table.offset_table.get(level.number, 0):
+                changed[level.number] = level.saved = safe
+        if changed:
+            version = table.data_version.next(self._clock.now_ms())
+            self._offsets.put(DelayOffsetTable(table.offset_table | changed, version))

@@ -1,0 +1,588 @@
+"""Delivers timed messages when they are due, through the Writer.
+
+Only the master delivers, as with delay levels; a slave needs nothing but the log. What waits is read from the queue of
+rmq_sys_wheel_timer when this broker becomes the master, and followed from then on; `History` says what was delivered
+before. A slot is delivered in slices, so that a backlog does not block the event loop. When a message cannot be
+delivered now (a full disk), all wait. A message that can never be delivered is logged and skipped.
+Neighbours: writing/deferred.py (a timed message on its way into that topic, and out of it), recall.py.
+"""
+
+import logging
+from array import array
+from collections.abc import Callable
+from functools import partial
+from heapq import heappop, heappush
+from itertools import islice
+from typing import NamedTuple
+
+import trio
+
+from broker.cold_reads import from_disk
+from broker.delivery.background import Background, Failures
+from broker.observe.meter import MINUTE_MS, SECOND_MS, SampleWindow
+from broker.part import Part
+from broker.store.log.commitlog import CommitLog
+from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.entry import BLANK_SIZE
+from broker.store.queue.tags import MAX_SLOT_DIGITS
+from broker.store.reader import GetStatus
+from broker.store.store import MessageStore
+from broker.writing.deferred import DELETE, REAL_TOPIC, SLOT, UNIQ_KEY, from_timer
+from broker.writing.stored_properties import Incoming
+from mqcommon.errors import ProtocolError, RequestRefused
+from mqcommon.message.flags import HOSTS_V6, TRANSACTION_MASK
+from mqcommon.message.layout import BLANK_MAGIC, HEAD_V4, HEADS, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
+from mqcommon.message.properties import find_property
+from mqcommon.message.record import Record, decode_record
+from mqcommon.names import TIMER_TOPIC
+from remoting.protocol.codes import ResponseCode
+
+#: The queue of checkpoints.
+CHECKPOINT_QUEUE = 1
+_VERSION = b"1"
+_HEAD = HEAD_V4.reader("size", "magic", "sys_flag")
+_ORIGINS = {bits: head.reader("prepared_transaction_offset") for bits, head in HEADS.items()}
+#: As many bytes as the head of any record has.
+HEAD_BYTES = max(head.size for head in HEADS.values())
+
+
+class TimerCheckpoint(NamedTuple):
+    """How far timed delivery was; a message in queue 1 of rmq_sys_wheel_timer, so that a start need not read the log.
+
+    Of the messages before offset ``read_to`` of queue 0, those in slots up to ``done_slot`` are done, and those in
+    later slots were not delivered before ``position`` of the log; none before ``low`` waits. Later messages count as
+    waiting until a copy is found: copies are looked for from ``position`` on. A checkpoint is in the log itself, after
+    all that it speaks of: whatever a crash or a change of the master cuts off the log, the last checkpoint that is left
+    is true.
+    """
+
+    low: int = 0
+    read_to: int = 0
+    done_slot: int = -1
+    position: int = 0
+
+    def encode(self) -> bytes:
+        return b" ".join([_VERSION, *(b"%d" % value for value in self)])
+
+    @classmethod
+    def decode(cls, body: bytes) -> "TimerCheckpoint":
+        """ProtocolError when ``body`` is no checkpoint."""
+        version, *values = body.split(b" ")
+        if version != _VERSION or len(values) != 4:
+            raise ProtocolError(f"a checkpoint of timers begins with {body[:40]!r}")
+        try:
+            return cls(*map(int, values))
+        except ValueError as error:
+            raise ProtocolError(f"a checkpoint of timers has bad numbers: {error}") from None
+
+    @classmethod
+    def of_rocketmq(cls, data: bytes) -> "TimerCheckpoint":
+        """From RocketMQ's file ``timercheck``. Its log has no marks, so its copies are not looked for."""
+        if len(data) < 32:
+            raise ProtocolError(f"the file has {len(data)} bytes, at least 32 are needed")
+        read_ms, read_to = (int.from_bytes(data[at : at + 8], "big", signed=True) for at in (0, 16))
+        return cls(0, max(read_to, 0), max(read_ms, 0) - 1, 0)
+
+
+class History:
+    """Says which messages of the queue were delivered before the start.
+
+    The rule: a timed message is delivered if, and only if, the log has its copy. A copy names the message: its
+    preparedTransactionOffset is the physical offset at which the message waited, plus 1, and its sysFlag is not that of
+    a transaction. Clients cannot set that field. A copy comes after its message in the log, and copy and mark are one
+    record, so a crash takes both or none: no message is delivered twice into one log, and none is lost with a copy that
+    was lost.
+    """
+
+    def __init__(self, checkpoint: TimerCheckpoint, delivered: set[int]) -> None:
+        """``delivered``: the origins of all copies from the checkpoint's position on, as copies name them."""
+        self._read_to = checkpoint.read_to
+        self._done = checkpoint.done_slot
+        self._delivered = delivered
+        #: The latest slot of which a message was delivered.
+        self.done_slot = checkpoint.done_slot
+
+    def waits(self, offset: int, slot: int, physical: int) -> bool:
+        """Whether the message at ``offset`` of the queue and ``physical`` of the log is still to be delivered."""
+        if physical + 1 in self._delivered:
+            self.done_slot = max(self.done_slot, slot)
+            return False
+        return offset >= self._read_to or slot > self._done
+
+
+def read_origins(data: bytes, at: int, into: "array[int]") -> int:
+    """Add the origins of the records from ``at`` of ``data`` on; returns where the next record begins.
+
+    That may be past the end, as only heads are looked at. The rest of a file after a filler is skipped by its size.
+    """
+    last = len(data) - HEAD_BYTES
+    while at <= last:
+        size, magic, sys_flag = _HEAD.unpack_from(data, at)
+        if magic not in (MAGIC_V1, MAGIC_V2):
+            break
+        # In a committed message the field has the place of a half.
+        if not sys_flag & TRANSACTION_MASK:
+            (origin,) = _ORIGINS[sys_flag & HOSTS_V6].unpack_from(data, at)
+            if origin:
+                into.append(origin)
+        at += size
+    if at + SIZE_MAGIC.size <= len(data):
+        size, magic = SIZE_MAGIC.unpack_from(data, at)
+        if magic == BLANK_MAGIC:
+            at += size
+        elif magic not in (MAGIC_V1, MAGIC_V2):
+            raise ProtocolError(f"no record begins at byte {at} of a piece of the log")
+    return at
+
+
+# Bytes of the log that are read at once: some ms of work.
+PIECE_BYTES = 1 << 20
+
+
+async def last_checkpoint(store: MessageStore) -> TimerCheckpoint | None:
+    """The last one in the log; None if there is none. ProtocolError when it cannot be read."""
+    end = store.max_offset(TIMER_TOPIC, CHECKPOINT_QUEUE)
+    if not end or end <= store.min_offset(TIMER_TOPIC, CHECKPOINT_QUEUE):
+        return None
+    found = await from_disk(lambda: store.get(TIMER_TOPIC, CHECKPOINT_QUEUE, end - 1, 1, PIECE_BYTES))
+    return TimerCheckpoint.decode(decode_record(found.records).body) if found.count else None
+
+
+async def copies_since(log: CommitLog, start: int) -> set[int]:
+    """The origins of all copies from ``start`` on, where a record begins."""
+    origins: array[int] = array("q")
+    at, end = max(start, log.start), log.end
+    while at < end:
+        segment = log.chain.at(at)
+        if segment is None:
+            break
+        size = min(at + PIECE_BYTES, segment.end, end) - at
+        data = await from_disk(partial(log.read, at, size))
+        after = at + read_origins(data, 0, origins)
+        await trio.lowlevel.checkpoint()
+        # A file may end in a few bytes that are too few for a filler.
+        at = after if after > at else segment.end
+    return set(origins)
+
+
+logger = logging.getLogger(__name__)
+
+
+# How many offsets share a counter.
+_RANGE_BITS = 12
+
+
+class Pending:
+    """Which timed messages wait: their queue offsets, by slot.
+
+    A million of them take some 10 MB: an array for each slot, and counters by ranges of offsets. The arrays keep the
+    order of the queue, so that messages of one slot are delivered as they were sent.
+    ``done_slot``: the latest slot of which a message was delivered.
+    """
+
+    def __init__(self, done_slot: int = -1) -> None:
+        self.done_slot = done_slot
+        #: Messages that wait.
+        self.count = 0
+        self._offsets: dict[int, array[int]] = {}
+        # How many of a slot's offsets are done.
+        self._taken: dict[int, int] = {}
+        self._slots: list[int] = []
+        # The ranges of offsets in which messages wait, in rising order, and how many.
+        self._ranges: dict[int, int] = {}
+        self._recalled: dict[int, set[bytes]] = {}
+
+    def add(self, slot: int, offset: int) -> None:
+        """The message at ``offset``, which is higher than those before, waits in ``slot``."""
+        offsets = self._offsets.get(slot)
+        if offsets is None:
+            offsets = self._open(slot)
+        offsets.append(offset)
+        self.count += 1
+        number = offset >> _RANGE_BITS
+        self._ranges[number] = self._ranges.get(number, 0) + 1
+
+    def recall(self, slot: int, unique_key: bytes) -> None:
+        """Messages of ``slot`` with this key are not to be delivered."""
+        if slot not in self._offsets:
+            self._open(slot)
+        self._recalled.setdefault(slot, set()).add(unique_key)
+
+    def _open(self, slot: int) -> "array[int]":
+        heappush(self._slots, slot)
+        offsets = self._offsets[slot] = array("q")
+        return offsets
+
+    def is_recalled(self, slot: int, unique_key: bytes | None) -> bool:
+        keys = self._recalled.get(slot)
+        return keys is not None and unique_key in keys
+
+    @property
+    def first_slot(self) -> int | None:
+        """The slot that is due first."""
+        return self._slots[0] if self._slots else None
+
+    def late(self, last_slot: int) -> int:
+        """How many messages of slots up to ``last_slot`` wait."""
+        if not self._slots or self._slots[0] > last_slot:
+            return 0
+        late = [slot for slot in self._slots if slot <= last_slot]
+        return sum(len(self._offsets[slot]) - self._taken.get(slot, 0) for slot in late)
+
+    def due(self, last_slot: int, limit: int) -> tuple[int, list[int]]:
+        """(slot, up to ``limit`` of its offsets) of the first slot, if that is not after ``last_slot``.
+
+        A slot without offsets is closed here.
+        """
+        while self._slots and self._slots[0] <= last_slot:
+            slot = self._slots[0]
+            start = self._taken.get(slot, 0)
+            found = self._offsets[slot][start : start + limit].tolist()
+            if found:
+                return slot, found
+            self._close_first()
+        return 0, []
+
+    def done(self, slot: int, offset: int) -> None:
+        """The next message of ``slot``, which is at ``offset``, was delivered, or never will be."""
+        taken = self._taken[slot] = self._taken.get(slot, 0) + 1
+        self.count -= 1
+        self.done_slot = max(self.done_slot, slot)
+        number = offset >> _RANGE_BITS
+        left = self._ranges[number] - 1
+        if left:
+            self._ranges[number] = left
+        else:
+            del self._ranges[number]
+        if taken == len(self._offsets[slot]) and self._slots[0] == slot:
+            self._close_first()
+
+    def _close_first(self) -> None:
+        slot = heappop(self._slots)
+        del self._offsets[slot]
+        self._taken.pop(slot, None)
+        self._recalled.pop(slot, None)
+        self.done_slot = max(self.done_slot, slot)
+
+    @property
+    def is_between_slots(self) -> bool:
+        """Whether all slots up to ``done_slot`` are done: the state can then be told by that slot alone."""
+        return not self._slots or self._slots[0] > self.done_slot
+
+    def low(self, read_to: int) -> int:
+        """No message before this offset waits; ``read_to`` if none waits at all."""
+        first = next(iter(self._ranges), None)
+        return read_to if first is None else first << _RANGE_BITS
+
+
+POLL_S = 0.05
+BETWEEN_SLICES_S = 0.0
+# Messages delivered in one turn of the event loop: some 2 ms.
+SLICE = 64
+SLICE_BYTES = 1 << 20
+# Entries of the queue that are read in one turn.
+ENTRIES_AT_ONCE = 8_192
+# A checkpoint is written when the log has grown by this much: a start reads as much to find the copies in it.
+CHECKPOINT_BYTES = 16 << 20
+# The pause after a failure.
+PAUSE_S = 1.0
+MAX_REASON = 500
+# Larger tags codes are slots, smaller ones are hashes that a Java broker wrote.
+_MAX_HASH = 1 << 32
+
+
+class TimerRates(NamedTuple):
+    """Timed messages a second, over the last 10 seconds."""
+
+    enqueued: float
+    delivered: float
+
+
+def recall_names(properties: bytes) -> tuple[bytes, ...]:
+    """How recalls name the message with these properties: ``topic+uniqueKey``, in RocketMQ before 5.3 the key alone."""
+    key = find_property(properties, UNIQ_KEY)
+    return () if key is None else (b"%s+%s" % (find_property(properties, REAL_TOPIC) or b"", key), key)
+
+
+class _State:
+    """What a master knows of the messages that wait. ``history`` holds for the entries before ``restored_to``."""
+
+    def __init__(self, checkpoint: TimerCheckpoint, history: History, restored_to: int) -> None:
+        self.pending = Pending(checkpoint.done_slot)
+        self.read_to = checkpoint.low
+        self.saved = checkpoint
+        self.history: History | None = history
+        self.restored_to = restored_to
+
+
+class TimedDelivery(Part):
+    """See the module."""
+
+    tick_interval_ms = 1_000.0
+
+    def __init__(
+        self,
+        background: Background,
+        precision_ms: int,
+        store_host: bytes,
+        read_java_checkpoint: Callable[[], bytes | None],
+        is_read_here: Callable[[str], bool],
+    ) -> None:
+        """``read_java_checkpoint``: the file ``timercheck`` of a Java broker, None if there is none.
+
+        ``is_read_here``: whether messages for this topic are read where they wait, and not to be delivered.
+        """
+        self._store = background.store
+        self._writer = background.writer
+        self._clock = background.clock
+        self._is_active = background.is_active
+        self._turned = background.turned
+        self._precision_ms = precision_ms
+        self._store_host = store_host
+        self._read_java_checkpoint = read_java_checkpoint
+        self._is_read_here = is_read_here
+        # None while this broker is not to deliver, and until the log has been read.
+        self._state: _State | None = None
+        self._failures = Failures(logger)
+        self._stopping = False
+        self._delivered = self._enqueued = 0
+        self._window = SampleWindow(MINUTE_MS, SECOND_MS, self._clock.now_ms(), (0, 0))
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Deliver until cancelled."""
+        task_status.started()
+        what = "timed messages are not delivered"
+        while True:
+            pause_s = POLL_S
+            if not self._is_active() or self._stopping:
+                self.forget()
+            else:
+                try:
+                    if await self._step():
+                        pause_s = BETWEEN_SLICES_S
+                    self._failures.succeeded(what)
+                except Exception as error:
+                    self._failures.failed(what, error)
+                    pause_s = PAUSE_S
+            await trio.sleep(pause_s)
+
+    def tick(self) -> None:
+        """Take a sample of the counters."""
+        self._window.sample(self._clock.now_ms(), (self._enqueued, self._delivered))
+
+    async def stop(self) -> None:
+        """Deliver no more; the store is flushed next."""
+        self._stopping = True
+
+    def forget(self) -> None:
+        """The role changes: what waits is read again when this broker is the master."""
+        self._state = None
+
+    # --- what others ask
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait, as far as the queue was read."""
+        return 0 if self._state is None else self._state.pending.count
+
+    @property
+    def unread(self) -> int:
+        """Entries of the queue that were not read yet."""
+        end = self._store.max_offset(TIMER_TOPIC, 0)
+        return 0 if self._state is None else max(end - self._state.read_to, 0)
+
+    @property
+    def behind_ms(self) -> int:
+        """How late the message is that should be delivered next."""
+        first = None if self._state is None else self._state.pending.first_slot
+        return 0 if first is None else max(self._clock.now_ms() - first - self._precision_ms, 0)
+
+    @property
+    def late(self) -> int:
+        """Messages that should have been delivered."""
+        return 0 if self._state is None else self._state.pending.late(self._clock.now_ms() - self._precision_ms)
+
+    @property
+    def read_to(self) -> int:
+        """The first entry of the queue that was not read yet; -1 while this broker does not deliver."""
+        return -1 if self._state is None else self._state.read_to
+
+    @property
+    def checkpoint(self) -> TimerCheckpoint:
+        """How far this broker is."""
+        return TimerCheckpoint() if self._state is None else self._now(self._state)
+
+    def totals(self) -> tuple[int, int]:
+        """Messages read and delivered since the start."""
+        return self._enqueued, self._delivered
+
+    def rates(self) -> TimerRates:
+        seconds, (enqueued, delivered) = self._window.since(self._clock.now_ms(), 10 * SECOND_MS)
+        return TimerRates((self._enqueued - enqueued) / seconds, (self._delivered - delivered) / seconds)
+
+    # --- the loop
+
+    async def _step(self) -> bool:
+        """Read or deliver a slice; returns whether there is more to do at once."""
+        queue = self._store.queues.find(TIMER_TOPIC, 0)
+        if queue is None or not queue.next_offset:
+            return False
+        state = self._state
+        if state is None:
+            state = await self._restored(queue)
+            if self._stopping or not self._is_active():
+                return False
+            self._state = state
+        # First the queue, then what is due: a recall must be known before its message is delivered.
+        if state.read_to < queue.next_offset:
+            await self._read_entries(state, queue)
+            return True
+        if state.history is not None:
+            self._restoring_ends(state)
+        slot, offsets = state.pending.due(self._clock.now_ms() - self._precision_ms, SLICE)
+        if offsets:
+            await self._deliver(state, slot, offsets)
+        elif self._is_checkpoint_due(state):
+            self._save(state)
+        return bool(offsets)
+
+    async def _restored(self, queue: ConsumeQueue) -> _State:
+        """What the log says. A broker that was not the master before has written nothing of it."""
+        checkpoint = await last_checkpoint(self._store)
+        if checkpoint is None and (data := self._read_java_checkpoint()) is not None:
+            checkpoint = TimerCheckpoint.of_rocketmq(data)
+        # Without any checkpoint all of the queue is read, and all of the log is searched for copies.
+        checkpoint = checkpoint or TimerCheckpoint()
+        low = max(checkpoint.low, queue.min_offset)
+        end = queue.next_offset
+        delivered: set[int] = set()
+        if low < end:
+            # No copy comes before its message.
+            first = (await from_disk(lambda: queue.entry(low)))[0]
+            delivered = await copies_since(self._store.log, max(checkpoint.position, first))
+        return _State(checkpoint._replace(low=low), History(checkpoint, delivered), end)
+
+    def _restoring_ends(self, state: _State) -> None:
+        history = state.history
+        state.history = None
+        if history is not None:
+            state.pending.done_slot = max(state.pending.done_slot, history.done_slot)
+            if state.pending.count:
+                logger.info("%d timed messages wait in %s", state.pending.count, TIMER_TOPIC)
+
+    async def _read_entries(self, state: _State, queue: ConsumeQueue) -> None:
+        """Read the next entries of the queue."""
+        start = state.read_to = max(state.read_to, queue.min_offset)
+        count = min(ENTRIES_AT_ONCE, queue.next_offset - start)
+        if not count:
+            return
+        entries = await from_disk(lambda: list(islice(queue.entries(start, count), count)))
+        pending, history, offset = state.pending, state.history, start
+        try:
+            for physical, size, code in entries:
+                if code > _MAX_HASH:
+                    if history is None or offset >= state.restored_to or history.waits(offset, code, physical):
+                        pending.add(code, offset)
+                elif size != BLANK_SIZE:
+                    await self._add_unusual(state, offset, physical)
+                offset += 1
+        finally:
+            # After an error the rest is read again, and nothing is added twice.
+            state.read_to = offset
+            if history is None:
+                self._enqueued += offset - start
+        if not entries:
+            logger.error("timed messages %d to %d are missing in their queue", start, queue.next_offset - 1)
+            state.read_to = queue.next_offset
+
+    async def _add_unusual(self, state: _State, offset: int, physical: int) -> None:
+        """A recall, or a message of a Java broker, whose entry does not say when it is due."""
+        try:
+            raw = await from_disk(lambda: self._store.log.record_at(physical))
+            if raw is None:
+                return
+            properties = decode_record(raw).properties
+        except ProtocolError as error:
+            logger.error("timed message %d cannot be read, it is skipped: %s", offset, error)
+            return
+        digits = find_property(properties, SLOT) or b""
+        if not digits.isdigit() or len(digits) > MAX_SLOT_DIGITS:
+            logger.error("timed message %d has no time, it is skipped", offset)
+            return
+        slot, key = int(digits), find_property(properties, DELETE)
+        history = state.history if offset < state.restored_to else None
+        if key is not None:
+            if history is None or history.waits(offset, slot, physical):
+                state.pending.recall(slot, key)
+        elif history is None or history.waits(offset, slot, physical):
+            state.pending.add(slot, offset)
+
+    # --- delivery
+
+    async def _deliver(self, state: _State, slot: int, offsets: list[int]) -> None:
+        """Deliver messages of one slot, as far as they lie side by side in the queue."""
+        first, count = offsets[0], 1
+        # One read for all that lie side by side; the next round takes the others.
+        while count < len(offsets) and offsets[count] == first + count:
+            count += 1
+        queue = self._store.queues.find(TIMER_TOPIC, 0)
+        found, places = await from_disk(
+            lambda: (
+                self._store.get(TIMER_TOPIC, 0, first, count, SLICE_BYTES),
+                [] if queue is None else [size for _, size, _ in islice(queue.entries(first, count), count)],
+            )
+        )
+        # The role may have changed while a thread read. Then the state is another one, and what is delivered here would
+        # not be known to it.
+        if self._state is not state or not self._is_active() or self._stopping:
+            return
+        if found.status is not GetStatus.FOUND:
+            end = min(max(found.next_offset, first + 1), first + count)
+            logger.error("timed messages %d to %d were removed from the log before their time", first, end - 1)
+            for offset in range(first, end):
+                state.pending.done(slot, offset)
+            return
+        at = 0
+        try:
+            for offset, size in zip(range(first, found.next_offset), places, strict=False):
+                if size != BLANK_SIZE:
+                    self._deliver_one(state, slot, offset, found.records[at : at + size])
+                    at += size
+                state.pending.done(slot, offset)
+        finally:
+            self._turned()
+
+    def _deliver_one(self, state: _State, slot: int, offset: int, raw: bytes) -> None:
+        try:
+            record: Record = decode_record(raw)
+            if any(state.pending.is_recalled(slot, name) for name in recall_names(record.properties)):
+                return
+            message = from_timer(record)
+            if not self._is_read_here(message.topic):
+                self._writer.put_again(message)
+                self._delivered += 1
+        except (ValueError, ProtocolError, RequestRefused) as error:
+            if isinstance(error, RequestRefused) and error.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise
+            logger.error("timed message %d cannot be delivered, it is skipped: %s", offset, str(error)[:MAX_REASON])
+
+    # --- checkpoints
+
+    def _now(self, state: _State) -> TimerCheckpoint:
+        pending = state.pending
+        return TimerCheckpoint(pending.low(state.read_to), state.read_to, pending.done_slot, self._store.log.end)
+
+    def _is_checkpoint_due(self, state: _State) -> bool:
+        """Not within a slot, and not when nothing waits and nothing has changed since the last one."""
+        saved = state.saved
+        if not state.pending.is_between_slots or self._store.log.end - saved.position < CHECKPOINT_BYTES:
+            return False
+        return bool(state.pending.count) or saved.read_to != state.read_to or saved.low != state.read_to
+
+    def _save(self, state: _State) -> None:
+        now = self._now(state)
+        # It goes into the log after all that it speaks of, see `TimerCheckpoint`.
+        self._writer.put_again(
+            Incoming(TIMER_TOPIC, CHECKPOINT_QUEUE, now.encode(), b"", 0, 0, self._clock.now_ms(), self._store_host, 0)
+        )
+        state.saved = now

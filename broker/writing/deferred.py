@@ -1,0 +1,168 @@
+"""Deferred messages: each waits in a system topic, and is delivered to its own topic and queue later. Pure.
+
+A message is deferred for one of three reasons, and may pass from one to the next:
+- It is the half of a transaction: it waits in RMQ_SYS_TRANS_HALF_TOPIC until its producer ends that. Its delay, if it
+  has one, begins with the commit.
+- It has a delay level (DELAY): it waits in queue level - 1 of SCHEDULE_TOPIC_XXXX.
+- It has a time of delivery: it waits in queue 0 of rmq_sys_wheel_timer, with its slot as TIMER_OUT_MS, the last
+  multiple of ``timerPrecisionMs`` before its time. It is due one precision after that, so it is never early.
+
+Its own topic and queue are the properties REAL_TOPIC and REAL_QID meanwhile. These are RocketMQ's forms, so what a Java
+broker deferred is delivered, too, and the other way round.
+Neighbours: writer.py calls `Deferral`. The parts that deliver: delivery/transaction/, delivery/delayed_delivery.py,
+delivery/timed_delivery.py. store/queue/tags.py has the due times of queue entries.
+"""
+
+from broker.options import BrokerOptions
+from broker.store.queue.delay_levels import level_in
+from broker.writing.refusals import illegal
+from broker.writing.stored_properties import TIMED, Incoming, is_half, is_timed
+from mqcommon.clock import Clock
+from mqcommon.errors import RequestRefused
+from mqcommon.message.flags import TRANSACTION_MASK
+from mqcommon.message.ids import RecallHandle, UniqueKeys
+from mqcommon.message.properties import find_property, replace_properties
+from mqcommon.message.record import Record
+from mqcommon.names import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from remoting.protocol.codes import ResponseCode
+
+REAL_TOPIC, REAL_QUEUE = b"REAL_TOPIC", b"REAL_QID"
+#: Properties of halves: how often the producer was asked; the queue offset of the transaction's first half.
+CHECK_TIMES, PREPARED = b"TRANSACTION_CHECK_TIMES", b"TRAN_PREPARED_QUEUE_OFFSET"
+UNIQ_KEY, TRANSACTION_ID = b"UNIQ_KEY", b"__transactionId__"
+#: Properties of timed messages: the message that a recall names; the slot.
+DELETE, SLOT = b"TIMER_DEL_UNIQKEY", b"TIMER_OUT_MS"
+_DELAY = b"DELAY"
+_DELAY_SEC, _DELAY_MS, *_ = TIMED
+_MAX_DIGITS = 18
+
+
+class Deferral:
+    """Sends messages to where they wait: changes them in place, or leaves them as they are."""
+
+    def __init__(self, options: BrokerOptions, unique_keys: UniqueKeys, clock: Clock) -> None:
+        self._options = options
+        self._levels = options.delay_levels
+        self._unique_keys = unique_keys
+        self._clock = clock
+
+    def defer(self, message: Incoming) -> None:
+        """Send ``message`` to the topic where it waits, if it asks for that. RequestRefused when it asks wrongly.
+
+        The order counts: a half waits for its commit first, whatever else it asks for, and a level more than a time.
+        """
+        self.to_half(message)
+        self.to_level(message)
+        self.to_timer(message)
+
+    def to_half(self, message: Incoming) -> None:
+        """Let the half of a transaction wait for its end. RequestRefused when this broker takes none."""
+        if not is_half(message.properties):
+            return
+        if self._options.reject_transaction_message:
+            text = f"the broker[{self._options.broker_ip1}] sending transaction message is forbidden"
+            raise RequestRefused(ResponseCode.NO_PERMISSION, text)
+        # A half that was sent again, for example by a consumer of it, has properties of its former life.
+        values = _real(message) | {CHECK_TIMES: None, PREPARED: None}
+        if (key := find_property(message.properties, UNIQ_KEY)) is not None:
+            values[TRANSACTION_ID] = key
+        message.properties = replace_properties(message.properties, values)
+        message.topic, message.queue_id = TRANS_HALF_TOPIC, 0
+        message.sys_flag &= ~TRANSACTION_MASK
+
+    def to_level(self, message: Incoming) -> None:
+        """Let a message with a delay level wait in the level's queue; a level above the highest means the highest."""
+        level = min(level_in(find_property(message.properties, _DELAY)), self._levels.highest)
+        # The delay of a half begins with its commit.
+        if level and message.topic != TRANS_HALF_TOPIC:
+            values = {_DELAY: b"%d" % level} | _real(message)
+            message.properties = replace_properties(message.properties, values)
+            message.topic, message.queue_id = SCHEDULE_TOPIC, level - 1
+
+    def to_timer(self, message: Incoming) -> None:
+        """Let a timed message wait in its slot, unless its time has passed. RequestRefused when its time is wrong."""
+        properties, options, now_ms = message.properties, self._options, self._clock.now_ms()
+        # A delay level counts more than a time.
+        if message.topic == SCHEDULE_TOPIC or not is_timed(properties, now_ms):
+            return
+        if not options.timer_wheel_enable:
+            text = "accurate timer message is not enabled, timerWheelEnable is false"
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, text)
+        deliver_ms, is_recall = deliver_time(properties, now_ms), find_property(properties, DELETE) is not None
+        if deliver_ms <= now_ms:  # a message whose time has passed is not a timed one, see `is_timed`
+            raise illegal("a recall (TIMER_DEL_UNIQKEY) needs the time of a message that is not delivered yet")
+        max_delay_ms = options.timer_max_delay_sec * 1_000
+        if deliver_ms - now_ms > max_delay_ms:
+            raise illegal(
+                f"timer message illegal, the delay time should not be bigger than the max delay {max_delay_ms}"
+                "ms (timerMaxDelaySec)"
+            )
+        if message.topic == TRANS_HALF_TOPIC:
+            return  # checked now, as its producer is told; its wait begins with the commit
+        slot = slot_of(deliver_ms, options.timer_precision_ms)
+        key = find_property(properties, UNIQ_KEY)
+        if key is None:
+            key = self._unique_keys.next(now_ms).encode()
+        if not is_recall and not message.topic.startswith(RETRY_PREFIX):
+            handle = RecallHandle(message.topic, options.broker_name, slot + 1, key.decode("utf-8", "replace"))
+            message.recall_handle = handle.encode()
+        values = {SLOT: b"%d" % slot} | _real(message) | {UNIQ_KEY: key}
+        message.properties = replace_properties(properties, values)
+        message.topic, message.queue_id = TIMER_TOPIC, 0
+
+
+def _real(message: Incoming) -> dict[bytes, bytes | None]:
+    return {REAL_TOPIC: message.topic.encode(), REAL_QUEUE: b"%d" % message.queue_id}
+
+
+def deliver_time(properties: bytes, now_ms: int) -> int:
+    """When the message is to be delivered (ms). RequestRefused when its property is not a number."""
+    for name in TIMED:
+        value = find_property(properties, name)
+        if not value:
+            continue
+        digits = value.removeprefix(b"-")
+        if not digits.isdigit() or len(digits) > _MAX_DIGITS:
+            raise illegal(f"timer message illegal, the property {name.decode()} is {value[:40]!r}, which is no time")
+        if name == _DELAY_SEC:
+            return now_ms + int(value) * 1_000
+        return now_ms + int(value) if name == _DELAY_MS else int(value)
+    return now_ms
+
+
+def slot_of(deliver_ms: int, precision_ms: int) -> int:
+    """The last multiple of ``precision_ms`` before the time of delivery."""
+    return (deliver_ms - 1) // precision_ms * precision_ms
+
+
+# --- out again
+
+# Topics that no message has as its own.
+_NEVER_REAL = ("", SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC)
+
+
+def real_queue(properties: bytes) -> tuple[str, int]:
+    """The topic and queue of a deferred message. ValueError when the properties do not say."""
+    topic = (find_property(properties, REAL_TOPIC) or b"").decode("utf-8", "replace")
+    queue_id = find_property(properties, REAL_QUEUE) or b""
+    if topic in _NEVER_REAL or not queue_id.isdigit() or len(queue_id) > 9:
+        raise ValueError(f"its properties name queue {queue_id!r} of topic {topic!r} as its own")
+    return topic, int(queue_id)
+
+
+def from_level(record: Record) -> Incoming:
+    """A message of a delay level as it is delivered, without its level. ValueError as `real_queue`."""
+    return Incoming.of(record, *real_queue(record.properties), replace_properties(record.properties, {_DELAY: None}))
+
+
+def from_timer(record: Record) -> Incoming:
+    """A timed message as it is delivered. ValueError as `real_queue`.
+
+    Its origin marks the copy, see delivery/timed_delivery.py. The bits of a committed transaction are dropped: with
+    them the mark would be that of a commit.
+    """
+    properties = replace_properties(record.properties, {REAL_TOPIC: None, REAL_QUEUE: None})
+    message = Incoming.of(record, *real_queue(record.properties), properties)
+    message.sys_flag &= ~TRANSACTION_MASK
+    message.origin = record.physical_offset + 1
+    return message

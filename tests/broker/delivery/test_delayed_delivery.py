@@ -1,0 +1,309 @@
+"""Messages are delivered when they are due: in their order, once, by the master only, whatever fails meanwhile."""
+
+import logging
+import threading
+from random import Random
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from broker.delivery import delayed_delivery as part_module
+from broker.delivery.delayed_delivery import MAX_ROWS, POLL_S, SAVE_S, SLICE, LevelProgress, due_time
+from broker.store.queue.delay_levels import DelayLevels
+from broker.store.queue.tags import TagCodes
+from mqcommon.message.javahash import java_hash
+from mqcommon.names import SCHEDULE_TOPIC
+from remoting.protocol.requests.offsets import DelayOffsetTable
+from tests.broker.delivery.later import Delays
+from tests.broker.store.support import BORN_HOST, put
+from tests.support.waiting import until
+
+LATE_S = POLL_S + 0.01
+
+
+async def test_when_it_is_due_and_not_before(autojump_clock: MockClock) -> None:
+    delays = Delays()
+    async with delays.running():
+        delays.send(b"five", 2)
+        delays.send(b"one", 1)
+        delays.send(b"now", 0)
+        assert delays.bodies() == [b"now"]
+        await trio.sleep(0.9)
+        assert delays.bodies() == [b"now"]
+        await trio.sleep(0.1 + LATE_S)
+        assert delays.bodies() == [b"now", b"one"]
+        await trio.sleep(3.8)
+        assert delays.bodies() == [b"now", b"one"]
+        await trio.sleep(0.2 + LATE_S)
+        assert delays.bodies() == [b"now", b"one", b"five"]
+        assert delays.turns >= 2, "those who wait for messages hear of them"
+        queue = delays.store.queues.find("t", 0)
+        assert queue is not None
+        assert [queue.entry(offset)[2] for offset in range(3)] == [java_hash("a")] * 3
+
+
+async def test_a_backlog_is_delivered_in_its_order_and_in_slices(autojump_clock: MockClock) -> None:
+    delays = Delays()
+    count = 3 * SLICE + 5
+    async with delays.running():
+        for number in range(count):
+            delays.send(b"%d" % number, 1)
+        await trio.sleep(1 + LATE_S)
+        assert delays.bodies() == [b"%d" % number for number in range(count)]
+        assert delays.turns == 4
+        await trio.sleep(SAVE_S + LATE_S)
+        assert delays.offsets.table.offset_table == {1: count}
+        version = delays.offsets.table.data_version
+        await trio.sleep(10 * SAVE_S)
+        assert delays.offsets.table.data_version == version, "nothing is saved while nothing is delivered"
+
+
+async def test_an_offset_is_saved_when_the_copies_before_it_are_confirmed(autojump_clock: MockClock) -> None:
+    delays, confirmed = Delays(), 0
+    async with delays.running():
+        delays.store.confirmed = lambda: confirmed
+        delays.send(b"a", 1)
+        await trio.sleep(1 + LATE_S)
+        assert delays.bodies() == [b"a"]
+        confirmed = delays.store.log.end - 1
+        await trio.sleep(2 * SAVE_S)
+        assert delays.offsets.table.offset_table == {}
+        confirmed += 1
+        await trio.sleep(SAVE_S + LATE_S)
+        assert delays.offsets.table.offset_table == {1: 1}
+
+
+async def test_a_stop_saves_what_was_delivered(autojump_clock: MockClock) -> None:
+    delays = Delays()
+    async with delays.running():
+        delays.send(b"a", 1)
+        await trio.sleep(1 + LATE_S)
+        delays.send(b"b", 1)
+        delays.send(b"c", 2)
+    async with delays.running():
+        await trio.sleep(5 + LATE_S)
+        assert delays.bodies() == [b"a", b"b", b"c"]
+
+
+async def test_a_kill_delivers_at_most_again_what_was_not_saved(autojump_clock: MockClock) -> None:
+    delays = Delays()
+    async with delays.killed():
+        delays.send(b"saved", 1)
+        await trio.sleep(1 + SAVE_S + LATE_S)
+        delays.send(b"not saved", 1)
+        await trio.sleep(1 + LATE_S)
+        assert delays.bodies() == [b"saved", b"not saved"]
+        saved = delays.offsets.table.offset_table[1]
+    async with delays.running():
+        await trio.sleep(2)
+        assert delays.bodies() == [b"saved", b"not saved", *[b"not saved"] * (2 - saved)]
+
+
+async def test_a_slave_delivers_nothing_and_a_promoted_one_goes_on_at_the_offsets(autojump_clock: MockClock) -> None:
+    delays = Delays()
+    async with delays.running():
+        delays.is_master = False
+        await trio.sleep(POLL_S + 0.01)
+        for body in (b"a", b"b", b"c"):
+            delays.send(body, 1)
+        await trio.sleep(10)
+        assert delays.bodies() == []
+        delays.offsets.put(DelayOffsetTable({1: 1}))
+        delays.is_master = True
+        await trio.sleep(LATE_S)
+        assert delays.bodies() == [b"b", b"c"]
+        delays.is_master = False
+        await trio.sleep(LATE_S)
+        before = delays.offsets.table
+        await trio.sleep(5 * SAVE_S)
+        assert delays.offsets.table == before, "a demoted broker saves nothing more"
+
+
+async def test_offsets_of_a_slave_that_delivered_are_taken_over_while_it_runs(autojump_clock: MockClock) -> None:
+    delays = Delays()
+    async with delays.running():
+        for body in (b"a", b"b"):
+            delays.send(body, 1)
+        delays.offsets.advance(DelayOffsetTable({1: 1}))
+        await trio.sleep(1 + LATE_S)
+        assert delays.bodies() == [b"b"]
+
+
+async def test_offsets_past_the_end_of_a_level_are_those_of_another_store(autojump_clock: MockClock) -> None:
+    delays = Delays()
+    delays.start()
+    delays.offsets.put(DelayOffsetTable({1: 100}))
+    delays.meta.journal.close()
+    delays.store.close()
+    async with delays.running():
+        delays.send(b"a", 1)
+        await trio.sleep(1 + LATE_S)
+        assert delays.bodies() == [b"a"]
+        await trio.sleep(SAVE_S + LATE_S)
+        assert delays.offsets.table.offset_table == {1: 1}
+
+
+async def test_a_clock_that_is_set_back_makes_no_message_later_than_its_delay(
+    autojump_clock: MockClock,
+) -> None:
+    delays = Delays()
+    async with delays.running():
+        delays.send(b"a", 2)
+        delays.clock.set_by_ms -= 3_600_000
+        await trio.sleep(5 + LATE_S)
+        assert delays.bodies() == [b"a"]
+
+
+async def test_a_clock_that_is_set_forward_delivers_at_once(autojump_clock: MockClock) -> None:
+    delays = Delays()
+    async with delays.running():
+        delays.send(b"a", 3)
+        delays.clock.set_by_ms += 60_000
+        await trio.sleep(LATE_S)
+        assert delays.bodies() == [b"a"]
+
+
+async def test_a_full_disk_holds_messages_up_and_loses_none(
+    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    delays = Delays()
+    async with delays.running():
+        for number in range(5):
+            delays.send(b"%d" % number, 1)
+        delays.store.refuse("test", "no room")
+        with caplog.at_level(logging.ERROR):
+            await trio.sleep(30)
+        assert len(caplog.records) == 1, "it is said once"
+        assert delays.bodies() == []
+        delays.store.refuse("test", "")
+        await trio.sleep(part_module.PAUSE_S + LATE_S)
+        assert delays.bodies() == [b"%d" % number for number in range(5)]
+
+
+async def test_a_message_that_cannot_be_delivered_is_skipped(
+    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    delays = Delays()
+    async with delays.running():
+        delays.send(b"a", 1)
+        put(delays.store, SCHEDULE_TOPIC, 0, b"lost", b"DELAY\x011\x02")
+        delays.store.put(
+            SCHEDULE_TOPIC, 0, b"no queue", b"DELAY\x011\x02REAL_TOPIC\x01%s\x02REAL_QID\x010\x02" % (b"x" * 2_000),
+            born_timestamp=1, born_host=BORN_HOST,
+        )  # fmt: skip
+        delays.send(b"b", 1)
+        with caplog.at_level(logging.ERROR):
+            await trio.sleep(1 + LATE_S)
+        assert delays.bodies() == [b"a", b"b"]
+        first, second = [record.getMessage() for record in caplog.records]
+        assert "message 1 of delay level 1 cannot be delivered, it is skipped: its properties name" in first
+        assert "message 2 of delay level 1 cannot be delivered" in second
+        assert len(second) < 1_000
+
+
+async def test_a_bug_at_one_level_does_not_stop_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    delays = Delays()
+    async with delays.running():
+        real = delays.part._find_due
+
+        def broken(level: object, queue: object) -> object:
+            if level.number == 1:  # type: ignore[attr-defined]
+                raise RuntimeError("a bug")
+            return real(level, queue)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(delays.part, "_find_due", broken)
+        delays.send(b"one", 1)
+        delays.send(b"two", 2)
+        with caplog.at_level(logging.ERROR):
+            await trio.sleep(6)
+        assert delays.bodies() == [b"two"]
+        assert "a bug" in caplog.text
+        monkeypatch.undo()
+        await trio.sleep(part_module.PAUSE_S + LATE_S)
+        assert delays.bodies() == [b"two", b"one"]
+
+
+async def test_a_deleted_topic_stops_nothing(autojump_clock: MockClock) -> None:
+    delays = Delays()
+    async with delays.running():
+        delays.send(b"gone", 1, "old")
+        delays.send(b"here", 1)
+        delays.store.delete_topic("old")
+        await trio.sleep(1 + LATE_S)
+        assert (delays.bodies(), delays.bodies("old")) == ([b"here"], [b"gone"])
+
+
+def test_entries_of_a_level_hold_the_due_time_with_custom_levels() -> None:
+    assert TagCodes(DelayLevels((7_000,))).of_delayed(b"DELAY\x0118\x02", 100) == 7_100
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_power_loss_never_leaves_an_offset_without_its_message(seed: int, autojump_clock: MockClock) -> None:
+    delays = Delays()
+    async with delays.killed(Random(seed)):
+        delays.send(b"a", 1)
+        delays.store.flush()
+        await trio.sleep(1 + LATE_S)
+        assert delays.bodies() == [b"a"]
+        await trio.sleep(SAVE_S + LATE_S)
+        delays.meta.journal.sync()
+    async with delays.running():
+        await trio.sleep(2)
+        assert set(delays.bodies()) == {b"a"}
+
+
+async def test_a_backlog_that_is_on_disk_only_is_read_in_threads() -> None:
+    delays = Delays()
+    async with delays.running():
+        for number in range(10):
+            delays.send(b"%d" % number, 1)
+    readers: set[int] = set()
+    delays.fs.cold.before_read = lambda path: readers.add(threading.get_ident())
+    # Opening the store reads it on this thread, so its bytes are cold only from then on.
+    delays.is_master = False
+    async with delays.running():
+        for path in delays.fs.paths():
+            delays.fs.cold.mark(path)
+        readers.clear()
+        delays.clock.set_by_ms += 2_000
+        delays.is_master = True
+        await until(lambda: len(delays.bodies()) >= 10, "all is delivered")
+        assert readers - {threading.get_ident()}
+        assert delays.bodies() == [b"%d" % number for number in range(10)]
+
+
+# --- progress
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 5))), st.integers(0, 9))
+def test_an_offset_is_safe_when_the_log_is_on_disk_past_its_copies(steps: list[tuple[bool, int]], first: int) -> None:
+    progress, end, reached, ends = LevelProgress(first), 0, 0, {first: 0}
+    for delivers, count in steps:
+        if delivers:
+            end += count
+            progress.delivered(progress.next_offset + count, end)
+            ends[progress.next_offset] = end
+        else:
+            reached = min(reached + count, end)
+            safe = progress.flushed(reached)
+            assert safe == max(offset for offset, its_end in ends.items() if its_end <= reached)
+    assert progress.flushed(end) == progress.next_offset
+    assert progress.is_saved
+
+
+def test_what_waits_is_bounded_and_the_last_offset_counts() -> None:
+    progress = LevelProgress(0)
+    for number in range(1, 3 * MAX_ROWS):
+        progress.delivered(number, number * 10)
+    assert len(progress._rows) == MAX_ROWS
+    assert progress.flushed(10 * MAX_ROWS) < 3 * MAX_ROWS
+    assert progress.flushed(30 * MAX_ROWS) == 3 * MAX_ROWS - 1
+
+
+def test_a_time_that_is_too_far_away_is_now() -> None:
+    assert [due_time(due, 1_000, 500) for due in (900, 1_500, 1_501)] == [900, 1_500, 1_000]

@@ -1,0 +1,298 @@
+"""Timed messages are delivered at their time: once, in order, by the master only, over restarts and recalls."""
+
+import logging
+from array import array
+from random import Random
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from broker.delivery import timed_delivery as part_module
+from broker.delivery.timed_delivery import (
+    CHECKPOINT_QUEUE,
+    POLL_S,
+    SLICE,
+    History,
+    TimerCheckpoint,
+    read_origins,
+    recall_names,
+)
+from broker.delivery.transaction.halves import committed
+from broker.store.queue.tags import TagCodes
+from mqcommon.errors import ProtocolError, RequestRefused
+from mqcommon.message.flags import TRANSACTION_PREPARED
+from mqcommon.message.javahash import java_hash
+from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
+from mqcommon.message.properties import find_property
+from mqcommon.names import TIMER_TOPIC, TRANS_HALF_TOPIC
+from tests.broker.delivery.later import MAX_DELAY_MS, Timers
+from tests.broker.store.support import HOST, put
+from tests.support.waiting import until
+
+LATE_S = 1 + POLL_S + 0.01
+
+
+async def test_when_it_is_due_and_not_before(autojump_clock: MockClock) -> None:
+    timers = Timers()
+    async with timers.running():
+        timers.send(b"five", 5_000)
+        timers.send(b"two", 1_500, queue_id=3)
+        timers.send(b"now", 0)
+        timers.send(b"past", -5)
+        assert timers.bodies() == [b"now", b"past"]
+        await trio.sleep(1.49)
+        assert timers.bodies(queue_id=3) == []
+        await trio.sleep(LATE_S)
+        (two,) = timers.records(queue_id=3)
+        assert two.body == b"two" and two.queue_offset == 0
+        assert find_property(two.properties, b"REAL_TOPIC") is None
+        assert find_property(two.properties, b"TAGS") == b"a"
+        assert timers.bodies() == [b"now", b"past"]
+        await trio.sleep(5)
+        assert timers.bodies() == [b"now", b"past", b"five"]
+        assert timers.turns >= 2, "those who wait for messages hear of them"
+        queue = timers.store.queues.find("t", 0)
+        assert queue is not None and queue.entry(2)[2] == java_hash("a")
+
+
+@pytest.mark.parametrize("precision_ms", [100, 1_000])
+async def test_it_is_never_early_and_at_most_the_precision_late(precision_ms: int, autojump_clock: MockClock) -> None:
+    timers = Timers(precision_ms)
+    async with timers.running():
+        due = {}
+        for delay_ms in (1, 99, 100, 101, 777, 1_000, 1_001, 2_345):
+            due[b"%d" % delay_ms] = timers.clock.now_ms() + delay_ms
+            timers.send(b"%d" % delay_ms, delay_ms)
+            await trio.sleep(0.013)
+        await trio.sleep(5)
+        for record in timers.records():
+            late_ms = record.store_timestamp - due.pop(record.body)
+            assert 0 <= late_ms <= precision_ms + POLL_S * 1_000 + 1
+        assert not due
+
+
+async def test_a_slot_is_delivered_in_its_order_and_in_slices(autojump_clock: MockClock) -> None:
+    timers = Timers()
+    count = 3 * SLICE + 5
+    async with timers.running():
+        timers.send(b"first", 9_000, topic="other")
+        await trio.sleep(1)  # what was there at the start does not count as new
+        for number in range(count):
+            timers.send(b"%d" % number, 2_000)
+            if number % 3 == 0:
+                timers.send(b"later", 9_000, topic="other")
+        assert timers.part.rates() == (0, 0)
+        await trio.sleep(2 + LATE_S)
+        assert timers.bodies() == [b"%d" % number for number in range(count)]
+        timers.part.tick()
+        rates = timers.part.rates()
+        assert rates.enqueued > rates.delivered > 0
+        assert timers.part.waiting == count // 3 + 2
+        assert timers.part.unread == timers.part.behind_ms == 0
+
+
+@pytest.mark.parametrize("ending", ["stop", "kill"])
+async def test_each_copy_is_delivered_once_over_a_restart(ending: str, autojump_clock: MockClock) -> None:
+    timers = Timers()
+    async with timers.running() if ending == "stop" else timers.killed():
+        for number in range(10):
+            timers.send(b"a%d" % number, 1_000)
+            timers.send(b"b%d" % number, 9_000)
+        await trio.sleep(1 + LATE_S)
+        assert len(timers.bodies()) == 10
+    await trio.sleep(20)
+    async with timers.running():
+        await trio.sleep(LATE_S)
+        assert timers.bodies() == [b"a%d" % number for number in range(10)] + [b"b%d" % number for number in range(10)]
+
+
+async def test_a_kill_within_a_slot(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_module, "SLICE", 2)
+    monkeypatch.setattr(part_module, "BETWEEN_SLICES_S", 0.1)
+    timers = Timers()
+    async with timers.killed():
+        for number in range(9):
+            timers.send(b"%d" % number, 1_000)
+        await until(lambda: bool(timers.bodies()), "the first slice is delivered")
+        assert 0 < len(timers.bodies()) < 9
+    async with timers.running():
+        await trio.sleep(LATE_S)
+        assert timers.bodies() == [b"%d" % number for number in range(9)]
+
+
+async def test_a_recalled_message_is_not_delivered(autojump_clock: MockClock) -> None:
+    timers = Timers()
+    async with timers.killed():
+        timers.send(b"kept", 3_000)
+        timers.recall(timers.send(b"gone", 3_000))
+        timers.recall(timers.send(b"alone in its slot", 60_000))
+        await trio.sleep(1)
+    async with timers.killed():
+        await trio.sleep(3)
+    async with timers.running():
+        timers.send(b"other", 3_000)
+        await trio.sleep(100)
+        assert timers.bodies() == [b"kept", b"other"]
+        assert timers.part.waiting == 0
+
+
+async def test_a_slave_delivers_nothing_and_a_promoted_one_goes_on(autojump_clock: MockClock) -> None:
+    timers = Timers()
+    async with timers.running():
+        timers.send(b"a", 1_000)
+        await trio.sleep(1 + LATE_S)
+        timers.send(b"b", 1_000)
+        timers.is_master = False
+        await trio.sleep(10)
+        assert timers.bodies() == [b"a"] and timers.part.waiting == 0
+        timers.is_master = True
+        await trio.sleep(LATE_S)
+        assert timers.bodies() == [b"a", b"b"]
+
+
+async def test_a_checkpoint_shortens_the_next_start(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_module, "CHECKPOINT_BYTES", 300)
+    timers = Timers()
+    async with timers.killed():
+        for number in range(50):
+            timers.send(b"%d" % number, 1_000 + number * 100)
+        timers.send(b"late", 60_000)
+        await trio.sleep(4)
+        count = len(timers.bodies())
+        assert 10 < count < 50
+        checkpoint = TimerCheckpoint.decode(timers.records(TIMER_TOPIC, CHECKPOINT_QUEUE)[-1].body)
+        assert checkpoint.read_to == 51 and checkpoint.done_slot > 0 and checkpoint.position > 10_000
+    async with timers.running():
+        await trio.sleep(0.1)
+        assert timers.part.waiting <= 51 - count
+        await trio.sleep(70)
+        assert timers.bodies() == [b"%d" % number for number in range(50)] + [b"late"]
+        before = timers.store.max_offset(TIMER_TOPIC, CHECKPOINT_QUEUE)
+        for _ in range(20):
+            put(timers.store, "plain", 0, bytes(100))
+            await trio.sleep(1)
+        assert timers.store.max_offset(TIMER_TOPIC, CHECKPOINT_QUEUE) <= before + 1, "none while nothing waits"
+
+
+async def test_a_store_of_rocketmq_with_its_checkpoint(autojump_clock: MockClock) -> None:
+    timers = Timers()
+    async with timers.killed():
+        now_ms = timers.clock.now_ms() // 1_000 * 1_000
+        # RocketMQ's queues have hashes of tags.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TagCodes, "of_waiting", lambda self, topic, properties, now: self.of(properties))
+            for number, slot in enumerate((now_ms - 9_000, now_ms - 9_000, now_ms + 2_000)):
+                text = b"TIMER_OUT_MS\x01%d\x02REAL_TOPIC\x01t\x02REAL_QID\x010\x02TAGS\x01x\x02" % slot
+                put(timers.store, TIMER_TOPIC, 0, b"%d" % number, text)
+            put(timers.store, TIMER_TOPIC, 0, b"no time")
+        timers.store.flush()
+    timers.java_checkpoint = b"".join(value.to_bytes(8, "big") for value in (now_ms - 5_000, 0, 1, 1))
+    async with timers.running():
+        await trio.sleep(0.5)
+        assert timers.bodies() == [b"1"], "the first one was delivered, the second was not in the wheel yet"
+        await trio.sleep(5)
+        assert timers.bodies() == [b"1", b"2"]
+
+
+async def test_what_can_never_be_delivered_is_skipped(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    timers = Timers()
+    async with timers.running():
+        slot = timers.clock.now_ms() + 100
+        put(timers.store, TIMER_TOPIC, 0, b"no topic", b"TIMER_OUT_MS\x01%d\x02" % slot)
+        timers.send(b"next", 1_000)
+        with caplog.at_level(logging.ERROR):
+            await trio.sleep(5)
+        assert timers.bodies() == [b"next"]
+        assert "cannot be delivered, it is skipped" in caplog.text
+
+
+async def test_a_refusal_holds_messages_up(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    timers = Timers()
+    async with timers.running():
+        timers.send(b"a", 1_000)
+        timers.writer.refusal = (14, "not now")
+        await trio.sleep(10)
+        assert timers.bodies() == []
+        assert timers.part.behind_ms > 5_000
+        assert caplog.text.count("still trying") == 1
+        timers.writer.refusal = None
+        await trio.sleep(2)
+        assert timers.bodies() == [b"a"]
+
+
+async def test_a_power_loss_takes_message_and_copy_alike(autojump_clock: MockClock) -> None:
+    timers = Timers()
+    async with timers.killed(Random(3)):
+        timers.send(b"a", 1_000)
+        timers.store.flush()
+        await trio.sleep(1 + LATE_S)
+        assert timers.bodies() == [b"a"]
+    async with timers.running():
+        await trio.sleep(LATE_S)
+        assert timers.bodies() == [b"a"], "a copy that was lost is made again"
+
+
+async def test_a_transaction_waits_from_its_commit_on_and_is_delivered_once(autojump_clock: MockClock) -> None:
+    timers = Timers()
+    async with timers.killed():
+        text = b"TRAN_MSG\x01true\x02PGROUP\x01g\x02TIMER_DELAY_MS\x01%d\x02"
+        with pytest.raises(RequestRefused, match="max delay"):
+            timers.writer.put("t", 0, b"too late", text % (MAX_DELAY_MS + 1), 0, TRANSACTION_PREPARED, 1, HOST)
+        timers.writer.put("t", 0, b"half", text % 2_000, 0, TRANSACTION_PREPARED, 1, HOST)
+        await trio.sleep(10)
+        (half,) = timers.records(TRANS_HALF_TOPIC)
+        message = committed(half)
+        timers.writer.defer_if_asked(message)
+        timers.writer.put_again(message, is_complete=True)
+        await trio.sleep(1.9)
+        assert timers.bodies() == []
+        await trio.sleep(LATE_S)
+        assert timers.bodies() == [b"half"]
+    async with timers.running():
+        await trio.sleep(10)
+        (record,) = timers.records()
+        assert not record.sys_flag & TRANSACTION_PREPARED and record.body == b"half"
+
+
+# --- checkpoints and the search of the log
+
+
+def test_a_checkpoint_is_read_back() -> None:
+    checkpoint = TimerCheckpoint(1, 2, 1_700_000_000_000, 4)
+    assert TimerCheckpoint.decode(checkpoint.encode()) == checkpoint
+
+
+@pytest.mark.parametrize("body", [b"", b"2 1 2 3 4", b"1 2 3", b"1 a b c d"])
+def test_what_is_no_checkpoint(body: bytes) -> None:
+    with pytest.raises(ProtocolError, match="checkpoint of timers"):
+        TimerCheckpoint.decode(body)
+
+
+def test_rocketmqs_file() -> None:
+    data = b"".join(value.to_bytes(8, "big") for value in (9_000, 77, 5, 6, 0, 1, 2))
+    assert TimerCheckpoint.of_rocketmq(data) == TimerCheckpoint(0, 5, 8_999, 0)
+    with pytest.raises(ProtocolError, match="at least 32"):
+        TimerCheckpoint.of_rocketmq(data[:31])
+
+
+def test_which_messages_wait() -> None:
+    history = History(TimerCheckpoint(0, read_to=10, done_slot=5_000, position=0), {101})
+    assert not history.waits(3, 5_000, 50)
+    assert history.waits(3, 6_000, 50)
+    assert not history.waits(3, 7_000, 100), "its copy is in the log"
+    assert history.done_slot == 7_000
+    assert history.waits(10, 4_000, 60), "it came after the checkpoint"
+
+
+def test_a_filler_is_skipped_and_junk_is_an_error() -> None:
+    assert read_origins(SIZE_MAGIC.pack(500, BLANK_MAGIC) + bytes(50), 0, array("q")) == 500
+    with pytest.raises(ProtocolError, match="no record begins at byte 0"):
+        read_origins(b"junk" * 50, 0, array("q"))
+
+
+def test_recalls_name_a_message_by_its_topic_and_key_or_by_its_key() -> None:
+    assert recall_names(b"UNIQ_KEY\x01k\x02REAL_TOPIC\x01t\x02") == (b"t+k", b"k")
+    assert recall_names(b"REAL_TOPIC\x01t\x02") == ()

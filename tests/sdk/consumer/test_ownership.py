@@ -1,0 +1,78 @@
+"""Taking queues whose brokers do not answer, and what is committed of those that are left."""
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import trio
+import trio.testing
+
+from mqcommon.clock import SystemClock
+from mqcommon.errors import RemotingError
+from mqcommon.message.queue import MessageQueue
+from sdk.consumer.ownership import QueueOwnership
+from sdk.consumer.problems import Problems
+from sdk.consumer.process_queue import FlowControl, Ready
+from sdk.consumer.rates import Rates
+from tests.sdk.consumer.test_workers import settings_of
+
+TIMEOUT_S = 3.0
+
+
+class FakeOffsets:
+    """Those of broker ``dead`` cannot be read."""
+
+    def __init__(self) -> None:
+        self.saved: dict[MessageQueue, int] = {}
+
+    async def read(self, mq: MessageQueue, *, zero_if_new: bool) -> int | None:
+        if mq.broker_name == "dead":
+            await trio.sleep(TIMEOUT_S)
+            raise RemotingError("no answer")
+        return 7
+
+    async def save(self, offsets: Mapping[MessageQueue, int], *, is_reset: bool = False) -> None:
+        self.saved.update(offsets)
+        await trio.lowlevel.checkpoint()
+
+    def forget(self, mq: MessageQueue) -> None: ...
+
+
+async def test_the_offset_of_a_queue_whose_lock_is_lost_is_not_committed_at_the_end() -> None:
+    """Its handler still runs; the queue is another member's, whose offset is further perhaps."""
+    settings, offsets = settings_of(lambda _: None, orderly=True), FakeOffsets()
+    flow = FlowControl(settings, SystemClock(), Rates())
+    ownership = QueueOwnership(
+        cast(Any, None), settings, cast(Any, None), offsets, flow, Ready(), [], lambda: None, Problems()
+    )
+    lost, kept = MessageQueue("t", "live", 0), MessageQueue("t", "live", 1)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(ownership.run)
+        for mq in (lost, kept):
+            ownership.owned[mq] = flow.own(mq, "*", 5)
+        async with ownership.owned[lost].working:
+            ownership._lost(ownership.owned[lost])
+            await trio.testing.wait_all_tasks_blocked()
+            await ownership.commit_left()
+            nursery.cancel_scope.cancel()
+    assert offsets.saved == {kept: 5}
+
+
+async def test_a_broker_that_does_not_answer_delays_no_other_queue(autojump_clock: trio.testing.MockClock) -> None:
+    """And the next change waits for about one timeout, not for one of each queue."""
+    settings = settings_of(lambda _: None)
+    ownership = QueueOwnership(
+        cast(Any, SimpleNamespace()), settings, cast(Any, None), FakeOffsets(),
+        FlowControl(settings, SystemClock(), Rates()), Ready(), [], lambda: None, Problems(),
+    )  # fmt: skip
+    wanted = {MessageQueue("t", name, number): "*" for name in ("dead", "live") for number in range(400)}
+    async with trio.open_nursery() as nursery:
+        await nursery.start(ownership.run)
+        begun = trio.current_time()
+        nursery.start_soon(ownership.change, wanted, False)
+        with trio.move_on_after(TIMEOUT_S / 2):
+            await trio.sleep_forever()
+        assert {mq.broker_name for mq in ownership.owned} == {"live"} and len(ownership.owned) == 400
+        await ownership.change(wanted, False)
+        assert trio.current_time() - begun <= 4 * TIMEOUT_S
+        nursery.cancel_scope.cancel()

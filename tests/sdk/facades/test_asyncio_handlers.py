@@ -1,0 +1,164 @@
+"""Handlers in asyncio: they are cancelled, and may use what asyncio has; their tasks end when told to."""
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sdk import MessageExt, MessageQueue, aio
+from sdk.aio.handlers import AsyncioHandlers
+from sdk.consumer.workers import Job
+from sdk.testing import Cluster
+from tests.sdk.facades.adapter import Facades, in_asyncio
+from tests.sdk.facades.test_handlers import Counted
+
+Fill = Callable[..., MessageQueue]
+Consumers = Callable[..., Any]
+
+
+@pytest.fixture
+def api() -> Facades:
+    return Facades("aio")
+
+
+@in_asyncio
+async def test_a_handler_that_takes_too_long_is_cancelled(
+    fill: Fill, consumer_of: Consumers, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(2)
+    cancelled, other = asyncio.Event(), asyncio.Event()
+
+    async def handle(message: MessageExt) -> None:
+        if message.body == b"1":
+            other.set()
+            return
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    async with consumer_of(handler=handle, concurrency=1, consume_timeout_ms=40) as consumer:
+        await cancelled.wait()
+        await other.wait()
+        assert consumer.failed == 1
+    assert "has worked on message" in caplog.text
+
+
+@pytest.mark.parametrize("tasks", [False, True])
+@in_asyncio
+async def test_handlers_may_use_timeouts_groups_and_futures(fill: Fill, consumer_of: Consumers, tasks: bool) -> None:
+    fill(5)
+    loop, seen, raised = asyncio.get_running_loop(), Counted(5), []
+
+    def plain(message: MessageExt) -> "asyncio.Future[None]":
+        return loop.create_task(handle(message))
+
+    async def handle(message: MessageExt) -> None:
+        try:
+            async with asyncio.timeout(0.001):
+                await loop.create_future()
+        except TimeoutError:
+            raised.append(message.body)
+        async with asyncio.TaskGroup() as group:
+            done = group.create_task(asyncio.sleep(0, message))
+        await asyncio.sleep(0)
+        seen.add(await done)
+
+    async with consumer_of(handler=plain if tasks else handle):
+        await seen.all.wait()
+    assert sorted(raised) == sorted(seen.bodies) == [b"%d" % number for number in range(5)]
+
+
+@in_asyncio
+async def test_handlers_have_the_context_of_the_program(cluster: Cluster, fill: Fill, consumer_of: Consumers) -> None:
+    fill(1, queues=2)
+    tenant = contextvars.ContextVar("tenant", default="nobody")
+    seen: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    tenant.set("acme")
+
+    async def handle(message: MessageExt) -> None:
+        seen.set_result(tenant.get())
+
+    async with aio.Client(cluster.nameserver) as client, consumer_of(client, handler=handle):
+        assert await seen == "acme"
+
+
+@in_asyncio
+async def test_a_cancelled_opening_leaves_no_task(consumer_of: Consumers) -> None:
+    consumer = consumer_of(handler=lambda message: None)
+    before = asyncio.all_tasks()
+    opening = asyncio.create_task(consumer.__aenter__())
+    await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert asyncio.all_tasks() == before
+
+
+def job_of(what: str, ended: "list[Job]") -> Job:
+    return Job(None, 0, 1, [what], ended.append)
+
+
+async def begun(handler: Any) -> AsyncioHandlers:
+    """One task, as the trio side starts it."""
+    handlers = AsyncioHandlers(handler)
+    handlers.bind()
+    handlers._start()
+    await turns()
+    return handlers
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def expire(handlers: AsyncioHandlers, job: Job) -> None:
+    job.is_over = True
+    handlers.cancel(job)
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+@in_asyncio
+async def test_the_consumer_ends_although_a_handler_cleans_up_late_or_ignores_its_cancellation(is_late: bool) -> None:
+    async def handle(what: str) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            if is_late:
+                await asyncio.get_running_loop().create_future()
+
+    ended: list[Job] = []
+    handlers, job = await begun(handle), job_of("slow", ended)
+    handlers.begin([job])
+    await turns()
+    expire(handlers, job)
+    await turns()
+    closing = asyncio.create_task(handlers.close())
+    await turns()
+    assert closing.done() and ended == [job]
+
+
+@in_asyncio
+async def test_a_cancellation_that_a_handler_ignored_is_no_part_of_the_next_call() -> None:
+    async def handle(what: str) -> None:
+        if what == "stubborn":
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                return
+        await asyncio.sleep(0)
+        raise asyncio.CancelledError  # of something that the handler waited for
+
+    ended: list[Job] = []
+    handlers, first, second = await begun(handle), job_of("stubborn", ended), job_of("next", ended)
+    handlers.begin([first, second])
+    await turns()
+    expire(handlers, first)
+    await turns()
+    assert ended == [first, second]
+    assert second.was_called and isinstance(second.error, asyncio.CancelledError)
+    await handlers.close()

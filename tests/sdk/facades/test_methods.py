@@ -1,0 +1,62 @@
+"""The classes of sdk.aio and sdk.blocking have every method of the trio classes, with its parameters and docstring."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import sdk
+from sdk import aio, blocking
+
+CLASSES = ["Admin", "Client", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer", "TransactionProducer"]
+
+
+def methods_for_users(cls: type) -> Iterator[str]:
+    """The public methods and properties of ``cls``, but for those under a heading ``# --- used by ...``."""
+    for base in cls.__mro__:
+        if not base.__module__.startswith("sdk."):
+            continue
+        is_inside = False
+        for line in inspect.getsource(base).splitlines():
+            if line.startswith("    # --- "):
+                is_inside = line.startswith("    # --- used by ")
+            if (found := re.match(r"    (?:async )?def ([a-z]\w*)\(", line)) and not is_inside:
+                yield found[1]
+
+
+def parameters(function: Callable[..., Any]) -> list[tuple[Any, ...]]:
+    return [(one.name, one.kind, one.default) for one in inspect.signature(function).parameters.values()]
+
+
+@pytest.mark.parametrize("package", [aio, blocking])
+@pytest.mark.parametrize("name", CLASSES)
+def test_each_method_is_there_as_in_trio(package: ModuleType, name: str) -> None:
+    trio_class, made = getattr(sdk, name), getattr(package, name)
+    names = list(methods_for_users(trio_class))
+    assert names
+    for key in names:
+        ours, theirs = getattr(made, key), getattr(trio_class, key)
+        assert inspect.getdoc(ours) == inspect.getdoc(theirs), key
+        if not isinstance(theirs, property):
+            assert parameters(ours) == parameters(theirs), key
+            assert inspect.iscoroutinefunction(ours) == (package is aio and inspect.iscoroutinefunction(theirs)), key
+
+
+@pytest.mark.parametrize("package", [aio, blocking])
+@pytest.mark.parametrize("name", CLASSES)
+def test_each_class_takes_and_says_what_the_trio_class_does(package: ModuleType, name: str) -> None:
+    trio_class, made = getattr(sdk, name), getattr(package, name)
+    assert parameters(made.__init__) == parameters(trio_class.__init__)
+    said = trio_class.__doc__ if package is aio else trio_class.__doc__.replace("async with", "with")
+    assert made.__doc__.startswith(said.rstrip())
+
+
+@pytest.mark.parametrize("package", [aio, blocking])
+def test_a_subclass_says_what_it_wants(package: ModuleType) -> None:
+    class Mine(package.Producer):  # type: ignore[name-defined, misc]
+        """Mine."""
+
+    assert Mine.__doc__ == "Mine."
