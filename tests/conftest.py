@@ -34,8 +34,16 @@ STARTS_PROCESSES = re.compile(
 LONGEST = (
     "tests/e2e/test_spark_stream_kills.py",
     "tests/e2e/test_controller.py",
-    "tests/spark_connector/test_spark_stream.py",
     "tests/scripts/test_demo.py",
+    "tests/spark_connector/jobs/test_jobs.py",
+    "tests/spark_connector/test_spark_stream.py",
+    "tests/spark_connector/test_spark.py",
+    "tests/e2e/test_guide.py",
+    "tests/e2e/test_replication.py",
+    "tests/e2e/test_failover.py",
+    "tests/interop/test_cpp_push_consumer.py",
+    "tests/e2e/test_controller_moves.py",
+    "tests/e2e/test_bad_input.py",
 )
 
 SEED = "SKYLARK_SEED"
