@@ -29,7 +29,6 @@ _GROUP = re.compile(rb'"consumerGroup"\s*:\s*"([^"]*)"')
 # RocketMQ's names of codes that have no description, since no Skylark daemon handles or sends them. Tools of
 # administrators show the answer, so it says the name.
 OTHER_CODES = {
-    345: "QUERY_SUBSCRIPTION_BY_CONSUMER",
     353: "UPDATE_AND_GET_GROUP_FORBIDDEN",
     354: "CHECK_ROCKSDB_CQ_WRITE_PROGRESS",
     355: "EXPORT_ROCKSDB_CONFIG_TO_JSON",

@@ -150,6 +150,7 @@ class _Handover:
         for (group, name, queue_id), position in self._inflight.positions.items():
             # The committed offset is further when the group skipped messages after its last check point.
             self._java(f"{name}@{group}")[queue_id] = max(position, self._own.query(group, name, queue_id))
+        # First the check points are stored, then the offsets that make a Java broker look at them.
         given = self._give(first)
         revive = f"{topic}@{REVIVE_GROUP}"
         taken_to = self._own.query(REVIVE_GROUP, TIMER_TOPIC, 0)

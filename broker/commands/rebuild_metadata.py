@@ -61,6 +61,7 @@ def rebuild(fs: FileSystem, clock: Clock, options: StoreOptions, say: Callable[[
         groups = [group for group in _groups(names) if metadata.groups.get(group) is None]
         for group in groups:
             metadata.groups.put(SubscriptionGroupConfig(group))
+        # The journal is on disk before the inventory says that there is one.
         metadata.journal.close()
         store.inventory.note_metadata()
     finally:

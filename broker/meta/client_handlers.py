@@ -37,6 +37,7 @@ from remoting.protocol.requests.clients import (
     GET_PRODUCER_CONNECTION_LIST,
     HEART_BEAT,
     NOTIFY_CONSUMER_IDS_CHANGED,
+    QUERY_SUBSCRIPTION_BY_CONSUMER,
     UNREGISTER_CLIENT,
     Connection,
     ConsumerConnection,
@@ -46,6 +47,7 @@ from remoting.protocol.requests.clients import (
     ProducerConnection,
     ProducerInfo,
     ProducerTableInfo,
+    QuerySubscriptionResponseBody,
 )
 from remoting.protocol.requests.groups import (
     ConsumerIdList,
@@ -98,6 +100,7 @@ class ClientHandlers(Part):
             HEART_BEAT.code: self.heartbeat,
             UNREGISTER_CLIENT.code: self.unregister,
             GET_CONSUMER_LIST_BY_GROUP.code: self.consumer_ids,
+            QUERY_SUBSCRIPTION_BY_CONSUMER.code: self.subscription,
         }
 
     def step_handlers(self) -> dict[int, StepHandler]:
@@ -215,6 +218,13 @@ class ClientHandlers(Part):
             group.consume_from_where,
         )
         return (yield from answer_steps(GET_CONSUMER_CONNECTION_LIST, request, body, channel.max_frame_bytes))
+
+    def subscription(self, channel: Channel, request: Command) -> Command:
+        """345: of the members that are connected to this broker."""
+        asked = QUERY_SUBSCRIPTION_BY_CONSUMER.header(request)
+        found = self._clients.subscription(asked.group, asked.topic)
+        body = QuerySubscriptionResponseBody(asked.group, asked.topic, found)
+        return answer_with(QUERY_SUBSCRIPTION_BY_CONSUMER, request, body)
 
     def producer_connections(self, channel: Channel, request: Command) -> Steps[Command]:
         """204."""

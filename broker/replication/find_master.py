@@ -66,7 +66,8 @@ class MasterFinder:
             return MasterTarget(ha_addr, hello=True)
         if known.address is not None and known.address.ha_addr == ha_addr:
             return await self._ask(known.address.addr, ha_addr)
-        # RocketMQ's default: the HA port is the port for clients + 1.
+        # Only haMasterAddress is known, so the port for clients is guessed: with RocketMQ's defaults it is one below. A
+        # wrong guess must not keep the slave from its master for ever.
         host, port = split_address(ha_addr)
         guess = format_address(host, port - 1)
         try:

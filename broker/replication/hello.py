@@ -222,6 +222,8 @@ class MasterHandshake:
             else:
                 self._output += encode(Challenge(VERSION, self._nonce, _proof(terms, b"master", hello, self._nonce)))
             return
+        # The proof covers both nonces, so a recorded claim proves nothing on another connection. Until it is checked
+        # the slave has been told nothing about the log.
         claim = decode(LogClaim, body)
         if not hmac.compare_digest(claim.proof, _proof(terms, b"slave", self.hello, self._nonce)):
             raise ProtocolError(

@@ -55,6 +55,7 @@ class KnownMaster:
         self._reported[by] = address
         if not was_reachable:
             self._notify_of_return()
+        # The present address stays while any NameServer reports it.
         if address != self.address and self.address not in self._reported.values():
             self.address = address
             for changed in self.on_change:

@@ -316,6 +316,8 @@ class Admission(Generic[C]):
 
     def arrived(self, connection: C, network: str) -> C | None:
         """A connection was made; returns the stranger to close for it, if any."""
+        # A network that fills its own share loses its own oldest connection; only if all are full together does one
+        # from elsewhere go, and then first from a network where no slave ever was.
         victim = None
         here = [other for other, its_network in self._strangers.items() if its_network == network]
         if len(here) >= MAX_STRANGERS_OF_A_NETWORK:

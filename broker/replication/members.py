@@ -51,6 +51,7 @@ class Members:
             self._views.pop(by, None)
         else:
             self._views[by] = dict(addrs)
+        # Without any view nothing changes: this broker may be the one that is cut off.
         if self._views:
             views = self._views.values()
             is_lowest = not any(broker_id < self._broker_id for view in views for broker_id in view)

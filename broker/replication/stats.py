@@ -141,6 +141,7 @@ class ReplicationStats:
         if window := self._sent.get(slave.addr):
             seconds, (before,) = window.since(now_ms)
             rate = round((slave.sent_bytes - before) / seconds)
+        # Without a report the slave has nothing, as far as is known.
         acked = max(slave.acked, 0)
         return SlaveState(
             slave.addr,

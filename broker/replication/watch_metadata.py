@@ -68,6 +68,8 @@ class MetadataWatch(Part):
         known = WATCH_METADATA.body(request)
         hold_ms = min(WATCH_METADATA.header(request).hold_millis, MAX_HOLD_MS)
         now = self.versions()
+        # Offsets change all the time: a difference in them alone does not answer, unless the master was restarted
+        # since.
         if known.consumer_offsets.timestamp == now.consumer_offsets.timestamp:
             now.consumer_offsets = known.consumer_offsets  # the next tick answers if they have changed
         if known != now or hold_ms <= 0:

@@ -110,6 +110,7 @@ class StoreCheckpoint:
 
         ``log_timestamp``: when its last message was stored; ``times``: the three times for RocketMQ.
         """
+        # The slot that is not the newest: a power loss may tear the one that is written, and the other one stays.
         self._sequence += 1
         view = self._file.view
         _TIMES.pack_into(view, 0, *times)
@@ -138,6 +139,8 @@ def make_durable(
     Must be done before the checkpoint is written. `queueEnds` counts messages up to ``noted_to``, so the log is synced
     that far first: otherwise a power loss could take messages that the next start expects to find.
     """
+    # The order: the log, then the names of removed files, then the index, and queueEnds last, which counts on all of
+    # it.
     if log.flushed < (mark.log_offset if mark.ends_head is None else mark.noted_to):
         log.flush()
     for emptied in mark.emptied:
@@ -175,6 +178,7 @@ def _parse(data: bytes) -> tuple[CheckpointState, int]:
     found = [slot for at in _SLOTS_AT if (slot := _read_slot(data, at)) is not None]
     if not found:
         return CheckpointState(log_timestamp=times[0], flushed_timestamp=min(times[:2])), 0
+    # The newest whole slot. RocketMQ's times beside it differ if RocketMQ has written the file since.
     sequence, log_offset, clean, log_timestamp, written = max(found)
     if not written:
         # Written by an older version, which put the same time in all three places.

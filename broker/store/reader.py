@@ -151,6 +151,9 @@ def read_queue(
         return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
     if offset > high:
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+    # A wrong entry is found only by comparing what it names with the queue. Then it is replaced, and the whole read is
+    # repeated: nothing of a read with a wrong entry may reach the reader, since even its length would be wrong. One
+    # that cannot be replaced is an error and not a loop.
     is_mended = True
     while True:
         try:
@@ -179,6 +182,8 @@ def _read_plain(
         return GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(part, offset), low, high)
     if not count:
         return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset + scanned, low, high)
+    # Entries that this process made lately are not compared: the log's bytes and the entries are the same process's
+    # work, and in memory. All others came from a disk, which may return other bytes than were written.
     is_trusted = _is_trusted(log, queue, offset, ranges[0][0])
     if ranges[0][0] < log.start and (is_trusted or _is_removed(log, queue)):
         return _removed(log, part)
@@ -188,12 +193,16 @@ def _read_plain(
     if got is None or is_trusted or (size < THREAD_BYTES and _is_resident(log, ranges)):
         records = _copied(log, ranges)
     else:
+        # What may be on disk is read by a thread in few large pieces. If these do not reach all messages, the read
+        # returns fewer: they are chosen again, with the bytes of the pieces as the limit.
         pieces, near = _pieces(ranges, log.chain.segment_bytes)
         if near < size:
             ranges, count, scanned, size, entries = _choose(log, part, offset, max_count, near, wanted)
         records = _records(log, ranges, pieces, size, got)
     if not is_trusted:
         end, entries = offset + scanned, entries[: scanned * ENTRY_BYTES]
+        # The first reader after a start compares every message, and its body with the CRC; later ones only the ends of
+        # each run. What was compared stays right: the log never changes.
         is_checked = _is_checked(queue, offset, end)
         if not (are_own if is_checked else are_sound)(queue, offset, entries, ranges, records):
             raise EntriesDamaged(log, queue, offset, end, bodies=True)
@@ -307,6 +316,8 @@ def _read_batches(
 ) -> GetResult:
     """As `read_queue`. The part of a batch from ``offset`` on is expanded for all readers."""
     low, high = part.min_offset, part.next_offset
+    # Places are found by bisection over the entries, so a damaged entry may lead to a wrong place. Entries of this
+    # process are right, and need no look.
     if offset < queue.loaded_to:
         place = queue.place_of(offset)
         if not is_place_of(log, queue, place, offset):
@@ -366,6 +377,7 @@ def _choose_batches(
     chosen: list[BatchAt] = []
     reached, count, left, codes = offset, 0, max_bytes, wanted.tag_codes
     for looked, batch in enumerate(queue.batches(offset)):
+        # Offsets rise along the entries: one that goes back, or past the end, is damaged.
         if batch.base >= queue.next_offset or (looked and batch.base < reached):
             place = queue.place_of(offset) + looked
             raise EntriesDamaged(log, queue, place - 1 if looked else place, place + 1)

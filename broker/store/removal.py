@@ -57,6 +57,7 @@ class Removal:
 
     def remove_log_files(self) -> None:
         """Remove retired files of the log from disk. Blocks. After OSError the call can be repeated."""
+        # The inventory first: a start must not take the missing files for lost ones.
         chain = self._store.log.chain
         if chain.retired:
             self._store.inventory.note_log_start(chain.start)

@@ -174,11 +174,13 @@ class MessageStore:
         self._checkpoint = StoreCheckpoint(fs, f"{directory}/checkpoint")
         ours = self._checkpoint.state.log_offset is not None
         refuse_other_size(fs, self.log.chain.directory, self._options.commitlog_segment_bytes, ours=ours)
+        # Without the abort file (a full disk had no room for it) the checkpoint shows whether the store was closed.
         last_stop = read_abort(fs, directory)
         if last_stop is LastStop.CLEAN and self._checkpoint.state.crashed:
             last_stop = LastStop.POWER_LOSS
         if last_stop is not LastStop.KILLED:
             remove_since(fs, directory)
+        # A truncation that a crash broke off is ended before anything is read: until then log and queues do not agree.
         self.index.load()
         resume_truncation(fs, directory, self._checkpoint, self.log, self.queues, self.index)
         self.log.chain.load(self._checkpoint.state.log_offset or 0)
@@ -573,6 +575,8 @@ class MessageStore:
 
         Raises DiskFull or OSError if they cannot be written, StoreError as in `flush`. Call `give_up_checkpoint` then.
         """
+        # Written, then synced, and only after that dropped from memory (`queues_written`): a failure leaves all entries
+        # in the tails, and the next checkpoint writes them to the same places once more.
         together = len(steps) >= SYNC_TOGETHER
         for _, write in steps:
             files = write.run(self._fs)

@@ -18,6 +18,8 @@ def write_atomic(fs: FileSystem, path: str, data: bytes | Iterable[bytes], *, ke
     tmp = path + ".tmp"
     if fs.exists(tmp):  # left by a write that a crash interrupted
         fs.remove(tmp)
+    # 1. The bytes under another name, synced. 2. The rename, which is atomic. 3. The directory, so that the name is on
+    # disk, too: before that a power loss brings the old content back.
     file = fs.open_append(tmp)
     try:
         replaced = next((each for each in (path, path + ".bak") if fs.exists(each)), None)

@@ -418,6 +418,7 @@ class OsAppendFile:
                 while rest:
                     rest = rest[os.write(self._fd, rest) :]
         except (OSError, DiskFull):
+            # All or nothing: a caller that tries again must not find half of its record before the new one.
             with contextlib.suppress(OSError):  # the first error is the one to report
                 os.ftruncate(self._fd, self._size)
             raise
@@ -543,6 +544,7 @@ class OsMappedFile:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[int]:
+        # Counted, so that `close` leaves the descriptor open for those that use it now; see `__init__`.
         with self._lock:
             if self._closed:
                 raise FileClosed(f"{self.path} was closed, and perhaps removed")

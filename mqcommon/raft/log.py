@@ -120,6 +120,8 @@ class RaftLog:
         first = entries[0].index
         if first <= self.commit:
             raise RaftError(f"entry {first} would replace a committed one (commit index {self.commit})")
+        # Entries of another leader replace what follows: these are not on disk yet, whatever was there. The members
+        # that they brought go with them.
         if first <= self.last:
             self.persisted = min(self.persisted, first - 1)
             while self._members[-1][0] >= first:
@@ -134,6 +136,8 @@ class RaftLog:
         """Take what a leader sent, if the entry before is the same here; what differs from it goes."""
         if self.term(prev_index) != prev_term:
             return False
+        # Only from the first entry that differs: an old request that comes late must not cut off what a newer one
+        # brought.
         for number, entry in enumerate(entries):
             if self.term(entry.index) != entry.term:
                 self.append(entries[number:])
@@ -183,6 +187,7 @@ class RaftLog:
         self.snapshot = snapshot
         self.entries = empty(snapshot.index, snapshot.term)
         self.commit = self.applied = snapshot.index
+        # Nothing counts as on disk until the snapshot is: without it the entries after it would mean nothing.
         self.persisted = -1
         self._members = [(snapshot.index, snapshot.members)]
 

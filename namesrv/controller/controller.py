@@ -100,6 +100,7 @@ class Controller:
             connections=ConnectionBudget(MOST_CONNECTIONS),
         )
         host, port = split_address(options.controller_peers[options.controller_d_leger_self_id])
+        # The port opens before the node runs: nodes of a new group wait until they can ask each other.
         async with trio.open_nursery() as nursery:
             address = await nursery.start(server.serve, host, port, tls.secured)
             if guard is not None:

@@ -102,6 +102,7 @@ class Elections:
         if is_dead and row is not None and row.connection is channel:
             self._view.liveness.forget(key)
             self._dead.add(key)
+        # Only the last examination of a set elects: until then a candidate may be one that is dead, too.
         self._examining[name] -= 1
         if not self._examining[name]:
             del self._examining[name]
@@ -124,6 +125,7 @@ class Elections:
             return
         if known.master is None and not self._has_candidate(known):
             return
+        # The entry carries the candidates: only this Controller knows who is alive, and all must elect the same.
         candidates = tuple(view.candidates(known))
         self._elect(known, ElectMaster(name, None, False, candidates, view.may_be_unclean))
 

@@ -104,6 +104,8 @@ class BrokerHandlers:
         registered = None if known is None else known.address(header.broker_id)
         if registered is not None and registered != header.broker_addr:
             refusal = f"BrokerId: {header.broker_id} of {header.broker_name} is registered at {registered}"
+        # A Controller that does not lead notes who is alive, too: if it leads next, it knows. A broker at another
+        # address than the registered one has a copied identity, and must not count as that one.
         if refusal is None:
             self._hear(channel, request, header, header.broker_id)
         if not self._view.group.is_leader:
@@ -160,6 +162,7 @@ class BrokerHandlers:
     async def register(self, channel: Channel, request: Command) -> Command:
         """1003. A broker that comes back with its old address changes nothing."""
         header = CONTROLLER_REGISTER_BROKER.header(request)
+        # A read first: a deposed leader would answer from an old state, and name a master that another has replaced.
         await self._view.read()
         known = self._view.replicas.sets.get(header.broker_name)
         refusal = why_not_registered(known, header.broker_name, header.broker_id)
@@ -223,6 +226,7 @@ class BrokerHandlers:
     async def alter(self, channel: Channel, request: Command) -> Command:
         """1001."""
         header, body = CONTROLLER_ALTER_SYNC_STATE_SET.header(request), CONTROLLER_ALTER_SYNC_STATE_SET.body(request)
+        # Who is alive is known to the leader alone, so it goes into the entry: all Controllers must decide the same.
         alive = self._view.live_ids(self._view.replicas.sets.get(header.broker_name))
         change = AlterSyncStateSet(
             header.broker_name,

@@ -140,6 +140,7 @@ class FileStorage:
         self._note_size()
 
     def begin(self, node: str, snapshot: Snapshot) -> None:
+        # The snapshot last: its file says that the node has begun, and then there must be a log.
         self.node = node
         self._rewrite((snapshot.index, snapshot.term), ())
         self._write_snapshot(snapshot)
@@ -156,6 +157,7 @@ class FileStorage:
         vote = None if persist.hard_state is None else [persist.hard_state.term, persist.hard_state.vote]
         self._log.write(_record([vote, None, entry_fields(persist.entries)]))
         self._log.sync()
+        # After the sync: the mark must never claim what is not on disk.
         self._note_size()
 
     def compact(self, snapshot: Snapshot, base: tuple[int, int], entries: Sequence[RaftEntry]) -> None:

@@ -46,6 +46,7 @@ from remoting.protocol.requests.clients import (
     ConsumerRunningInfo,
     ProducerConnection,
     ProducerTableInfo,
+    SubscriptionData,
 )
 from remoting.protocol.requests.controller import (
     BrokerReplicasInfo,
@@ -304,6 +305,12 @@ class Admin:
             return _merge_consumers([await ask(self._ask.at(addr))])
         return _merge_consumers((await self._ask.each_of_group(group, None, ask)).any())
 
+    async def query_subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """What the group's connected consumers read of the topic; None when none of them subscribes to it."""
+        header = clients.QuerySubscriptionByConsumerRequestHeader(group, topic)
+        answers = await self._ask.each_of_topic(topic, body_of(clients.QUERY_SUBSCRIPTION_BY_CONSUMER, header))
+        return next((one.subscription_data for one in answers.any() if one.subscription_data is not None), None)
+
     async def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:
         """The status of one consumer of the group; the broker that it is connected to asks it."""
         header = clients.GetConsumerRunningInfoRequestHeader(group, client_id, jstack)
@@ -315,7 +322,7 @@ class Admin:
     ) -> dict[str, dict[MessageQueue, int]]:
         """Client id → how far that consumer of the group is in its queues; of one consumer if ``client_id`` is given.
 
-        The brokers ask the consumers; those that do not answer are left out.
+        The brokers ask the consumers; consumers that do not answer are left out.
         """
         header = offsets.GetConsumerStatusRequestHeader(topic, group, client_id)
         ask = body_of(clients.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header)

@@ -17,6 +17,7 @@ from sdk.admin.failures import error_document, explain, first_of
 from sdk.admin.params import Address
 from sdk.admin.render import to_json
 from sdk.admin.session import Clients, SdkClients, Session, Settings
+from sdk.admin.targets import Scope
 
 if TYPE_CHECKING:
     from remoting.net.tls.settings import Tls
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 
 Work = Callable[..., Awaitable[Any]]
 Show = Callable[[Any], Iterable[str]]
-#: ``either`` of commands that change one broker or all of a cluster.
-BROKER_OR_CLUSTER = ("broker_addr", "cluster_name")
+_SCOPE = ("broker_addr", "cluster_name")
 
 
 def common_options() -> list[click.Parameter]:
@@ -82,8 +82,11 @@ def command(
 ) -> Callable[[Work], click.Command]:
     """Make a click command of an async function; of the arguments named by ``either`` exactly one must be given.
 
+    Of -b and -c one must be given, too, unless ``either`` says more: the function gets both as its ``scope``.
     A command that does not ask servers needs no address.
     """
+
+    has_scope = not either and {*_SCOPE} <= {param.name for param in params}
 
     def make(work: Work) -> click.Command:
         def run(
@@ -95,12 +98,14 @@ def command(
             **options: Any,
         ) -> None:
             ctx = click.get_current_context()
-            _check_either(ctx, either, options)
+            _check_either(ctx, _SCOPE if has_scope else either, options)
             if asks_servers and namesrv_addr is None and not _names_broker(ctx, options):
                 raise click.UsageError("no NameServer address: give -n HOST:PORT or set NAMESRV_ADDR", ctx)
             settings = Settings(
                 namesrv_addr or "", round(timeout * 1000), output, _credentials(credentials_file), _tls(tls_config)
             )
+            if has_scope:
+                options["scope"] = Scope(*(options.pop(name) for name in _SCOPE))
             clients = ctx.obj if ctx.obj is not None else SdkClients()
             if not run_work(clients, settings, work, options, show):
                 ctx.exit(1)

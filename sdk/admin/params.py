@@ -165,6 +165,11 @@ def cluster_name(help: str, **settings: Any) -> click.Option:
     return option("c", "clusterName", help, **settings)
 
 
+def where(verb: str) -> tuple[click.Option, click.Option]:
+    """-b and -c, of which one must be given: a command gets them as a `Scope`."""
+    return broker_addr(f"{verb} which broker"), cluster_name(f"{verb} which cluster")
+
+
 def route_cluster() -> click.Option:
     """-c, a cluster whose brokers are asked instead of those in the topic's route."""
     return option("c", "cluster", "cluster name or parent topic of a lite topic: its brokers are asked", default=None)

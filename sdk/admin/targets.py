@@ -43,17 +43,23 @@ def all_targets(info: "ClusterInfo", cluster: str | None = None) -> list[Target]
     ]
 
 
-async def chosen_addrs(
-    session: Session, broker_addr: str | None, cluster_name: str | None, *, slaves: bool = False
-) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a command works: at the broker of -b, or at brokers of the cluster of -c. One of them is given."""
+
+    broker_addr: str | None
+    cluster_name: str | None
+
+
+async def chosen_addrs(session: Session, scope: Scope, *, slaves: bool = False) -> list[str]:
     """The address of -b, or the masters (``slaves``: all brokers) of the cluster -c; UserError when it has none."""
-    if broker_addr is not None:
-        return [broker_addr]
-    assert cluster_name is not None
-    targets = all_targets(await session.admin.cluster_info(), cluster_name)
+    if scope.broker_addr is not None:
+        return [scope.broker_addr]
+    assert scope.cluster_name is not None
+    targets = all_targets(await session.admin.cluster_info(), scope.cluster_name)
     addrs = [one.addr for one in targets if slaves or one.broker_id == MASTER_ID]
     if not addrs:
-        raise UserError(f"cluster {cluster_name} has no master now; see mqadmin clusterList")
+        raise UserError(f"cluster {scope.cluster_name} has no master now; see mqadmin clusterList")
     return addrs
 
 
@@ -85,7 +91,7 @@ async def is_known(addrs: Iterable[str], look: Callable[[str], Awaitable[object]
     """Whether ``look`` finds something at one of ``addrs``. Deletes succeed for names that never were, as in RocketMQ.
 
     ``look`` returns None, or is refused with a code of _ABSENT, where there is nothing. A server that cannot say counts
-    as one that knows it: the delete that follows tells what is wrong with that server.
+    as knowing it: the delete that follows tells what is wrong with that server.
     """
     for addr in addrs:
         try:

@@ -20,12 +20,7 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
         credentials: GivenCredentials = None,
         tls: GivenTls = None,
     ) -> None:
-        super().__init__(
-            nameserver,
-            lambda client: TrioAdmin(
-                client, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials, tls=tls
-            ),
-        )
+        super().__init__(nameserver, locals())
 
     # --- routes and clusters
 
@@ -60,6 +55,7 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
     group_exists = call_of(TrioAdmin.group_exists)
     consume_stats = call_of(TrioAdmin.consume_stats)
     consumer_connection = call_of(TrioAdmin.consumer_connection)
+    query_subscription = call_of(TrioAdmin.query_subscription)
     consumer_running_info = call_of(TrioAdmin.consumer_running_info)
     consumer_status = call_of(TrioAdmin.consumer_status)
     producer_connection = call_of(TrioAdmin.producer_connection)

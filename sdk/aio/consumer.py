@@ -109,23 +109,7 @@ class PullConsumer(Facade[TrioPullConsumer], of=TrioPullConsumer):
         trace_topic: TopicName | None = None,
         start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
     ) -> None:
-        super().__init__(
-            nameserver,
-            lambda client: TrioPullConsumer(
-                client,
-                group=group,
-                timeout_ms=timeout_ms,
-                heartbeat=heartbeat,
-                consume_from=consume_from,
-                consume_timestamp_ms=consume_timestamp_ms,
-                namespace=namespace,
-                credentials=credentials,
-                tls=tls,
-                trace=trace,
-                trace_topic=trace_topic,
-                start_timeout_ms=start_timeout_ms,
-            ),
-        )
+        super().__init__(nameserver, locals())
         self.group = group
 
     # --- queues and offsets

@@ -5,11 +5,11 @@ docstring, for type checkers, ``inspect`` and ``help``, that runs it in the clie
 (constructors, streams, handlers, tickets) is written by hand. tests/sdk/facades/test_methods.py compares both.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from sdk.aio.handlers import AsyncioHandlers, LoopCallback
 from sdk.aio.portal import Portal
@@ -26,6 +26,9 @@ C_co = TypeVar("C_co", covariant=True)
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# Locals of constructors that the trio classes do not take.
+_NO_OPTIONS = ("self", "nameserver", "__class__")
+
 
 class Facade(Generic[C_co]):
     """A client of type ``C_co`` for the asyncio loop in which it is opened.
@@ -33,20 +36,20 @@ class Facade(Generic[C_co]):
     The docstring of a facade is that of its trio class ``of``, and what the facade adds to it.
     """
 
+    _trio_class: ClassVar[Callable[..., AbstractAsyncContextManager[Any]]]
+
     def __init_subclass__(cls, of: type | None = None) -> None:
         if of is not None:
+            cls._trio_class = of
             cls.__doc__ = f"{(of.__doc__ or '').rstrip()}\n\n    {cls.__doc__}"
 
-    def __init__(
-        self,
-        nameserver: "NameServerSource | Client | None",
-        make: Callable[[NameServerSource | TrioClient | None], AbstractAsyncContextManager[C_co]],
-        *handlers: AsyncioHandlers | LoopCallback | None,
-    ) -> None:
+    def __init__(self, nameserver: "NameServerSource | Client | None", arguments: Mapping[str, Any]) -> None:
+        """``arguments`` are the locals of the constructor: all options are passed on to the trio class."""
+        options = {key: value for key, value in arguments.items() if key not in _NO_OPTIONS}
         # With a `Client` this object is a guest in the thread of that, otherwise it has its own.
         host = nameserver._loop if isinstance(nameserver, Client) else None
-        self._loop: Portal[C_co] = Portal(lambda: make(_source_of(nameserver)), host)
-        self._handlers = [handler for handler in handlers if handler is not None]
+        self._loop: Portal[C_co] = Portal(lambda: self._trio_class(_source_of(nameserver), **options), host)
+        self._handlers = [value for value in options.values() if isinstance(value, (AsyncioHandlers, LoopCallback))]
 
     async def __aenter__(self) -> Self:
         for handler in self._handlers:
@@ -107,12 +110,7 @@ class Client(Facade[TrioClient], of=TrioClient):
         credentials: GivenCredentials = None,
         tls: GivenTls = None,
     ) -> None:
-        super().__init__(
-            nameserver,
-            lambda _: TrioClient(
-                nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials, tls=tls
-            ),
-        )
+        super().__init__(nameserver, locals())
 
     @property
     def client_id(self) -> str:

@@ -143,6 +143,8 @@ class AsyncioHandlers(ForeignHandlers):
             try:
                 result = handler(what)
                 if result is not None:
+                    # The first step is run here: a coroutine that does not wait costs no task and no switch. What it
+                    # yields when it waits was meant for the task, and `_Started` hands that on.
                     if type(result) is CoroutineType:
                         waiting = _Started(result, result.send(None))
                     elif isinstance(result, Awaitable):
@@ -153,6 +155,8 @@ class AsyncioHandlers(ForeignHandlers):
                 failed = error
             if result is None and waiting is None and failed is None:
                 continue
+            # A call that waits or failed leaves its job: what is done must be counted now, and the calls behind it must
+            # not wait for it.
             one = self._split(job, number, now() - began)
             if number:
                 began = now()
@@ -169,7 +173,7 @@ class AsyncioHandlers(ForeignHandlers):
         self._end(job.part(0, number), now() - began, job.part(number, len(calls)))
 
     def _split(self, job: Job, number: int, took_s: float) -> Job:
-        """The job of one call. Those before it are done; whoever is free makes those after it."""
+        """The job of call ``number`` alone. The calls before it are done; a free task makes the calls after it."""
         if len(job.calls) == 1:
             return job
         self._end(job.part(0, number), took_s)
@@ -197,6 +201,8 @@ class AsyncioHandlers(ForeignHandlers):
         except asyncio.CancelledError as error:
             # Raised by the handler, or its time is over, or the consumer closes.
             job.error = error
+            # `cancelling` counts the requests to cancel this task. One of them may be that of `_cancel`, for the
+            # handler only; with any other the task itself is to end.
             if me.cancelling() > job.was_cancelled:
                 job.ended(job)
                 raise
@@ -230,7 +236,7 @@ class _Started:
 
 
 class LoopCallback:
-    """A plain function that is called in the loop that opens the consumer, which nobody waits for."""
+    """A plain function that is called in the loop that opens the consumer; its end is not awaited."""
 
     def __init__(self, function: Callable[[Any], object]) -> None:
         check_on_problem(function)

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class _Call(Generic[T]):
-    """A call in progress: ``answer`` for its caller, ``ended`` for one that was cancelled."""
+    """A call in progress: ``answer`` for its caller, ``ended`` for a caller that was cancelled."""
 
     __slots__ = ("answer", "ended", "has_ended", "scope")
 
@@ -101,6 +101,7 @@ class Portal(Generic[C]):
         try:
             await asyncio.shield(opened)
         except asyncio.CancelledError:
+            # The thread cannot be left half open: it opens, sees `is_closing`, closes, and is joined below.
             opening.is_closing = True
             await opened
             await self.close()
@@ -153,6 +154,8 @@ class Portal(Generic[C]):
         assert crossing is not None
         call: _Call[T] = _Call(crossing.loop)
 
+        # In trio a call is a system task, not one of a nursery of the client: its errors are those of its caller, and
+        # must not cancel other calls. `OpenClient.run` cancels it when the client closes.
         async def run() -> None:
             result: T | None = None
             failed: BaseException | None = None
@@ -179,6 +182,9 @@ class Portal(Generic[C]):
         try:
             return await call.answer
         except asyncio.CancelledError:
+            # The call ends first, then this task: after `await` nobody uses what the caller may close next. `answer`
+            # was cancelled with the task, so the end comes through another future. Waiting for that is not shielded: a
+            # second cancellation does not wait for a call that ignores the first.
             if call.answer.cancelled() and not call.has_ended:
                 call.ended = crossing.loop.create_future()
                 client.soon(call.scope.cancel)
@@ -217,6 +223,6 @@ class Portal(Generic[C]):
 
 
 def set_future(future: "asyncio.Future[None]") -> None:
-    """Wake those that wait for it; it may have been cancelled."""
+    """Wake the waiters of ``future``, which may have been cancelled."""
     if not future.done():
         future.set_result(None)

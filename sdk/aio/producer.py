@@ -198,30 +198,7 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         buffer_bytes: int = BUFFER_BYTES,
         start_timeout_ms: float | None = START_TIMEOUT_MS,
     ) -> None:
-        super().__init__(
-            nameserver,
-            lambda client: TrioProducer(
-                client,
-                group=group,
-                send_timeout_ms=send_timeout_ms,
-                retries=retries,
-                batching=batching,
-                accept_weaker=accept_weaker,
-                max_message_bytes=max_message_bytes,
-                clock=clock,
-                namespace=namespace,
-                credentials=credentials,
-                tls=tls,
-                trace=trace,
-                trace_topic=trace_topic,
-                compression=compression,
-                compress_over_bytes=compress_over_bytes,
-                compression_level=compression_level,
-                buffer_count=buffer_count,
-                buffer_bytes=buffer_bytes,
-                start_timeout_ms=start_timeout_ms,
-            ),
-        )
+        super().__init__(nameserver, locals())
         self._sender: ForeignTickets[Ticket] | None = None
         self._sends: _AwaitedSends | None = None
         self.group = group

@@ -107,54 +107,15 @@ class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
         start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
         on_problem: OnProblem | None = None,
     ) -> None:
-        handler_in_tasks = in_tasks(handler)
-        batch_handler_in_tasks = in_tasks(batch_handler)
-        arrow_handler_in_tasks = in_tasks(arrow_handler)
-        on_problem_in_loop = in_loop(on_problem)
         super().__init__(
             nameserver,
-            lambda client: TrioPushConsumer(
-                client,
-                group=group,
-                subscriptions=subscriptions,
-                handler=handler_in_tasks,
-                batch_handler=batch_handler_in_tasks,
-                arrow_handler=arrow_handler_in_tasks,
-                arrow_columns=arrow_columns,
-                batch_size=batch_size,
-                concurrency=concurrency,
-                orderly=orderly,
-                broadcast=broadcast,
-                consume_from=consume_from,
-                consume_timestamp_ms=consume_timestamp_ms,
-                strategy=strategy,
-                max_reconsume_times=max_reconsume_times,
-                consume_timeout_ms=consume_timeout_ms,
-                suspend_ms=suspend_ms,
-                max_queue_messages=max_queue_messages,
-                max_queue_bytes=max_queue_bytes,
-                max_cached_messages=max_cached_messages,
-                max_cached_bytes=max_cached_bytes,
-                pull_count=pull_count,
-                pull_bytes=pull_bytes,
-                wait_ms=wait_ms,
-                commit_interval_ms=commit_interval_ms,
-                stop_timeout_ms=stop_timeout_ms,
-                instance_name=instance_name,
-                local_offsets_dir=local_offsets_dir,
-                timeout_ms=timeout_ms,
-                namespace=namespace,
-                credentials=credentials,
-                tls=tls,
-                trace=trace,
-                trace_topic=trace_topic,
-                start_timeout_ms=start_timeout_ms,
-                on_problem=on_problem_in_loop,
-            ),
-            handler_in_tasks,
-            batch_handler_in_tasks,
-            arrow_handler_in_tasks,
-            on_problem_in_loop,
+            {
+                **locals(),
+                "handler": in_tasks(handler),
+                "batch_handler": in_tasks(batch_handler),
+                "arrow_handler": in_tasks(arrow_handler),
+                "on_problem": in_loop(on_problem),
+            },
         )
         self._taken: CrossingMessages | None = None
         self.group = group

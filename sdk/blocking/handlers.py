@@ -18,7 +18,7 @@ PlainChecker = Callable[[MessageExt], TransactionState]
 PlainLocal = Callable[[Message], TransactionState]
 PlainBatchHandler = Callable[[list[MessageExt]], Result]
 PlainArrowHandler = Callable[[RecordBatch], Result]
-# When the consumer has closed, its threads have nothing left to do; one that hangs in a handler is left behind.
+# When the consumer has closed, its threads have nothing left to do; a thread that hangs in a handler is left behind.
 JOIN_S = 1.0
 
 
@@ -83,6 +83,8 @@ class _Pool:
     def replace(self, job: Job) -> None:
         """The thread of ``job`` is stuck: it does not count any more."""
         with self._changed:
+            # Without its entry in ``threads`` the stuck thread ends when its handler returns, and a new one may start:
+            # at most ``concurrency`` threads count.
             if job.runner in self.threads:
                 del self.threads[job.runner]
                 self._call_one()

@@ -72,6 +72,8 @@ class ClientLoop(Generic[C]):
 
     def _reopened(self) -> OpenClient[C]:
         with self._reopening.setdefault(FORKS.count, threading.Lock()):
+            # Several threads of the child may call first: the first of them opens the client, the others find it. What
+            # the parent had closed, or never opened, must not open by itself.
             parents = self._open
             assert parents is not None
             if parents.home.is_here:

@@ -31,21 +31,7 @@ class SimpleConsumer(Facade[TrioSimpleConsumer], of=TrioSimpleConsumer):
         tls: GivenTls = None,
         start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
     ) -> None:
-        super().__init__(
-            nameserver,
-            lambda client: TrioSimpleConsumer(
-                client,
-                group=group,
-                subscriptions=subscriptions,
-                invisible_ms=invisible_ms,
-                consume_from=consume_from,
-                timeout_ms=timeout_ms,
-                namespace=namespace,
-                credentials=credentials,
-                tls=tls,
-                start_timeout_ms=start_timeout_ms,
-            ),
-        )
+        super().__init__(nameserver, locals())
         self.group = group
 
     # --- messages

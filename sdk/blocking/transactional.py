@@ -47,30 +47,7 @@ class TransactionProducer(Facade[TrioTransactionProducer], of=TrioTransactionPro
         compression_level: int = COMPRESSION_LEVEL,
         start_timeout_ms: Milliseconds | None = START_TIMEOUT_MS,
     ) -> None:
-        checker_in_threads = in_threads(checker)
-        super().__init__(
-            nameserver,
-            lambda client: TrioTransactionProducer(
-                client,
-                group=group,
-                checker=checker_in_threads,
-                topics=topics,
-                send_timeout_ms=send_timeout_ms,
-                check_immunity_s=check_immunity_s,
-                max_message_bytes=max_message_bytes,
-                clock=clock,
-                namespace=namespace,
-                credentials=credentials,
-                tls=tls,
-                trace=trace,
-                trace_topic=trace_topic,
-                compression=compression,
-                compress_over_bytes=compress_over_bytes,
-                compression_level=compression_level,
-                start_timeout_ms=start_timeout_ms,
-            ),
-            checker_in_threads,
-        )
+        super().__init__(nameserver, locals() | {"checker": in_threads(checker)})
         self.group = group
 
     # --- transactions

@@ -85,6 +85,8 @@ class Node:
         """End it as kill -9 does: connections end, nothing is flushed. A frozen node can be killed, too."""
         life = self._running()
         copy = self.directory.with_name(f"{self.directory.name}.killed")
+        # The copy is taken when all sockets are cut and no thread writes, and before the daemon is cancelled: its
+        # cleanup writes to the old directory, which is removed.
         life.die(lambda: shutil.copytree(self.directory, copy))
         self._join(life)
         if life.is_dead:  # else the copy failed, and `_end` raises why
@@ -181,7 +183,7 @@ class _Life:
         self.thawed = threading.Event()
         self.thawed.set()
         self.failure: BaseException | None = None
-        #: Whether it was killed: errors of what is torn down then are nobody's.
+        #: Whether it was killed: errors of the teardown are not raised then.
         self.is_dead = False
         self.stopping = trio.Event()
         self._daemon = daemon
@@ -234,6 +236,8 @@ class _Life:
 
             def block() -> None:
                 frozen.set()
+                # This blocks the loop itself, so that nothing runs in it, as under SIGSTOP. A kill thaws it: then the
+                # sockets are cut before anything that waits in them is answered.
                 self.thawed.wait()
                 if self._last_work is not None:
                     self._cut()

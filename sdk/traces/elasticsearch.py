@@ -129,7 +129,7 @@ class ElasticsearchSink:
 
 
 def _look_at_items(documents: Sequence[Document], items: Sequence[Any]) -> None:
-    """Raise NotTaken if not every document is stored: those that met a busy server may be sent again."""
+    """Raise NotTaken if not every document is stored: documents that a busy server refused may be sent again."""
     again, refused, reason = [], 0, ""
     for document, item in zip(documents, items, strict=True):
         outcome = next(iter(item.values()))

@@ -93,7 +93,7 @@ class Traces:
         self, batch: StoredBatch, addr: str, answer: Command, took_ms: float, now_ms: int,
         plain_bytes: int | None = None,
     ) -> None:  # fmt: skip
-        """The broker at ``addr`` has stored messages; ``plain_bytes``: the length of one that was compressed."""
+        """The broker at ``addr`` has stored messages; ``plain_bytes``: the length of a body before compression."""
         ext = answer.ext or {}
         if batch.queue.topic == self.topic or str(ext.get("TRACE_ON", "true")).lower() == "false":
             return
@@ -132,6 +132,8 @@ class Traces:
             is_last = False
             while not is_last:
                 await self._wake.wait()
+                # More records fill the message meanwhile. What waits when `close` was called is sent in one last round,
+                # without a pause: ``is_last`` is read before that, since `close` may come while a round sends.
                 with trio.move_on_after(0 if self._is_closing else LINGER_S):
                     await self._full.wait()
                 is_last = self._is_closing

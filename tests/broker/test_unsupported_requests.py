@@ -41,10 +41,10 @@ class Refused:
 
 async def test_the_log_names_the_request_and_the_group(caplog: pytest.LogCaptureFixture) -> None:
     async with running() as (client, addr):
-        answer = await client.invoke(addr, Command(345, {"group": "asker"}))
+        answer = await client.invoke(addr, Command(353, {"group": "asker"}))
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     (line,) = [record.getMessage() for record in caplog.records if record.name == "broker.unsupported_requests"]
-    assert "QUERY_SUBSCRIPTION_BY_CONSUMER (345) of client '127.0.0.1' of group 'asker' refused" in line
+    assert "UPDATE_AND_GET_GROUP_FORBIDDEN (353) of client '127.0.0.1' of group 'asker' refused" in line
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ async def test_a_refusal_is_logged_once_for_each_client_group_and_code(caplog: p
                 refused.ask(channel, RECALL, {"group": group})
                 refused.ask(channel, 400, body=b'{"consumerGroup":"%s"}' % group.encode())
     assert len(caplog.records) == 8
-    refused.ask(Caller("10.0.0.1:3").channel, 345)
-    assert "QUERY_SUBSCRIPTION_BY_CONSUMER (345) of client '10.0.0.1' refused" in caplog.text
+    refused.ask(Caller("10.0.0.1:3").channel, 353)
+    assert "UPDATE_AND_GET_GROUP_FORBIDDEN (353) of client '10.0.0.1' refused" in caplog.text
 
 
 async def test_lines_and_remembered_clients_are_bounded(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,19 +16,20 @@ def record_bytes(body: bytes) -> int:
 class Log:
     """Bytes ``start`` to ``end``; a record never crosses files, a filler ends a file."""
 
-    def __init__(self) -> None:
-        self.start = 0
-        self.flushed = 0
+    file_bytes = FILE_BYTES
+
+    def __init__(self, data: bytes = b"", start: int = 0) -> None:
+        self.start = self.flushed = start
         # How far retention went.
         self.dropped = 0
-        self.data = bytearray()
+        self.data = bytearray(data)
 
     @property
     def end(self) -> int:
         return self.start + len(self.data)
 
     def bounds(self) -> LogBounds:
-        return LogBounds(self.start, self.end, FILE_BYTES)
+        return LogBounds(self.start, self.end, self.file_bytes)
 
     def read(self, offset: int, size: int) -> bytes:
         return bytes(self.data[offset - self.start : offset - self.start + size])
@@ -45,10 +46,10 @@ class Log:
         self.data += size.to_bytes(_SIZE, "big") + body
         return self.end
 
-    def append(self, offset: int, data: memoryview) -> None:
+    def append(self, offset: int, data: bytes | memoryview) -> None:
         """The next bytes of a slave, whose empty log begins anywhere."""
         if not self.data:
-            assert offset % FILE_BYTES == 0, f"a log that begins at {offset}"
+            assert offset % self.file_bytes == 0, f"a log that begins at {offset}"
             self.start = self.flushed = offset
         assert offset == self.end, f"bytes for {offset} at {self.end}"
         self.data += data

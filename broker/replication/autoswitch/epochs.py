@@ -99,6 +99,8 @@ def common_end(one: Epochs, one_end: int, other: Epochs, other_end: int) -> int 
     Two whole logs without a common epoch have nothing in common but their beginning.
     """
     starts = {entry.epoch: entry.start for entry in other}
+    # The newest epoch of both with the same start: one master wrote it, so the logs agree from its start to the earlier
+    # of its two ends. An epoch of the same number that began elsewhere is not the same one.
     for epoch, start in reversed(list(one)):
         if starts.get(epoch) == start:
             return min(one.end_of(epoch, one_end), other.end_of(epoch, other_end))

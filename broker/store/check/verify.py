@@ -138,6 +138,7 @@ class Verification:
             if magic == BLANK_MAGIC and at + length == end:
                 break
             record, reason = valid_record(view[at - base : min(at + length, end) - base], at)
+            # Only what the checkpoint does not cover can be torn; before that a sound record is whole.
             if record is not None and at >= self._known_end:
                 reason = why_torn(self._state, self._last_stop, view, at - base, record)
             if record is None or reason:
@@ -149,6 +150,7 @@ class Verification:
 
     def _look_past(self, file: LogFile, at: int, reason: str) -> int | None:
         """There is no sound record at ``at``: the log ends there, or it is damaged up to the next sound record."""
+        # A sound record further on shows that the log went on: then this is damage, and not the torn end of a crash.
         following = self._log.next_sound_after(at)
         if following is None:
             self._report.log_end = at

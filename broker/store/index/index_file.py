@@ -83,6 +83,7 @@ class IndexFile:
         """
         if not hashes:
             return
+        # Disk blocks and memory before anything changes: after that nothing may fail half way.
         self._check_slots()
         first = self.count
         end = self.entries_at + (first + len(hashes)) * ENTRY_BYTES
@@ -141,6 +142,8 @@ class IndexFile:
         stay, and say what was in their slots before them. The header follows when the slots are on disk.
         """
         self.file.pread(SLOTS_AT, self.entries_at - SLOTS_AT)  # so that no page fault blocks the interpreter below
+        # Slots that a kill left past the count go first: they would point at entries of other messages once new ones
+        # come. Then each entry that goes puts its predecessor back into its slot, newest first.
         self._settle_slots()
         count, kept = self.count, self._count_before(physical)
         if kept == count:

@@ -104,7 +104,7 @@ class EndsTable:
             parts += (cbor2.dumps(topic), ends)
         parts += (cbor2.dumps(list(index_files.items())), cbor2.dumps(()))
         data = b"".join(parts)
-        # `queueEnds` may have the same bytes as before, and what was added to them may be undone.
+        # First the additions go: `queueEnds` may have the same bytes as before, and then they would be added to it.
         remove_since(fs, directory)
         self._written = _CRC.pack(crc32(data)) if _write(fs, directory, data) else None
         self._is_since = False
@@ -160,6 +160,7 @@ def _add_since(fs: ReadableFiles, directory: str, written: bytes, ends: dict[str
     at = _CRC.size
     if raw[:at] != written:
         return
+    # Up to the first frame that is not whole: the process was killed while it wrote that one.
     while at + _FRAME.size <= len(raw):
         crc, size = _FRAME.unpack_from(raw, at)
         at += _FRAME.size

@@ -271,6 +271,8 @@ class EntriesDamaged(SkylarkError):
 
         For the event loop. NotResident when a thread has to look for them first.
         """
+        # Outside of the event loop the search may run here. Within it a thread runs it, as a read from disk, and this
+        # is called again with the result. Meanwhile the entries may have changed, so only those still as they were go.
         got = bytes_got()
         found = self._search.run() if got is None else got.get(self._span)
         if found is None:
@@ -344,6 +346,8 @@ class _Search:
 
     def _wrong(self) -> tuple[int, int]:
         """The places from the first wrong entry to the one after the last wrong entry."""
+        # From the entries that were looked at outwards, to the next right ones on both sides: between two right entries
+        # the log has all messages of the queue, in order.
         wrong = [place for place, raw in self._each(self._place, self._end) if not self._is_right(place, raw)]
         if not wrong:
             return self._place, self._place
@@ -361,6 +365,7 @@ class _Search:
     def _right(self, first: int, last: int) -> bytes:
         """What the log says about these places. A hole in the queue stays one."""
         queue, size = self._queue, self._queue.entry_bytes
+        # The part of the log between the records that the right entries on both sides name, or its start or end.
         start = self._log.start
         if first > self._low:
             physical, bytes_ = ENTRY.unpack_from(self._raw(first - 1, first))[:2]
@@ -379,6 +384,7 @@ class _Search:
 
         for record in self._log.records(start, end):
             in_each_queue(note)(record)
+        # Entries of a batch queue have no place by offset: they can be made again only if the log has as many.
         if isinstance(queue, BatchConsumeQueue):
             if len(found) != last - first:
                 raise StoreError(

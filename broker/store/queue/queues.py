@@ -69,6 +69,7 @@ class Queues:
 
     def load(self) -> Iterator[ConsumeQueue]:
         """The queues that have a directory, one after another; the caller loads each."""
+        # Batch queues first: where both kinds have files, the batch queue is the later one.
         for topic, queue_id in self._named_in(self.batch_directory):
             # A removed queue leaves its directory.
             if self._fs.listdir(f"{self.batch_directory}/{topic}/{queue_id}"):
@@ -116,6 +117,8 @@ class Queues:
         plain = self.find(topic, queue_id)
         if plain is None or plain.is_batch:
             return plain or self._add_storable(topic, queue_id, batch=True)
+        # Its entries are copied before its files go, and move into the new queue's memory. The log has the records, so
+        # a crash in between loses nothing.
         kept: list[tuple[int, int, int]] = []
         low = plain.min_offset
         while plain.next_offset == offset > low + len(kept):

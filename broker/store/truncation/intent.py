@@ -159,6 +159,7 @@ def resume_truncation(
     if intent is None:
         return
     # A kill may have come before the name was on disk; a power loss could then still undo the intent, but not the cut.
+    # All steps are done again, as it is not known which of them were done. Each gives the same result a second time.
     fs.fsync_dir(directory)
     truncate_log(fs, log.chain.directory, intent.start, intent.end)
     truncate_queues(fs, queues, intent.queues)
@@ -166,6 +167,7 @@ def resume_truncation(
         fs.remove(file.file.path)
         file.close()
     index.cut(intent.start)
+    # The checkpoint and the noted ends claim what is gone: they are lowered before the intent goes.
     state = checkpoint.state
     if state.log_offset is not None:
         offset, timestamp = min(state.log_offset, intent.start), min(state.log_timestamp, intent.timestamp)

@@ -66,6 +66,8 @@ class Survey:
 
     def pieces(self) -> Iterator[bytes]:
         """The bytes, in order. Blocks: reads files."""
+        # Each byte is saved, whatever it is. While the bytes are whole records, these are counted; after the first that
+        # is not, it is unknown which queues lose messages, and `read_to` says so.
         rest, is_sound, at = b"", True, self._start
         while at < self._end:
             file_end = at + self._file_bytes - (at - self._log_start) % self._file_bytes

@@ -1,5 +1,5 @@
-"""Clients: heartbeats (34, 35), checks of subscriptions (46), members of groups (38, 203, 204, 328) and their offsets
-(223), requests of brokers (40, 220, 221, 307, 309), challenges (7103).
+"""Clients: heartbeats (34, 35), checks of subscriptions (46), members of groups (38, 203, 204, 328), what groups
+subscribe to (345), their offsets (223), requests of brokers (40, 220, 221, 307, 309), challenges (7103).
 """
 
 from collections.abc import Mapping
@@ -132,6 +132,23 @@ class UnregisterClientRequestHeader(Header):
     client_id: str = required(read_text, wire="clientID")
     producer_group: str | None = optional(read_text)
     consumer_group: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class QuerySubscriptionByConsumerRequestHeader(Header):
+    """345: the group's subscription to one topic."""
+
+    group: str = required(read_text)
+    topic: str = required(read_text)
+
+
+@dataclass(slots=True)
+class QuerySubscriptionResponseBody(Body):
+    """The answer to 345; without ``subscription_data`` no member of the group subscribes to the topic."""
+
+    group: str = member(TEXT, "")
+    topic: str = member(TEXT, "")
+    subscription_data: SubscriptionData | None = member(body_of(SubscriptionData), None)
 
 
 @dataclass(slots=True)
@@ -357,6 +374,10 @@ GET_PRODUCER_CONNECTION_LIST = Request(
 GET_ALL_PRODUCER_INFO = Request(
     328, NOTHING, NOTHING, NOTHING, ProducerTableInfo,
     right=GET_CLUSTER,
+)  # fmt: skip
+QUERY_SUBSCRIPTION_BY_CONSUMER = Request(
+    345, QuerySubscriptionByConsumerRequestHeader, NOTHING, NOTHING, QuerySubscriptionResponseBody,
+    right=on_both(GET, "group"),
 )  # fmt: skip
 # C++ clients get a ResetOffsetBodyForC.
 RESET_CONSUMER_CLIENT_OFFSET = Request(

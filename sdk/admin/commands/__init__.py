@@ -4,7 +4,7 @@ topics                    single topics; lists of topics, ordered topics, shares
 cluster, brokers          all brokers with their load; state, options, slaves and files of a broker
 groups, offsets           groups, their progress and modes of consumption; the offsets of groups
 clients                   connected producers and consumers, and what they say of themselves
-message_queries, queues   finding messages by id, key, unique key, offset and time; what became of one
+message_queries, queues   finding messages by id, key, unique key, offset and time; how a message was consumed
 messages                  sending one message, handing one to a consumer, printing messages of queues
 stats                     counters of topics and groups, test messages, what is not consumed
 namesrvs, controllers     options and key-value store of NameServers; write permission of brokers; Controllers

@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from mqcommon.errors import UserError
-from sdk.admin.command import BROKER_OR_CLUSTER, command
-from sdk.admin.commands.users import Names, brokers, where
-from sdk.admin.params import option
+from sdk.admin.command import command
+from sdk.admin.commands.users import Names, brokers
+from sdk.admin.params import option, where
 from sdk.admin.render import Table, java_value, seconds_text
 from sdk.admin.session import Session
-from sdk.admin.targets import at_each, chosen_addrs
+from sdk.admin.targets import Scope, at_each, chosen_addrs
 
 _SECRET_ENV = "MQADMIN_SECRET_KEY"
 _PERMISSIONS = click.Choice(["DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB"])
@@ -63,11 +63,8 @@ class RequestKind(click.ParamType):  # type: ignore[type-arg]  # generic in newe
     option("t", "topicPerms", "set topicPerms list, eg: topicA=DENY,topicD=SUB", type=Permissions(), default=None),
     option("g", "groupPerms", "set groupPerms list, eg: groupD=DENY,groupD=SUB", type=Permissions(), default=None),
     option("m", "admin", "set admin flag in acl config file", type=bool, default=None),
-    either=BROKER_OR_CLUSTER,
 )  # fmt: skip
-async def update_acl_config(
-    session: Session, broker_addr: str | None, cluster_name: str | None, access_key: str, **given: Any
-) -> dict[str, Any]:
+async def update_acl_config(session: Session, scope: Scope, access_key: str, **given: Any) -> dict[str, Any]:
     """Create an account, or change what is given. The secret is better in the environment: others see command lines."""
     from remoting.protocol.requests.acl import PlainAccessConfig
 
@@ -83,7 +80,7 @@ async def update_acl_config(
     )
     results = await at_each(
         session,
-        await brokers(session, broker_addr, cluster_name),
+        await brokers(session, scope),
         f"update account {access_key}",
         lambda addr: session.admin.update_account(addr, account),
         lambda addr: f"create or update plain access config to {addr} success.",
@@ -95,15 +92,12 @@ async def update_acl_config(
     "deleteAclConfig",
     *where("delete acl config account from"),
     option("a", "accessKey", "set accessKey in acl config file for deleting which account", required=True),
-    either=BROKER_OR_CLUSTER,
 )
-async def delete_acl_config(
-    session: Session, broker_addr: str | None, cluster_name: str | None, access_key: str
-) -> dict[str, Any]:
+async def delete_acl_config(session: Session, scope: Scope, access_key: str) -> dict[str, Any]:
     """Delete an account. RocketMQ calls this command deleteAccessConfig, too."""
     results = await at_each(
         session,
-        await brokers(session, broker_addr, cluster_name),
+        await brokers(session, scope),
         f"delete account {access_key}",
         lambda addr: session.admin.delete_account(addr, access_key),
         lambda addr: f"delete plain access config account from {addr} success.",
@@ -119,19 +113,17 @@ async def delete_acl_config(
         type=click.STRING, required=True,
     ),
     option("p", "aclFileFullPath", "the file of the broker; default: its plain_acl.yml", default=None),
-    either=BROKER_OR_CLUSTER,
 )  # fmt: skip
 async def update_global_white_addr(
     session: Session,
-    broker_addr: str | None,
-    cluster_name: str | None,
+    scope: Scope,
     global_white_remote_addresses: str,
     acl_file_full_path: str | None,
 ) -> dict[str, Any]:
     """Replace the addresses of clients that are not asked who they are; an empty text: there are none."""
     results = await at_each(
         session,
-        await brokers(session, broker_addr, cluster_name),
+        await brokers(session, scope),
         "update the global white list",
         lambda addr: session.admin.update_white_list(addr, [global_white_remote_addresses], acl_file_full_path),
         lambda addr: f"update global white remote addresses to {addr} success.",
@@ -156,15 +148,11 @@ def _version_lines(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
     return _VERSIONS.lines({**row, "updated": seconds_text(row["timestamp"])} for row in rows)
 
 
-@command(
-    "clusterAclConfigVersion", *where("query acl config version for"), show=_version_lines, either=BROKER_OR_CLUSTER
-)
-async def cluster_acl_config_version(
-    session: Session, broker_addr: str | None, cluster_name: str | None
-) -> list[dict[str, Any]]:
+@command("clusterAclConfigVersion", *where("query acl config version for"), show=_version_lines)
+async def cluster_acl_config_version(session: Session, scope: Scope) -> list[dict[str, Any]]:
     """Show the versions of the files of accounts at a broker, or at each master of a cluster."""
     rows = []
-    for addr in await chosen_addrs(session, broker_addr, cluster_name):
+    for addr in await chosen_addrs(session, scope):
         found = await session.admin.account_versions(addr)
         # Brokers before RocketMQ 4.9.1 have one file.
         files = json.loads(found.all_acl_file_version or "{}") or {"": json.loads(found.version)}
@@ -194,11 +182,11 @@ def _config_lines(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
             yield ""
 
 
-@command("getAclConfig", *where("query acl config for"), show=_config_lines, either=BROKER_OR_CLUSTER)
-async def get_acl_config(session: Session, broker_addr: str | None, cluster_name: str | None) -> list[dict[str, Any]]:
+@command("getAclConfig", *where("query acl config for"), show=_config_lines)
+async def get_acl_config(session: Session, scope: Scope) -> list[dict[str, Any]]:
     """Show the accounts of a broker, or of each master of a cluster, without their secrets."""
     rows = []
-    for addr in await chosen_addrs(session, broker_addr, cluster_name):
+    for addr in await chosen_addrs(session, scope):
         config = await session.admin.accounts(addr)
         accounts = [account.to_wire() for account in config.plain_access_configs]
         for account in accounts:
@@ -226,12 +214,10 @@ def _explained_lines(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
         type=RequestKind(), default=None,
     ),
     show=_explained_lines,
-    either=BROKER_OR_CLUSTER,
 )  # fmt: skip
 async def explain_acl(
     session: Session,
-    broker_addr: str | None,
-    cluster_name: str | None,
+    scope: Scope,
     access_key: str,
     remote_address: str,
     topic: str | None,
@@ -244,7 +230,7 @@ async def explain_acl(
             raise UserError("give a topic (-t), a group (-g), or a request (-q)")
         request = RequestKind().convert(_DEFAULT_CODES["topic" if group is None else "group"], None, None)
     rows = []
-    for addr in await chosen_addrs(session, broker_addr, cluster_name):
+    for addr in await chosen_addrs(session, scope):
         found = await session.admin.explain_access(
             addr, access_key, remote_address, request, topic=topic or "", group=group or ""
         )

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mqcommon.errors import UserError
-from sdk.admin.command import BROKER_OR_CLUSTER, command
-from sdk.admin.params import broker_addr, cluster_name, option
+from sdk.admin.command import command
+from sdk.admin.params import broker_addr, cluster_name, option, where
 from sdk.admin.render import Row, Table, java_value, time_text
 from sdk.admin.session import Session, in_rounds, interval_option
-from sdk.admin.targets import MASTER_ID, Target, all_ok, all_targets, at_each, chosen_addrs
+from sdk.admin.targets import MASTER_ID, Scope, Target, all_ok, all_targets, at_each, chosen_addrs
 
 if TYPE_CHECKING:
     from remoting.protocol.requests.brokers import HARuntimeInfo
@@ -29,17 +29,16 @@ def _runtime_lines(rows: Sequence[Row]) -> Iterator[str]:
     "brokerStatus",
     broker_addr("Broker address"),
     cluster_name("which cluster"),
-    either=BROKER_OR_CLUSTER,
     show=_runtime_lines,
 )
-async def broker_status(session: Session, broker_addr: str | None, cluster_name: str | None) -> list[dict[str, Any]]:
+async def broker_status(session: Session, scope: Scope) -> list[dict[str, Any]]:
     """Show the counters and the state of a broker, or of all brokers of a cluster."""
-    addrs = await chosen_addrs(session, broker_addr, cluster_name, slaves=True)
+    addrs = await chosen_addrs(session, scope, slaves=True)
     answers = await session.each(addrs, session.admin.broker_runtime_info)
     for addr, error in answers.errors.items():
         session.fail(error, f"broker {addr}")
     return [
-        {"brokerAddr": addr, "ofCluster": cluster_name is not None, "table": table}
+        {"brokerAddr": addr, "ofCluster": scope.cluster_name is not None, "table": table}
         for addr, table in answers.values.items()
     ]
 
@@ -66,19 +65,15 @@ def _broker_config_lines(rows: Sequence[Row]) -> Iterator[str]:
 
 @command(
     "getBrokerConfig",
-    broker_addr("get which broker"),
-    cluster_name("get which cluster"),
-    either=BROKER_OR_CLUSTER,
+    *where("get"),
     show=_broker_config_lines,
 )
-async def get_broker_config(
-    session: Session, broker_addr: str | None, cluster_name: str | None
-) -> list[dict[str, Any]]:
+async def get_broker_config(session: Session, scope: Scope) -> list[dict[str, Any]]:
     """Show the options of a broker, or of all brokers of a cluster."""
-    if broker_addr is not None:
-        masters: dict[str, str | None] = {broker_addr: None}
+    if scope.broker_addr is not None:
+        masters: dict[str, str | None] = {scope.broker_addr: None}
     else:
-        masters = _masters(all_targets(await session.admin.cluster_info(), cluster_name))
+        masters = _masters(all_targets(await session.admin.cluster_info(), scope.cluster_name))
     answers = await session.each(masters, session.admin.broker_config)
     for addr, error in answers.errors.items():
         session.fail(error, f"broker {addr}")
@@ -95,17 +90,14 @@ def _masters(targets: Sequence[Target]) -> dict[str, str | None]:
 
 @command(
     "updateBrokerConfig",
-    broker_addr("update which broker"),
-    cluster_name("update which cluster"),
+    *where("update"),
     option("a", "updateAllBroker", "update all brokers include slave", type=bool, default=False),
     option("k", "key", "config key", required=True),
     option("v", "value", "config value", type=click.STRING, required=True),
-    either=BROKER_OR_CLUSTER,
 )
 async def update_broker_config(
     session: Session,
-    broker_addr: str | None,
-    cluster_name: str | None,
+    scope: Scope,
     update_all_broker: bool,
     key: str,
     value: str,
@@ -113,7 +105,7 @@ async def update_broker_config(
     """Change an option of a running broker, or of all masters of a cluster."""
     results = await at_each(
         session,
-        await chosen_addrs(session, broker_addr, cluster_name, slaves=update_all_broker),
+        await chosen_addrs(session, scope, slaves=update_all_broker),
         f"update config {key}",
         lambda addr: session.admin.update_broker_config(addr, {key: value.strip()}),
         lambda addr: f"update broker config success, {addr}",
@@ -175,18 +167,15 @@ def _ha_lines(rows: Sequence[Row]) -> Iterator[str]:
     broker_addr("which broker to fetch"),
     cluster_name("which cluster"),
     interval_option(),
-    either=BROKER_OR_CLUSTER,
 )
-async def ha_status(
-    session: Session, broker_addr: str | None, cluster_name: str | None, interval: float | None
-) -> list[dict[str, Any]] | None:
+async def ha_status(session: Session, scope: Scope, interval: float | None) -> list[dict[str, Any]] | None:
     """Show how far the slaves of a broker, or of each master of a cluster, have copied; of a slave, its own progress.
 
     With -i and --output json each round is one line.
     """
 
     async def look() -> list[dict[str, Any]]:
-        addrs = await chosen_addrs(session, broker_addr, cluster_name)
+        addrs = await chosen_addrs(session, scope)
         answers = await session.each(addrs, session.admin.broker_ha_status)
         for addr, error in answers.errors.items():
             session.fail(error, f"broker {addr}")

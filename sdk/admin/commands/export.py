@@ -12,10 +12,10 @@ from mqcommon.disk.files import OsFiles
 from mqcommon.errors import StoreError, UserError
 from mqcommon.fastjson import pretty
 from mqcommon.names import is_dlq_topic, is_retry_topic, is_system_topic
-from sdk.admin.command import BROKER_OR_CLUSTER, command
+from sdk.admin.command import command
 from sdk.admin.params import broker_addr, cluster_name, option
 from sdk.admin.session import Session
-from sdk.admin.targets import chosen_addrs
+from sdk.admin.targets import Scope, chosen_addrs
 
 if TYPE_CHECKING:
     from remoting.protocol.requests.groups import SubscriptionGroupConfig, SubscriptionGroupTable
@@ -72,13 +72,11 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
     option("t", "topic", "only export topic metadata", type=click.BOOL, is_flag=True),
     option("g", "subscriptionGroup", "only export subscriptionGroup metadata", type=click.BOOL, is_flag=True),
     option("s", "specialTopic", "need retryTopic and dlqTopic", type=click.BOOL, is_flag=True),
-    either=BROKER_OR_CLUSTER,
     show=_lines,
 )
 async def export_metadata(
     session: Session,
-    cluster_name: str | None,
-    broker_addr: str | None,
+    scope: Scope,
     file_path: str,
     topic: bool,
     subscription_group: bool,
@@ -91,7 +89,7 @@ async def export_metadata(
     """
     if topic and subscription_group:
         raise click.UsageError("Give only one of --topic or --subscriptionGroup.")
-    addrs = await chosen_addrs(session, broker_addr, cluster_name)
+    addrs = await chosen_addrs(session, scope)
     name, result = "metadata.json", dict[str, Any]()
     if topic:
         name = "topic.json"
@@ -100,12 +98,12 @@ async def export_metadata(
     if not subscription_group:
         tables = (await session.each(addrs, lambda addr: user_topics(session, addr, special_topic))).all()
         result["topicConfigTable"] = _added_up_topics([table.topic_config_table for table in tables])
-        if broker_addr is not None and topic:
+        if scope.broker_addr is not None and topic:
             result["dataVersion"] = tables[0].data_version.to_wire()
     if not topic:
         groups = (await session.each(addrs, lambda addr: user_groups(session, addr))).all()
         result["subscriptionGroupTable"] = _added_up_groups([each.subscription_group_table for each in groups])
-        if broker_addr is not None and subscription_group:
+        if scope.broker_addr is not None and subscription_group:
             result["dataVersion"] = groups[0].data_version.to_wire()
             result["forbiddenTable"] = groups[0].forbidden_table
     if "dataVersion" not in result:

@@ -7,11 +7,19 @@ import click
 
 from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
 from mqcommon.message.queue import MessageQueue
-from sdk.admin.command import BROKER_OR_CLUSTER, command
-from sdk.admin.params import RetryPolicy, attributes_option, broker_addr, cluster_name, option, read_list, route_cluster
+from sdk.admin.command import command
+from sdk.admin.params import (
+    RetryPolicy,
+    attributes_option,
+    broker_addr,
+    option,
+    read_list,
+    route_cluster,
+    where,
+)
 from sdk.admin.render import Row, Table, java_object, java_value, seconds_text, version_name
 from sdk.admin.session import Session, in_rounds, watch_option
-from sdk.admin.targets import MASTER_ID, Target, all_targets, at_each, chosen_addrs, is_known
+from sdk.admin.targets import MASTER_ID, Scope, Target, all_targets, at_each, chosen_addrs, is_known
 
 if TYPE_CHECKING:
     from remoting.protocol.requests.clients import ConsumerConnection
@@ -158,8 +166,7 @@ def group_config_text(config: "SubscriptionGroupConfig") -> str:
 
 @command(
     "updateSubGroup",
-    broker_addr("create subscription group to which broker"),
-    cluster_name("create subscription group to which cluster"),
+    *where("create subscription group to"),
     option("g", "groupName", "consumer group name", required=True),
     option("s", "consumeEnable", "consume enable", type=bool, default=True),
     option("m", "consumeFromMinEnable", "from min offset", type=bool, default=False),
@@ -178,11 +185,8 @@ def group_config_text(config: "SubscriptionGroupConfig") -> str:
     ),
     option("a", "notifyConsumerIdsChanged", "notify consumerId changed", type=bool, default=True),
     attributes_option(""),
-    either=BROKER_OR_CLUSTER,
 )
-async def update_sub_group(
-    session: Session, broker_addr: str | None, cluster_name: str | None, **given: Any
-) -> dict[str, Any]:
+async def update_sub_group(session: Session, scope: Scope, **given: Any) -> dict[str, Any]:
     """Create a consumer group, or change one."""
     from remoting.protocol.requests.groups import SubscriptionGroupConfig
 
@@ -203,7 +207,7 @@ async def update_sub_group(
     config = SubscriptionGroupConfig.from_wire(wire)
     results = await at_each(
         session,
-        await chosen_addrs(session, broker_addr, cluster_name),
+        await chosen_addrs(session, scope),
         f"create subscription group {config.group_name}",
         lambda addr: session.admin.create_group(addr, config),
         lambda addr: f"create subscription group to {addr} success.",
@@ -215,18 +219,14 @@ async def update_sub_group(
 
 @command(
     "deleteSubGroup",
-    broker_addr("delete subscription group from which broker"),
-    cluster_name("delete subscription group from which cluster"),
+    *where("delete subscription group from"),
     option("g", "groupName", "subscription group name", required=True),
     option("r", "removeOffset", "also remove its offsets", type=bool, default=False),
-    either=BROKER_OR_CLUSTER,
 )
-async def delete_sub_group(
-    session: Session, broker_addr: str | None, cluster_name: str | None, group_name: str, remove_offset: bool
-) -> dict[str, Any]:
+async def delete_sub_group(session: Session, scope: Scope, group_name: str, remove_offset: bool) -> dict[str, Any]:
     """Delete a consumer group. Its %RETRY% and %DLQ% topics are kept: delete them with deleteTopic."""
-    of_cluster = f" in cluster [{cluster_name}]" if cluster_name is not None else ""
-    addrs = await chosen_addrs(session, broker_addr, cluster_name)
+    of_cluster = f" in cluster [{scope.cluster_name}]" if scope.cluster_name is not None else ""
+    addrs = await chosen_addrs(session, scope)
     was_known = await is_known(addrs, lambda addr: session.admin.group_config(addr, group_name))
     results = await at_each(
         session,
@@ -462,8 +462,7 @@ async def broker_consume_stats(
 
 @command(
     "updateSubGroupList",
-    broker_addr("create groups to which broker"),
-    cluster_name("create groups to which cluster"),
+    *where("create groups to"),
     option(
         "f",
         "filename",
@@ -471,18 +470,15 @@ async def broker_consume_stats(
         required=True,
         metavar="FILE",
     ),
-    either=BROKER_OR_CLUSTER,
 )
-async def update_sub_group_list(
-    session: Session, broker_addr: str | None, cluster_name: str | None, filename: str
-) -> dict[str, Any]:
+async def update_sub_group_list(session: Session, scope: Scope, filename: str) -> dict[str, Any]:
     """Create or change the groups of a file: [{"groupName":"g","retryMaxTimes":16}, ...]."""
     from remoting.protocol.requests.groups import SubscriptionGroupConfig
 
     groups = read_list(session.warn, filename, SubscriptionGroupConfig, "groupName")
     results = await at_each(
         session,
-        await chosen_addrs(session, broker_addr, cluster_name),
+        await chosen_addrs(session, scope),
         f"groups of {filename}",
         lambda addr: session.admin.create_groups(addr, groups),
         lambda addr: f"submit batch of subscription group config to {addr} success, please check the result later.",
@@ -492,8 +488,7 @@ async def update_sub_group_list(
 
 @command(
     "setConsumeMode",
-    broker_addr("create subscription group to which broker"),
-    cluster_name("create subscription group to which cluster"),
+    *where("create subscription group to"),
     option("t", "topicName", "topic name", required=True),
     option("g", "groupName", "consumer group name", required=True),
     option("m", "mode", "consume mode. PULL/POP", type=click.Choice(["PULL", "POP"]), required=True),
@@ -505,12 +500,10 @@ async def update_sub_group_list(
         default=0,
         show_default=True,
     ),
-    either=BROKER_OR_CLUSTER,
 )
 async def set_consume_mode(
     session: Session,
-    broker_addr: str | None,
-    cluster_name: str | None,
+    scope: Scope,
     topic_name: str,
     group_name: str,
     mode: Literal["PULL", "POP"],
@@ -519,7 +512,7 @@ async def set_consume_mode(
     """Set how a group whose members let the broker assign queues consumes a topic: by pull, or by pop."""
     results = await at_each(
         session,
-        await chosen_addrs(session, broker_addr, cluster_name),
+        await chosen_addrs(session, scope),
         f"consume mode of {group_name}",
         lambda addr: session.admin.set_consume_mode(addr, topic_name, group_name, mode, pop_share_queue_num),
         lambda addr: f"set consume mode to {addr} success.",

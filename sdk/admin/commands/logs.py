@@ -9,7 +9,7 @@ from mqcommon.errors import UserError
 from sdk.admin.command import command
 from sdk.admin.params import broker_addr, cluster_name, option
 from sdk.admin.session import Session
-from sdk.admin.targets import at_each, chosen_addrs
+from sdk.admin.targets import Scope, at_each, chosen_addrs
 
 _KEY = "logLevels"
 _DEFAULT = "DEFAULT"
@@ -61,7 +61,7 @@ async def set_log_level(
 
         results = await at_each(session, session.namesrv_addrs, doing, at_namesrv, done, key="namesrvAddr")
     else:
-        addrs = await chosen_addrs(session, broker_addr, cluster_name, slaves=True)
+        addrs = await chosen_addrs(session, Scope(broker_addr, cluster_name), slaves=True)
 
         async def at_broker(addr: str) -> None:
             await _change(addr, logger, level, session.admin.broker_config, session.admin.update_broker_config)

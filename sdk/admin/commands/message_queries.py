@@ -1,4 +1,4 @@
-"""Commands that find messages by id, key, unique key and queue offset, and show what became of one.
+"""Commands that find messages by id, key, unique key and queue offset, and show how one was consumed.
 
 RocketMQ's message tracks, one for each group that reads the topic, say which groups have consumed a message. Where
 clients trace, the records in the trace topic say more.

@@ -1,4 +1,4 @@
-"""Commands that set the offsets of groups, and the one that asks consumers for theirs."""
+"""Commands that set the offsets of groups, and that ask consumers for their positions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any

@@ -14,19 +14,19 @@ import click
 from mqcommon.errors import BrokerError, RouteNotFound, UserError
 from mqcommon.fastjson import pretty
 from mqcommon.names import is_light
-from sdk.admin.command import BROKER_OR_CLUSTER, command
+from sdk.admin.command import command
 from sdk.admin.params import (
     attributes_option,
-    broker_addr,
     cluster_name,
     option,
     read_list,
     route_cluster,
     topic_option,
+    where,
 )
 from sdk.admin.render import Row, Table, java_value, time_text
 from sdk.admin.session import Session
-from sdk.admin.targets import all_ok, all_targets, at_each, chosen_addrs, is_known
+from sdk.admin.targets import Scope, all_ok, all_targets, at_each, chosen_addrs, is_known
 
 if TYPE_CHECKING:
     from mqcommon.message.queue import MessageQueue
@@ -35,24 +35,23 @@ if TYPE_CHECKING:
 NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 
-async def set_order_conf(
-    session: Session, topic: str, queue_nums: int, broker_addr: str | None, cluster_name: str | None
-) -> str:
+async def set_order_conf(session: Session, topic: str, queue_nums: int, scope: Scope) -> str:
     """Record an ordered topic: replace the record for a cluster, or only the entry of one broker."""
-    targets = all_targets(await session.admin.cluster_info(), cluster_name)
-    if broker_addr is None:
+    targets = all_targets(await session.admin.cluster_info(), scope.cluster_name)
+    if scope.broker_addr is None:
         entries = {one.broker_name: str(queue_nums) for one in targets}
-        scope = "cluster"
+        kind = "cluster"
     else:
-        name = next((one.broker_name for one in targets if one.addr == broker_addr), None)
+        name = next((one.broker_name for one in targets if one.addr == scope.broker_addr), None)
         if name is None:
-            raise UserError(f"no NameServer knows a broker at {broker_addr}, so the order of {topic} is not recorded")
+            known = f"no NameServer knows a broker at {scope.broker_addr}"
+            raise UserError(f"{known}, so the order of {topic} is not recorded")
         entries = parse_order_conf(await session.admin.get_kv(NAMESPACE, topic) or "")
         entries[name] = str(queue_nums)
-        scope = "broker"
+        kind = "broker"
     order_conf = ";".join(f"{name}:{count}" for name, count in entries.items())
     await session.admin.put_kv(NAMESPACE, topic, order_conf)
-    session.say(f"set {scope} orderConf. isOrder=true, orderConf=[{order_conf}]")
+    session.say(f"set {kind} orderConf. isOrder=true, orderConf=[{order_conf}]")
     return order_conf
 
 
@@ -70,8 +69,7 @@ _HIDDEN = ("%RETRY%", "%DLQ%")
 
 @command(
     "updateTopic",
-    broker_addr("create topic to which broker"),
-    cluster_name("create topic to which cluster"),
+    *where("create topic to"),
     topic_option(),
     option("r", "readQueueNums", "set read queue nums", type=_QUEUES, default=8, show_default=True),
     option("w", "writeQueueNums", "set write queue nums", type=_QUEUES, default=8, show_default=True),
@@ -80,12 +78,10 @@ _HIDDEN = ("%RETRY%", "%DLQ%")
     option("u", "unit", "is unit topic", type=bool, default=False),
     option("s", "hasUnitSub", "has unit sub", type=bool, default=False),
     attributes_option("a"),
-    either=BROKER_OR_CLUSTER,
 )
 async def update_topic(
     session: Session,
-    broker_addr: str | None,
-    cluster_name: str | None,
+    scope: Scope,
     topic: str,
     read_queue_nums: int,
     write_queue_nums: int,
@@ -107,7 +103,7 @@ async def update_topic(
         order=order,
         attributes=attributes or {},
     )
-    addrs = await chosen_addrs(session, broker_addr, cluster_name)
+    addrs = await chosen_addrs(session, scope)
     results = await at_each(
         session,
         addrs,
@@ -117,7 +113,7 @@ async def update_topic(
     )
     order_conf = None
     if order and all_ok(results):
-        order_conf = await set_order_conf(session, topic, write_queue_nums, broker_addr, cluster_name)
+        order_conf = await set_order_conf(session, topic, write_queue_nums, scope)
     if any(result["ok"] for result in results):
         session.say(str(config))
     return {"topicConfig": config.to_wire(), "orderConf": order_conf, "results": results}
@@ -130,7 +126,7 @@ async def update_topic(
 )
 async def delete_topic(session: Session, topic: str, cluster_name: str) -> dict[str, Any]:
     """Delete a topic from the brokers of a cluster and from the NameServers."""
-    addrs = await chosen_addrs(session, None, cluster_name, slaves=True)
+    addrs = await chosen_addrs(session, Scope(None, cluster_name), slaves=True)
     was_known = await _is_topic_known(session, topic, addrs)
     brokers = await at_each(
         session,
@@ -180,15 +176,11 @@ async def _is_topic_known(session: Session, topic: str, broker_addrs: list[str])
 
 @command(
     "updateTopicPerm",
-    broker_addr("change the topic on which broker"),
-    cluster_name("change the topic on which cluster"),
+    *where("change the topic on"),
     topic_option(),
     option("p", "perm", _PERM_HELP, type=_PERM, required=True),
-    either=BROKER_OR_CLUSTER,
 )
-async def update_topic_perm(
-    session: Session, broker_addr: str | None, cluster_name: str | None, topic: str, perm: int
-) -> dict[str, Any]:
+async def update_topic_perm(session: Session, scope: Scope, topic: str, perm: int) -> dict[str, Any]:
     """Change the permission of a topic: read, write or both."""
     old: dict[str, int] = {}
 
@@ -196,7 +188,7 @@ async def update_topic_perm(
         config = await session.admin.topic_config(addr, topic)
         old[addr] = config.perm
         if config.perm != perm:
-            # without attributes: brokers treat those that are sent as changes, and keep the others
+            # without attributes: brokers treat the attributes of a request as changes, and keep the others
             changed = replace(config, perm=perm, attributes={})
             await session.admin.create_topic(addr, changed)
 
@@ -205,7 +197,7 @@ async def update_topic_perm(
             return "new perm equals to the old one!"
         return f"update topic perm from {old[addr]} to {perm} in {addr} success."
 
-    addrs = await chosen_addrs(session, broker_addr, cluster_name)
+    addrs = await chosen_addrs(session, scope)
     results = await at_each(session, addrs, f"update perm of topic {topic}", change, done)
     for result in results:
         result["oldPerm"] = old.get(result["brokerAddr"])
@@ -364,21 +356,17 @@ async def topic_cluster_list(session: Session, topic: str) -> dict[str, Any]:
 
 @command(
     "updateTopicList",
-    broker_addr("create topic to which broker"),
-    cluster_name("create topic to which cluster"),
+    *where("create topic to"),
     option("f", "filename", "Path to a file with list of TopicConfig in json format", required=True, metavar="FILE"),
-    either=BROKER_OR_CLUSTER,
 )
-async def update_topic_list(
-    session: Session, broker_addr: str | None, cluster_name: str | None, filename: str
-) -> dict[str, Any]:
+async def update_topic_list(session: Session, scope: Scope, filename: str) -> dict[str, Any]:
     """Create or change the topics of a file: [{"topicName":"T","readQueueNums":4,"writeQueueNums":4,"perm":6}, ...]."""
     from remoting.protocol.requests.topics import TopicConfig
 
     topics = read_list(session.warn, filename, TopicConfig, "topicName")
     results = await at_each(
         session,
-        await chosen_addrs(session, broker_addr, cluster_name),
+        await chosen_addrs(session, scope),
         f"topics of {filename}",
         lambda addr: session.admin.create_topics(addr, topics),
         lambda addr: f"submit batch of topic config to {addr} success, please check the result later.",

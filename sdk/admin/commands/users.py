@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mqcommon.errors import BrokerError, UserError
-from sdk.admin.command import BROKER_OR_CLUSTER, command
-from sdk.admin.params import Address, Text, broker_addr, cluster_name, option
+from sdk.admin.command import command
+from sdk.admin.params import Address, Text, option, where
 from sdk.admin.render import Table, java_value
 from sdk.admin.session import Session
-from sdk.admin.targets import at_each, chosen_addrs, is_known
+from sdk.admin.targets import Scope, at_each, chosen_addrs, is_known
 
 if TYPE_CHECKING:
     from remoting.protocol.requests.auth import AclInfo, UserInfo
@@ -32,14 +32,9 @@ class Names(Text):
         return names
 
 
-def where(verb: str) -> tuple[click.Option, click.Option]:
-    """-b and -c."""
-    return broker_addr(f"{verb} which broker"), cluster_name(f"{verb} which cluster")
-
-
-async def brokers(session: Session, broker_addr: str | None, cluster_name: str | None) -> list[str]:
+async def brokers(session: Session, scope: Scope) -> list[str]:
     """The broker of -b; masters and slaves of the cluster -c, since RocketMQ's slaves copy no users."""
-    return await chosen_addrs(session, broker_addr, cluster_name, slaves=True)
+    return await chosen_addrs(session, scope, slaves=True)
 
 
 def _password(help: str, *, required: bool) -> click.Option:
@@ -53,18 +48,15 @@ def _password(help: str, *, required: bool) -> click.Option:
     option("u", "username", "the username of user to create", required=True),
     _password("the password of user to create", required=True),
     option("t", "userType", "the userType of user to create", type=_USER_TYPES, default="Normal", show_default=True),
-    either=BROKER_OR_CLUSTER,
 )
-async def create_user(
-    session: Session, broker_addr: str | None, cluster_name: str | None, username: str, password: str, user_type: str
-) -> dict[str, Any]:
+async def create_user(session: Session, scope: Scope, username: str, password: str, user_type: str) -> dict[str, Any]:
     """Create a user. The password is better given in the environment: others can see command lines."""
     from remoting.protocol.requests.auth import UserInfo
 
     user = UserInfo(username, password, user_type)
     results = await at_each(
         session,
-        await brokers(session, broker_addr, cluster_name),
+        await brokers(session, scope),
         f"create user {username}",
         lambda addr: session.admin.create_user(addr, user),
         lambda addr: f"create user to {addr} success.",
@@ -79,12 +71,10 @@ async def create_user(
     _password("the password of user to update", required=False),
     option("t", "userType", "the userType of user to update", type=_USER_TYPES, default=None),
     option("s", "userStatus", "the userStatus of user to update", type=_STATES, default=None),
-    either=BROKER_OR_CLUSTER,
 )
 async def update_user(
     session: Session,
-    broker_addr: str | None,
-    cluster_name: str | None,
+    scope: Scope,
     username: str,
     password: str | None,
     user_type: str | None,
@@ -98,7 +88,7 @@ async def update_user(
     user = UserInfo(username, password, user_type, user_status)
     results = await at_each(
         session,
-        await brokers(session, broker_addr, cluster_name),
+        await brokers(session, scope),
         f"update user {username}",
         lambda addr: session.admin.update_user(addr, user),
         lambda addr: f"update user to {addr} success.",
@@ -110,13 +100,10 @@ async def update_user(
     "deleteUser",
     *where("delete user from"),
     option("u", "username", "the username of user to delete", required=True),
-    either=BROKER_OR_CLUSTER,
 )
-async def delete_user(
-    session: Session, broker_addr: str | None, cluster_name: str | None, username: str
-) -> dict[str, Any]:
+async def delete_user(session: Session, scope: Scope, username: str) -> dict[str, Any]:
     """Delete a user, with the policies."""
-    addrs = await brokers(session, broker_addr, cluster_name)
+    addrs = await brokers(session, scope)
     was_known = await is_known(addrs, lambda addr: session.admin.get_user(addr, username))
     results = await at_each(
         session,
@@ -159,14 +146,11 @@ def _row(user: "UserInfo", addr: str) -> dict[str, Any]:
     *where("get user for"),
     option("u", "username", "the username of user to get", required=True),
     show=_user_lines,
-    either=BROKER_OR_CLUSTER,
 )
-async def get_user(
-    session: Session, broker_addr: str | None, cluster_name: str | None, username: str
-) -> list[dict[str, Any]]:
+async def get_user(session: Session, scope: Scope, username: str) -> list[dict[str, Any]]:
     """Show a user of a broker, or of each master of a cluster."""
     rows = []
-    for addr in await chosen_addrs(session, broker_addr, cluster_name):
+    for addr in await chosen_addrs(session, scope):
         user = await session.admin.get_user(addr, username)
         if user is not None:
             rows.append(_row(user, addr))
@@ -180,15 +164,12 @@ async def get_user(
     *where("get user for"),
     option("f", "filter", "the filter to list users: a part of the name", default=None),
     show=_user_lines,
-    either=BROKER_OR_CLUSTER,
 )
-async def list_user(
-    session: Session, broker_addr: str | None, cluster_name: str | None, filter: str | None
-) -> list[dict[str, Any]]:
+async def list_user(session: Session, scope: Scope, filter: str | None) -> list[dict[str, Any]]:
     """Show the users of a broker, or of each master of a cluster."""
     return [
         _row(user, addr)
-        for addr in await chosen_addrs(session, broker_addr, cluster_name)
+        for addr in await chosen_addrs(session, scope)
         for user in await session.admin.list_users(addr, filter)
     ]
 
@@ -276,7 +257,7 @@ async def _put(session: Session, verb: str, given: dict[str, Any]) -> dict[str, 
     put = session.admin.create_acl if verb == "create" else session.admin.update_acl
     results = await at_each(
         session,
-        await brokers(session, given["broker_addr"], given["cluster_name"]),
+        await brokers(session, given["scope"]),
         f"{verb} acl of {acl.subject}",
         lambda addr: put(addr, acl),
         lambda addr: f"{verb} acl to {addr} success.",
@@ -284,13 +265,13 @@ async def _put(session: Session, verb: str, given: dict[str, Any]) -> dict[str, 
     return {"acl": acl.to_wire(), "results": results}
 
 
-@command("createAcl", *where("create acl to"), *_entry("create"), either=BROKER_OR_CLUSTER)
+@command("createAcl", *where("create acl to"), *_entry("create"))
 async def create_acl(session: Session, **given: Any) -> dict[str, Any]:
     """Allow or deny a user actions on resources. Entries about the same resources are replaced."""
     return await _put(session, "create", given)
 
 
-@command("updateAcl", *where("update acl to"), *_entry("update"), either=BROKER_OR_CLUSTER)
+@command("updateAcl", *where("update acl to"), *_entry("update"))
 async def update_acl(session: Session, **given: Any) -> dict[str, Any]:
     """Change what a user may do with resources; entries about other resources stay."""
     return await _put(session, "update", given)
@@ -302,12 +283,10 @@ async def update_acl(session: Session, **given: Any) -> dict[str, Any]:
     _subject("delete", required=True),
     option("r", "resources", "the resource of acl to delete; default: all policies of the subject", default=None),
     option("t", "policyType", "the policyType of acl to delete", type=_POLICY_TYPES, default=None),
-    either=BROKER_OR_CLUSTER,
 )
 async def delete_acl(
     session: Session,
-    broker_addr: str | None,
-    cluster_name: str | None,
+    scope: Scope,
     subject: str,
     resources: str | None,
     policy_type: str | None,
@@ -326,7 +305,7 @@ async def delete_acl(
 
     results = await at_each(
         session,
-        await brokers(session, broker_addr, cluster_name),
+        await brokers(session, scope),
         f"delete acl of {subject}",
         delete,
         lambda addr: f"{addr} has no such acl." if addr in idle else f"delete acl to {addr} success.",
@@ -380,13 +359,11 @@ def _rows(acl: "AclInfo", addr: str) -> list[dict[str, Any]]:
     ]
 
 
-@command("getAcl", *where("get acl for"), _subject("get", required=True), show=_policy_lines, either=BROKER_OR_CLUSTER)
-async def get_acl(
-    session: Session, broker_addr: str | None, cluster_name: str | None, subject: str
-) -> list[dict[str, Any]]:
+@command("getAcl", *where("get acl for"), _subject("get", required=True), show=_policy_lines)
+async def get_acl(session: Session, scope: Scope, subject: str) -> list[dict[str, Any]]:
     """Show what a user may do on a broker, or on each master of a cluster."""
     rows = []
-    for addr in await chosen_addrs(session, broker_addr, cluster_name):
+    for addr in await chosen_addrs(session, scope):
         acl = await session.admin.get_acl(addr, subject)
         rows += _rows(acl, addr) if acl is not None else []
     if not rows:
@@ -400,15 +377,12 @@ async def get_acl(
     option("s", "subject", "the subject of acl to filter: a part of it", default=None),
     option("r", "resource", "the resource of acl to filter: a part of it", default=None),
     show=_policy_lines,
-    either=BROKER_OR_CLUSTER,
 )
-async def list_acl(
-    session: Session, broker_addr: str | None, cluster_name: str | None, subject: str | None, resource: str | None
-) -> list[dict[str, Any]]:
+async def list_acl(session: Session, scope: Scope, subject: str | None, resource: str | None) -> list[dict[str, Any]]:
     """Show what all users may do on a broker, or on each master of a cluster."""
     return [
         row
-        for addr in await chosen_addrs(session, broker_addr, cluster_name)
+        for addr in await chosen_addrs(session, scope)
         for acl in await session.admin.list_acls(addr, subject, resource)
         for row in _rows(acl, addr)
     ]

@@ -69,7 +69,7 @@ def _time_ms(data: bytes, at: int) -> int:
 async def certificate_of(host: str, port: int, timeout_ms: int) -> bytes:
     """The certificate of the server, in DER. Raises OSError, of which ssl.SSLError is one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Certificates that have ended, or that nobody has signed, are to be looked at, too.
+    # Certificates that have expired, or are self-signed, are to be looked at, too.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     with trio.move_on_after(timeout_ms / 1000):

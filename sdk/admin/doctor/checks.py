@@ -502,7 +502,7 @@ def run_checks(facts: Facts, checks: Iterable[tuple[str, Check]] = CHECKS) -> It
     for name, check in checks:
         try:
             found = list(check(facts))
-        except Exception as error:  # a server of a kind that nobody thought of
+        except Exception as error:  # an answer that the check does not expect
             yield (
                 name,
                 Finding(WARN, "doctor", f"this check failed: {error!r}", "report it, with the versions of the servers"),

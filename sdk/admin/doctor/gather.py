@@ -243,7 +243,7 @@ async def _group(admin: "Admin", group: str) -> list[GroupFacts]:
 
 
 async def _wanted(session: Session, group: str) -> dict[Wanted, list[str]]:
-    """What the members of the group subscribe to; those that choose their queues themselves are left out."""
+    """What the members of the group subscribe to; members that choose their queues themselves are left out."""
     clients = [one.client_id for one in (await session.admin.consumer_connection(group)).connection_set]
     found: dict[Wanted, list[str]] = {}
     if len(clients) < 2:

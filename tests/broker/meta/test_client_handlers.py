@@ -19,6 +19,7 @@ from remoting.protocol.requests.clients import (
     GET_CONSUMER_RUNNING_INFO,
     GET_PRODUCER_CONNECTION_LIST,
     HEART_BEAT,
+    QUERY_SUBSCRIPTION_BY_CONSUMER,
     UNREGISTER_CLIENT,
     ConsumerConnection,
     ConsumerData,
@@ -26,6 +27,7 @@ from remoting.protocol.requests.clients import (
     ProducerConnection,
     ProducerData,
     ProducerTableInfo,
+    QuerySubscriptionResponseBody,
     SubscriptionData,
 )
 from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
@@ -245,6 +247,18 @@ async def test_the_members_of_a_group_are_listed() -> None:
 async def test_a_group_that_is_not_online_is_refused() -> None:
     answer = await Desk().ask(GET_CONSUMER_CONNECTION_LIST.code, {"consumerGroup": "wire_order_cg"})
     assert (answer.code, answer.remark) == (206, "the consumer group[wire_order_cg] not online")  # golden
+
+
+@pytest.mark.parametrize("codec", [0, CBOR])
+async def test_a_subscription_of_a_group_is_that_of_its_members(codec: int) -> None:
+    desk, found = Desk(), []
+    await desk.ask(HEART_BEAT.code, body=beat(expression="a || b"))
+    for names in ({"group": "g", "topic": "T"}, {"group": "g", "topic": "U"}, {"group": "h", "topic": "T"}):
+        answer = await desk.ask(QUERY_SUBSCRIPTION_BY_CONSUMER.code, names, codec=codec)
+        body = decode_body(QuerySubscriptionResponseBody, answer.body, codec)
+        assert {"group": body.group, "topic": body.topic} == names
+        found.append(body.subscription_data and body.subscription_data.sub_string)
+    assert found == ["a || b", None, None]
 
 
 async def test_a_language_that_we_do_not_know_is_other() -> None:

@@ -1,34 +1,19 @@
 """A master's log in memory and links around it, for tests."""
 
 from collections.abc import Iterable
-from zlib import crc32
 
 from broker.replication.hello import Hello, LinkTerms, LogClaim, PieceCrc, first_difference, tail_places
-from broker.replication.link import LogBounds, MasterLink, SlaveLink
+from broker.replication.link import MasterLink, SlaveLink
+from tests.sim import log as simulated
 
 FILE_BYTES = 4096
 TERMS = LinkTerms(cluster="DefaultCluster", broker="broker-a")
 
 
-class Log:
-    """Bytes ``start`` to ``end``."""
+class Log(simulated.Log):
+    """Of any bytes."""
 
-    def __init__(self, data: bytes = b"", start: int = 0) -> None:
-        self.start = start
-        self.data = bytearray(data)
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.data)
-
-    def bounds(self) -> LogBounds:
-        return LogBounds(self.start, self.end, FILE_BYTES)
-
-    def read(self, offset: int, size: int) -> bytes:
-        return bytes(self.data[offset - self.start : offset - self.start + size])
-
-    def crc(self, offset: int, size: int) -> int:
-        return crc32(self.read(offset, size))
+    file_bytes = FILE_BYTES
 
 
 def master_link(log: Log, terms: LinkTerms = TERMS, now: float = 0.0) -> MasterLink:
@@ -66,10 +51,7 @@ def take_in(link: SlaveLink, log: Log, data: Iterable[bytes], now: float = 0.0) 
     """The slave appends what comes in ``data``, and reports."""
     for part in data:
         for piece in link.receive(part, now):
-            if not log.data:
-                log.start = piece.offset
-            assert piece.offset == log.end
-            log.data += piece.data
+            log.append(piece.offset, piece.data)
         if log.data:
             link.report(log.end, now)
 

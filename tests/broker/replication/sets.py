@@ -36,10 +36,11 @@ class Running:
         self.scope.cancel()
         return left
 
-    async def send(self, topic: str, body: bytes, *, queue_id: int = 0) -> None:
-        request = send_request(topic, body, queue_id=queue_id, n=self.broker.options.broker_name)
-        answer = await self.client.invoke(self.addr, request, 5_000)
-        assert answer.code == ResponseCode.SUCCESS, answer
+    async def send(self, topic: str, *bodies: bytes, queue_id: int = 0) -> None:
+        for body in bodies:
+            request = send_request(topic, body, queue_id=queue_id, n=self.broker.options.broker_name)
+            answer = await self.client.invoke(self.addr, request, 5_000)
+            assert answer.code == ResponseCode.SUCCESS, answer
 
     async def bodies(self, topic: str, *, queue_id: int = 0) -> list[bytes]:
         """All messages of a queue."""

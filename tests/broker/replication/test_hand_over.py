@@ -1,7 +1,6 @@
 """A slave that acted gives the master what groups committed meanwhile, before it copies the master's offsets."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
@@ -43,8 +42,8 @@ class Pair:
         self.members.reported("n", {0: addr or self.addr, 1: "s:1"})
 
 
-@asynccontextmanager
-async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
+@pytest.fixture
+async def made(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
     monkeypatch.setattr(hand_over_module, "RETRY_S", 0.01)
     master, slave, members = Desk(), MetadataDir(), Members(1)
     hand_over = OffsetHandOver(members, slave.offsets)
@@ -73,30 +72,28 @@ def has_topics(desk: Desk, *names: str) -> None:
         desk.meta.topics.put(TopicConfig(name))
 
 
-async def test_what_is_further_here_reaches_the_master_and_nothing_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with pair(monkeypatch) as made:
-        has_topics(made.master, "T", "U")
-        made.master.meta.offsets.commit("g", "T", 0, 5)
-        made.master.meta.offsets.commit("g", "T", 1, 50)
-        made.acts()
-        for topic, queue_id, offset in (("T", 0, 7), ("T", 1, 40), ("U", 3, 1)):
-            made.slave.offsets.commit("g", topic, queue_id, offset)
-        made.yields()
-        await made.hand_over.master_is_online()
-        assert made.master.meta.offsets.table() == {"T@g": {0: 7, 1: 50}, "U@g": {3: 1}}
+async def test_what_is_further_here_reaches_the_master_and_nothing_goes_back(made: Pair) -> None:
+    has_topics(made.master, "T", "U")
+    made.master.meta.offsets.commit("g", "T", 0, 5)
+    made.master.meta.offsets.commit("g", "T", 1, 50)
+    made.acts()
+    for topic, queue_id, offset in (("T", 0, 7), ("T", 1, 40), ("U", 3, 1)):
+        made.slave.offsets.commit("g", topic, queue_id, offset)
+    made.yields()
+    await made.hand_over.master_is_online()
+    assert made.master.meta.offsets.table() == {"T@g": {0: 7, 1: 50}, "U@g": {3: 1}}
 
 
-async def test_a_slave_that_did_not_act_hands_nothing_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with pair(monkeypatch) as made:
-        has_topics(made.master, "T")
-        made.slave.offsets.commit("g", "T", 0, 7)
-        made.yields()
-        await made.hand_over.master_is_online()
-        assert made.master.meta.offsets.table() == {}
+async def test_a_slave_that_did_not_act_hands_nothing_over(made: Pair) -> None:
+    has_topics(made.master, "T")
+    made.slave.offsets.commit("g", "T", 0, 7)
+    made.yields()
+    await made.hand_over.master_is_online()
+    assert made.master.meta.offsets.table() == {}
 
 
-async def test_nothing_is_copied_while_the_slave_acts_or_owes(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with pair(monkeypatch) as made, trio.open_nursery() as nursery:
+async def test_nothing_is_copied_while_the_slave_acts_or_owes(made: Pair) -> None:
+    async with trio.open_nursery() as nursery:
         has_topics(made.master, "T")
         copied = []
 
@@ -115,44 +112,41 @@ async def test_nothing_is_copied_while_the_slave_acts_or_owes(monkeypatch: pytes
         assert copied == [{"T@g": {0: 7}}]
 
 
-async def test_what_the_master_refuses_does_not_hold_the_rest_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with pair(monkeypatch) as made:
-        has_topics(made.master, "T")
-        made.refused.append("Gone")
+async def test_what_the_master_refuses_does_not_hold_the_rest_up(made: Pair) -> None:
+    has_topics(made.master, "T")
+    made.refused.append("Gone")
+    made.acts()
+    made.slave.offsets.commit("g", "Gone", 0, 7)
+    made.slave.offsets.commit("g", "T", 0, 7)
+    made.yields()
+    await made.hand_over.master_is_online()
+    assert made.master.meta.offsets.table() == {"T@g": {0: 7}}
+
+
+async def test_one_that_acts_again_meanwhile_owes_again(made: Pair) -> None:
+    has_topics(made.master, "T", "U")
+
+    def again() -> None:
         made.acts()
-        made.slave.offsets.commit("g", "Gone", 0, 7)
-        made.slave.offsets.commit("g", "T", 0, 7)
+        made.slave.offsets.commit("g", "T", 0, 8)
         made.yields()
-        await made.hand_over.master_is_online()
-        assert made.master.meta.offsets.table() == {"T@g": {0: 7}}
+
+    made.meanwhile.append(again)
+    made.acts()
+    made.slave.offsets.commit("g", "T", 0, 7)
+    made.slave.offsets.commit("g", "U", 0, 1)
+    made.yields()
+    await made.hand_over.master_is_online()
+    assert made.master.meta.offsets.table() == {"T@g": {0: 8}, "U@g": {0: 1}}
 
 
-async def test_one_that_acts_again_meanwhile_owes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with pair(monkeypatch) as made:
-        has_topics(made.master, "T", "U")
-
-        def again() -> None:
-            made.acts()
-            made.slave.offsets.commit("g", "T", 0, 8)
-            made.yields()
-
-        made.meanwhile.append(again)
+async def test_flapping_loses_no_commit(made: Pair) -> None:
+    has_topics(made.master, "T")
+    for offset in range(1, 20):
         made.acts()
-        made.slave.offsets.commit("g", "T", 0, 7)
-        made.slave.offsets.commit("g", "U", 0, 1)
+        made.slave.offsets.commit("g", "T", 0, offset)
         made.yields()
-        await made.hand_over.master_is_online()
-        assert made.master.meta.offsets.table() == {"T@g": {0: 8}, "U@g": {0: 1}}
-
-
-async def test_flapping_loses_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with pair(monkeypatch) as made:
-        has_topics(made.master, "T")
-        for offset in range(1, 20):
-            made.acts()
-            made.slave.offsets.commit("g", "T", 0, offset)
-            made.yields()
-            if offset % 3 == 0:
-                await trio.testing.wait_all_tasks_blocked()
-        await made.hand_over.master_is_online()
-        assert made.master.meta.offsets.query("g", "T", 0) == 19
+        if offset % 3 == 0:
+            await trio.testing.wait_all_tasks_blocked()
+    await made.hand_over.master_is_online()
+    assert made.master.meta.offsets.query("g", "T", 0) == 19

@@ -74,11 +74,8 @@ def test_any_splitting_of_both_streams_gives_the_same_log(
 
 
 def test_a_range_ends_with_a_file_and_is_bounded() -> None:
-    class BigFiles(Log):
-        def bounds(self):  # type: ignore[no-untyped-def]
-            return super().bounds()._replace(file_bytes=1 << 30)
-
-    log = BigFiles(bytes(3 << 20))
+    log = Log(bytes(3 << 20))
+    log.file_bytes = 1 << 30
     plain = master_link(log)
     plain.receive(encode_report(1), 0.0)
     found = plain.next_range(0.0)
@@ -125,13 +122,14 @@ def test_a_plain_peer_is_turned_away_where_a_secret_is_set() -> None:
         master_link(Log(text(10)), SECRET).receive(encode_report(0), 0.0)
 
 
-def test_brokers_that_share_a_secret_know_each_other() -> None:
-    master_log, slave_log = Log(text(9000)), Log()
-    converse(master_link(master_log, SECRET), master_log, slave_link(slave_log, SECRET), slave_log)
-    assert slave_log.data == master_log.data
-
-
 GUARDED = replace(TERMS, allow_plain=False, must_prove=True)
+
+
+@pytest.mark.parametrize("terms", [SECRET, replace(GUARDED, secret=b"a secret")], ids=["secret", "and access control"])
+def test_brokers_that_share_a_secret_know_each_other(terms: LinkTerms) -> None:
+    master_log, slave_log = Log(text(9000)), Log()
+    converse(master_link(master_log, terms), master_log, slave_link(slave_log, terms), slave_log)
+    assert slave_log.data == master_log.data
 
 
 def test_a_master_with_access_control_and_no_secret_serves_nobody() -> None:
@@ -160,13 +158,6 @@ def test_a_plain_slave_is_served_despite_a_secret_if_its_host_is_listed() -> Non
     assert terms.trusts_plain("10.0.0.1:40000") and not terms.trusts_plain("10.0.0.2:40000")
 
 
-def test_a_secret_is_enough_where_access_control_is_on() -> None:
-    terms = replace(GUARDED, secret=b"a secret")
-    master_log, slave_log = Log(text(9000)), Log()
-    converse(master_link(master_log, terms), master_log, slave_link(slave_log, terms), slave_log)
-    assert slave_log.data == master_log.data
-
-
 @pytest.mark.parametrize("theirs", [b"", b"another secret"])
 def test_a_slave_does_not_follow_a_master_without_its_secret(theirs: bytes) -> None:
     master_log, slave_log = Log(text(9000)), Log()
@@ -192,40 +183,43 @@ def test_a_master_tells_nothing_to_a_slave_that_cannot_prove_itself() -> None:
     assert sent_by(master, master_log) == b""
 
 
-def test_a_slave_of_another_broker_is_told_so() -> None:
-    other = replace(TERMS, broker="broker-b")
+def changed(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("master_log", "slave_log", "why"),
+    [
+        (Log(text(9000)), Log(text(9001)), r"up to 9001, but the master only up to 9000: 1 bytes.*resyncSlave"),
+        (Log(text(20_000)), Log(changed(text(9000), 8999)), r"differs from the master's.*resyncSlave"),
+        (Log(text(20_000)), Log(changed(text(9000), 5500)), r"differs from the master's.*resyncSlave"),
+        (Log(text(12_000)[4096:], 4096), Log(changed(text(5000), 4999)), "differs .* somewhere in 4096 to 5000"),
+        (Log(text(9000), start=8192), Log(text(4096)), "up to 4096, but the master's begins at 8192"),
+    ],
+    ids=["more than the master", "other bytes at the end", "other bytes", "behind deleted files", "left behind"],
+)
+def test_a_slave_whose_log_is_not_the_masters_is_refused_and_keeps_it(
+    master_log: Log, slave_log: Log, why: str
+) -> None:
+    before = bytes(slave_log.data)
+    with pytest.raises(ReplicationRefused, match=why):
+        converse(master_link(master_log), master_log, slave_link(slave_log), slave_log)
+    assert slave_log.data == before
+
+
+@pytest.mark.parametrize(
+    ("terms", "file_bytes", "why"),
+    [
+        (replace(TERMS, broker="broker-b"), FILE_BYTES, "this is broker broker-a of cluster DefaultCluster"),
+        (TERMS, 2 * FILE_BYTES, "mappedFileSizeCommitLog"),
+    ],
+)
+def test_a_slave_of_another_broker_or_with_files_of_another_size_is_told_so(
+    terms: LinkTerms, file_bytes: int, why: str
+) -> None:
     master_log, slave_log = Log(text(9000)), Log()
-    with pytest.raises(ReplicationRefused, match="this is broker broker-a of cluster DefaultCluster"):
-        converse(master_link(master_log), master_log, slave_link(slave_log, other), slave_log)
-
-
-def test_a_slave_with_more_than_the_master_is_refused() -> None:
-    master_log, slave_log = Log(text(9000)), Log(text(9001))
-    with pytest.raises(ReplicationRefused, match=r"up to 9001, but the master only up to 9000: 1 bytes.*resyncSlave"):
-        converse(master_link(master_log), master_log, slave_link(slave_log), slave_log)
-    assert len(slave_log.data) == 9001
-
-
-@pytest.mark.parametrize("changed", [8999, 5500])
-def test_a_slave_with_other_bytes_is_refused(changed: int) -> None:
-    master_log, slave_log = Log(text(20_000)), Log(text(9000))
-    slave_log.data[changed] ^= 1
-    with pytest.raises(ReplicationRefused, match=r"differs from the master's.*resyncSlave"):
-        converse(master_link(master_log), master_log, slave_link(slave_log), slave_log)
-
-
-def test_other_bytes_are_found_when_the_master_has_deleted_what_came_before() -> None:
-    data = text(12_000)
-    master_log, slave_log = Log(data[4096:], start=4096), Log(data[:5000])
-    slave_log.data[4999] ^= 1
-    with pytest.raises(ReplicationRefused, match="differs from the master's somewhere in 4096 to 5000"):
-        converse(master_link(master_log), master_log, slave_link(slave_log), slave_log)
-
-
-def test_a_slave_that_the_masters_cleaning_left_behind_is_refused() -> None:
-    master_log, slave_log = Log(text(9000), start=8192), Log(text(4096))
-    with pytest.raises(ReplicationRefused, match="up to 4096, but the master's begins at 8192"):
-        converse(master_link(master_log), master_log, slave_link(slave_log), slave_log)
+    with pytest.raises(ReplicationRefused, match=why):
+        converse(master_link(master_log), master_log, slave_link(slave_log, terms, file_bytes=file_bytes), slave_log)
 
 
 def test_a_gap_in_what_the_master_sends_closes_the_connection() -> None:
@@ -262,13 +256,6 @@ def test_random_bytes_give_one_error_at_most(data: bytes, places: list[int], mag
                 link.receive(part, 0.0)
         except (ProtocolError, ReplicationRefused):
             pass
-
-
-def test_files_of_another_size_are_told() -> None:
-    master_log, slave_log = Log(text(9000)), Log()
-    slave = slave_link(slave_log, file_bytes=2 * FILE_BYTES)
-    with pytest.raises(ReplicationRefused, match="mappedFileSizeCommitLog"):
-        converse(master_link(master_log), master_log, slave, slave_log)
 
 
 def test_terms_have_rocketmqs_intervals() -> None:

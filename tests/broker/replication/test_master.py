@@ -38,9 +38,24 @@ async def its_master() -> AsyncIterator[Running]:
         yield running
 
 
-async def connect(running: Running) -> trio.SocketStream:
+async def connect(running: Running, first: bytes = b"") -> trio.SocketStream:
+    """A connection to the HA port that begins with ``first``."""
     ip, _, port = running.broker.ha_addr.rpartition(":")
-    return await trio.open_tcp_stream(ip, int(port))
+    stream = await trio.open_tcp_stream(ip, int(port))
+    await stream.send_all(first)
+    return stream
+
+
+async def answer(stream: trio.SocketStream) -> bytes:
+    with trio.fail_after(10):
+        return await stream.receive_some()
+
+
+async def assert_turned_away(running: Running, first: bytes) -> None:
+    stream = await connect(running, first)
+    # It is reset when the master had not read all that was sent.
+    with suppress(trio.BrokenResourceError):
+        assert await answer(stream) == b""
 
 
 @pytest.mark.parametrize(
@@ -50,11 +65,7 @@ async def connect(running: Running) -> trio.SocketStream:
 async def test_strangers_are_turned_away_with_one_line(
     its_master: Running, first: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stream = await connect(its_master)
-    await stream.send_all(first)
-    # It is reset when the master had not read all that was sent.
-    with trio.fail_after(10), suppress(trio.BrokenResourceError):
-        assert await stream.receive_some() == b""
+    await assert_turned_away(its_master, first)
     await until(lambda: NO_SLAVE in caplog.text, "the line")
     assert caplog.text.count(NO_SLAVE) == 1 and "Traceback" not in caplog.text
     await its_master.send("T", b"two")
@@ -67,10 +78,7 @@ async def test_strangers_are_counted(caplog: pytest.LogCaptureFixture) -> None:
         found = re.search(r"metrics at http://(\S+)/metrics", caplog.text)
         assert found
         for _ in range(3):
-            stream = await connect(its_master)
-            await stream.send_all(b"\xff" * 64)
-            with trio.fail_after(10), suppress(trio.BrokenResourceError):
-                assert await stream.receive_some() == b""
+            await assert_turned_away(its_master, b"\xff" * 64)
 
         async def counted() -> bool:
             text = (await get(found[1], "/metrics"))[1]
@@ -82,18 +90,12 @@ async def test_strangers_are_counted(caplog: pytest.LogCaptureFixture) -> None:
 async def test_many_strangers_do_not_fill_the_log(
     its_master: Running, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def come_and_go() -> None:
-        stream = await connect(its_master)
-        await stream.send_all(b"\xff" * 64)
-        with trio.fail_after(10), suppress(trio.BrokenResourceError):
-            assert await stream.receive_some() == b""
-
     monkeypatch.setattr("broker.replication.master.STRANGERS_LOG_S", 3_600)
     for _ in range(20):
-        await come_and_go()
+        await assert_turned_away(its_master, b"\xff" * 64)
     assert caplog.text.count(NO_SLAVE) == 1 and "others" not in caplog.text
     monkeypatch.setattr("broker.replication.master.STRANGERS_LOG_S", 0)
-    await come_and_go()
+    await assert_turned_away(its_master, b"\xff" * 64)
     await until(lambda: "others since" in caplog.text, "how many there were")
 
 
@@ -109,21 +111,16 @@ async def test_many_silent_strangers_keep_no_slave_out() -> None:
 
 async def test_with_a_secret_a_plain_peer_is_refused_on_loopback_too(caplog: pytest.LogCaptureFixture) -> None:
     async with broker(ha_shared_secret="x") as guarded:
-        stream = await connect(guarded)
-        await stream.send_all(encode_report(0))
-        with trio.fail_after(10):
-            assert await stream.receive_some() == b""
+        stream = await connect(guarded, encode_report(0))
+        assert await answer(stream) == b""
         await until(lambda: "this master does not serve plain peers" in caplog.text, "the line")
     async with broker(ha_shared_secret="x", ha_allow_plain_peers="true", ha_send_heartbeat_interval=50) as open_to_all:
-        stream = await connect(open_to_all)
-        await stream.send_all(encode_report(0))
-        with trio.fail_after(10):
-            assert await stream.receive_some() == struct.pack(">qi", 0, 0)
+        stream = await connect(open_to_all, encode_report(0))
+        assert await answer(stream) == struct.pack(">qi", 0, 0)
 
 
 async def test_a_plain_slave_gets_what_is_appended_and_heartbeats(its_master: Running) -> None:
-    stream = await connect(its_master)
-    await stream.send_all(encode_report(1))
+    stream = await connect(its_master, encode_report(1))
     data = b""
     with trio.fail_after(10):
         while len(data) < HEADER_BYTES or len(data) < HEADER_BYTES + struct.unpack_from(">qi", data)[1]:
@@ -142,10 +139,8 @@ async def test_a_plain_slave_gets_what_is_appended_and_heartbeats(its_master: Ru
 async def test_a_slave_counts_until_its_connection_ends(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with broker(broker_role="SYNC_MASTER", ha_send_heartbeat_interval=50, slave_timeout=20_000) as sync_master:
-        stream = await connect(sync_master)
-        await stream.send_all(encode_report(0))
-        with trio.fail_after(10):
-            assert await stream.receive_some() == struct.pack(">qi", 0, 0)
+        stream = await connect(sync_master, encode_report(0))
+        assert await answer(stream) == struct.pack(">qi", 0, 0)
         reader = FrameReader()
 
         async def send() -> int:
@@ -167,10 +162,8 @@ async def test_a_slave_counts_until_its_connection_ends(caplog: pytest.LogCaptur
 
 async def test_a_log_without_a_byte_has_heartbeats_too() -> None:
     async with broker(ha_send_heartbeat_interval=50) as empty:
-        stream = await connect(empty)
-        await stream.send_all(encode_report(0))
-        with trio.fail_after(10):
-            assert await stream.receive_some() == struct.pack(">qi", 0, 0)
+        stream = await connect(empty, encode_report(0))
+        assert await answer(stream) == struct.pack(">qi", 0, 0)
         await empty.send("T", b"one")
         assert await empty.bodies("T") == [b"one"]
 
@@ -191,8 +184,7 @@ async def test_old_files_are_sent_as_they_lie_on_disk() -> None:
     large = [bytes([number]) * 60_000 for number in range(60)]
     async with namesrv() as addr:
         async with broker(namesrv_addr=addr, **options) as its_master:
-            for body in large:
-                await its_master.send("T", body)
+            await its_master.send("T", *large)
         # What a broker has not written itself is not known to be in memory.
         async with (
             broker(its_master.fs, namesrv_addr=addr, **options) as again,

@@ -124,6 +124,15 @@ def feed(replica: Replica, data: bytes | memoryview) -> None:
         view = view[replica.append(view) :]
 
 
+def copy_of(its_master: MessageStore, start: int = 0, end: int | None = None) -> tuple[MessageStore, Replica]:
+    """A slave's store that has ``start`` to ``end`` of its master's log, not yet built."""
+    slave = open_store(MemoryFiles())
+    replica = Replica(slave)
+    replica.begin_at(start)
+    feed(replica, log_bytes(its_master, start, its_master.log.end if end is None else end))
+    return slave, replica
+
+
 def entries(store: MessageStore) -> dict[tuple[str, int], list[tuple[int, int, int]]]:
     """Of the queues that have any."""
     return {
@@ -150,13 +159,12 @@ def assert_same(slave: MessageStore, its_master: MessageStore) -> None:
 
 def test_a_run_ends_at_the_first_record_that_differs_in_anything() -> None:
     """A record with another tag, before one with another sysFlag, is no part of the run."""
-    its_master, slave = open_store(MemoryFiles()), open_store(MemoryFiles())
+    its_master = open_store(MemoryFiles())
     for number in range(32):
         tag = b"TAGS\x01TagB\x02" if number == 5 else b"TAGS\x01TagA\x02"
         flag = COMPRESSED if number == 20 else 0
         its_master.put("A", 0, b"body", tag, sys_flag=flag, born_timestamp=1, born_host=BORN_HOST)
-    replica = Replica(slave)
-    feed(replica, log_bytes(its_master, 0, its_master.log.end))
+    slave, replica = copy_of(its_master)
     build_all(replica)
     assert_same(slave, its_master)
 
@@ -253,10 +261,7 @@ def test_any_splitting_gives_the_same_store(seed: int, sizes: list[int]) -> None
 def test_a_slave_may_begin_at_any_file_of_its_master() -> None:
     its_master = master(Random(3))
     start = its_master.log.chain.segments[2].base
-    slave = open_store(MemoryFiles())
-    replica = Replica(slave)
-    replica.begin_at(start)
-    feed(replica, log_bytes(its_master, start, its_master.log.end))
+    slave, replica = copy_of(its_master, start)
     build_all(replica)
     assert slave.log.start == start
     found = entries(slave)
@@ -283,10 +288,7 @@ def test_nobody_sees_a_record_before_it_is_whole() -> None:
     its_master = open_store(MemoryFiles())
     put(its_master, "A", 0, b"one")
     data = log_bytes(its_master, 0, its_master.log.end)
-    slave = open_store(MemoryFiles())
-    replica = Replica(slave)
-    replica.begin_at(0)
-    feed(replica, data[:-1])
+    slave, replica = copy_of(its_master, end=len(data) - 1)
     assert replica.build(10) == 0
     assert (slave.log.end, replica.raw_end, slave.max_offset("A", 0)) == (0, len(data) - 1, 0)
     assert slave.flush() == 0 and slave.log.raw_flushed == len(data) - 1
@@ -313,10 +315,8 @@ def test_what_is_no_record_stops_the_slave(spoil: Callable[[bytes], bytes], reas
     put(its_master, "A", 0, b"one")
     middle = its_master.log.end
     put(its_master, "A", 0, b"two")
-    slave = open_store(MemoryFiles())
-    replica = Replica(slave)
-    replica.begin_at(0)
-    feed(replica, log_bytes(its_master, 0, middle) + spoil(log_bytes(its_master, middle, its_master.log.end)))
+    slave, replica = copy_of(its_master, end=middle)
+    feed(replica, spoil(log_bytes(its_master, middle, its_master.log.end)))
     with pytest.raises(StoreCorrupt, match=reason):
         build_all(replica)
     assert bodies(slave, "A", 0) == [b"one"] and slave.log.end == middle
@@ -334,9 +334,7 @@ def test_a_body_that_does_not_match_its_crc_stops_the_slave_there(kind: str) -> 
     bad = count // 2
     data = bytearray(log_bytes(its_master, 0, its_master.log.end))
     data[data.index(b"body %03d" % bad)] ^= 1
-    slave = open_store(MemoryFiles())
-    replica = Replica(slave)
-    replica.begin_at(0)
+    slave, replica = copy_of(its_master, end=0)
     feed(replica, bytes(data))
     with pytest.raises(
         StoreCorrupt, match=f"in bytes {ends[bad]} to {ends[bad + 1]} of the log does not match its CRC"
@@ -373,10 +371,7 @@ def test_a_full_disk_stops_at_a_record_and_goes_on_later() -> None:
 def test_held_pulls_hear_of_messages() -> None:
     its_master = open_store(MemoryFiles())
     put(its_master, "A", 0, b"one")
-    slave = open_store(MemoryFiles())
-    replica = Replica(slave)
-    replica.begin_at(0)
-    feed(replica, log_bytes(its_master, 0, its_master.log.end))
+    slave, replica = copy_of(its_master)
     build_all(replica)
     assert slave.arrived == {slave.queues.find("A", 0)}
 
@@ -386,10 +381,7 @@ def test_a_replica_waits_when_too_many_entries_are_in_memory_only(monkeypatch: p
     its_master = open_store(MemoryFiles())
     for number in range(150):
         put(its_master, "t", number % 2, b"x")
-    slave = open_store(MemoryFiles())
-    replica = Replica(slave)
-    replica.begin_at(0)
-    feed(replica, log_bytes(its_master, 0, its_master.log.end))
+    slave, replica = copy_of(its_master)
     while not replica.must_wait:
         assert replica.build(10)
     assert 100 < slave.entries_waiting <= 110

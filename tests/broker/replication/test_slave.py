@@ -235,8 +235,7 @@ async def test_what_is_no_log_stops_a_slave_for_good(network: MemoryNetwork, cap
 @pytest.mark.parametrize("last_file", [True, False])
 async def test_an_empty_slave_of_a_plain_master_copies_all_that_it_has(last_file: bool) -> None:
     async with broker() as its_master:
-        for body in bodies(100):
-            await its_master.send("T", body)
+        await its_master.send("T", *bodies(100))
         store = open_store(MemoryFiles(), options=SMALL_FILES)
         target = MasterTarget(its_master.broker.ha_addr, hello=False, begin=0)
         async with following(store, target, sockets.connect, last_file=last_file):
@@ -253,19 +252,13 @@ def store_bytes(store: MessageStore) -> bytes:
 
 
 async def test_a_master_that_does_not_answer_is_logged_each_minute(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    network: MemoryNetwork, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def find() -> MasterTarget:
         raise OSError("the master at 10.0.0.1:10911 does not answer")
 
-    store = open_store(MemoryFiles(), ManualClock(), SMALL_FILES)
-    replica, guard = Replica(store), trio.Lock()
-    hello = Hello(VERSION, "c", "b", 1, "", b"")
-    dialogue = PlainDialogue(replica, LinkTerms(), hello, guard, sync_flush=False, last_file=False)
-    copied, master = CopiedLog(replica, lambda: None, guard), MasterAccess(find, dialogue, lambda: None)
-    slave = HaClient(copied, master, SlaveProgress(), ManualClock())
-    with trio.move_on_after(3.5 * LOG_S):
-        await slave.run()
+    async with following(open_store(MemoryFiles()), find, network.connect):
+        await trio.sleep(3.5 * LOG_S)
     lines = [line for line in caplog.messages if "the master at 10.0.0.1:10911 does not answer" in line]
     assert 3 <= len(lines) <= 4
 

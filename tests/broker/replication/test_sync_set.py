@@ -15,19 +15,12 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import decode_body
 from remoting.protocol.requests.brokers import GET_BROKER_HA_STATUS, GET_BROKER_RUNTIME_INFO, HARuntimeInfo
-from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
+from tests.broker.replication.sets import SLAVE, Running, broker
 from tests.broker.running import pull_request, send_request
 from tests.support.waiting import until
 
 Options = dict[str, Any]
 SYNC: Options = {"broker_role": "SYNC_MASTER"}
-
-
-@pytest.fixture
-async def options() -> AsyncIterator[Options]:
-    """Of a broker that is registered."""
-    async with namesrv() as addr:
-        yield {"namesrv_addr": addr}
 
 
 async def code_of_a_send(master: Running, body: bytes = b"hello") -> int:

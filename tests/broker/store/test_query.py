@@ -5,7 +5,7 @@ from bisect import bisect_left, bisect_right
 from itertools import accumulate, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.store import query
@@ -57,22 +57,6 @@ def test_a_queue_that_is_not_there_or_empty() -> None:
     store.queues.get("t", 0)
     assert bounds(store, START_MS) == (0, 0)
     assert store.first_store_time("t", 0) == store.store_time("t", 0, 0) == -1
-
-
-def test_times_before_the_first_and_after_the_last() -> None:
-    store = stored_at([START_MS + 10, START_MS + 20])
-    assert bounds(store, START_MS + 9) == (0, 0)
-    assert bounds(store, START_MS + 21) == (2, 1)
-    assert bounds(store, 0) == bounds(store, -1) == (0, 0)
-    assert bounds(store, 1 << 62) == (2, 1)
-
-
-def test_lower_and_upper_of_equal_times_are_the_first_and_the_last_of_them() -> None:
-    store = stored_at([START_MS] * 3 + [START_MS + 5] * 40 + [START_MS + 9] * 2)
-    assert bounds(store, START_MS + 5) == (3, 42)
-    # as RocketMQ has it: between two times the lower bound is behind the upper one
-    assert bounds(store, START_MS + 4) == (3, 2)
-    assert bounds(store, START_MS + 6) == (43, 42)
 
 
 def test_a_batch_has_one_time() -> None:
@@ -132,22 +116,15 @@ def test_the_time_stands_elsewhere_behind_a_long_born_host() -> None:
     assert store.store_time("t", 0, 0) == START_MS
 
 
-def test_first_and_last_places_blank() -> None:
-    store = stored_at([START_MS + n for n in range(40)])
-    for offset in (*range(18), 38, 39):
-        make_blank(store, offset)
-    assert store.first_store_time("t", 0) == START_MS + 18
-    assert bounds(store, START_MS)[0] == 18
-    assert bounds(store, START_MS + 100) == (40, 37)
-    assert store.store_time("t", 0, 39) == -1
-
-
 @given(
     steps=st.lists(st.integers(0, 3), min_size=1, max_size=3 * PER_FILE),
     blanks=st.sets(st.integers(0, 3 * PER_FILE - 1)),
     cleaned=st.integers(0, 10),
 )
+@example(steps=[0] * 3 + [5] + [0] * 39 + [4, 0], blanks=set(), cleaned=0)  # many messages of one time
+@example(steps=[1] * 40, blanks={*range(18), 38, 39}, cleaned=0)
 def test_any_queue_against_a_plain_list(steps: list[int], blanks: set[int], cleaned: int) -> None:
+    """As RocketMQ has it: between two times the lower bound is behind the upper one."""
     times = [START_MS + sum(steps[: n + 1]) for n in range(len(steps))]
     store = stored_at(times)
     start = min(cleaned, len(times))
@@ -156,13 +133,15 @@ def test_any_queue_against_a_plain_list(steps: list[int], blanks: set[int], clea
         if offset < len(times):
             make_blank(store, offset)
     left = [(times[n], n) for n in range(start, len(times)) if n not in blanks]
-    for time_ms in range(START_MS - 1, times[-1] + 2):
+    for time_ms in (-1, 0, *range(START_MS - 1, times[-1] + 2), 1 << 62):
         at = bisect_left(left, (time_ms, -1))
         after = bisect_right(left, (time_ms, len(times)))
         lower = left[at][1] if at < len(left) else len(times)
         upper = left[after - 1][1] if after else start
         assert bounds(store, time_ms) == (lower, upper)
     assert store.first_store_time("t", 0) == (left[0][0] if left else -1)
+    for offset in range(start, len(times)):
+        assert store.store_time("t", 0, offset) == (-1 if offset in blanks else times[offset])
 
 
 def set_times(store: MessageStore, times_ms: list[int]) -> None:

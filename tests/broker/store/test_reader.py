@@ -31,12 +31,14 @@ def wanted(raw: bytes) -> bool:
     return b"\x02a\x011\x02" in raw
 
 
-def read_on(store: MessageStore, topic: str, end: int, *, max_count: int = 32, max_bytes: int = 1 << 20) -> list[bytes]:
+def read_on(
+    store: MessageStore, topic: str, end: int, wanted: Filter, *, max_count: int = 32, max_bytes: int = 1 << 20
+) -> list[bytes]:
     """The bodies of all messages that match."""
     found: list[bytes] = []
     offset = 0
     while offset < end:
-        result = store.get(topic, 0, offset, max_count, max_bytes, Filter(None, wanted, 7))
+        result = store.get(topic, 0, offset, max_count, max_bytes, wanted)
         assert result.next_offset > offset
         assert result.count <= max_count
         assert (result.status is GetStatus.FOUND) == (result.count > 0)
@@ -66,7 +68,8 @@ def test_a_queue_that_is_read_to_its_end(
         put(store, "other", 0, b"between", b"a\x011\x02")
     if is_written:
         store.checkpoint()
-    found = read_on(store, topic, len(messages), max_count=max_count, max_bytes=max_bytes)
+    some = Filter(None, wanted, 7)
+    found = read_on(store, topic, len(messages), some, max_count=max_count, max_bytes=max_bytes)
     assert found == [body for body, (value, *_) in zip(bodies, messages, strict=True) if value == "1"]
 
 
@@ -122,16 +125,8 @@ def test_any_filter_gives_the_messages_that_it_lets_pass(
     if is_written:
         store.checkpoint()
     codes = None if wanted is None else frozenset(map(java_hash, wanted))
-    found: list[str] = []
-    offset = 0
-    while offset < len(tags):
-        result = store.get("t", 0, offset, max_count, 1 << 20, Filter(codes))
-        assert result.next_offset > offset
-        assert result.count <= max_count
-        assert (result.status is GetStatus.FOUND) == (result.count > 0)
-        found += [decode_record(result.records, at).body.decode() for at in record_starts(result.records)]
-        offset = result.next_offset
-    assert found == [tag for tag in tags if codes is None or (tag and java_hash(tag) in codes)]
+    found = read_on(store, "t", len(tags), Filter(codes), max_count=max_count)
+    assert found == [tag.encode() for tag in tags if codes is None or (tag and java_hash(tag) in codes)]
 
 
 SEGMENT_BYTES = 1 << 30
@@ -215,23 +210,14 @@ def test_blanks_and_the_end_of_a_file_of_the_log_are_for_the_loop() -> None:
     assert found is not None and found[:3] == ([(0, 100_000)], 1_000, 100_000)
 
 
-def many(store: MessageStore, count: int, wanted: Filter = ALL) -> GetResult:
-    return read_queue(store.log, store.queues.find("t", 0), 1, count, 1 << 20, wanted)
-
-
 def test_a_large_read_returns_what_small_ones_do() -> None:
     store = open_store(MemoryFiles())
     for number in range(600):
         put(store, "t", 0, b"%d" % number)
-    large = many(store, 500)
-    assert large.status is GetStatus.FOUND
-    assert (large.count, large.next_offset) == (500, 501)
-    small = [many_from(store, offset) for offset in range(1, 501, 100)]
+    large = store.get("t", 0, 1, 500, 1 << 20)
+    assert (large.status, large.count, large.next_offset) == (GetStatus.FOUND, 500, 501)
+    small = [store.get("t", 0, offset, 100, 1 << 20) for offset in range(1, 501, 100)]
     assert large.records == b"".join([result.records for result in small])
-
-
-def many_from(store: MessageStore, offset: int) -> GetResult:
-    return read_queue(store.log, store.queues.find("t", 0), offset, 100, 1 << 20)
 
 
 Row = tuple[int, bytes, bytes]

@@ -1,6 +1,7 @@
 """A cluster as the fakes know it: what Admin, Producer and PullConsumer would answer, and what they were asked."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -17,9 +18,12 @@ from remoting.protocol.requests.clients import (
     ConsumerConnection,
     ConsumerRunningInfo,
     ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
 )
 from remoting.protocol.requests.groups import (
     ConsumeStats,
+    ConsumeStatsList,
     QueueTimeSpan,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
@@ -28,8 +32,8 @@ from remoting.protocol.requests.query import ConsumeQueueEntries
 from remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicStatsTable
 from sdk.admin.cli import mqadmin
+from sdk.admin.client import Admin, Rollback
 from sdk.admin.session import Settings
-from tests.sdk.admin.fake_offsets import FakeOffsets
 
 NAMESRV = "127.0.0.1:29877"
 MASTER = "127.0.0.1:30921"
@@ -82,191 +86,124 @@ class World:
         return [call[1:] for call in self.calls if call[0] == method]
 
 
-class FakeAdmin(FakeOffsets):
-    """Answers from the World; each method as in `sdk.admin.client.Admin`."""
+def _topic_config(world: World, addr: str, topic: str) -> TopicConfig:
+    if topic not in world.topic_configs:
+        raise BrokerError(17, f"No topic in this broker. topic: {topic}", addr)
+    return world.topic_configs[topic]
+
+
+def _group_config(world: World, addr: str, group: str) -> SubscriptionGroupConfig:
+    if group not in world.group_configs:
+        raise BrokerError(26, "no such group", addr)
+    return world.group_configs[group]
+
+
+def _topic_route(world: World, topic: str) -> TopicRouteData:
+    if topic not in world.routes:
+        raise RouteNotFound(topic)
+    return world.routes[topic]
+
+
+def _broker_stats(world: World, addr: str, name: str, key: str) -> BrokerStatsData:
+    if (name, key) not in world.counters:
+        raise BrokerError(1, f"The stats <{name}> <{key}> not exist", addr)
+    return world.counters[name, key]
+
+
+def _consumer_connection(world: World, group: str, addr: str | None) -> ConsumerConnection:
+    if group not in world.consumers:
+        raise BrokerError(206, f"the consumer group[{group}] not online", MASTER)
+    return world.consumers[group]
+
+
+def _all_producers(world: World, addr: str) -> ProducerTableInfo:
+    infos = {group: [ProducerInfo(one.client_id, one.client_addr, one.language, one.version, 5)
+                     for one in found.connection_set] for group, found in world.producers.items()}  # fmt: skip
+    return ProducerTableInfo(infos)
+
+
+def _cluster_info(world: World) -> ClusterInfo:
+    table = {name: BrokerData("DefaultCluster", name, dict(addrs)) for name, addrs in world.brokers.items()}
+    return ClusterInfo(table, {"DefaultCluster": list(world.brokers)}, world.contested)
+
+
+def _entries(world: World, addr: str, topic: str, queue_id: int, index: int, count: int, *_: Any) -> Any:
+    stored = world.entries[addr]
+    return replace(stored, queue_data=stored.queue_data[index : index + min(count, MAX_ENTRIES)])
+
+
+#: What methods of `Admin` return, from the World and their arguments; None of those that are not here.
+ANSWERS: dict[str, Callable[..., Any]] = {
+    "cluster_info": _cluster_info,
+    "topic_route": _topic_route,
+    "broker_stats": _broker_stats,
+    "topic_list": lambda world: world.topics,
+    "topic_config": _topic_config,
+    "topic_stats": lambda world, topic, cluster: world.topic_stats[topic],
+    "groups_of_topic": lambda world, topic: world.groups.get(topic, []),
+    "all_topic_config": lambda world, addr: TopicConfigTable(
+        DataVersion(0, 5, 7), {name: replace(one) for name, one in world.topic_configs.items()}
+    ),
+    "system_topics_of_broker": lambda world, addr: ["DefaultCluster", "broker-a"],
+    "all_groups": lambda world, addr: SubscriptionGroupTable(
+        dict(world.group_configs), {"g": {"T": 1}}, DataVersion(0, 5, 8)
+    ),
+    "group_config": _group_config,
+    "group_exists": lambda world, group: group in world.group_configs,
+    "consume_stats": lambda world, group, *_: world.consume_stats.get(group, ConsumeStats()),
+    "consumer_connection": _consumer_connection,
+    "consumer_running_info": lambda world, group, client_id, jstack: world.running[client_id],
+    "consumer_status": lambda world, *_: dict.fromkeys(world.running, world.offsets),
+    "producer_connection": lambda world, group, topic: world.producers[group],
+    "all_producers": _all_producers,
+    "reset_offsets": lambda world, *_: world.offsets,
+    "reset_queue": lambda world, addr, group, topic, queue_id, *_: {
+        mq: at for mq, at in world.offsets.items() if mq.queue_id == queue_id
+    },
+    "roll_back_offsets": lambda world, *_: [Rollback(mq, 9, 8, at, at) for mq, at in world.offsets.items()],
+    "consume_time_spans": lambda world, *_: world.spans,
+    "broker_consume_stats": lambda world, addr, only_ordered: ConsumeStatsList(
+        [{group: [one]} for group, one in world.consume_stats.items()], addr, 3
+    ),
+    "query_message_by_key": lambda world, topic, key, *_: [one for one in world.messages if one.keys == key],
+    "query_by_unique_key": lambda world, topic, key, *_: [one for one in world.messages if one.msg_id == key],
+    "view_messages": lambda world, found: [one for one in world.messages if one.offset_msg_id == found],
+    "query_consume_queue": _entries,
+    "consume_message_directly": lambda world, *_: ConsumeMessageDirectlyResult(
+        consume_result="CR_LATER", remark="\x1b[2J", spent_time_mills=5
+    ),
+    "broker_runtime_info": lambda world, addr: world.infos.get(addr, {}),
+    "broker_ha_status": lambda world, addr: world.ha_statuses[addr],
+    "broker_config": lambda world, addr: world.configs[addr],
+    "namesrv_config": lambda world, addrs: {addr: world.configs[addr] for addr in addrs or ()},
+    "get_kv": lambda world, namespace, key: world.kv.get((namespace, key)),
+}
+# Of these the World notes which NameServers were given.
+_AT_NAMESERVERS = (
+    "delete_topic_in_namesrv", "wipe_write_perm", "add_write_perm", "update_namesrv_config", "put_kv", "delete_kv",
+)  # fmt: skip
+
+
+class FakeAdmin:
+    """Answers from the World; its methods have the parameters of those of `Admin`."""
 
     def __init__(self, world: World, settings: Settings) -> None:
         self.world = world
         self.namesrv = settings.namesrv
 
-    async def cluster_info(self) -> ClusterInfo:
-        self.world.asked("cluster_info")
-        table = {name: BrokerData("DefaultCluster", name, dict(addrs)) for name, addrs in self.world.brokers.items()}
-        return ClusterInfo(table, {"DefaultCluster": list(self.world.brokers)}, self.world.contested)
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        signature = inspect.signature(getattr(Admin, name))
 
-    async def topic_route(self, topic: str) -> TopicRouteData:
-        self.world.asked("topic_route", topic)
-        if topic not in self.world.routes:
-            raise RouteNotFound(topic)
-        return self.world.routes[topic]
+        async def call(*args: Any, **named: Any) -> Any:
+            bound = signature.bind(self, *args, **named)
+            bound.apply_defaults()
+            _, *arguments = bound.arguments.values()
+            self.world.asked(name, *([self.namesrv] if name in _AT_NAMESERVERS else []), *arguments)
+            if name in ("wipe_write_perm", "add_write_perm"):
+                return {self.namesrv: 20}
+            return ANSWERS[name](self.world, *arguments) if name in ANSWERS else None
 
-    async def create_topic(self, addr: str, config: TopicConfig) -> None:
-        self.world.asked("create_topic", addr, config)
-
-    async def create_topics(self, addr: str, configs: Sequence[TopicConfig]) -> None:
-        self.world.asked("create_topics", addr, list(configs))
-
-    async def create_groups(self, addr: str, configs: Sequence[SubscriptionGroupConfig]) -> None:
-        self.world.asked("create_groups", addr, list(configs))
-
-    async def set_consume_mode(self, addr: str, *arguments: Any) -> None:
-        self.world.asked("set_consume_mode", addr, *arguments)
-
-    async def broker_stats(self, addr: str, name: str, key: str) -> BrokerStatsData:
-        self.world.asked("broker_stats", addr, name, key)
-        if (name, key) not in self.world.counters:
-            raise BrokerError(1, f"The stats <{name}> <{key}> not exist", addr)
-        return self.world.counters[name, key]
-
-    async def delete_topic_in_broker(self, addr: str, topic: str) -> None:
-        self.world.asked("delete_topic_in_broker", addr, topic)
-
-    async def delete_topic_in_namesrv(self, topic: str, cluster: str | None = None) -> None:
-        self.world.asked("delete_topic_in_namesrv", self.namesrv, topic)
-
-    async def topic_list(self) -> list[str]:
-        self.world.asked("topic_list")
-        return self.world.topics
-
-    async def topic_config(self, addr: str, topic: str) -> TopicConfig:
-        self.world.asked("topic_config", addr, topic)
-        if topic not in self.world.topic_configs:
-            raise BrokerError(17, f"No topic in this broker. topic: {topic}", addr)
-        return self.world.topic_configs[topic]
-
-    async def topic_stats(self, topic: str, cluster: str | None = None) -> TopicStatsTable:
-        self.world.asked("topic_stats", topic, cluster)
-        return self.world.topic_stats[topic]
-
-    async def groups_of_topic(self, topic: str) -> list[str]:
-        self.world.asked("groups_of_topic", topic)
-        return self.world.groups.get(topic, [])
-
-    async def all_topic_config(self, addr: str) -> TopicConfigTable:
-        self.world.asked("all_topic_config", addr)
-        return TopicConfigTable(
-            DataVersion(0, 5, 7), {name: replace(c) for name, c in self.world.topic_configs.items()}
-        )
-
-    async def system_topics_of_broker(self, addr: str) -> list[str]:
-        self.world.asked("system_topics_of_broker", addr)
-        return ["DefaultCluster", "broker-a"]
-
-    async def all_groups(self, addr: str) -> SubscriptionGroupTable:
-        self.world.asked("all_groups", addr)
-        return SubscriptionGroupTable(dict(self.world.group_configs), {"g": {"T": 1}}, DataVersion(0, 5, 8))
-
-    async def create_group(self, addr: str, config: Any) -> None:
-        self.world.asked("create_group", addr, config)
-
-    async def delete_group(self, addr: str, group: str, clean_offset: bool = False) -> None:
-        self.world.asked("delete_group", addr, group, clean_offset)
-
-    async def group_exists(self, group: str) -> bool:
-        self.world.asked("group_exists", group)
-        return group in self.world.group_configs
-
-    async def consume_stats(self, group: str, topic: str | None = None, cluster: str | None = None) -> ConsumeStats:
-        self.world.asked("consume_stats", group, topic, cluster)
-        return self.world.consume_stats.get(group, ConsumeStats())
-
-    async def consumer_connection(self, group: str, addr: str | None = None) -> ConsumerConnection:
-        self.world.asked("consumer_connection", group, addr)
-        if group not in self.world.consumers:
-            raise BrokerError(206, f"the consumer group[{group}] not online", MASTER)
-        return self.world.consumers[group]
-
-    async def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:
-        self.world.asked("consumer_running_info", group, client_id)
-        return self.world.running[client_id]
-
-    async def producer_connection(self, group: str, topic: str) -> ProducerConnection:
-        self.world.asked("producer_connection", group, topic)
-        return self.world.producers[group]
-
-    async def query_message_by_key(
-        self,
-        topic: str,
-        key: str,
-        max_num: int = 64,
-        begin: int = 0,
-        end: int = 2**63 - 1,
-        cluster: str | None = None,
-    ) -> list[Any]:
-        self.world.asked("query_message_by_key", topic, key, max_num, begin, end, cluster)
-        return [message for message in self.world.messages if message.keys == key]
-
-    async def query_by_unique_key(self, topic: str, key: str) -> list[Any]:
-        self.world.asked("query_by_unique_key", topic, key)
-        return [message for message in self.world.messages if message.msg_id == key]
-
-    async def view_messages(self, offset_msg_id: str) -> list[Any]:
-        self.world.asked("view_messages", offset_msg_id)
-        return [message for message in self.world.messages if message.offset_msg_id == offset_msg_id]
-
-    async def query_consume_queue(
-        self, addr: str, topic: str, queue_id: int, index: int, count: int = 10, group: str | None = None
-    ) -> ConsumeQueueEntries:
-        self.world.asked("query_consume_queue", addr, topic, queue_id, index, count, group)
-        stored = self.world.entries[addr]
-        given = min(count, MAX_ENTRIES)
-        return replace(stored, queue_data=stored.queue_data[index : index + given])
-
-    async def delete_expired_commit_log(self, addr: str) -> None:
-        self.world.asked("delete_expired_commit_log", addr)
-
-    async def clean_expired_consume_queue(self, addr: str) -> None:
-        self.world.asked("clean_expired_consume_queue", addr)
-
-    async def clean_unused_topic(self, addr: str) -> None:
-        self.world.asked("clean_unused_topic", addr)
-
-    async def consume_message_directly(self, group: str, client_id: str, message: Any) -> ConsumeMessageDirectlyResult:
-        self.world.asked("consume_message_directly", group, client_id, message.offset_msg_id)
-        return ConsumeMessageDirectlyResult(consume_result="CR_LATER", remark="\x1b[2J", spent_time_mills=5)
-
-    async def broker_runtime_info(self, addr: str) -> dict[str, str]:
-        self.world.asked("broker_runtime_info", addr)
-        return self.world.infos.get(addr, {})
-
-    async def broker_ha_status(self, addr: str) -> HARuntimeInfo:
-        self.world.asked("broker_ha_status", addr)
-        return self.world.ha_statuses[addr]
-
-    async def reset_master_flush_offset(self, addr: str, offset: int) -> None:
-        self.world.asked("reset_master_flush_offset", addr, offset)
-
-    async def broker_config(self, addr: str) -> dict[str, str]:
-        self.world.asked("broker_config", addr)
-        return self.world.configs[addr]
-
-    async def update_broker_config(self, addr: str, values: dict[str, str]) -> None:
-        self.world.asked("update_broker_config", addr, values)
-
-    async def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
-        self.world.asked("wipe_write_perm", self.namesrv, broker_name)
-        return {self.namesrv: 20}
-
-    async def add_write_perm(self, broker_name: str) -> dict[str, int]:
-        self.world.asked("add_write_perm", self.namesrv, broker_name)
-        return {self.namesrv: 20}
-
-    async def namesrv_config(self, addrs: Sequence[str] | None = None) -> dict[str, dict[str, str]]:
-        self.world.asked("namesrv_config", *(addrs or ()))
-        return {addr: self.world.configs[addr] for addr in addrs or ()}
-
-    async def update_namesrv_config(self, values: dict[str, str], addrs: Sequence[str] | None = None) -> None:
-        self.world.asked("update_namesrv_config", self.namesrv, values)
-
-    async def put_kv(self, namespace: str, key: str, value: str) -> None:
-        self.world.asked("put_kv", self.namesrv, namespace, key, value)
-
-    async def delete_kv(self, namespace: str, key: str) -> None:
-        self.world.asked("delete_kv", self.namesrv, namespace, key)
-
-    async def get_kv(self, namespace: str, key: str) -> str | None:
-        self.world.asked("get_kv", namespace, key)
-        return self.world.kv.get((namespace, key))
+        return call
 
 
 class FakeConsumer:

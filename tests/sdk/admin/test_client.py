@@ -18,6 +18,7 @@ from remoting.protocol.requests.clients import (
     ConsumerConnection,
     ConsumerRunningInfo,
     ProducerConnection,
+    QuerySubscriptionResponseBody,
     SubscriptionData,
 )
 from remoting.protocol.requests.groups import (
@@ -172,6 +173,17 @@ async def test_whether_a_group_exists() -> None:
         assert await it.admin.group_exists("g")
         with pytest.raises(RemotingError):
             await it.admin.group_exists("h")
+
+
+async def test_a_subscription_is_that_of_any_broker_that_has_members() -> None:
+    async with cluster() as it:
+        body = QuerySubscriptionResponseBody("g", "t", SubscriptionData("t", "a || b"))
+        it.a.on(345, lambda request: QuerySubscriptionResponseBody("g", "t"))
+        it.b.on(345, lambda request: body)
+        assert await it.admin.query_subscription("g", "t") == body.subscription_data
+        assert ext(it.a.asked(345)[0]) == ext(it.b.asked(345)[0]) == {"group": "g", "topic": "t"}
+        it.b.on(345, lambda request: QuerySubscriptionResponseBody("g", "t"))
+        assert await it.admin.query_subscription("g", "t") is None
 
 
 async def test_the_members_at_one_broker() -> None:

@@ -75,7 +75,7 @@ def test_delete_topic_at_all_brokers_and_each_nameserver() -> None:
     assert world.called("delete_topic_in_broker") == [(MASTER, "T"), (SLAVE, "T")]
     both = run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T", namesrv=f"{NAMESRV};{OTHER_NAMESRV}")
     assert both.exit_code == 0
-    assert world.called("delete_topic_in_namesrv")[-2:] == [(NAMESRV, "T"), (OTHER_NAMESRV, "T")]
+    assert world.called("delete_topic_in_namesrv")[-2:] == [(NAMESRV, "T", None), (OTHER_NAMESRV, "T", None)]
 
 
 def test_the_route_stays_while_a_broker_has_the_topic() -> None:
@@ -111,7 +111,7 @@ def test_deletes_of_names_that_never_were_fail(command_line: str, text: str) -> 
 )
 def test_a_topic_that_somebody_may_know_is_deleted(world: World) -> None:
     result = run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T")
-    assert (result.exit_code, world.called("delete_topic_in_namesrv")) == (0, [(NAMESRV, "T")])
+    assert (result.exit_code, world.called("delete_topic_in_namesrv")) == (0, [(NAMESRV, "T", None)])
 
 
 def test_light_queues_have_nothing_that_could_be_looked_for() -> None:
@@ -227,7 +227,7 @@ def test_nameservers_config() -> None:
     ]
     result = run(world, "updateNamesrvConfig", "-k", "k", "-v", "v")
     assert result.stdout == f"update name server config success![{NAMESRV}]\nk : v\n"
-    assert world.called("update_namesrv_config") == [(NAMESRV, {"k": "v"})]
+    assert world.called("update_namesrv_config") == [(NAMESRV, {"k": "v"}, None)]
 
 
 def test_delete_kv_config() -> None:

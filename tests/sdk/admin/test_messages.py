@@ -220,7 +220,8 @@ def test_a_push_consumer_is_given_a_message(arguments: str) -> None:
         "ConsumeMessageDirectlyResult [order=false, autoCommit=true, consumeResult=CR_LATER, remark=\\x1b[2J, "
         "spentTimeMills=5]\n"
     )
-    assert world.called("consume_message_directly") == [("G", "c@1", OFFSET_ID)]
+    [(group, client, given)] = world.called("consume_message_directly")
+    assert (group, client, given.offset_msg_id) == ("G", "c@1", OFFSET_ID)
     [found] = json.loads(run(world, *arguments.split(), "-g", "G", "-d", "c@1", *JSON).stdout)
     assert (found["consumeResult"], found["offsetMsgId"]) == ("CR_LATER", OFFSET_ID)
 

@@ -39,7 +39,7 @@ def test_reset_prints_what_rocketmq_prints() -> None:
     world = world_with_offsets()
     command_line = "resetOffsetByTime -g admin_group -t AdminT -s -1"
     assert printed(world, *command_line.split()) == golden(command_line)
-    assert world.called("reset_offsets") == [("admin_group", "AdminT", -1, True)]
+    assert world.called("reset_offsets") == [("admin_group", "AdminT", -1, True, None)]
 
 
 def test_reset_to_a_time_without_force() -> None:
@@ -47,7 +47,7 @@ def test_reset_to_a_time_without_force() -> None:
     first, *_ = printed(
         world, *["resetOffsetByTime", "-g", "G", "-t", "AdminT", "-s", "2026-11-21#08:00:00:000", "-f", "false"]
     )
-    assert world.called("reset_offsets") == [("G", "AdminT", 1795248000000, False)]
+    assert world.called("reset_offsets") == [("G", "AdminT", 1795248000000, False, None)]
     assert first.endswith("force[false], timestamp(string)[2026-11-21 08:00:00,000], timestamp(long)[1795248000000]")
 
 
@@ -98,7 +98,7 @@ def test_skip_and_roll_back() -> None:
     head, *rows = printed(world, *["skipAccumulatedMessage", "-g", "G", "-t", "AdminT"])
     assert head.split() == ["#brokerName", "#queueId", "#offset"]
     assert len(rows) == 4
-    assert world.called("reset_offsets") == [("G", "AdminT", -1, True)]
+    assert world.called("reset_offsets") == [("G", "AdminT", -1, True, None)]
     world.routes["AdminT"], world.group_configs["G"] = route(), SubscriptionGroupConfig("G")
     _, head, *rows = printed(world, *["resetOffsetByTimeOld", "-g", "G", "-t", "AdminT", "-s", "5"])
     assert head.split()[-1] == "#rollbackOffset"

@@ -59,13 +59,14 @@ def test_records_that_cannot_be_read_do_not_hide_others() -> None:
     assert [found.msg_id for found in decode_records(broken + record(*PUB, "true"))] == ["M1"]
 
 
-@given(st.text(max_size=200))
+# Few characters, so that separators and numbers meet often.
+@given(st.text("\x01\x02|019truefalse.:_-é\U0001f600", max_size=100))
 def test_any_text_is_decoded_or_left_out(text: str) -> None:
     for kind in ("", "Pub\x01", "SubBefore\x01", "SubAfter\x01", "EndTransaction\x01", "Recall\x01"):
         decode_records(kind + text.replace("|", "\x01"))
 
 
-words = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=("Cs",)), min_size=1, max_size=20)
+words = st.text("aZ09 .:_\t=é\U0001f600", min_size=1, max_size=20)
 messages = st.builds(
     Message,
     st.just("orders"),
