@@ -91,6 +91,7 @@ async def pull(
     commit_offset: int | None = None,
 ) -> PullAnswer:
     """Stored bytes from ``offset`` on. With ``wait_ms`` the broker waits that long for a message if there is none."""
+    # Each flag says that a field of the header is meant; PULL_UNWRAPS, that this client takes inner batches apart.
     flags = PULL_SUBSCRIPTION | PULL_UNWRAPS | (PULL_SUSPEND if wait_ms > 0 else 0)
     if commit_offset is not None:
         flags |= PULL_COMMIT_OFFSET

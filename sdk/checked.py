@@ -146,10 +146,8 @@ def _check_of(hint: Any) -> Check | None:
         return lambda name, value: None if value is None else some(name, value)
     if origin is Literal:
         return lambda name, value: _check_one_of(args, name, value)
-    if origin is Sequence and args == (str,):
-        return _check_texts
-    if origin is Sequence and isinstance(args[0], type):
-        return partial(_check_sequence, args[0])
+    if origin is Sequence and isinstance(args[0], type) and (check := _check_of(args[0])) is not None:
+        return partial(_check_sequence, args[0].__name__, check)
     if origin is Mapping and args == (str, str):
         return _check_text_map
     if origin is Callable:
@@ -171,18 +169,12 @@ def _check_one_of(allowed: tuple[str, ...], name: str, value: object) -> None:
         raise InvalidArgument(f"{name} must be one of {', '.join(map(repr, allowed))}, not {shown(value)}")
 
 
-def _check_texts(name: str, value: object) -> None:
+def _check_sequence(of: str, check: Check, name: str, value: object) -> None:
+    # A str is a sequence of str, too, and never what was meant.
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        raise wrong_type(name, "a sequence of str", value)
+        raise wrong_type(name, f"a sequence of {of}", value)
     for number, each in enumerate(value):
-        check_text(f"{name}[{number}]", each)
-
-
-def _check_sequence(cls: type, name: str, value: object) -> None:
-    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        raise wrong_type(name, f"a sequence of {cls.__name__}", value)
-    for number, each in enumerate(value):
-        _check_instance(cls, f"{name}[{number}]", each)
+        check(f"{name}[{number}]", each)
 
 
 def _check_text_map(name: str, value: object) -> None:

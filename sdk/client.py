@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, contextmanager
 from math import inf
 from random import Random
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -452,10 +452,8 @@ class Client:
         await self._instance.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._instance.__aexit__(kind, error, trace)
+    async def __aexit__(self, *error: Any) -> None:
+        await self._instance.__aexit__(*error)
 
     @property
     def client_id(self) -> str:
@@ -526,9 +524,7 @@ class ClientHandle:
         self.forks = self.instance.forks
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         """Leave the group and end the tasks. Closes the instance if it belongs to this handle."""
         assert self._nursery is not None
         try:
@@ -540,7 +536,7 @@ class ClientHandle:
             self._nursery.cancel_scope.cancel()
             with trio.CancelScope(shield=True):
                 await self._ended.wait()
-            await self._stack.__aexit__(kind, error, trace)
+            await self._stack.__aexit__(*error)
 
     @enable_ki_protection
     async def _run(self, task_status: trio.TaskStatus[trio.Nursery]) -> None:

@@ -111,6 +111,5 @@ async def ask_all(addrs: Iterable[str], call: Callable[[str], Awaitable[T]]) -> 
         for addr in order:
             nursery.start_soon(ask_one, addr)
     return Answers(
-        {addr: got[addr] for addr in order if addr in got},
-        {addr: failed[addr] for addr in order if addr in failed},
+        {addr: got[addr] for addr in order if addr in got}, {addr: failed[addr] for addr in order if addr in failed}
     )

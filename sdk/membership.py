@@ -264,20 +264,11 @@ class Membership:
         self._producers.clear()
         self._consumers.clear()
 
-    async def unregister(
-        self,
-        addrs: list[str],
-        at: Callable[[str], Endpoint],
-        *,
-        producer_group: str | None = None,
-        consumer_group: str | None = None,
-    ) -> None:
-        """Unregister one group from every broker of ``addrs`` that answered a heartbeat."""
+    async def unregister(self, addrs: list[str], at: Callable[[str], Endpoint], **group: str) -> None:
+        """Unregister that producer or consumer group from every broker of ``addrs`` that answered a heartbeat."""
 
         async def leave(addr: str) -> None:
-            await broker_api.unregister_client(
-                at(addr), self.client_id, producer_group=producer_group, consumer_group=consumer_group
-            )
+            await broker_api.unregister_client(at(addr), self.client_id, **group)
 
         answers = await ask_all([addr for addr in addrs if addr in self._answered], leave)
         for error in answers.errors.values():

@@ -299,11 +299,7 @@ class NameServers:
         return Endpoint(self._client, addr, timeout_ms)
 
     async def ask(
-        self,
-        call: Callable[[Endpoint], Awaitable[T]],
-        timeout_ms: float,
-        *,
-        not_known: Collection[int] = (),
+        self, call: Callable[[Endpoint], Awaitable[T]], timeout_ms: float, *, not_known: Collection[int] = ()
     ) -> T:
         """The first answer of a NameServer to ``call`` within ``timeout_ms``.
 

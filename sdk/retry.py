@@ -13,14 +13,7 @@ from typing import TypeVar
 import trio
 
 from mqcommon.backoff import Backoff
-from mqcommon.errors import (
-    BrokerError,
-    ConnectFailed,
-    RemotingError,
-    RouteNotFound,
-    SkylarkError,
-    TooManyRequests,
-)
+from mqcommon.errors import BrokerError, ConnectFailed, RemotingError, RouteNotFound, SkylarkError, TooManyRequests
 from remoting.protocol.codes import ResponseCode
 
 

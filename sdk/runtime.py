@@ -115,8 +115,10 @@ async def off_loop(work: Callable[[], T]) -> T:
     try:
         limiter = _limiters.get()
     except LookupError:
+        # Its work is computing, not waiting: more threads than processors would only compete.
         limiter = trio.CapacityLimiter(os.cpu_count() or 1)
         _limiters.set(limiter)
+    # A limiter of its own: trio's default one is the program's, and its long calls would keep this work waiting.
     return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
 
 

@@ -77,6 +77,7 @@ def parse_offsets(text: str, option: str, words: Mapping[str, int]) -> Wanted:
         for topic, brokers in tree.items():
             for broker, queues in brokers.items():
                 for queue, offset in queues.items():
+                    # bool is an int, too, and true is no offset.
                     if type(offset) is not int or offset < EARLIEST:
                         raise ValueError
                     wanted[MessageQueue(topic, broker, int(queue))] = offset
@@ -111,6 +112,7 @@ def within_bounds(
     lost: list[LostRange] = []
     for queue, (low, high) in bounds.items():
         start, end = starts[queue], ends[queue]
+        # Deleted at the front, missing at the end, or both: each of them is a row of its own.
         if start < min(end, low):
             lost.append(LostRange(queue, start, min(end, low), f"deleted: the queue starts at {low}"))
         first, last = max(start, low), min(end, high)
@@ -139,6 +141,7 @@ def split(ranges: Sequence[OffsetRange], min_partitions: int, max_records: int) 
     0 means no such limit. The sizes of the parts of a range differ by at most one message.
     """
     sizes = [one.end - one.start for one in ranges]
+    # Rounded up, so that no part has more than ``max_records``.
     parts = [-(-size // max_records) if max_records else 1 for size in sizes]
     # the range with the largest parts gets one more part, until there are enough
     largest = [(-size / part, at) for at, (size, part) in enumerate(zip(sizes, parts, strict=True)) if part < size]
@@ -182,6 +185,7 @@ def _absolute(offset: int, bounds: QueueBounds) -> int:
 
 def _even(one: OffsetRange, count: int) -> list[OffsetRange]:
     size = one.end - one.start
+    # Rounding each edge down from the whole, not from the last edge, keeps the parts within one message of each other.
     edges = [one.start + size * part // count for part in range(count + 1)]
     return [OffsetRange(one.queue, low, high) for low, high in pairwise(edges)]
 

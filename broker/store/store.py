@@ -36,6 +36,7 @@ from broker.store.inventory import Inventory
 from broker.store.log.commitlog import CommitLog, refuse_other_size
 from broker.store.log.segment import file_path
 from broker.store.query import KeyQuery, QueryResult, WantedKey, first_store_time, offset_by_time, store_time
+from broker.store.queue.batch_columns import UniformBatch
 from broker.store.queue.batch_records import make_batch_records
 from broker.store.queue.consumequeue import ConsumeQueue, QueueWrite
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
@@ -69,7 +70,7 @@ class PutResult(NamedTuple):
 class BatchPutResult(NamedTuple):
     """Where the messages of a batch are; queue offsets count up from ``queue_offset``."""
 
-    physical_offsets: list[int]
+    physical_offsets: Sequence[int]
     queue_offset: int
     end: int
     store_timestamp: int
@@ -355,6 +356,38 @@ class MessageStore:
         queue.append_many(made.entries)
         self._written(queue, len(messages), total)
         return BatchPutResult(made.physical_offsets, queue_offset, start + total, now)
+
+    def put_uniform(
+        self,
+        topic: str,
+        queue_id: int,
+        batch: UniformBatch,
+        *,
+        suffix: bytes = b"",
+        sys_flag: int = 0,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int = 0,
+    ) -> BatchPutResult:
+        """As `put_batch`, for messages of one size whose only property is their unique key."""
+        if self._refusals:
+            raise DiskFull(self.refusal)
+        queue = self.queues.get(topic, queue_id)
+        assert not queue.is_batch, "its batches go to put_inner"
+        size = queue.record_overhead + len(born_host) + len(suffix) + batch.body_length + batch.properties_length
+        total = size * batch.count
+        log = self.log
+        if total > log.max_record_bytes:
+            raise self._too_large(total, batch.properties_length + len(suffix))
+        start = log.reserve(total)
+        now = self._now()
+        queue_offset = queue.next_offset
+        head = BatchHead(queue.magic, queue_id, sys_flag, born_timestamp, born_host, now, self._host, reconsume_times)
+        records, entries = batch.make(head, queue.topic_tail, suffix, start, queue_offset)
+        log.write_batch(start, records)
+        queue.append_many(entries)
+        self._written(queue, batch.count, total)
+        return BatchPutResult(range(start, start + total, size), queue_offset, start + total, now)
 
     def put_inner(
         self,

@@ -7,6 +7,7 @@ Neighbour: writing/writer.py (stores the messages).
 
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from broker.broker_names import check_broker_name
 from broker.meta.topics import Topics, no_such_topic
 from broker.options import BrokerOptions
 from broker.part import Part
+from broker.store.queue.batch_columns import Columns, UniformBatch
 from broker.store.queue.entry import shared_tag, uniform_rows
 from broker.store.store import BatchPutResult
 from broker.writing.durability import skips_waiting
@@ -90,6 +92,8 @@ class SendHandlers(Part):
         self._stepper = stepper
         self._turned = turned
         self._dead_letter_topic = dead_letter_topic
+        self._first_batch = trio.Event()
+        self._columns: Columns | None = None
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -97,6 +101,13 @@ class SendHandlers(Part):
             SEND_MESSAGE_V2.code: partial(self.send, SHORT, False),
             SEND_BATCH_MESSAGE.code: partial(self.send, SHORT, True),
         }
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Load numpy when the first batch has come, which is stored row by row; later ones are stored by columns."""
+        task_status.started()
+        await self._first_batch.wait()
+        with suppress(ImportError):  # without the extra `fast` all batches are stored row by row
+            self._columns = await trio.to_thread.run_sync(Columns)
 
     async def stop(self) -> None:
         """Return when all sends are answered, or that takes too long."""
@@ -187,6 +198,8 @@ class SendHandlers(Part):
                 data = unpack()
             if is_kept and 0 < (count := uniform_rows(data)) <= MAX_MESSAGES:
                 return self._answer_batch(batch, self._writer.put_inner(fields, data, count, properties))
+            if not is_kept and (uniform := self._uniform(data)) is not None:
+                return self._answer_batch(batch, self._writer.put_uniform(fields, uniform, properties))
             rows, end = decode_batch(data, 0, BATCH_AT_ONCE)
         except ProtocolError as error:
             raise illegal(str(error)) from None
@@ -195,6 +208,13 @@ class SendHandlers(Part):
         if end < len(data):
             raise RunInTask(self._stepper.slow(lambda *_: self._put_in_steps(batch, data)))
         return self._answer_batch(batch, self._put_rows(batch, self._writer.stamped(rows)))
+
+    def _uniform(self, data: bytes) -> UniformBatch | None:
+        """The batch for `Writer.put_uniform`; None for one that is stored row by row."""
+        if self._columns is None:
+            self._first_batch.set()
+            return None
+        return self._columns.of(data)
 
     def _unpack_in_steps(self, batch: "_Batch", unpack: Callable[[], bytes]) -> Steps[Command | None]:
         """Decompress a batch in a thread, and store it."""
@@ -227,7 +247,7 @@ class SendHandlers(Part):
             yield None
             more = self._put_rows(batch, part)
             stored = more._replace(
-                physical_offsets=stored.physical_offsets + more.physical_offsets, queue_offset=stored.queue_offset
+                physical_offsets=[*stored.physical_offsets, *more.physical_offsets], queue_offset=stored.queue_offset
             )
         response = self._answer_batch(batch, stored)
         self._turned()

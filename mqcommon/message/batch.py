@@ -4,7 +4,7 @@ totalSize 4 | magic 4 (0) | bodyCRC 4 (0) | flag 4 | bodyLength 4 | body | prope
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 
 from mqcommon.errors import ProtocolError
@@ -97,7 +97,7 @@ def one_shape(data: bytes, at: int, most: int) -> tuple[struct.Struct, int] | No
     return shape, end
 
 
-def encode_offsets(offsets: list[int]) -> bytes:
+def encode_offsets(offsets: Sequence[int]) -> bytes:
     """The physical offsets of a stored batch, 8 bytes each: the answer's body to a Skylark client."""
     return struct.pack(f">{len(offsets)}q", *offsets)
 

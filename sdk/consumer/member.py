@@ -207,7 +207,9 @@ class PushMember:
     def _subscription_data(self) -> list[SubscriptionData]:
         known, now_ms = self._data, self._clock.now_ms()
         self._data = {
-            pair: known.get(pair) or subscription_to(*pair, sub_version=now_ms) for pair in self._subscriptions.items()
+            # Those that stay keep their version: with a new one brokers would take them for changed.
+            pair: known.get(pair) or subscription_to(*pair, sub_version=now_ms)
+            for pair in self._subscriptions.items()
         }
         return list(self._data.values())
 
@@ -223,6 +225,7 @@ def _queue_info(queue: ProcessQueue, now_ms: int) -> ProcessQueueInfo:
         last_pull_timestamp=queue.pulled_ms,
         last_consume_timestamp=queue.consumed_ms,
         locked=locked_for_s > 0,
+        # The lock is noted by when it runs out; it was taken CERTAIN_S before.
         last_lock_timestamp=0 if isinf(locked_for_s) else now_ms - round((CERTAIN_S - locked_for_s) * 1000),
     )
 

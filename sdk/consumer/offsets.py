@@ -226,8 +226,7 @@ class GroupOffsets:
         if kept is not None:
             return kept
         return await self._replicas.ask(
-            mq,
-            lambda at: broker_api.committed_offset(at, self._group, mq.topic, mq.queue_id, zero_if_new=zero_if_new),
+            mq, lambda at: broker_api.committed_offset(at, self._group, mq.topic, mq.queue_id, zero_if_new=zero_if_new)
         )
 
     async def save(self, offsets: Mapping[MessageQueue, int], *, is_reset: bool = False) -> None:

@@ -56,6 +56,8 @@ class Orderly:
             if not queue.batches:
                 await queue.work.wait()
                 continue
+            # Whoever gives the queue up takes this lock first, so that the running call ends before the queue is
+            # unlocked.
             async with queue.working:
                 pause_s = await self._handle_next(queue)
             if pause_s:

@@ -138,12 +138,15 @@ def received(
             )
             for (retry, queue_id), start in starts.items()
         }  # fmt: skip
+        # The usual answer, all from one queue, needs no look into each message for its lease.
         if len(common) == 1 and (NORMAL, next(iter(common))[1]) in common:
             (lease,) = common.values()
             return _each(data, lambda at: ReceivedMessage(data, at, broker_name, lease, namespace))
 
         def with_its_lease(at: int) -> ReceivedMessage:
             message = MessageExt(data, at, broker_name)
+            # A message that comes again is in the retry topic, and names the queue that it was popped from in its
+            # handle.
             own = message.properties.get(_HANDLE)
             lease = _own(own, topic, group) if own else common[NORMAL, message.queue_id]
             return ReceivedMessage(data, at, broker_name, lease, namespace)
@@ -186,10 +189,14 @@ def bits_by_lease(messages: Iterable[ReceivedMessage]) -> dict[Lease, int]:
     for message in messages:
         offset = message.queue_offset
         if message.whole is not None:
+            # The broker knows the batch only: it is acknowledged with the last of its messages, in its first one's
+            # place.
             if not message.whole.finish(offset):
                 continue
             offset = message.leased_offset
         own = message.lease
+        # Messages of one pop share the lease object and follow one another: the dict is asked once for each run of
+        # them.
         if own is not lease:
             if lease is not None:
                 found[lease] = bits

@@ -82,6 +82,7 @@ class FlowControl:
         window.is_closed = True
         self.messages -= window.messages
         self.size_bytes -= window.size_bytes
+        # The queue may be this member's again, with another window.
         if self._queues.get(queue.mq) is queue:
             del self._queues[queue.mq]
         self._wake_all()

@@ -6,8 +6,7 @@ Neighbours: reader.py (one pull, and which broker it asks), assigned.py (`assign
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import trio
 
@@ -117,14 +116,12 @@ class PullConsumer:
             await self._tracing.open(self._client)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         with survived("committing offsets"), trio.CancelScope(shield=True):
             await self._commits.close()
             if self._tracing is not None:
                 await self._tracing.close()
-        await self._client.__aexit__(kind, error, trace)
+        await self._client.__aexit__(*error)
 
     # --- queues and offsets
 

@@ -10,8 +10,7 @@ of the ``async with`` block: so a stop is graceful also then.
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -167,14 +166,12 @@ class PushConsumer:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         """Let running handlers finish, commit, and leave the group."""
         if self._client.forks == FORKS.count:
             with survived("stopping the consumer"), trio.CancelScope(shield=True):
                 await self._parts.stop()
-        await self._client.__aexit__(kind, error, trace)
+        await self._client.__aexit__(*error)
 
     # --- messages of a consumer without a handler
 

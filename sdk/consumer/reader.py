@@ -9,6 +9,7 @@ can say that an offset does not exist. If a slave could, a reader would skip mes
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -122,44 +123,32 @@ class Reader:
         """Stored records from ``offset`` on; see `PullConsumer.pull_bytes`."""
         self.tags_of(expression)  # raises if the expression is invalid
         answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
+        status = _STATUS[answer.code]
         return PullBytes(
-            _STATUS[answer.code],
-            answer.data,
-            answer.next_offset,
-            answer.min_offset,
-            answer.max_offset,
-            answer.broker_id,
+            status, answer.data, answer.next_offset, answer.min_offset, answer.max_offset, answer.broker_id
         )
 
     async def _pull(
         self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str | Sql, wait_ms: int
     ) -> PullAnswer:
+        text, kind = text_and_type(expression)
+        ask = partial(
+            broker_api.pull, group=self._group, topic=mq.topic, queue_id=mq.queue_id, offset=offset,
+            max_count=max_count, max_bytes=max_bytes, expression=text, expression_type=kind,
+        )  # fmt: skip
         started = trio.current_time()
 
         async def ask_each() -> PullAnswer:
+            # What brokers that failed have waited counts: the caller waits ``wait_ms`` for a message, not for each.
             waited_ms = (trio.current_time() - started) * 1000
-            left_ms = max(wait_ms - int(waited_ms), 0)
-            return await self._pull_once(mq, offset, max_count, max_bytes, expression, left_ms)
+            return await self._pull_once(mq, offset, ask, max(wait_ms - int(waited_ms), 0))
 
         return await until_answered(ask_each, self._client.timeout_ms + wait_ms, self._instance.backoff)
 
     async def _pull_once(
-        self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str | Sql, wait_ms: int
+        self, mq: MessageQueue, offset: int, ask: Callable[..., Awaitable[PullAnswer]], wait_ms: int
     ) -> PullAnswer:
         """The answer of the first broker of the set that has one."""
-        text, kind = text_and_type(expression)
-        ask = partial(
-            broker_api.pull,
-            group=self._group,
-            topic=mq.topic,
-            queue_id=mq.queue_id,
-            offset=offset,
-            max_count=max_count,
-            max_bytes=max_bytes,
-            expression=text,
-            expression_type=kind,
-            wait_ms=wait_ms,
-        )
         asked: dict[str, None] = {}
         failed: dict[str, SkylarkError] = {}
         behind: PullAnswer | None = None
@@ -167,7 +156,9 @@ class Reader:
         while (replica := await self._replicas.reader(mq, asked)) is not None:
             asked[replica.addr] = None
             try:
-                answer = replace(await ask(self._replicas.at(mq, replica)), broker_id=replica.broker_id)
+                answer = replace(
+                    await ask(self._replicas.at(mq, replica), wait_ms=wait_ms), broker_id=replica.broker_id
+                )
             except (RemotingError, BrokerError) as error:
                 self._replicas.failed(mq, replica, error)
                 failed[replica.addr] = error

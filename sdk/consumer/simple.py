@@ -10,8 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Annotated, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -207,10 +206,8 @@ class SimpleConsumer:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._client.__aexit__(kind, error, trace)
+    async def __aexit__(self, *error: Any) -> None:
+        await self._client.__aexit__(*error)
 
     # --- messages
 

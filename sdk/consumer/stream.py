@@ -5,7 +5,6 @@ At most one batch is ready while the caller works on another.
 """
 
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar, cast
 
 import trio
@@ -103,9 +102,7 @@ class QueueStream(Generic[B]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self.close()
 
     def _at_end(self, offset: int) -> bool:

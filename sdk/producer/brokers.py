@@ -14,14 +14,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.backoff import Backoff
-from mqcommon.errors import (
-    BrokerError,
-    ConnectFailed,
-    ConnectionLost,
-    RequestTimeout,
-    SkylarkError,
-    WrongBroker,
-)
+from mqcommon.errors import BrokerError, ConnectFailed, ConnectionLost, RequestTimeout, SkylarkError, WrongBroker
 from remoting.protocol.codes import ResponseCode
 from sdk.client import ClientHandle
 from sdk.producer.routing import SendRoutes
@@ -30,13 +23,7 @@ from sdk.runtime import survived
 from sdk.suspects import PROBE_INTERVAL_S, Suspects
 
 # (latency in ms, isolation in ms), as RocketMQ's MQFaultStrategy has it.
-LATENCY_TABLE = (
-    (15_000, 30_000),
-    (5_000, 10_000),
-    (3_000, 6_000),
-    (1_800, 5_000),
-    (550, 2_000),
-)
+LATENCY_TABLE = ((15_000, 30_000), (5_000, 10_000), (3_000, 6_000), (1_800, 5_000), (550, 2_000))
 
 
 def isolation_ms(latency_ms: float) -> int:

@@ -391,13 +391,7 @@ class _Request:
     __slots__ = ("_lane", "addr", "queue", "rows", "sends", "started")
 
     def __init__(
-        self,
-        lane: Lane,
-        addr: str,
-        queue: MessageQueue,
-        sends: list[PendingSend],
-        rows: Sequence[Row],
-        started: float,
+        self, lane: Lane, addr: str, queue: MessageQueue, sends: list[PendingSend], rows: Sequence[Row], started: float
     ) -> None:
         self._lane = lane
         self.addr = addr

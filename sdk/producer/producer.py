@@ -15,31 +15,15 @@ from trio.lowlevel import enable_ki_protection
 from mqcommon.arguments import INT_MAX, check_flag, check_int, check_milliseconds, wrong_type
 from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock, SystemClock
-from mqcommon.errors import (
-    InvalidArgument,
-    RemotingError,
-    SkylarkError,
-    WrongBroker,
-)
+from mqcommon.errors import InvalidArgument, RemotingError, SkylarkError, WrongBroker
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.message import Message, MessageExt, OwnKeyMessage, wire_properties
-from mqcommon.message.properties import (
-    DELAY,
-    LIGHT_QUEUES,
-    SHARDING_KEY,
-)
+from mqcommon.message.properties import DELAY, LIGHT_QUEUES, SHARDING_KEY
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import GROUP_MAX_LENGTH, TRACE_TOPIC
 from remoting.net.client import RemotingClient
 from sdk.arrow import ArrowData
-from sdk.checked import (
-    Milliseconds,
-    TopicName,
-    check_group_name,
-    check_queue,
-    check_topic_name,
-    checked,
-)
+from sdk.checked import Milliseconds, TopicName, check_group_name, check_queue, check_topic_name, checked
 from sdk.client import Client, ClientHandle, sharing
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.nameservers import NameServerSource

@@ -13,14 +13,7 @@ import trio
 
 from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, ReplyTimeout, SendFailed, SkylarkError
 from mqcommon.message.message import Message, MessageExt
-from mqcommon.message.properties import (
-    CLUSTER,
-    CORRELATION_ID,
-    MSG_TYPE,
-    REPLY_TO_CLIENT,
-    TTL,
-    encode_properties,
-)
+from mqcommon.message.properties import CLUSTER, CORRELATION_ID, MSG_TYPE, REPLY_TO_CLIENT, TTL, encode_properties
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import reply_topic
 from remoting.net.call import call

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -136,19 +136,17 @@ class TransactionProducer:
                 self._client.nursery.start_soon(self._make_known, topic)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         if self._checks is not None:
             self._checks.nursery = None
         # Each step must run, whatever the one before it raises: the connections are closed last.
         try:
-            await self._plain.__aexit__(kind, error, trace)
+            await self._plain.__aexit__(*error)
         finally:
             try:
-                await self._halves.__aexit__(kind, error, trace)
+                await self._halves.__aexit__(*error)
             finally:
-                await self._client.__aexit__(kind, error, trace)
+                await self._client.__aexit__(*error)
 
     # --- used by programs in trio: those of other packages have their own
 

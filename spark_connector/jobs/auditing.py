@@ -62,12 +62,7 @@ class QueueAudit:
 
     def row(self) -> dict[str, Any]:
         """Its cells by the names of columns."""
-        return {
-            "broker": self.broker,
-            "queue": self.queue,
-            **asdict(self.stretch),
-            "duplicates": self.duplicates,
-        }
+        return {"broker": self.broker, "queue": self.queue, **asdict(self.stretch), "duplicates": self.duplicates}
 
 
 def audits(parts: Iterable[tuple[str, int, Stretch]], duplicates: dict[tuple[str, int], int]) -> list[QueueAudit]:

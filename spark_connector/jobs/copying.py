@@ -92,6 +92,7 @@ def copied_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 def origin_of(properties: Mapping[str, str]) -> Origin | None:
     """Where a message was copied from; None: it is not a copy."""
+    # From the right: the name of a broker may have colons.
     parts = properties.get(ORIGIN, "").rsplit(":", 3)
     if len(parts) != 4 or not all(part.isdecimal() for part in parts[1:]):
         return None
@@ -106,11 +107,13 @@ def pair(sources: Iterable[MessageQueue], targets: Iterable[MessageQueue]) -> di
             f"the source has {len(ours)} queues, the target {len(theirs)}: order can only be kept with as many; create"
             " the target topic with more (mqadmin updateTopic -r N -w N)"
         )
+    # Sorted on both sides, so that a run that starts again makes the same pairs.
     return dict(zip(ours, theirs, strict=False))
 
 
 def goes_on_at(copy: QueueCopy, found: Iterable[Origin | None]) -> int:
     """The source offset of the first message that is missing, by the origins in the target queue."""
+    # The target queue may have messages of others, and copies of other queues: only those of this queue count.
     ours = (o.offset + 1 for o in found if o is not None and o[:2] == (copy.source.broker_name, copy.source.queue_id))
     return max(copy.start, max((offset for offset in ours if offset <= copy.end), default=copy.start))
 
@@ -168,6 +171,8 @@ def run_copy(copy: QueueCopy, source: ConnectionOptions, target: ConnectionOptio
         theirs = stack.enter_context(Client(**target.client))
         reader = stack.enter_context(PullConsumer(ours, group=GROUP, heartbeat=False))
         written = stack.enter_context(PullConsumer(theirs, group=GROUP, heartbeat=False))
+        # A retry could store a message twice, or after its successor: the task fails instead, and looks again at what
+        # is there.
         producer = stack.enter_context(Producer(theirs, group=GROUP, retries=0))
         return copy_queue(copy, reader, written, producer)
 

@@ -66,10 +66,7 @@ class ConnectionOptions:
         options.check()
         if (found := options.credentials or _from_file_or_environment(options.credentials_file)) is not None:
             return replace(
-                options,
-                access_key=found.access_key,
-                secret_key=found.secret_key,
-                security_token=found.security_token,
+                options, access_key=found.access_key, secret_key=found.secret_key, security_token=found.security_token
             )
         return options
 

@@ -24,7 +24,7 @@ from spark_connector.one_line import one_line
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.data_loss import report_lost
 from spark_connector.reading.planning import QueueDirectory, list_topics, plan, with_topics
-from spark_connector.reading.pulling import Buffer, ReadFailed, ahead, joined, pulls
+from spark_connector.reading.pulling import Buffer, QueueReader, ReadFailed, ahead, joined, pulls
 from spark_connector.reading.pushdown import ALL, wanted_by
 from spark_connector.schema import arrow_schema
 from spark_connector.styles import decode
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter  # PySpark 4.0 has none
 
 
-class Consumer(QueueDirectory, Protocol):
+class Consumer(QueueReader, QueueDirectory, Protocol):
     """The methods of a consumer that readers use; ``sdk.blocking.PullConsumer`` has them."""
 
     def commit_offset(self, mq: MessageQueue, offset: int) -> None: ...
@@ -48,11 +48,7 @@ class RocketMQBatchReader(DataSourceReader):
     """One partition is one range of one queue."""
 
     def __init__(
-        self,
-        options: ReadOptions,
-        schema: StructType,
-        connect: Connect | None = None,
-        topics: ListTopics = list_topics,
+        self, options: ReadOptions, schema: StructType, connect: Connect | None = None, topics: ListTopics = list_topics
     ) -> None:
         self._options = options
         self._schema = schema

@@ -12,18 +12,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from mqcommon.errors import UserError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, is_system_topic
-from spark_connector.offsets import (
-    COMMITTED,
-    OffsetRange,
-    QueueBounds,
-    resolve,
-    split,
-    spread,
-    within_bounds,
-)
+from spark_connector.offsets import COMMITTED, OffsetRange, QueueBounds, resolve, split, spread, within_bounds
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.data_loss import report_lost
-from spark_connector.reading.pulling import QueueReader, SlaveBehind
+from spark_connector.reading.pulling import Pulled, SlaveBehind
 from spark_connector.reading.pushdown import ALL, Only
 from spark_connector.schema import KAFKA, MAX_QUEUES, partition_number
 
@@ -118,7 +110,7 @@ def _names(queues: Iterable[MessageQueue]) -> str:
     return ", ".join(f"{topic} {broker} {queue}" for topic, broker, queue in queues)
 
 
-class QueueDirectory(QueueReader, Protocol):
+class QueueDirectory(Protocol):
     """A source of queues and their offsets."""
 
     def message_queues(self, topic: str) -> list[MessageQueue]: ...
@@ -126,6 +118,7 @@ class QueueDirectory(QueueReader, Protocol):
     def max_offset(self, mq: MessageQueue) -> int: ...
     def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int: ...
     def committed_offset(self, mq: MessageQueue) -> int | None: ...
+    def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled: ...
 
 
 def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> list[OffsetRange]:
@@ -206,6 +199,7 @@ def _narrowed(directory: QueueDirectory, ranges: list[OffsetRange], only: Only) 
     left = [one for one in ranges if only.needs(one.queue)]
     queues = [one.queue for one in left]
     low, high = only.search_from_ms, only.search_to_ms
+    # Store times of a queue only grow, so a search by time finds the edge of what can pass; Spark filters the rest.
     starts = {} if low is None else _searched(directory, dict.fromkeys(queues, low))
     ends = {} if high is None else _searched(directory, dict.fromkeys(queues, high))
     found = [
@@ -221,6 +215,7 @@ def check_masters(
     """Raise SlaveBehind when the end of one of ``queues`` came from a slave: the master may have more messages."""
     for queue in queues:
         end = bounds[queue].maximum
+        # Only a pull tells who answered.
         answer = directory.pull_bytes(queue, end, max_count=1, max_bytes=1, wait_ms=0)
         if answer.broker_id != MASTER_ID:
             raise SlaveBehind(
@@ -232,5 +227,6 @@ def check_masters(
 
 def ask_all(ask: Callable[[MessageQueue], T], queues: list[MessageQueue]) -> list[T]:
     """The answers for all queues, asked at the same time."""
+    # A question is a round trip: one after another, those of a thousand queues would take longer than the query.
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="rocketmq-plan") as threads:
         return list(threads.map(ask, queues))

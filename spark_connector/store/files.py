@@ -36,6 +36,7 @@ class ReadOnlyMap:
         try:
             length = os.fstat(fd).st_size
             self.size = size or length
+            # Reading past the end of a mapped file kills the process, so that is found out first.
             if not 0 < self.size <= length:
                 raise StoreCorrupt(path, length, f"the file has {length} bytes where {self.size} are expected")
             self.view = mmap.mmap(fd, self.size, access=mmap.ACCESS_READ)
@@ -193,6 +194,8 @@ class QueueFiles:
         end = 0
         for first, count, path in self._paths:
             entries = self._load(path, count)
+            # Zeros were never written, and blank entries have no message. Those before ``log_start`` point into files
+            # of the log that the broker has removed.
             is_message = (entries["size"] > 0) & (entries["size"] != BLANK_SIZE) & (entries["physical"] >= log_start)
             if is_message.any():
                 return first + int(is_message.argmax())
@@ -206,6 +209,8 @@ class QueueFiles:
             used = np.flatnonzero((entries["size"] > 0) & (entries["physical"] < log_end))
             if len(used):
                 last = int(used[-1]) + 1
+                # A hole before the last entry: the broker had not written that page when it was killed. The log has the
+                # messages.
                 if (entries["size"][:last] <= 0).any():
                     self.problem = f"{path} has entries that were never written"
                 return first + last
@@ -285,6 +290,7 @@ class BatchQueueFiles:
     def bounds(self, log_start: int, log_end: int) -> tuple[int, int]:
         """(first offset, next offset) of the messages between these offsets of the log; equal when there are none."""
         physical = self._entries["physical"]
+        # Entries beyond the end of the log are of batches whose records did not reach the disk.
         there = np.flatnonzero((physical >= log_start) & (physical < log_end))
         if len(there):
             return int(self._bases[there[0]]), int(self._ends[there[-1]])
@@ -298,6 +304,7 @@ class BatchQueueFiles:
 
     def first_of(self, offset: int) -> int:
         """The offset of the first message in the batch that has ``offset``; ``offset`` if there is none."""
+        # The last batch that begins at or before the offset; it has the offset unless it ends before it.
         at = int(np.searchsorted(self._bases, offset, side="right")) - 1
         return int(self._bases[at]) if at >= 0 and offset < self._ends[at] else offset
 

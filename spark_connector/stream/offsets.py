@@ -89,7 +89,9 @@ def advanced(start: StreamOffsets, seen: Mapping[MessageQueue, QueueBounds], tak
     for queue, (low, high) in seen.items():
         if queue not in at:
             began[queue] = low
+        # The minimum may have passed the position, as a broker deletes; the maximum may be before it, as after a loss.
         at[queue] = min(max(start.at.get(queue, low), low) + taken.get(queue, 0), high)
+    # The very same offsets tell Spark that there is nothing new, and no micro-batch is begun.
     return StreamOffsets(start.cluster, at, began) if at != start.at else start
 
 
@@ -103,6 +105,8 @@ def between(start: StreamOffsets, end: StreamOffsets) -> tuple[list[OffsetRange]
     ranges: list[OffsetRange] = []
     lost: list[LostRange] = []
     for queue, stop in end.at.items():
+        # A queue that is new in this micro-batch says where it began: to look it up again could give another answer
+        # when the micro-batch is run again.
         first = end.began.get(queue, stop)
         if not end.is_first:
             first = start.at.get(queue, first)
@@ -115,6 +119,7 @@ def between(start: StreamOffsets, end: StreamOffsets) -> tuple[list[OffsetRange]
 
 def check_cluster(start: StreamOffsets, clusters: Iterable[str], queues: Iterable[MessageQueue]) -> None:
     """Raise UserError when ``start`` is from another cluster than the one that has ``queues``."""
+    # Names may be missing on either side, as while no broker is registered: only what both sides know is compared.
     here, there = set(clusters), set(filter(None, start.cluster.split(",")))
     if here and there and not here & there:
         raise UserError(
@@ -162,6 +167,7 @@ def shares(waiting: Counts, limit: int, turn: int) -> dict[MessageQueue, int]:
     total = sum(waiting[queue] for queue in queues)
     if total <= limit:
         return {queue: waiting[queue] for queue in queues}
+    # Fewer than one for each: some get one, and the turn moves on with each micro-batch, so that none starves.
     if limit < len(queues):
         return {queues[(turn + number) % len(queues)]: 1 for number in range(limit)}
     # One for each, and the rest in proportion. What rounding down leaves goes to the largest remainders.

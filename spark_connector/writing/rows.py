@@ -239,6 +239,7 @@ def lots_of(batch: pa.RecordBatch, layout: Layout, topic: str, first_row: int = 
     ``topic`` is that of all rows, or "". Rows are counted from ``first_row`` in errors.
     """
     bodies = _bodies(batch.column(layout.positions[BODY]), first_row)
+    # Bodies alone are sent as they are, without an object for each row.
     if topic and not set(layout.positions) - {BODY, TOPIC}:
         return [Lot(topic, bodies)] if bodies else []
     given = {name: _values(name, batch.column(position)) for name, position in layout.positions.items()}
@@ -277,6 +278,7 @@ def _bodies(column: pa.Array, first_row: int) -> list[bytes | Message]:
 def _values(name: str, column: pa.Array) -> Sequence[Any]:
     if name == DELIVER_TIME and pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+        # Rounded up: a message must not come before its time.
         return [None if us is None else -(-us // 1000) for us in column.to_pylist()]
     values: Sequence[Any] = column.to_pylist()
     return values
@@ -294,6 +296,7 @@ def _rows(given: dict[str, Sequence[Any]], count: int) -> Iterator[dict[str, Any
 def _message(topic: str, row: dict[str, Any]) -> Message:
     keys = row[KEYS]
     if isinstance(keys, list):
+        # Null and empty keys of an array are left out, as Spark's functions make them of missing values.
         keys = [key for key in keys if key]
     return Message(
         topic,

@@ -27,18 +27,7 @@ from spark_connector.one_line import one_line
 from spark_connector.options.write import WriteOptions
 from spark_connector.worker_pickle import pack
 from spark_connector.writing.once import Once, SendLimits, WriteFailed
-from spark_connector.writing.rows import (
-    BODY,
-    FLAG,
-    KEYS,
-    TAGS,
-    TOGETHER,
-    Layout,
-    Lot,
-    RowKeys,
-    layout_of,
-    lots_of,
-)
+from spark_connector.writing.rows import BODY, FLAG, KEYS, TAGS, TOGETHER, Layout, Lot, RowKeys, layout_of, lots_of
 
 logger = logging.getLogger(__name__)
 

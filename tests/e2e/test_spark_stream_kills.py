@@ -18,7 +18,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.spark
 
 SOURCE, TARGET = "source", "target"
-MESSAGES_PER_KILL = 2_000
+MESSAGES_PER_KILL = 1_000
 TIMEOUT_S = 900
 
 
@@ -65,7 +65,7 @@ async def test_each_message_arrives_once_whatever_is_killed(
         job = Job(tmp_path, "spark_stream_job", cluster.nameserver, SOURCE, target, str(tmp_path / "checkpoint"))
         try:
             for number in range(kills):
-                wanted = messages * (number + 1) // (kills + 1) - random.randrange(1000)
+                wanted = messages * (number + 1) // (kills + 1) - random.randrange(MESSAGES_PER_KILL // 2)
 
                 async def has_some(wanted: int = wanted) -> bool:
                     await trio.sleep(random.uniform(0, POLL_S))

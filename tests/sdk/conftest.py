@@ -1,12 +1,16 @@
 """Clients of these tests wait long for an answer, unless a test says how long: the machine may stop for seconds."""
 
 import inspect
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 import sdk
 import sdk.aio
 import sdk.blocking
+from tests.sdk.consumer.push_cluster import push_cluster
+from tests.support.in_process import Servers
 
 PATIENCE_MS = 30_000
 CLIENTS = ("Admin", "Client", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer", "TransactionProducer")
@@ -20,3 +24,9 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
             defaults = inspect.unwrap(getattr(package, name).__init__).__kwdefaults__
             for option in defaults.keys() & OPTIONS:
                 monkeypatch.setitem(defaults, option, PATIENCE_MS)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
+    async with push_cluster(tmp_path) as made:
+        yield made

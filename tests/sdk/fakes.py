@@ -198,3 +198,8 @@ def record(topic: str, queue_id: int, offset: int, body: bytes, sys_flag: int = 
 
 def queue(queue_id: int = 0, topic: str = "t", broker_name: str = "broker-a") -> MessageQueue:
     return MessageQueue(topic, broker_name, queue_id)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110  what is waited for happens behind sockets
+        await trio.sleep(0.002)

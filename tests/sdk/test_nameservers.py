@@ -265,10 +265,7 @@ def test_urls_that_cannot_be_asked(url: str) -> None:
         ("rocketmq.namesrv.addr = a:1", Known(("a:1",))),
         ("namesrvAddr=http://h:8080/x", Known(url="http://h:8080/x")),
         ("rocketmq.namesrv.domain=jmenv.example", Known(url="http://jmenv.example:8080/rocketmq/nsaddr")),
-        (
-            "rocketmq.namesrv.domain=h:81\nrocketmq.namesrv.domain.subgroup=unit",
-            Known(url="http://h:81/rocketmq/unit"),
-        ),
+        ("rocketmq.namesrv.domain=h:81\nrocketmq.namesrv.domain.subgroup=unit", Known(url="http://h:81/rocketmq/unit")),
     ],
 )
 def test_conf_files(tmp_path: Path, text: str, known: Known) -> None:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hypothesis import settings
+
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.disk.files import OsFiles
 from mqcommon.message.queue import MessageQueue
@@ -24,6 +26,9 @@ BROKER = "broker-a"
 LOG_BYTES, QUEUE_BYTES = 4096, 20 * 16
 
 Rows = list[dict[str, Any]]
+
+# For properties of whole stores, whose examples are dear: 8 in CI, 50 nightly.
+few_examples = settings(max_examples=max(8, settings.default.max_examples // 40))
 
 
 def reader(directory: Path, **given: str) -> StoreReader:

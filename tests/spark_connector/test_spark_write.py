@@ -1,6 +1,6 @@
-"""Real Spark writes to real brokers: what only the whole chain can show."""
+"""Real Spark writes to brokers over real sockets: what only the whole chain can show."""
 
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,24 +8,26 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mqcommon.message.message import MessageExt
-from remoting.protocol.requests.topics import TopicConfig
-from sdk import PullConsumer
-from tests.support.daemons import Cluster, make_topic, running
-from tests.support.spark import in_thread
+from sdk.blocking import PullConsumer
+from sdk.testing import Cluster
 
 pytestmark = pytest.mark.spark
 
 TOPIC = "written"
 
 
-async def stored(cluster: Cluster, topic: str = TOPIC) -> list[MessageExt]:
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=2) as made:
+        made.create_topic(TOPIC, queues=2)
+        yield made
+
+
+def stored(cluster: Cluster, topic: str = TOPIC) -> list[MessageExt]:
     """All messages of the topic, queue by queue."""
-    found: list[MessageExt] = []
-    async with PullConsumer(cluster.nameserver) as consumer:
-        for mq in await consumer.message_queues(topic):
-            async with consumer.stream(mq, 0, await consumer.max_offset(mq)) as batches:
-                found += [message async for batch in batches for message in batch]
-    return found
+    with PullConsumer(cluster.nameserver) as consumer:
+        queues = consumer.message_queues(topic)
+        return [message for mq in queues for message in consumer.messages(mq, 0, consumer.max_offset(mq))]
 
 
 COLUMNS = [
@@ -38,48 +40,45 @@ COLUMNS = [
 ]
 
 
-async def test_every_row_is_one_message_with_all_it_asks_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_row_is_one_message_with_all_it_asks_for(spark: SparkSession, cluster: Cluster) -> None:
     """Also when the job is run again under the same id."""
-    async with running(tmp_path, brokers=2, options=()) as cluster:
-        await make_topic(cluster, TopicConfig(TOPIC, 2, 2))
-        frame = spark.range(0, 300, 1, 2).selectExpr(*COLUMNS)
-        writer = frame.write.format("rocketmq").mode("append")
-        writer = writer.options(nameserver=cluster.nameserver, topic=TOPIC, queryId="job of today", sendTimeoutMs="500")
-        await in_thread(spark, writer.save)
-        await in_thread(spark, writer.save)
-        messages = {int(message.flag): message for message in await stored(cluster)}
-        assert sorted(messages) == list(range(300))
-        assert len(await stored(cluster)) == 300
-        for number, message in messages.items():
-            assert message.body == b"body %d" % number
-            assert message.tags == (f"t{number % 3}" if number % 3 else None)
-            assert message.keys == f"all k{number}"
-            own = {"n": str(number)} if number % 5 else {}
-            assert message.properties.items() >= own.items()
-            assert "empty" not in message.properties
-            assert message.properties.get("__SHARDINGKEY") == (f"s{number % 4}" if number % 2 else None)
-        of_key = {m.properties["__SHARDINGKEY"]: m.queue for m in messages.values() if m.flag % 2}
-        assert all(m.queue == of_key[m.properties["__SHARDINGKEY"]] for m in messages.values() if m.flag % 2)
-        assert len({message.msg_id for message in messages.values()}) == 300
+    frame = spark.range(0, 300, 1, 2).selectExpr(*COLUMNS)
+    writer = frame.write.format("rocketmq").mode("append")
+    writer = writer.options(nameserver=cluster.nameserver, topic=TOPIC, queryId="job of today", sendTimeoutMs="500")
+    writer.save()
+    writer.save()
+    messages = {int(message.flag): message for message in stored(cluster)}
+    assert sorted(messages) == list(range(300))
+    assert len(stored(cluster)) == 300
+    for number, message in messages.items():
+        assert message.body == b"body %d" % number
+        assert message.tags == (f"t{number % 3}" if number % 3 else None)
+        assert message.keys == f"all k{number}"
+        own = {"n": str(number)} if number % 5 else {}
+        assert message.properties.items() >= own.items()
+        assert "empty" not in message.properties
+        assert message.properties.get("__SHARDINGKEY") == (f"s{number % 4}" if number % 2 else None)
+    of_key = {m.properties["__SHARDINGKEY"]: m.queue for m in messages.values() if m.flag % 2}
+    assert all(m.queue == of_key[m.properties["__SHARDINGKEY"]] for m in messages.values() if m.flag % 2)
+    assert len({message.msg_id for message in messages.values()}) == 300
 
 
-async def test_rows_choose_topics_queues_and_times(spark: SparkSession, tmp_path: Path) -> None:
-    async with running(tmp_path) as cluster:
-        for topic in ("one", "two"):
-            await make_topic(cluster, TopicConfig(topic, 2, 2))
-        frame = spark.range(20).selectExpr(
-            "cast(id as string) value",
-            "if(id % 2 = 0, 'one', 'two') topic",
-            "if(id < 10, 1, null) queueId",
-            "if(id < 10, 'broker-a', null) brokerName",
-            "timestamp_millis(0) deliverTime",
-        )
-        writer = frame.write.format("rocketmq").mode("append").options(nameserver=cluster.nameserver, dedup="false")
-        await in_thread(spark, writer.save)
-        for topic, first in (("one", 0), ("two", 1)):
-            got = await stored(cluster, topic)
-            assert sorted(int(message.body) for message in got) == list(range(first, 20, 2))
-            assert {message.queue_id for message in got if int(message.body) < 10} == {1}
+def test_rows_choose_topics_queues_and_times(spark: SparkSession, cluster: Cluster) -> None:
+    for topic in ("one", "two"):
+        cluster.create_topic(topic, queues=2)
+    frame = spark.range(20).selectExpr(
+        "cast(id as string) value",
+        "if(id % 2 = 0, 'one', 'two') topic",
+        "if(id < 10, 1, null) queueId",
+        "if(id < 10, 'broker-a', null) brokerName",
+        "timestamp_millis(0) deliverTime",
+    )
+    frame.write.format("rocketmq").mode("append").options(nameserver=cluster.nameserver, dedup="false").save()
+    for topic, first in (("one", 0), ("two", 1)):
+        got = stored(cluster, topic)
+        assert sorted(int(message.body) for message in got) == list(range(first, 20, 2))
+        chosen = {(message.broker_name, message.queue_id) for message in got if int(message.body) < 10}
+        assert chosen == {("broker-a", 1)}
 
 
 def replay(spark: SparkSession, given: dict[str, str], source: Path) -> None:
@@ -89,23 +88,23 @@ def replay(spark: SparkSession, given: dict[str, str], source: Path) -> None:
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
-async def test_an_epoch_that_is_run_again_sends_only_what_is_missing(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_epoch_that_is_run_again_sends_only_what_is_missing(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     checkpoint, source = tmp_path / "checkpoint", tmp_path / "source"
     source.mkdir()
-    async with running(tmp_path) as cluster:
-        await make_topic(cluster, TopicConfig(TOPIC, 2, 2))
-        given = {"nameserver": cluster.nameserver, "topic": TOPIC, "checkpointLocation": str(checkpoint)}
-        lines = [f'{{"value": "{number % 70}", "n": {number}}}\n' for number in range(100)]
-        (source / "0.json").write_text("".join(lines))
-        await in_thread(spark, partial(replay, spark, given, source))
-        for kept in (checkpoint / "commits").glob("*0*"):
-            kept.unlink()
-        await in_thread(spark, partial(replay, spark, given, source))
-        assert (checkpoint / "commits" / "0").exists()
-        assert sorted(int(message.body) for message in await stored(cluster)) == sorted(n % 70 for n in range(100))
+    given = {"nameserver": cluster.nameserver, "topic": TOPIC, "checkpointLocation": str(checkpoint)}
+    lines = [f'{{"value": "{number % 70}", "n": {number}}}\n' for number in range(100)]
+    (source / "0.json").write_text("".join(lines))
+    replay(spark, given, source)
+    for kept in (checkpoint / "commits").glob("*0*"):
+        kept.unlink()
+    replay(spark, given, source)
+    assert (checkpoint / "commits" / "0").exists()
+    assert sorted(int(message.body) for message in stored(cluster)) == sorted(n % 70 for n in range(100))
 
 
-async def test_mistakes_are_shown_before_anything_is_sent(spark: SparkSession, tmp_path: Path) -> None:
+def test_mistakes_are_shown_before_anything_is_sent(spark: SparkSession, cluster: Cluster) -> None:
     rows = spark.range(3).selectExpr("cast(id as string) body", "id")
     wrong = [
         (rows, {}, "append", "column id cannot be written; columns are body, topic"),
@@ -114,12 +113,10 @@ async def test_mistakes_are_shown_before_anything_is_sent(spark: SparkSession, t
         (rows.drop("id"), {}, "error", 'use either the "Append"'),
         (rows.drop("id"), {"topic": "nowhere"}, "append", "no route for topic nowhere"),
     ]
-    async with running(tmp_path) as cluster:
-        await make_topic(cluster, TopicConfig(TOPIC, 2, 2))
-        for frame, options, mode, said in wrong:
-            writer = frame.write.format("rocketmq").mode(mode).options(nameserver=cluster.nameserver, topic=TOPIC)
-            with pytest.raises(PySparkException) as caught:
-                await in_thread(spark, writer.options(**options).save)
-            assert said in str(caught.value)
-            assert "Traceback" not in str(caught.value)
-        assert await stored(cluster) == []
+    for frame, options, mode, said in wrong:
+        writer = frame.write.format("rocketmq").mode(mode).options(nameserver=cluster.nameserver, topic=TOPIC)
+        with pytest.raises(PySparkException) as caught:
+            writer.options(**options).save()
+        assert said in str(caught.value)
+        assert "Traceback" not in str(caught.value)
+    assert stored(cluster) == []

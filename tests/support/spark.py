@@ -1,6 +1,7 @@
 """The Spark session of the tests that need one, and how they call it from trio.
 
-The fixture `spark` is imported by the conftest.py of packages with such tests. The JVM is started once in a process.
+The fixture `spark` is imported by the conftest.py of packages with such tests. A process starts one JVM and one session
+for all of them: each start is seconds. So tests read and write topics and files of their own.
 """
 
 import os
@@ -16,12 +17,9 @@ from spark_connector import register
 from tests.tidy.tree import ROOT
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session whose workers run this Python and find this tree."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("PYSPARK_PYTHON", sys.executable)
-    patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
     conf = {
         "spark.master": "local[2]",
         "spark.ui.enabled": "false",
@@ -33,11 +31,14 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
     }
-    session: SparkSession = SparkSession.builder.config(map=conf).getOrCreate()
+    # The JVM takes the environment when it starts; what other tests start does not get it.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
+        session: SparkSession = SparkSession.builder.config(map=conf).getOrCreate()
     register(session)
     yield session
     session.stop()
-    patch.undo()
 
 
 async def in_thread(spark: SparkSession, function: Callable[[], Any]) -> Any:

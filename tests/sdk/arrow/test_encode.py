@@ -31,6 +31,8 @@ MAPS = (pa.map_(pa.string(), pa.string()), pa.map_(pa.large_string(), pa.string_
 FLAGS = (pa.int32(), pa.int8(), pa.int64(), pa.uint16())
 
 TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=20)
+# A space separates keys.
+KEY = st.text(st.characters(exclude_characters="\x01\x02 ", exclude_categories=["Cs"]), max_size=20)
 BODY_TEXT = st.one_of(TEXT, st.sampled_from(["", "x" * 70_000, "\x01\x02"]))
 NAME = st.one_of(TEXT, st.sampled_from(["a", "UNIQ_KEY", "TAGS", "shop", "é"]))
 
@@ -48,7 +50,7 @@ ROWS = st.lists(
         Row,
         BODY_TEXT,
         st.none() | TEXT,
-        st.none() | st.lists(st.none() | TEXT, max_size=3),
+        st.none() | st.lists(st.none() | KEY, max_size=3),
         st.none() | st.dictionaries(NAME, st.none() | TEXT, max_size=4),
         st.none() | st.integers(-100, 100),
     ),

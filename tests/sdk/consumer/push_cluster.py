@@ -1,6 +1,6 @@
 """A NameServer and a broker of ours in this process, whose delay levels are all one second, and push consumers."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,3 @@ async def push_cluster(home: Path, **others: Any) -> AsyncIterator[Servers]:
     with trio.fail_after(120):
         async with servers(home, {"t": QUEUES, "one": 1}, message_delay_level=levels, **others) as made:
             yield made
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110  what is waited for happens behind sockets
-        await trio.sleep(0.002)

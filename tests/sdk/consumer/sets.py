@@ -1,6 +1,6 @@
 """A master and its slaves, as a consumer meets them."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -65,8 +65,3 @@ async def broker_set(slaves: int = 1, *, timeout_ms: int = 3_000) -> AsyncIterat
                 made.addrs.update({number: broker.addr for number, broker in enumerate(fakes)})
                 yield made
                 nursery.cancel_scope.cancel()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110  what is waited for happens behind sockets
-        await trio.sleep(0.002)

@@ -3,7 +3,6 @@
 import asyncio
 import queue
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,14 @@ from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, ConsumeFrom, ConsumeResult, LightMessage, Producer, PullConsumer, PushConsumer, blocking
 from sdk.arrow import decode
 from sdk.arrow.schema import COLUMNS, USUAL
-from tests.sdk.consumer.push_cluster import push_cluster, until
+from tests.sdk.consumer.push_cluster import push_cluster
 from tests.sdk.consumer.test_light_queues import ON
-from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
+from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving, until
 from tests.sdk.fakes import queue as fake_queue
 from tests.support.in_process import Servers, until_known
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 ONE = {"one": "*"}
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
-    async with push_cluster(tmp_path) as made:
-        yield made
 
 
 async def batches(consumer: PullConsumer, mq: MessageQueue, start: int, end: int, **others: Any) -> list[Any]:
@@ -97,15 +90,6 @@ async def test_from_where_to_where(cluster: Servers) -> None:
             table = pa.Table.from_batches(found, pa.schema([(name, COLUMNS[name]) for name in ("body", "queueOffset")]))
             assert table.column("body").to_pylist() == sent[start:end]
             assert table.column("queueOffset").to_pylist() == list(range(start, end))
-
-
-async def test_tags(cluster: Servers) -> None:
-    """Aa and BB have one hash."""
-    async with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver) as consumer:
-        mq = await send_three(producer)
-        for expression, wanted in (("Aa", [b"a"]), ("BB || C", [b"c"]), ("D", [])):
-            found = await rows(consumer, mq, 0, 3, columns=["body"], expression=expression)
-            assert [row["body"] for row in found] == wanted
 
 
 async def test_compressed_bodies(cluster: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,12 +282,7 @@ async def test_in_threads(cluster: Servers) -> None:
             blocking.Producer(client) as producer,
             blocking.PullConsumer(client, group="reader") as consumer,
             blocking.PushConsumer(
-                client,
-                group="g",
-                subscriptions=ONE,
-                arrow_handler=taken.put,
-                batch_size=10,
-                consume_from=FIRST,
+                client, group="g", subscriptions=ONE, arrow_handler=taken.put, batch_size=10, consume_from=FIRST
             ),
         ):
             assert len(producer.send_arrow("one", pa.table({"body": ["a", "b"]}))) == 2
@@ -325,12 +304,7 @@ async def test_in_asyncio(cluster: Servers) -> None:
             sdk.aio.Producer(client) as producer,
             sdk.aio.PullConsumer(client, group="reader") as consumer,
             sdk.aio.PushConsumer(
-                client,
-                group="g",
-                subscriptions=ONE,
-                arrow_handler=taken.put,
-                batch_size=10,
-                consume_from=FIRST,
+                client, group="g", subscriptions=ONE, arrow_handler=taken.put, batch_size=10, consume_from=FIRST
             ),
         ):
             assert len(await producer.send_arrow("one", pa.table({"body": ["a", "b"]}))) == 2

@@ -13,7 +13,8 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer, SimpleConsumer
 from sdk.admin.reading import read_queue
-from tests.sdk.consumer.push_cluster import push_cluster, until
+from tests.sdk.consumer.push_cluster import push_cluster
+from tests.sdk.fakes import until
 from tests.support.in_process import Servers, until_known
 
 COUNT = 60

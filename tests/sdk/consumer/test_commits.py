@@ -14,8 +14,8 @@ from sdk.client import LEAVE_TIMEOUT_S
 from sdk.consumer import offsets, ownership, replicas
 from sdk.consumer.offsets import Commits
 from sdk.consumer.pull import PullConsumer
-from tests.sdk.consumer.sets import broker_set, until
-from tests.sdk.fakes import queue
+from tests.sdk.consumer.sets import broker_set
+from tests.sdk.fakes import queue, until
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,8 @@ from sdk import PullConsumer
 from sdk.arrow import decode as decoding
 from sdk.consumer.popped import bits_by_lease, received
 from sdk.consumer.reader import PullStatus
-from tests.sdk.consumer.test_push_faults import Group, until
-from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, record, serving
+from tests.sdk.consumer.test_push_faults import Group
+from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, record, serving, until
 from tests.support.inner import inner_batch, rows_of
 
 # Each batch holds offsets from its first up to the next one's.

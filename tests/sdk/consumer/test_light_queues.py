@@ -7,7 +7,8 @@ import pytest
 
 from mqcommon.errors import InvalidArgument, SendFailed
 from sdk import Admin, ConsumeFrom, LightMessage, Message, Producer, PullConsumer, PushConsumer
-from tests.sdk.consumer.push_cluster import push_cluster, until
+from tests.sdk.consumer.push_cluster import push_cluster
+from tests.sdk.fakes import until
 from tests.support.in_process import Servers
 
 ON = {"enable_lmq": True, "enable_multi_dispatch": True, "max_lmq_consume_queue_num": 3}

@@ -1,7 +1,7 @@
 """PushConsumer with a group that the broker says consumes by pop."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,17 +13,11 @@ from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer
 from sdk.consumer import popped, popping
 from sdk.consumer.popped import Lease, ReceivedMessage
 from sdk.endpoint import Endpoint
-from tests.sdk.consumer.push_cluster import push_cluster, until
+from tests.sdk.fakes import until
 from tests.support.in_process import Servers, until_known
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 ANY = MessageQueue("t", "broker-a", -1)
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
-    async with push_cluster(tmp_path) as made:
-        yield made
 
 
 async def set_mode(cluster: Servers, mode: str) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,12 +20,6 @@ from tests.support.in_process import Servers
 from tests.support.waiting import until
 
 in_threads = cluster_fixture(scope="module")
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
-    async with push_cluster(tmp_path) as made:
-        yield made
 
 
 def kept(topic: str, **options: Any) -> dict[str, Any]:

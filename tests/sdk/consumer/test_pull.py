@@ -40,19 +40,6 @@ async def test_queues_are_known_without_a_nameserver() -> None:
             await consumer.message_queues("u")
 
 
-async def test_a_pull_brings_messages_and_where_to_go_on() -> None:
-    async with cluster() as (_, broker, consumer):
-        broker.put("t", 1, b"one", b"two", b"three", KEYS="k")
-        first = await consumer.pull(queue(1), 0, max_count=2)
-        assert first.status is PullStatus.FOUND
-        assert [message.body for message in first.messages] == [b"one", b"two"]
-        assert first.messages[1].queue == queue(1)
-        assert first.messages[1].keys == "k"
-        assert (first.next_offset, first.min_offset, first.max_offset) == (2, 0, 3)
-        rest = await consumer.pull(queue(1), first.next_offset)
-        assert [message.queue_offset for message in rest.messages] == [2]
-
-
 async def test_a_pull_says_what_it_wants() -> None:
     async with cluster() as (_, broker, consumer):
         broker.put("t", 0, b"x", TAGS="A")
@@ -87,18 +74,6 @@ async def test_nothing_new_and_offsets_that_do_not_exist() -> None:
         assert (late.status, late.next_offset, late.messages) == (PullStatus.OFFSET_ILLEGAL, 3, [])
 
 
-async def test_tags_are_compared_exactly() -> None:
-    """The broker compares hashes; "Aa" and "BB" have the same one."""
-    async with cluster() as (_, broker, consumer):
-        broker.put("t", 0, b"wanted", TAGS="Aa")
-        broker.put("t", 0, b"not wanted", TAGS="BB")
-        some = await consumer.pull(queue(), 0, expression="Aa")
-        assert [message.body for message in some.messages] == [b"wanted"]
-        assert some.next_offset == 2
-        none = await consumer.pull(queue(), 1, expression="Aa")
-        assert (none.status, none.messages, none.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, [], 2)
-
-
 async def test_an_expression_without_tags_is_the_users_mistake() -> None:
     async with cluster() as (_, broker, consumer):
         with pytest.raises(UserError, match="names no tag"):
@@ -108,34 +83,12 @@ async def test_an_expression_without_tags_is_the_users_mistake() -> None:
         assert not broker.asked(11)
 
 
-async def test_stored_bytes_are_handed_out_as_they_are() -> None:
-    async with cluster() as (_, broker, consumer):
-        broker.put("t", 0, b"a", b"b")
-        result = await consumer.pull_bytes(queue(), 0)
-        assert result.data == b"".join(broker.queues["t", 0])
-        assert (result.status, result.next_offset) == (PullStatus.FOUND, 2)
-        assert (await consumer.pull_bytes(queue(), 2)).data == b""
-
-
 async def test_an_error_code_is_an_error() -> None:
     async with cluster() as (_, broker, consumer):
         broker.on(11, lambda request: request.respond(26, "subscription group [g] does not exist"))
         with pytest.raises(BrokerError, match="does not exist") as caught:
             await consumer.pull(queue(), 0)
         assert (caught.value.code, caught.value.addr) == (26, broker.addr)
-
-
-async def test_offsets() -> None:
-    async with cluster() as (_, broker, consumer):
-        broker.put("t", 0, b"a", b"b")
-        broker.min_offsets["t", 0] = 1
-        assert await consumer.max_offset(queue()) == 2
-        assert await consumer.min_offset(queue()) == 1
-        assert await consumer.search_offset(queue(), 5000) == 5
-        assert await consumer.committed_offset(queue()) is None
-        await consumer.commit_offset(queue(), 2)
-        assert await consumer.committed_offset(queue()) == 2
-        assert broker.committed == {("g", "t", 0): 2}
 
 
 async def test_the_suggested_replica_is_read_and_left_when_it_fails() -> None:
@@ -150,15 +103,6 @@ async def test_the_suggested_replica_is_read_and_left_when_it_fails() -> None:
         assert (await consumer.pull(queue(), 0)).messages[0].body == b"of the slave"
         slave.stop()
         assert (await consumer.pull(queue(), 0)).messages[0].body == b"of the master"
-
-
-async def test_a_slave_serves_when_the_master_is_gone() -> None:
-    async with cluster() as (namesrv, master, consumer), serving(FakeBroker()) as slave:
-        assert isinstance(slave, FakeBroker)
-        slave.put("t", 0, b"of the slave")
-        namesrv.routes["t"].broker_datas[0].broker_addrs[1] = slave.addr
-        master.stop()
-        assert (await consumer.pull(queue(), 0)).messages[0].body == b"of the slave"
 
 
 async def test_a_broker_that_moved_is_found_by_its_new_route() -> None:

@@ -2,7 +2,6 @@
 
 import logging
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,9 @@ from mqcommon.message.message import Message, MessageExt
 from remoting.protocol.requests.clients import ConsumeStatus
 from sdk import Admin, Client, ConsumeFrom, ConsumeResult, Later, Producer, PullConsumer, PushConsumer
 from sdk.runtime import local_ip
-from tests.sdk.consumer.push_cluster import QUEUES, push_cluster, until
+from tests.sdk.consumer.push_cluster import QUEUES
+from tests.sdk.fakes import until
 from tests.support.in_process import Servers, until_known
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
-    async with push_cluster(tmp_path) as made:
-        yield made
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:

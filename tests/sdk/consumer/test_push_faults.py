@@ -1,7 +1,7 @@
 """A push consumer whose broker refuses or does not answer: nothing is lost, and nothing is set back."""
 
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,14 +18,9 @@ from remoting.protocol.requests.consuming import LockBatchRequestBody, LockBatch
 from remoting.protocol.requests.groups import ConsumerIdList
 from sdk import ConsumeFrom, PushConsumer
 from sdk.consumer import failures, ownership
-from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, record, serving
+from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, record, serving, until
 
 PUSHED = 40
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110  what is waited for happens behind sockets
-        await trio.sleep(0.002)
 
 
 class Group:

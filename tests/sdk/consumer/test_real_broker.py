@@ -57,7 +57,8 @@ async def test_stored_bytes_and_messages_agree(nameserver: str) -> None:
         raw = await consumer.pull_bytes(mq, 0)
         cooked = await consumer.pull(mq, 0)
         assert [message.record for message in decode_messages(raw.data)] == [it.record for it in cooked.messages]
-        assert (raw.status, raw.next_offset, raw.max_offset) == (PullStatus.FOUND, 1, 1)
+        assert (raw.status, raw.next_offset, raw.min_offset, raw.max_offset) == (PullStatus.FOUND, 1, 0, 1)
+        assert (await consumer.pull_bytes(mq, 1)).data == b""
 
 
 async def test_tags(nameserver: str) -> None:
@@ -74,6 +75,8 @@ async def test_tags(nameserver: str) -> None:
         assert await offsets("Aa") == [0, 3]
         assert await offsets("BB || C") == [1, 2]
         assert await offsets("D") == []
+        none = await consumer.pull(mq, 1, max_count=1, expression="Aa")
+        assert (none.status, none.messages, none.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, [], 3)
 
 
 async def test_a_stream_waits_for_what_comes(nameserver: str) -> None:

@@ -10,8 +10,8 @@ from remoting.protocol.command import Command
 from sdk import suspects
 from sdk.consumer import reader, replicas
 from sdk.consumer.reader import PullStatus
-from tests.sdk.consumer.sets import broker_set, until
-from tests.sdk.fakes import FakeBroker, queue, serving
+from tests.sdk.consumer.sets import broker_set
+from tests.sdk.fakes import FakeBroker, queue, serving, until
 
 
 @pytest.fixture(autouse=True)

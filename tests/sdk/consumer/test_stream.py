@@ -120,29 +120,6 @@ async def test_a_broker_that_does_not_wait_is_not_asked_without_pause(
     assert all(later > earlier for earlier, later in pairwise(asked))
 
 
-async def test_a_stream_of_a_broker() -> None:
-    async with cluster() as (_, broker, consumer):
-        broker.put("t", 0, *(b"%d" % number for number in range(50)), TAGS="A")
-        broker.put("t", 0, b"other", TAGS="B")
-        stream = consumer.stream(queue(), 0, 51, max_count=8)
-        assert sum(len(batch) for batch in await taken(stream)) == 51
-        bodies = [message.body async for message in consumer.messages(queue(), 3, 51, expression="A")]
-        assert bodies == [b"%d" % number for number in range(3, 50)]
-
-
-async def test_a_stream_follows_new_messages() -> None:
-    async with cluster() as (_, broker, consumer):
-        broker.put("t", 0, b"a")
-        async with consumer.stream(queue(), 0) as stream:
-            assert [message.body for message in await anext(stream)] == [b"a"]
-            (_, held) = await broker.wait_asked(11, 2)
-            broker.put("t", 0, b"b")
-            answer = broker._pull(held)
-            assert answer is not None
-            broker.channels[0].reply(held, answer)
-            assert [message.body for message in await anext(stream)] == [b"b"]
-
-
 async def test_a_stream_of_a_closed_consumer_ends_in_an_error() -> None:
     async with cluster() as (namesrv, broker, _):
         broker.put("t", 0, b"a")

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,14 +24,9 @@ from sdk import (
     blocking,
 )  # fmt: skip
 from sdk.traces.records import Step, decode_records, timeline
-from tests.sdk.consumer.push_cluster import push_cluster, until
+from tests.sdk.consumer.push_cluster import push_cluster
+from tests.sdk.fakes import until
 from tests.support.in_process import Servers
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
-    async with push_cluster(tmp_path) as made:
-        yield made
 
 
 async def steps_of(cluster: Servers, msg_id: str, count: int, topic: str = "RMQ_SYS_TRACE_TOPIC") -> list[Step]:

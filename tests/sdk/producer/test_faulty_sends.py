@@ -9,7 +9,7 @@ import trio
 
 import sdk.producer.lane
 import sdk.producer.pending
-from mqcommon.errors import SendFailed, SkylarkError
+from mqcommon.errors import SkylarkError
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.command import Command
@@ -287,13 +287,6 @@ async def test_an_error_in_a_background_task_is_logged_and_the_client_goes_on(
                 producer.brokers.suspect(a.addr)
             await logged.wait()
         await producer.send(Message("t", b"y"))
-
-
-async def test_a_refusal_of_one_send_says_so_and_no_more() -> None:
-    async with two_brokers() as (names, a, b), Producer(names) as producer:
-        a.refused_bodies = b.refused_bodies = {BAD}
-        became = await send_all(producer, 20)
-        assert [number for number, error in became.items() if error] == [7] and isinstance(became[7], SendFailed)
 
 
 async def test_a_client_that_is_closed_says_so() -> None:

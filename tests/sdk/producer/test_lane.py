@@ -262,12 +262,6 @@ def test_brokers_that_failed_or_are_at_fault_come_last() -> None:
     assert turns.next({}, lambda addr: True) is None
 
 
-@given(st.text(min_size=1))
-def test_a_key_has_one_queue(key: str) -> None:
-    at = queues("a", 5)
-    assert queue_of_key(at, key) is queue_of_key(at, key)
-
-
 def test_slow_brokers_are_left_alone_for_a_while() -> None:
     assert isolation_ms(549) == 0
     assert isolation_ms(550) == 2_000
@@ -401,27 +395,6 @@ async def test_sends_of_one_turn_become_a_batch(autojump_clock: MockClock) -> No
             # One may have left alone, before the others came.
             assert len(sender.cluster.tries) <= before + 2
         assert not sender.errors
-
-
-async def test_brokers_take_turns(autojump_clock: MockClock) -> None:
-    async with a_lane("a", "b") as sender:
-        for number in range(10):
-            await sender.send(b"%d" % number)
-        addrs = [addr for addr, _ in sender.cluster.stored]
-        assert addrs.count("a:1") == addrs.count("b:1") == 5
-
-
-@QUEUES
-@pytest.mark.parametrize("act", [LOSING, REFUSING, 2])
-async def test_a_failure_is_retried(autojump_clock: MockClock, queue: MessageQueue | None, act: int) -> None:
-    async with a_lane("a", queue=queue) as sender:
-        await sender.send(b"first")
-        sender.cluster.acts["a:1"] = act
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(sender.send, b"second")
-            await trio.sleep(0.01)
-            sender.cluster.acts["a:1"] = 0
-        assert sender.results[b"second"].tries > 1
 
 
 @pytest.mark.parametrize("error", [FrameTooLarge(9, 8), ValueError("bad"), ConnectionLost("a:1")])

@@ -2,8 +2,7 @@
 
 import random
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 import trio
@@ -18,17 +17,10 @@ from mqcommon.message.message import Message, MessageExt
 from sdk import ConsumeFrom, Producer, PullConsumer, PushConsumer, aio, blocking
 from sdk.producer import packing
 from sdk.producer.packing import COMPRESSION_LEVEL, THREAD_BYTES, PackedMessage, Packing
-from tests.sdk.consumer.push_cluster import push_cluster
 from tests.support.in_process import Servers
 
 TOPIC = "one"
 PACKAGES = {"zlib": "zlib", "lz4": "lz4.frame", "zstd": "zstandard"}
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
-    async with push_cluster(tmp_path) as made:
-        yield made
 
 
 async def stored(cluster: Servers) -> list[MessageExt]:
@@ -83,12 +75,6 @@ async def test_what_does_not_get_smaller_is_sent_as_it_is(cluster: Servers) -> N
         await producer.send(Message(TOPIC, b"x" * 101))
     found = await stored(cluster)
     assert [(message.sys_flag, len(message.body)) for message in found] == [(0, 10_000), (0x301, 101)]
-
-
-async def test_without_compression_nothing_is_compressed(cluster: Servers) -> None:
-    async with Producer(cluster.nameserver) as producer:
-        await producer.send(Message(TOPIC, b"x" * 100_000))
-    assert [message.sys_flag for message in await stored(cluster)] == [0]
 
 
 async def test_a_selector_sees_the_message_as_it_was_given(cluster: Servers) -> None:

@@ -147,14 +147,6 @@ async def test_a_refused_send_waits_for_a_busy_broker_rather_than_going_there_ag
         assert len(b.asked(SEND_MESSAGE_V2.code)) == 1
 
 
-async def test_when_all_refuse_the_send_fails_and_says_why() -> None:
-    async with two_brokers() as (names, a, b), Producer(names, retries=3) as producer:
-        a.code = b.code = 16
-        with pytest.raises(SendFailed, match="not now"):
-            await producer.send(Message("t", b"x"))
-        assert a.requests_of == b.requests_of == 2
-
-
 async def test_one_bad_message_of_a_batch_fails_alone() -> None:
     async with two_brokers() as (names, a, b), Producer(names) as producer:
         a.refused_bodies = b.refused_bodies = {b"7"}
@@ -193,15 +185,6 @@ async def test_a_silent_broker_costs_one_share_of_the_time_and_gets_no_more() ->
         assert a.requests_of - asked_before <= 3
 
 
-async def test_a_dead_broker_costs_no_send() -> None:
-    async with two_brokers() as (names, a, _b), Producer(names) as producer:
-        for number in range(4):
-            await producer.send(Message("t", b"%d" % number))
-        a.stop()
-        for number in range(20):
-            assert (await producer.send(Message("t", b"%d" % number))).queue.broker_name == "broker-b"
-
-
 async def test_slaves_get_no_sends_whatever_becomes_of_their_master() -> None:
     slave = StoringBroker("broker-a")
     namesrv, a, b = FakeNamesrv(), StoringBroker("broker-a"), StoringBroker("broker-b")
@@ -222,16 +205,6 @@ async def test_slaves_get_no_sends_whatever_becomes_of_their_master() -> None:
             assert {queue.broker_name for queue in await producer.queues("t")} == {"broker-b"}
     assert slave.requests_of == 0
     assert len(b.stored) >= 8
-
-
-async def test_a_sharding_key_keeps_messages_in_one_queue_and_in_order() -> None:
-    async with two_brokers() as (names, a, b), Producer(names) as producer:
-        queues = set()
-        for number in range(30):
-            result = await producer.send(Message("t", b"%d" % number, sharding_key="order-1"))
-            queues.add(result.queue)
-        assert len(queues) == 1
-        assert bodies(a, b) == [b"%d" % n for n in range(30)]
 
 
 async def test_the_caller_may_choose_the_queue() -> None:

@@ -1,8 +1,6 @@
 """Requests and replies, against a broker of ours in this process."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import trio
@@ -10,16 +8,9 @@ import trio
 from mqcommon.errors import InvalidArgument, ReplyTimeout, SendFailed
 from mqcommon.message.message import Message, MessageExt
 from sdk import Client, ConsumeFrom, Producer, PullConsumer, PushConsumer, aio, blocking
-from tests.sdk.consumer.push_cluster import push_cluster
 from tests.support.in_process import Servers
 
 TOPIC, GROUP = "one", "server"
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Servers]:
-    async with push_cluster(tmp_path) as made:
-        yield made
 
 
 class Server:

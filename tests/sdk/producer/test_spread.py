@@ -18,7 +18,6 @@ from remoting.protocol.command import Command
 from sdk.producer import Producer
 from sdk.producer.lane import SLOTS_PER_BROKER, Lane
 from sdk.routes import TopicRoute
-from tests.sdk.producer.test_producer import StoringBroker, two_brokers
 
 
 class Wire:
@@ -160,20 +159,6 @@ async def test_send_many_uses_all_queues(monkeypatch: pytest.MonkeyPatch, count:
         assert sum(number for _, number in wire.sent) == count
         # Brokers are in step as far as they answer alike.
         assert len(in_queue) >= used - 2 and len(wire.sent) <= max(-(-count // 1_000), used)
-
-
-async def test_a_thousand_sends_to_brokers_that_answer_alike() -> None:
-    """The same over sockets."""
-
-    def used(*brokers: StoringBroker) -> Counter[tuple[str, int]]:
-        return Counter((broker.name, queue) for broker in brokers for queue, _ in broker.stored)
-
-    async with two_brokers() as (names, a, b), Producer(names, send_timeout_ms=60_000) as producer:
-        async with trio.open_nursery() as nursery:
-            for number in range(1_000):
-                nursery.start_soon(producer.send, Message("t", b"%d" % number))
-        assert len(used(a, b)) == 4
-        assert a.requests_of + b.requests_of == 4
 
 
 async def test_lanes_of_one_queue_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,52 +1,39 @@
-"""Both jobs as programs, once each, with two real clusters."""
+"""Both jobs, once each, with two clusters over real sockets."""
 
 import json
-import os
-import sys
 from pathlib import Path
 
 import pytest
-import trio
+from pyspark.sql import SparkSession
 
-from remoting.protocol.requests.topics import TopicConfig
-from scripts.daemons import ROOT
-from sdk import Message, Producer
-from tests.support.daemons import make_topic, running
+from sdk import Message
+from sdk.blocking import Producer
+from sdk.testing import Cluster
+from spark_connector.jobs import audit_topic, copy_topic
 
 pytestmark = pytest.mark.spark
 
 COUNT = 300
 
 
-# One process, so that both share a JVM.
-BOTH = """
-import json, sys
-from spark_connector.jobs import audit_topic, copy_topic
-for job, arguments in zip((copy_topic, audit_topic), json.loads(sys.argv[1]), strict=True):
-    job.main.main(arguments, standalone_mode=False)
-    print("=" * 9)
-"""
-CONF = "--conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=2 --driver-memory 512m pyspark-shell"
-LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_SUBMIT_ARGS": CONF}
-
-
-async def test_a_topic_is_copied_and_audited(tmp_path: Path) -> None:
-    (tmp_path / "to").mkdir()
-    async with running(tmp_path) as source, running(tmp_path / "to") as target:
-        await make_topic(source, TopicConfig("flights", 2, 2))
-        await make_topic(target, TopicConfig("copy", 2, 2))
-        async with Producer(source.nameserver) as producer:
-            messages = [Message("flights", b"%d" % n, tags="t", properties={"n": str(n)}) for n in range(COUNT)]
-            await producer.send_many("flights", messages)
+def test_a_topic_is_copied_and_audited(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A job takes the session that is there, and ends it: the other tests need it.
+    monkeypatch.setattr(SparkSession, "stop", lambda session: None)
+    with Cluster() as source, Cluster() as target, Producer(source.nameserver) as producer:
+        source.create_topic("flights", queues=2)
+        target.create_topic("copy", queues=2)
+        producer.send_many(
+            "flights", [Message("flights", b"%d" % n, tags="t", properties={"n": str(n)}) for n in range(COUNT)]
+        )
         to = ["--to-nameserver", target.nameserver, "--to-topic", "copy", "--progress", str(tmp_path / "progress")]
         copy = ["--from-nameserver", source.nameserver, "--topic", "flights", *to, "--json"]
-        audit = ["--nameserver", target.nameserver, "--topic", "copy", "--json"]
-        command = [sys.executable, "-c", BOTH, json.dumps([copy, audit])]
-        env = {**os.environ, **LOOPBACK}
-        run = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False, cwd=ROOT, env=env)
-        assert run.returncode == 0, run.stderr.decode()
-        copied, audited, _ = run.stdout.decode().split("=" * 9)
-        queues = json.loads(copied)
+        copy_topic.main.main(copy, standalone_mode=False)
+        queues = json.loads(capsys.readouterr().out)
         assert sum(one["copied"] for one in queues) == sum(one["target_count"] for one in queues) == COUNT
         assert all(one["source_crc"] == one["target_crc"] for one in queues)
-        assert sum(one["messages"] for one in json.loads(audited)) == COUNT
+
+        audit = ["--nameserver", target.nameserver, "--topic", "copy", "--json"]
+        audit_topic.main.main(audit, standalone_mode=False)
+        assert sum(one["messages"] for one in json.loads(capsys.readouterr().out)) == COUNT

@@ -16,7 +16,6 @@ from mqcommon.message.layout import HEAD_V4
 from mqcommon.message.queue import MessageQueue
 from sdk import Credentials
 from sdk.arrow import decode
-from sdk.consumer.expression import Sql
 from spark_connector.offsets import DataLost, OffsetRange
 from spark_connector.options.read import ReadOptions
 from spark_connector.reading.batch_reader import RocketMQBatchReader, open_consumer
@@ -247,16 +246,7 @@ class Batches(MemoryCluster):
             for first, end in zip(FIRSTS, [*FIRSTS[1:], END], strict=True)
         ]  # fmt: skip
 
-    def pull_bytes(
-        self,
-        mq: MessageQueue,
-        offset: int,
-        *,
-        max_count: int,
-        max_bytes: int,
-        expression: str | Sql = "*",
-        wait_ms: int,
-    ) -> Pulled:
+    def pull_bytes(self, mq: MessageQueue, offset: int, **wanted: Any) -> Pulled:
         self.pulls.append((mq, offset))
         if offset >= END:
             return Pulled(b"", END, 0, END)

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.store.queue.entry import BATCH_ENTRY, BATCH_ENTRY_BYTES, NOT_COMPACTED
@@ -18,7 +18,7 @@ from mqcommon.message.message import decode_messages
 from spark_connector.offsets import DataLost
 from tests.broker.store.support import put, put_inner
 from tests.sdk.arrow.test_decode import plain
-from tests.spark_connector.stores import Rows, copied, opened, options_of, read, reader, served
+from tests.spark_connector.stores import Rows, copied, few_examples, opened, options_of, read, reader, served
 from tests.support.inner import inner_batch, rows_of
 
 LOG_BYTES = 4096
@@ -170,7 +170,7 @@ def test_old_files_of_the_log_are_gone(store: tuple[Path, Rows]) -> None:
     assert found_in(directory) == kept and 0 < len(kept) < TOTAL
 
 
-@settings(max_examples=25, deadline=None)
+@few_examples
 @given(st.integers(0, 2**32), st.booleans(), st.booleans())
 def test_a_store_of_ours_is_read_as_its_broker_serves_it(seed: int, killed: bool, without_queues: bool) -> None:
     """Batches, single messages and a plain queue, with checkpoints in between."""

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import DataSourceReader
 
@@ -21,7 +21,7 @@ from spark_connector.offsets import DataLost
 from spark_connector.source import RocketMQDataSource
 from spark_connector.store.reader import PushDownStoreReader, StoreReader
 from tests.broker.store.support import put, put_batch, read_all
-from tests.spark_connector.stores import SCHEMA, copied, opened, options_of, read, reader, served
+from tests.spark_connector.stores import SCHEMA, copied, few_examples, opened, options_of, read, reader, served
 from tests.support.golden_store import VERSIONS, rows, unpack
 
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]
@@ -202,7 +202,7 @@ def one_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple
     return copy, ends
 
 
-@settings(max_examples=25)
+@few_examples
 @given(st.integers(0, 1 << 30), st.booleans(), st.booleans())
 def test_a_log_that_is_torn_anywhere(
     one_file: tuple[Path, list[tuple[int, bytes]]], anywhere: int, zeros: bool, queues: bool

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.store.log.log_files import LogFiles
@@ -14,7 +14,7 @@ from spark_connector.store import scan as store_scan
 from spark_connector.store.files import ReadOnlyFiles
 from spark_connector.store.scan import Scanned, scan
 from tests.broker.store.support import BORN_HOST
-from tests.spark_connector.stores import copied, opened, options_of
+from tests.spark_connector.stores import copied, few_examples, opened, options_of
 
 LIGHT = b"INNER_MULTI_DISPATCH\x01%LMQ%x\x02" + offsets_property([7])
 PROPERTIES = st.sampled_from([b"", b"TAGS\x01a\x02", b"a\x01\x00b\x02", LIGHT])
@@ -35,7 +35,7 @@ def scanned(directory: Path, keep_from: int) -> Scanned:
         log.close()
 
 
-@settings(max_examples=20)
+@few_examples
 @given(st.lists(MESSAGE, max_size=60), st.integers(0, 4000))
 def test_runs_change_nothing(
     tmp_path_factory: pytest.TempPathFactory, messages: list[tuple[str, int, bytes, bytes, int]], keep_from: int

@@ -41,11 +41,7 @@ def faults(*, is_killed: bool) -> st.SearchStrategy[Fault]:
     st.randoms(),
 )
 def test_each_row_is_stored_once(
-    before: list[list[Fault | None]],
-    deaths: list[Fault],
-    batch: int,
-    index_ms: float,
-    shuffled: random.Random,
+    before: list[list[Fault | None]], deaths: list[Fault], batch: int, index_ms: float, shuffled: random.Random
 ) -> None:
     """Attempts that are killed at any send, after failures of others; each gets the rows in another order."""
     topic = MemoryTopic(Times())

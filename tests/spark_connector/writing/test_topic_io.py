@@ -21,7 +21,7 @@ pair = cluster_fixture(brokers=2, scope="module")
 
 
 def write(cluster: Cluster, topic: str, *, create_topic: bool) -> int:
-    options = WriteOptions(nameserver=cluster.nameserver, topic=topic, create_topic=create_topic, send_timeout_ms=500)
+    options = WriteOptions(nameserver=cluster.nameserver, topic=topic, create_topic=create_topic, send_timeout_ms=2_000)
     options.check()
     with Deduplicated(options, Task("query", "0", 0)) as target:
         return target.send(Lot(topic, [b"a", b"b", b"c"]))

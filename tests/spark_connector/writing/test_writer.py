@@ -178,10 +178,7 @@ def test_columns_that_need_no_messages_are_sent_as_they_are() -> None:
     assert (producer.messages, written) == ([], Written(0, 3, 3))
 
 
-@pytest.mark.parametrize(
-    "others",
-    [{"shardingKey": ["k"]}, {"properties": [[("a", "b")]]}],
-)
+@pytest.mark.parametrize("others", [{"shardingKey": ["k"]}, {"properties": [[("a", "b")]]}])
 def test_other_columns_are_made_messages_of(others: dict[str, list[Any]]) -> None:
     producer, written = sent({"body": [b"x"], **others})
     assert (producer.tables, len(producer.messages), written) == ([], 1, Written(0, 1, 1))

@@ -1,0 +1,110 @@
+"""Makes the records of a uniform batch by columns, with numpy: a field of all its messages at once.
+
+The bytes are those of batch_records.py, which serves all other batches, and brokers without numpy (the extra ``fast``).
+"""
+
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from broker.store.log.valid_record import SECTOR_BYTES
+from broker.store.queue.entry import ENTRY, ENTRY_BYTES, uniform_rows
+from mqcommon.message.batch import BODY_AT, BODY_LENGTH_AT, FLAG_AT, OVERHEAD
+from mqcommon.message.layout import CRC_MASK, HEAD_V4, PROPERTIES_LENGTH
+from mqcommon.message.record import BatchHead
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Fewer messages are made one by one: numpy's calls cost some 30 µs. More would hold up the event loop.
+LEAST, MOST = 32, 10_000
+_PROPERTY_END = 2
+# Heads with IPv6 hosts differ after these fields only.
+_FIRST = HEAD_V4.starts
+
+
+class Columns:
+    """Finds uniform batches. Making it imports numpy, which takes some 0.1 s: in a thread."""
+
+    def __init__(self) -> None:
+        import numpy
+
+        self.np: Any = numpy
+
+    def of(self, batch: bytes) -> "UniformBatch | None":
+        """The messages of a batch body if they are of one size, and have a short unique key as their only property."""
+        if not LEAST <= (count := uniform_rows(batch)) <= MOST:
+            return None
+        found = UniformBatch(self.np, batch, count)
+        return found if found.has_only_keys else None
+
+
+class UniformBatch:
+    """``count`` messages of one size. See `Columns.of`."""
+
+    def __init__(self, np: Any, batch: bytes, count: int) -> None:
+        self._np = np
+        self._batch = batch
+        self._messages: NDArray[Any] = np.frombuffer(batch, np.uint8).reshape(count, -1)
+        self.count = count
+        self.body_length = int.from_bytes(batch[BODY_LENGTH_AT:BODY_AT], "big")
+        self.properties_length = len(batch) // count - OVERHEAD - self.body_length
+
+    @property
+    def has_only_keys(self) -> bool:
+        """Whether no property follows a unique key. `uniform_rows` has looked at the first message only."""
+        if self.properties_length > SECTOR_BYTES:
+            return False
+        inside = self._messages[:, -self.properties_length : -1]
+        return not bool((inside == _PROPERTY_END).any())
+
+    def make(
+        self, head: BatchHead, topic_tail: bytes, suffix: bytes, start: int, queue_offset: int
+    ) -> tuple[bytes, bytes]:
+        """The records, one after another from ``start`` in the log on, and their entries for the queue.
+
+        ``suffix`` follows the properties in each record.
+        """
+        np, messages, count, body_length = self._np, self._messages, self.count, self.body_length
+        tail = topic_tail + PROPERTIES_LENGTH.pack(self.properties_length + len(suffix))
+        fixed = head.pack(0, head.magic, 0, head.queue_id, 0, 0, 0, head.common, body_length)
+        size = len(fixed) + body_length + len(tail) + self.properties_length + len(suffix)
+        fixed = head.pack(size, head.magic, 0, head.queue_id, 0, 0, 0, head.common, body_length)
+
+        records = np.empty((count, size), np.uint8)
+        at = 0
+        for part in (
+            self._same(fixed),
+            messages[:, BODY_AT : BODY_AT + body_length],
+            self._same(tail),
+            messages[:, -self.properties_length :],
+            self._same(suffix),
+        ):
+            records[:, at : at + part.shape[-1]] = part
+            at += part.shape[-1]
+
+        stride, view = len(self._batch) // count, memoryview(self._batch)
+        crcs = [crc32(view[body : body + body_length]) for body in range(BODY_AT, len(view), stride)]
+        numbers = np.arange(count, dtype=np.int64)
+        offsets = self._bytes(start + numbers * size, ">i8")
+        for name, column in (
+            ("body_crc", self._bytes(np.array(crcs, np.uint32) & CRC_MASK, ">u4")),
+            ("flag", messages[:, FLAG_AT:BODY_LENGTH_AT]),
+            ("queue_offset", self._bytes(queue_offset + numbers, ">i8")),
+            ("physical_offset", offsets),
+        ):
+            records[:, _FIRST[name] : _FIRST[name] + column.shape[1]] = column
+        # Without tags their code is 0.
+        entries = np.empty((count, ENTRY_BYTES), np.uint8)
+        entries[:] = self._same(ENTRY.pack(0, size, 0))
+        entries[:, : offsets.shape[1]] = offsets
+        return records.tobytes(), entries.tobytes()
+
+    def _same(self, content: bytes) -> "NDArray[Any]":
+        """A part that all records have."""
+        part: NDArray[Any] = self._np.frombuffer(content, self._np.uint8)
+        return part
+
+    def _bytes(self, column: "NDArray[Any]", kind: str) -> "NDArray[Any]":
+        """The bytes of numbers, a row each."""
+        rows: NDArray[Any] = column.astype(kind).view(self._np.uint8).reshape(len(column), -1)
+        return rows

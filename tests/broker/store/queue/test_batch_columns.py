@@ -1,0 +1,85 @@
+"""Records that are made by columns are those that are made row by row."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.store.log.valid_record import SECTOR_BYTES
+from broker.store.queue.batch_columns import LEAST, MOST, Columns
+from broker.store.queue.batch_records import make_batch_records
+from mqcommon.message.batch import encode_batch
+from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6
+from mqcommon.message.record import BatchHead, decode_record, topic_field
+
+COLUMNS = Columns()
+SUFFIX = b"MSG_REGION\x01DefaultRegion\x02CLUSTER\x01c\x02"
+HOSTS = st.sampled_from([bytes(range(8)), bytes(range(20))])
+
+
+def batch_of(bodies: list[bytes], flags: list[int], key_bytes: int = 32) -> list[tuple[int, bytes, bytes]]:
+    return [
+        (flag, body, b"UNIQ_KEY\x01%s\x02" % (b"%x" % number).rjust(key_bytes, b"0"))
+        for number, (flag, body) in enumerate(zip(flags, bodies, strict=True))
+    ]
+
+
+@given(
+    st.integers(LEAST, 3 * LEAST),
+    st.integers(0, 300),
+    st.integers(),
+    HOSTS,
+    HOSTS,
+    st.text("ab%/", min_size=1, max_size=200),
+    st.integers(0, 1 << 62),
+    st.integers(0, 1 << 62),
+)
+def test_the_bytes_are_the_same(
+    count: int, body_bytes: int, seed: int, born: bytes, stored: bytes, topic: str, start: int, number: int
+) -> None:
+    random = Random(seed)
+    bodies = [random.randbytes(body_bytes) for _ in range(count)]
+    rows = batch_of(bodies, [random.randrange(-(1 << 31), 1 << 31) for _ in range(count)])
+    magic, tail = topic_field(topic)
+    hosts = (BORN_HOST_V6 if len(born) > 8 else 0) | (STORE_HOST_V6 if len(stored) > 8 else 0)
+    head = BatchHead(magic, 3, 5 | hosts, 1_700_000_000_000, born, 1_700_000_000_001, stored, 2)
+    uniform = COLUMNS.of(encode_batch(rows))
+    assert uniform is not None
+    records, entries = uniform.make(head, tail, SUFFIX, start, number)
+    size = len(records) // count
+    lengths = [len(properties) for _, _, properties in rows]
+    made = make_batch_records(head, tail, rows, [size] * count, lengths, SUFFIX, start, number, lambda _: 0)
+    assert (records, entries) == (made.records, made.entries)
+    last = decode_record(records, len(records) - size)
+    assert (last.topic, last.body, last.queue_offset) == (topic, rows[-1][1], number + count - 1)
+
+
+KEYS = [b"UNIQ_KEY\x01%032x\x02" % number for number in range(LEAST)]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        KEYS[1:],
+        [key[:-2] + b"\x02" for key in KEYS[:1]] + KEYS[1:],
+        [b"OTHER_KE\x01%032x\x02" % number for number in range(LEAST)],
+        # Of one size, but one message has a property besides.
+        [*KEYS[1:], b"UNIQ_KEY\x01%016x\x02DELAY\x0118\x02" % 1 + KEYS[0][33:]],
+        [*KEYS[1:], b"UNIQ_KEY\x01%023x\x02DELAY\x013\x02" % 1],
+        [b"UNIQ_KEY\x01%s\x02" % bytes([65 + number] * SECTOR_BYTES) for number in range(LEAST)],
+    ],
+)
+def test_other_batches_are_left_to_the_rows(properties: list[bytes]) -> None:
+    assert COLUMNS.of(encode_batch([(0, b"body", each) for each in properties])) is None
+
+
+def test_a_batch_that_would_hold_up_the_loop_is_left_to_the_rows() -> None:
+    rows = [(0, b"", b"UNIQ_KEY\x01%08d\x02" % number) for number in range(MOST + 1)]
+    assert COLUMNS.of(encode_batch(rows)) is None
+    assert COLUMNS.of(encode_batch(rows[:MOST])) is not None
+
+
+@given(st.binary(max_size=200))
+def test_junk_is_left_to_the_rows(junk: bytes) -> None:
+    assert COLUMNS.of(junk) is None

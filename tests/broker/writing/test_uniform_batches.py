@@ -1,0 +1,82 @@
+"""Batches of messages of one size: stored row by row until numpy is loaded, then by columns, with the same bytes."""
+
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import trio
+
+from broker.store.store import BatchPutResult
+from mqcommon.message.batch import decode_offsets, encode_batch
+from mqcommon.message.record import decode_record
+from remoting.protocol.command import CBOR
+from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
+from tests.broker.meta.support import MetadataDir
+from tests.broker.running import send_request
+from tests.broker.store.support import SMALL, open_store
+from tests.broker.writing.support import make_sends
+from tests.support.caller import Caller
+
+ROWS = [(number, b"body %04d" % number, b"UNIQ_KEY\x01%032d\x02" % number) for number in range(100)]
+
+
+class Broker:
+    """The send handlers of a broker, and its store."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        meta = MetadataDir()
+        self.store = open_store(meta.fs, meta.clock, replace(SMALL, commitlog_segment_bytes=64 * 1024 * 1024))
+        self.sends = make_sends(self.store, meta.topics, meta.options, meta.clock).handlers
+        self._channel = Caller().channel
+        self.by_columns = 0
+        put_uniform = self.store.put_uniform
+
+        def counted(*args: Any, **named: Any) -> BatchPutResult:
+            self.by_columns += 1
+            return put_uniform(*args, **named)
+
+        monkeypatch.setattr(self.store, "put_uniform", counted)
+
+    def stored(self) -> list[Any]:
+        """Send the batch; its records, without what differs from batch to batch."""
+        request = send_request("t", encode_batch(ROWS))
+        request.code, request.codec = SEND_BATCH_MESSAGE.code, CBOR
+        answer = self.sends.handlers()[request.code](self._channel, request)
+        assert answer is not None and answer.ext is not None
+        found = []
+        first: int = answer.ext["queueOffset"]
+        for number, offset in enumerate(decode_offsets(answer.body)):
+            size = int.from_bytes(self.store.log.read(offset, 4), "big")
+            record = decode_record(self.store.log.read(offset, size))
+            assert (record.physical_offset, record.queue_offset) == (offset, first + number)
+            found.append(record._replace(physical_offset=0, queue_offset=0, store_timestamp=0))
+        return found
+
+
+@pytest.fixture
+async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
+    broker = Broker(monkeypatch)
+    yield broker
+    broker.store.close()
+
+
+async def test_columns_come_after_the_first_batch_and_give_the_same_records(broker: Broker) -> None:
+    rows = broker.stored()
+    assert [record.body for record in rows] == [body for _, body, _ in ROWS]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(broker.sends.run)
+        with trio.fail_after(60):
+            while not broker.by_columns:
+                assert broker.stored() == rows
+                await trio.lowlevel.checkpoint()
+    result = broker.store.get("t", 0, 0, 1000, 1 << 20)
+    assert result.next_offset % len(ROWS) == 0 and result.next_offset > len(ROWS)
+
+
+async def test_without_numpy_batches_are_stored_all_the_same(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    rows = broker.stored()
+    await broker.sends.run()
+    assert broker.stored() == rows and not broker.by_columns
