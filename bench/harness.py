@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from scripts.daemons import broker_daemon, namesrv_daemon, stop, wait_ready
+from scripts.daemons import broker_daemon, namesrv_daemon, serving
 
 # The broker's name, and that of its store's directory.
 BROKER = "bench"
@@ -87,15 +87,8 @@ def cluster_at(home: str, options: tuple[str, ...] = (), of_both: tuple[str, ...
     """As `cluster`, on the store in the directory `BROKER` of ``home``, which is created when missing."""
     namesrv = namesrv_daemon(Path(home), "namesrv", 0, *of_both)
     broker = broker_daemon(Path(home), BROKER, namesrv.addr, 0, *options, *of_both)
-    daemons = [namesrv, broker]
-    try:
-        for daemon in daemons:
-            daemon.start()
-        wait_ready(daemons)
+    with serving(namesrv, broker):
         yield Cluster(namesrv.addr, broker.addr, broker.pid)
-    finally:
-        for problem in stop(reversed(daemons)):
-            print(problem, file=sys.stderr)
 
 
 def in_turn(rounds: int, ours: Callable[[], float], limit: Callable[[], float]) -> tuple[list[float], list[float]]:

@@ -26,7 +26,7 @@ import trio
 from bench.harness import Cluster, Row, in_turn, row, show
 from bench.traffic import TOPIC, awaited, make_topic, one_by_one, pipeline, requests, run, send_frames
 from mqcommon.message.message import Message
-from scripts.daemons import HOST, Daemon, broker_daemon, free_port, namesrv_daemon, stop, wait_ready
+from scripts.daemons import HOST, Daemon, broker_daemon, free_port, namesrv_daemon, serving, stop, wait_ready
 from sdk import Admin, Producer
 
 MIB = 1024 * 1024
@@ -59,14 +59,11 @@ def broker_set(role: str) -> Iterator[BrokerSet]:
         options = (*OPTIONS, "--broker-role", role, "--ha-listen-port", str(free_port()))
         master = broker_daemon(home, "master", namesrv.addr, 0, *options)
         slave = broker_daemon(home, "slave", namesrv.addr, 0, *OPTIONS, "--broker-role", "SLAVE", "--broker-id", "1")
-        daemons = [master, namesrv]
-        try:
-            for daemon in reversed(daemons):
-                daemon.start()
-            wait_ready(daemons)
-            yield BrokerSet(Cluster(namesrv.addr, master.addr, master.pid), master, slave)
-        finally:
-            stop([slave, *daemons])
+        with serving(namesrv, master):
+            try:
+                yield BrokerSet(Cluster(namesrv.addr, master.addr, master.pid), master, slave)
+            finally:
+                stop([slave])
 
 
 async def acked(at: BrokerSet) -> tuple[int, int]:

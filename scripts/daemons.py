@@ -10,8 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -210,6 +210,19 @@ def wait_ready(daemons: Iterable[Daemon]) -> None:
             if time.monotonic() > deadline:
                 raise DaemonFailed(f"{daemon.name} is not ready after {READY_TIMEOUT_S} s:\n{daemon.log_end()}")
             time.sleep(POLL_S)
+
+
+@contextmanager
+def serving(*daemons: Daemon) -> Iterator[None]:
+    """They serve in the block. At its end those that run are stopped, the last one first, and problems are printed."""
+    try:
+        for daemon in daemons:
+            daemon.start()
+        wait_ready(daemons)
+        yield
+    finally:
+        for problem in stop(reversed(daemons)):
+            sys.stderr.write(f"{problem}\n")
 
 
 def stop(daemons: Iterable[Daemon]) -> list[str]:

@@ -30,12 +30,31 @@ STARTS_PROCESSES = re.compile(
     r"^(import subprocess|from (pyspark|scripts\.(daemons|controller_set)|tests\.support\.(daemons|spark\w*)) )",
     re.MULTILINE,
 )
+# Files and folders that take seconds, whatever the number of examples; --quick leaves them out, too.
+SLOW = (
+    "tests/fuzz/",
+    "tests/sim/",
+    "tests/broker/replication/test_replica.py",
+    "tests/broker/store/queue/test_entry_repair.py",
+    "tests/broker/store/test_damage.py",
+    "tests/broker/store/test_schedules.py",
+    "tests/broker/store/truncation/",
+    "tests/broker/test_junk.py",
+)
 # The files that take longest, the longest first: they begin first, so that both processes of tests end together.
 LONGEST = (
     "tests/e2e/test_spark_stream_kills.py",
     "tests/e2e/test_controller.py",
-    "tests/spark_connector/test_spark_stream.py",
     "tests/scripts/test_demo.py",
+    "tests/spark_connector/jobs/test_jobs.py",
+    "tests/spark_connector/test_spark_stream.py",
+    "tests/spark_connector/test_spark.py",
+    "tests/e2e/test_guide.py",
+    "tests/e2e/test_replication.py",
+    "tests/e2e/test_failover.py",
+    "tests/interop/test_cpp_push_consumer.py",
+    "tests/e2e/test_controller_moves.py",
+    "tests/e2e/test_bad_input.py",
 )
 
 SEED = "SKYLARK_SEED"
@@ -71,15 +90,11 @@ def seed(pytestconfig: pytest.Config) -> int:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     is_quick = config.getoption("--quick")
-    left_out = {
-        "nightly": not config.getoption("--run-nightly"),
-        "spark": is_quick or not _spark_can_run(),
-        "slow": is_quick,
-    }
+    left_out = {"nightly": not config.getoption("--run-nightly"), "spark": is_quick or not _spark_can_run()}
     kept, dropped = [], []
     for item in items:
         drop = any(left_out.get(mark.name, False) for mark in item.iter_markers())
-        drop = drop or (is_quick and _starts_processes(item.path))
+        drop = drop or (is_quick and (item.nodeid.startswith(SLOW) or _starts_processes(item.path)))
         (dropped if drop else kept).append(item)
     if dropped:
         config.hook.pytest_deselected(items=dropped)

@@ -295,29 +295,13 @@ class Channel:
 
     async def invoke(self, command: Command, timeout_ms: float) -> Command:
         """Send a request and wait for its answer, whatever its code."""
-        task = trio.lowlevel.current_task()
-        waiting = True
-
-        def answered(result: Command | RemotingError) -> None:
-            nonlocal waiting
-            if waiting:
-                waiting = False
-                trio.lowlevel.reschedule(
-                    task, outcome.Error(result) if isinstance(result, RemotingError) else outcome.Value(result)
-                )
-
-        def abort(_: Any) -> trio.lowlevel.Abort:
-            nonlocal waiting
-            waiting = False
-            self._pending.pop(command.opaque, None)
-            return trio.lowlevel.Abort.SUCCEEDED
-
+        waiting = _Waiting(self._pending, command)
         # Sent from this task, which saves a turn of the loop. Requests that others queued leave with the writer.
         at_once = not self._outbox
-        self.submit(command, timeout_ms, answered, wake=not at_once)
+        self.submit(command, timeout_ms, waiting.answered, wake=not at_once)
         if at_once:
             self.flush_now()
-        result: Command = await trio.lowlevel.wait_task_rescheduled(abort)
+        result: Command = await trio.lowlevel.wait_task_rescheduled(waiting.abort)
         return result
 
     def expire_requests(self, now: float) -> None:
@@ -350,6 +334,7 @@ class Channel:
     def close(self, reason: str, exceeded: str = "") -> None:
         """Close now; requests in flight end in ConnectionLost(``reason``). ``exceeded`` as the attribute."""
         if self.closed_reason is None:
+            # First of all: the callbacks at the end may call this channel again, which must find it closed.
             self.closed_reason = reason
             self.exceeded = exceeded
             self._cancel_scope.cancel()
@@ -369,6 +354,7 @@ class Channel:
         budget = self._budget
         size = RECEIVE_BYTES_FIRST
         pending = 0
+        # Each turn: read once, parse all that is whole, handle it without a switch of tasks, send the answers together.
         while True:
             try:
                 data = await receive(size)
@@ -384,11 +370,13 @@ class Channel:
                 self.close(str(error), "bad_frames")
                 return
             received = len(data)
+            # The parser has its own copy of what is not whole; this one would stay alive while the turn waits.
             del data
             turn_bytes = pending + received
             pending = connection.pending_bytes
             if pending or self._charged_bytes:
                 self.charge()
+            # Between turns, never inside one: `relieve` closes channels, and a handler must not lose its own.
             if budget.used > budget.most:
                 budget.relieve()
                 if self.closed_reason is not None:
@@ -400,6 +388,7 @@ class Channel:
                 for command in commands:
                     if command.flag & FLAG_RESPONSE:
                         row = self._pending.pop(command.opaque, None)
+                        # No row: the request has timed out or was cancelled.
                         if row is not None:
                             try:
                                 row[3](command)
@@ -424,8 +413,10 @@ class Channel:
                 commands.clear()
                 del command
                 self._turn_bytes = 0
+            # The backpressure: a server reads no more requests of a peer that does not take its answers.
             if self._outbox and not self.flush_now() and self._backpressure:
                 await self.flush()
+            # Reads grow while they fill their buffer, and begin small again with the next burst.
             if pending > RECEIVE_BYTES:
                 size = RECEIVE_BYTES_BULK
             else:
@@ -436,6 +427,31 @@ class Channel:
         while True:
             await self._wake.wait()
             await self.flush()
+
+
+class _Waiting:
+    """A task in `Channel.invoke`: woken once, by the answer to its request, or by its cancellation."""
+
+    __slots__ = ("_command", "_is_over", "_pending", "_task")
+
+    def __init__(self, pending: dict[int, Any], command: Command) -> None:
+        self._pending = pending
+        self._command = command
+        self._task = trio.lowlevel.current_task()
+        self._is_over = False
+
+    def answered(self, result: Command | RemotingError) -> None:
+        # trio forbids a second wake-up: a channel that closes may end a request whose task is cancelled already.
+        if not self._is_over:
+            self._is_over = True
+            value = outcome.Error(result) if isinstance(result, RemotingError) else outcome.Value(result)
+            trio.lowlevel.reschedule(self._task, value)
+
+    def abort(self, _: Any) -> trio.lowlevel.Abort:
+        self._is_over = True
+        # An answer that comes later finds no row, and is dropped.
+        self._pending.pop(self._command.opaque, None)
+        return trio.lowlevel.Abort.SUCCEEDED
 
 
 def _tell(answered: Answered, result: RemotingError) -> None:

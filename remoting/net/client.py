@@ -224,6 +224,7 @@ class RemotingClient:
             peer = self._peers[addr] = _Peer(addr)
         if peer.open_channel is not None:
             return peer.open_channel
+        # In a task of the client: a caller that gives up must not end the attempt that others wait for.
         if peer.attempt is None:
             peer.attempt = _Attempt()
             self._nursery.start_soon(self._connect, peer, peer.attempt)
@@ -251,6 +252,8 @@ class RemotingClient:
         except BaseException:
             self._end(peer, attempt)
             raise
+        # With credentials the connection is nobody's until the server has given its challenge: a request that is sent
+        # earlier would have RocketMQ's signature, which a Skylark may not accept.
         if self._credentials is None:
             self._connected(peer, attempt, channel)
         else:

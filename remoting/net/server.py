@@ -109,6 +109,7 @@ class Server:
         self, listeners: list[Listener], *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """As `serve`, on listeners that are open already."""
+        # Two nurseries with different lives: closing the listeners must not end the connections.
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._scan)
             task_status.started(listeners[0].address)
@@ -145,6 +146,7 @@ class Server:
                     self._refused("accepts_failed", listener.address, f"accept failed: {error}; connections wait")
                     await trio.sleep(_ACCEPT_PAUSE_S)
                     continue
+                # Taken before the task starts, so that a burst cannot pass the limit; `_serve_connection` returns it.
                 network = limited_network(split_address(transport.remote)[0])
                 if refusal := self._connections.take(network, trio.current_time()):
                     self._refused(refusal, transport.remote, f"connections refused: {self._connections.used} are open")
@@ -212,6 +214,7 @@ class Server:
             channel.reply(request, _busy(request))
 
     def _dispatch(self, channel: Channel, request: Command) -> None:
+        # The first request says who the peer is; if it offers CBOR, its own answer has to accept that.
         if not channel.language:
             channel.language = request.language[:MAX_LANGUAGE]
             channel.version = request.version
@@ -219,6 +222,8 @@ class Server:
                 channel.attachments[OFFER_FIELD] = request.opaque
         handler = self._handlers.get(request.code)
         response: Command | None
+        # A stopping server refuses before anything else: nothing is stored, so the client may try another server.
+        # A replay is refused before its handler runs, whatever its code.
         if self._stopping:
             response = _stopping(request)
         elif channel.signatures is not None and not channel.signatures.is_new(request):
@@ -250,6 +255,7 @@ class Server:
         if request.body and not channel.hold(len(request.body)):
             self._refused("buffered_bytes", channel.remote, f"request {request.code} refused")
             return _busy(request)
+        # Counted here and not in the task, which starts later: the next request of this turn must see it.
         assert self._nursery is not None
         self._slow_running += 1
         channel.tasks += 1

@@ -45,6 +45,7 @@ class Stepper:
         async with self._places:
             resume: Callable[[], Callable[[], Any] | None] = partial(steps.send, None)
             while True:
+                # One lock for all: with eight active requests the loop is held for one step, not for eight in a row.
                 async with self._turn:  # a checkpoint, too
                     if channel is not None and channel.closed_reason is not None:
                         steps.close()
@@ -54,6 +55,7 @@ class Stepper:
                     except StopIteration as end:
                         result: T = end.value
                         return result
+                # Outside of the lock, so that others step while the thread works.
                 got: Any = None
                 try:
                     if wanted is not None:

@@ -40,7 +40,7 @@ _GROUP_FIELDS: Final = ("consumerGroup", "group", "groupName", "producerGroup", 
 
 
 class Need(NamedTuple):
-    """One of ``actions`` on a resource. The name of a cluster is left empty: it is that of the broker."""
+    """One of ``actions`` on a resource. The name of a cluster is left empty: the broker's cluster is meant."""
 
     kind: str
     name: str

@@ -116,7 +116,7 @@ class WholeSignatures:
         request.ext = ext
 
     def is_new(self, request: Command) -> bool:
-        """Call it for each request of the connection, in the order of arrival: False for one that came before.
+        """Call it for each request of the connection, in the order of arrival: False for a request that came before.
 
         Signatures are not checked here, so whoever can write into the connection of somebody else can make it useless.
         """

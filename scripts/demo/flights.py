@@ -13,7 +13,6 @@ import orjson
 
 from sdk import Message
 
-FLIGHTS = 336_776
 _TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 _MISSING = "NA"
 
@@ -33,7 +32,7 @@ class Carrier:
 
 def flight_messages(topic: str) -> Iterator[Message]:
     """One message a flight, in the order of the file."""
-    with _table("flights.csv") as rows:
+    with table("flights.csv") as rows:
         head = next(rows)
         texts = [name in _TEXTS for name in head]
         for values in rows:
@@ -49,7 +48,7 @@ def flight_messages(topic: str) -> Iterator[Message]:
 def carriers_of_csv() -> dict[str, Carrier]:
     """Flights and delays by carrier, from the file itself."""
     found: dict[str, Carrier] = {}
-    with _table("flights.csv") as rows:
+    with table("flights.csv") as rows:
         head = next(rows)
         carrier_at, delay_at = head.index("carrier"), head.index("dep_delay")
         for values in rows:
@@ -63,14 +62,14 @@ def carriers_of_csv() -> dict[str, Carrier]:
 
 def airline_names() -> dict[str, str]:
     """The names behind the carriers' two letters."""
-    with _table("airlines.csv") as rows:
+    with table("airlines.csv") as rows:
         head = next(rows)
         code_at, name_at = head.index("carrier"), head.index("name")
         return {values[code_at]: values[name_at] for values in rows}
 
 
 @contextmanager
-def _table(name: str) -> Iterator[Iterator[list[str]]]:
+def table(name: str) -> Iterator[Iterator[list[str]]]:
     """The lines of a table of the package, plain or zipped; the package itself is not imported (it needs pandas)."""
     path = _data_folder() / name
     if path.exists():

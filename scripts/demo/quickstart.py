@@ -11,13 +11,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from pathlib import Path
 
 import trio
 
 from scripts.daemons import BIN, POLL_S, ROOT, DaemonFailed, broker_daemon, in_use, namesrv_daemon, stop, wait_ready
 from scripts.demo.consuming import Consuming
-from scripts.demo.flights import FLIGHTS, airline_names, carriers_of_csv, flight_messages
+from scripts.demo.flights import Carrier, airline_names, carriers_of_csv, flight_messages
 from scripts.demo.options import Options, parse
 from scripts.demo.picture import report_html
 from scripts.demo.progress import wait_shown
@@ -97,6 +98,15 @@ class Quickstart:
             trio.run(self._until, namesrv.addr, _both_masters, "both masters")
         print(f"  both masters are registered with both NameServers; logs and data: {self._home}")
 
+    @cached_property
+    def _carriers(self) -> dict[str, Carrier]:
+        """What the group and Spark have to find."""
+        return carriers_of_csv()
+
+    @property
+    def _flights(self) -> int:
+        return sum(carrier.flights for carrier in self._carriers.values())
+
     def _create_topic(self) -> None:
         self._mqadmin("updateTopic", "-c", CLUSTER, "-t", TOPIC)
         for namesrv in self.namesrvs:
@@ -106,7 +116,7 @@ class Quickstart:
 
     def _publish(self) -> None:
         victim = self.brokers[1]
-        publishing = Publishing(flight_messages(TOPIC), FLIGHTS, victim)
+        publishing = Publishing(flight_messages(TOPIC), self._flights, victim)
         try:
             published = trio.run(publishing.run, self.nameserver, self._options.tasks)
         except BaseExceptionGroup as group:
@@ -122,11 +132,11 @@ class Quickstart:
             raise Differs(f"{len(published.failures):,} sends failed; the first: {published.failures[0]}")
 
     def _consume(self) -> None:
-        with Consuming(self.nameserver, TOPIC, self._home, FLIGHTS) as group:
+        with Consuming(self.nameserver, TOPIC, self._home, self._flights) as group:
             consumed = group.run()
             for member in group.members:
                 print(f"  {member.name} consumed {member.rows:,}")
-        duplicates = compare("the group consumed", consumed.rows, consumed.carriers, carriers_of_csv())
+        duplicates = compare("the group consumed", consumed.rows, consumed.carriers, self._carriers)
         print(f"  consumed again, as the killed consumer had not committed them: {duplicates:,}")
         print("  flights, departures and delays of all carriers agree with the CSV")
 
@@ -145,7 +155,7 @@ class Quickstart:
         # Beside the folder, which is removed at the end.
         self._report = self._home.with_suffix(".html")
         self._report.write_text(report_html(found, carriers, names), encoding="utf-8")
-        duplicates = compare("Spark found", found["rows"], carriers, carriers_of_csv())
+        duplicates = compare("Spark found", found["rows"], carriers, self._carriers)
         print(f"  duplicates that the retries made: {duplicates:,}")
         print("  flights, departures and delays of all carriers agree with the CSV")
 

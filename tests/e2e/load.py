@@ -150,15 +150,3 @@ def check_order(found: dict[MessageQueue, list[bytes]]) -> int:
             last[sender] = int(number)
     all_bodies = [body for queue in found.values() for body in queue]
     return len(all_bodies) - len(set(all_bodies))
-
-
-def check_order_and_uniqueness(found: dict[MessageQueue, list[bytes]]) -> None:
-    """No body is stored twice; in each queue a sender's messages stand in the order in which it sent them."""
-    counts = Counter(body for queue in found.values() for body in queue)
-    assert [body for body, count in counts.items() if count > 1] == []
-    for queue, stored_bodies in found.items():
-        last: dict[tuple[bytes, bytes], int] = {}
-        for body in stored_bodies:
-            name, sender, number = body.split(b"/")
-            assert last.get((name, sender), -1) < int(number), f"{queue}: {body!r} after {last[name, sender]}"
-            last[name, sender] = int(number)

@@ -250,7 +250,7 @@ async def test_without_options_nothing_is_lost_when_all_die_at_once(tmp_path: Pa
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_a_topic_made_just_before_all_brokers_die_is_there(tmp_path: Path, rounds: int) -> None:
     """Its first message is acknowledged, so all of the set have it; the table of topics may be on the master only."""
-    at = ControllerSet(tmp_path, options=QUICK)
+    at = ControllerSet(tmp_path, options=QUICK, controllers=1)
     async with running(at), Admin(at.nameserver) as admin:
         for number in range(rounds):
             master = await at.until_in_sync(admin)
@@ -343,7 +343,9 @@ async def send(producer: Producer, name: str, count: int) -> list[Acked]:
 async def last_one_killed(home: Path, unclean: str) -> AsyncIterator[tuple[ControllerSet, Admin, Daemon, list[Acked]]]:
     """The two others left the SyncStateSet, and are back; what was acknowledged, FEW by the last one alone."""
     options = (*QUICK, *LEAVES_SOON, "--min-in-sync-replicas", "1")
-    at = ControllerSet(home, options=options, controller_options=("--enable-elect-unclean-master", unclean))
+    at = ControllerSet(
+        home, options=options, controllers=1, controller_options=("--enable-elect-unclean-master", unclean)
+    )
     async with running(at), Admin(at.nameserver) as admin:
         master = await at.until_in_sync(admin)
         await at.make_topic(admin, TOPIC)

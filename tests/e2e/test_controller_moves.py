@@ -65,7 +65,7 @@ class Mover:
 
 
 async def test_a_set_moves_to_controllers_and_back(tmp_path: Path) -> None:
-    at = ControllerSet(tmp_path, options=OPTIONS)
+    at = ControllerSet(tmp_path, options=OPTIONS, controllers=1)
     mover = Mover(at)
     for number, broker in enumerate(at.brokers):
         mover.make_plain(broker, number)

@@ -4,7 +4,8 @@ A failure prints its seed; SKYLARK_SEED repeats it, as far as the moments of oth
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
@@ -22,6 +23,16 @@ QUEUES = 2
 TOPICS = {"damaged": "SimpleCQ", "beside": "SimpleCQ", "batches": "BatchCQ"}
 SENDERS = 10
 FEW = 150
+
+
+@asynccontextmanager
+async def damaged(home: Path) -> AsyncIterator[tuple[Cluster, Daemon, Path]]:
+    """A cluster with the topics, its broker and the store that tests damage."""
+    async with running(home) as cluster:
+        for topic, kind in TOPICS.items():
+            await make_topic(cluster, TopicConfig(topic, QUEUES, QUEUES, attributes={"queue.type": kind}))
+        (broker,) = cluster.brokers
+        yield cluster, broker, home / broker.name
 
 
 async def sent(cluster: Cluster, number: int) -> dict[str, list[Acked]]:
@@ -85,11 +96,7 @@ DAMAGES: list[Callable[[Path, Random], str]] = [bit_flipped, removed, emptied, c
 @pytest.mark.parametrize("rounds", [5, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_damaged_queues_lose_nothing(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)
-    async with running(tmp_path) as cluster:
-        for topic, kind in TOPICS.items():
-            await make_topic(cluster, TopicConfig(topic, QUEUES, QUEUES, attributes={"queue.type": kind}))
-        (broker,) = cluster.brokers
-        store = tmp_path / broker.name
+    async with damaged(tmp_path) as (cluster, broker, store):
         acked: dict[str, list[Acked]] = {topic: [] for topic in TOPICS}
         for number in range(rounds):
             for topic, more in (await sent(cluster, number)).items():
@@ -122,11 +129,7 @@ async def back(cluster: Cluster, broker: Daemon) -> None:
 async def test_a_store_that_lacks_a_part_does_not_look_new(tmp_path: Path, seed: int, rounds: int) -> None:
     """The metadata is made again by the command that the refusal names; a file of the log has to be put back."""
     random = Random(seed)
-    async with running(tmp_path) as cluster:
-        for topic, kind in TOPICS.items():
-            await make_topic(cluster, TopicConfig(topic, QUEUES, QUEUES, attributes={"queue.type": kind}))
-        (broker,) = cluster.brokers
-        store = tmp_path / broker.name
+    async with damaged(tmp_path) as (cluster, broker, store):
         acked: dict[str, list[Acked]] = {topic: [] for topic in TOPICS}
         for number in range(rounds):
             for topic, more in (await sent(cluster, number)).items():

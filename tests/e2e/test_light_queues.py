@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import trio
 
 from remoting.protocol.requests.topics import TopicConfig
@@ -12,7 +13,6 @@ from tests.support.waiting import until
 
 TOPIC = "orders"
 NAMES = ("%LMQ%a", "%LMQ%b", "%LMQ%c")
-ROUNDS = 3
 SENDERS = 20
 ENOUGH = 400
 
@@ -47,13 +47,14 @@ async def all_of(consumer: PullConsumer, queue: MessageQueue) -> list[MessageExt
     return [message async for message in consumer.messages(queue, start, end)]
 
 
-async def test_what_was_acknowledged_is_in_each_of_its_queues(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.nightly)])
+async def test_what_was_acknowledged_is_in_each_of_its_queues(tmp_path: Path, rounds: int) -> None:
     options = (*SMALL, "--enable-lmq", "true", "--enable-multi-dispatch", "true")
     acked: set[bytes] = set()
     async with running(tmp_path, options=options) as cluster:
         await make_topic(cluster, TopicConfig(TOPIC, 2, 2))
         (broker,) = cluster.brokers
-        for number in range(ROUNDS):
+        for number in range(rounds):
             acked |= await acknowledged_until_killed(cluster, number)
             await start(broker)
             await until_route(cluster, TOPIC, [broker.name])

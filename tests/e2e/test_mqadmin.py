@@ -1,21 +1,22 @@
-"""mqadmin as a process of its own, against a broker that is one: looking into queues, cleaning, Ctrl-C."""
+"""mqadmin against a cluster: looking into queues, cleaning; and Ctrl-C, as a process of its own."""
 
 import json
 import os
 import signal
 import subprocess
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import trio
+from click.testing import CliRunner, Result
 
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.topics import TopicConfig
 from scripts.daemons import BIN
 from sdk import Message, Producer
-from tests.support.daemons import make_topic, running
+from sdk.admin.cli import mqadmin
+from tests.support.daemons import in_threads, make_topic
 
 TIMEOUT_S = 60
 COUNT = 300
@@ -27,16 +28,15 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "NAMESRV_ADDR"}
 
 
-async def mqadmin(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [BIN / "mqadmin", *arguments]
-    run = partial(subprocess.run, command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment())
-    return await trio.to_thread.run_sync(run)
+async def run(*arguments: str) -> Result:
+    """mqadmin has an event loop of its own, so it runs in a thread."""
+    return await trio.to_thread.run_sync(CliRunner().invoke, mqadmin, arguments)
 
 
 async def printed(*arguments: str) -> str:
-    run = await mqadmin(*arguments)
-    assert (run.returncode, run.stderr) == (0, ""), arguments
-    return run.stdout
+    result = await run(*arguments)
+    assert (result.exit_code, result.stderr) == (0, ""), arguments
+    return result.stdout
 
 
 async def document(*arguments: str) -> Any:
@@ -55,12 +55,12 @@ async def fill(nameserver: str, queue: MessageQueue, count: int) -> None:
 
 
 async def test_looking_into_queues_and_cleaning(tmp_path: Path) -> None:
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, TopicConfig("t", 2, 2))
         await fill(cluster.nameserver, MessageQueue("t", "broker-a", 1), COUNT)
         namesrv, broker = ("-n", cluster.nameserver), ("-b", cluster.brokers[0].addr)
 
-        limited = await mqadmin("printMsg", "-t", "t", *namesrv, "--limit", "7", "--output", "json")
+        limited = await run("printMsg", "-t", "t", *namesrv, "--limit", "7", "--output", "json")
         assert [one["body"] for one in json.loads(limited.stdout)["messages"]] == [str(number) for number in range(7)]
         assert json.loads(limited.stderr)["warning"].startswith("stopped after 7 messages: --limit N prints more")
         queue = ("-t", "t", "-a", "broker-a", "-i", "1", *namesrv)
@@ -94,7 +94,7 @@ def interrupted(command: Sequence[str]) -> tuple[bytes, bytes, int]:
 
 
 async def test_ctrl_c_ends_it_with_a_word_and_no_traceback(tmp_path: Path) -> None:
-    async with running(tmp_path) as cluster:
+    async with in_threads(tmp_path) as cluster:
         await make_topic(cluster, TopicConfig("t", 1, 1))
         async with Producer(cluster.nameserver) as producer:
             await producer.send_many("t", [b"x"] * MANY)

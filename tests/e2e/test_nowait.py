@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+import pytest
 import trio
 
 from remoting.protocol.requests.topics import TopicConfig
@@ -15,7 +16,6 @@ from tests.support.waiting import until
 
 TOPIC = "nowait"
 QUEUES = 4
-ROUNDS = 6
 SENDERS = 4
 BUFFER = 3_000
 TIMEOUT_MS = 2_000
@@ -72,7 +72,8 @@ class NowaitLoad:
             self.acked.append((result.queue, result.queue_offset, ticket.message.body))
 
 
-async def test_every_ticket_ends_once_and_says_the_truth(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.nightly)])
+async def test_every_ticket_ends_once_and_says_the_truth(tmp_path: Path, seed: int, rounds: int) -> None:
     random = Random(seed)
     async with running(tmp_path, options=()) as cluster:
         await make_topic(cluster, TopicConfig(TOPIC, QUEUES, QUEUES))
@@ -84,8 +85,8 @@ async def test_every_ticket_ends_once_and_says_the_truth(tmp_path: Path, seed: i
             async with trio.open_nursery() as nursery:
                 for sender in range(SENDERS):
                     nursery.start_soon(load.send, sender)
-                for _ in range(ROUNDS):
-                    await load.more(random.randrange(1, 10_000))
+                for _ in range(rounds):
+                    await load.more(random.randrange(1, 5_000))
                     broker.kill()
                     await load.full_and_failing()
                     await start(broker)

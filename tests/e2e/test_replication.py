@@ -19,7 +19,7 @@ from remoting.net.client import open_client
 from remoting.protocol.requests.replication import PageRequestHeader
 from scripts.daemons import Daemon, free_port
 from sdk import Admin, Message, Producer, PullConsumer, SendStatus
-from tests.e2e.load import Load, check_acknowledged, check_order_and_uniqueness, follow, stored
+from tests.e2e.load import Load, check_acknowledged, check_order, follow, stored
 from tests.support.daemons import NAME, BrokerSet, broker_set, start, started
 from tests.support.waiting import until
 
@@ -71,7 +71,7 @@ async def test_sync_master_what_was_acknowledged_outlives_the_masters_disk(
             load, _, _ = await load_until_the_disk_is_lost(at, random.randrange(4_000))
             found = await read_from_the_slave(at)
             check_acknowledged(load.acked, found)
-            check_order_and_uniqueness(found)
+            assert check_order(found) == 0, "something is stored twice"
             acked += len(load.acked)
         shutil.rmtree(home)
     sys.stdout.write(f"{rounds} disks of a master lost, {acked} acknowledged messages, all on the slaves, in order\n")
@@ -84,7 +84,7 @@ async def test_async_master_no_more_is_lost_than_the_lag_that_was_reported(tmp_p
         await at.make_topic(TOPIC)
         load, lag, acked = await load_until_the_disk_is_lost(at, 4_000)
         found = await read_from_the_slave(at)
-        check_order_and_uniqueness(found)
+        assert check_order(found) == 0, "something is stored twice"
         lost = [body for queue, offset, body in load.acked[:acked] if found[queue][offset : offset + 1] != [body]]
         async with PullConsumer(at.nameserver) as consumer:
             smallest = min([one.store_size async for one in consumer.messages(next(iter(found)), 0, 1)])

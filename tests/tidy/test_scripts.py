@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import conftest
 from tests.tidy.tree import ROOT
 
 SCRIPTS = sorted(
@@ -86,3 +87,7 @@ def test_a_bad_python_is_named(tmp_path: Path) -> None:
 def test_missing_java_is_explained() -> None:
     run = bash("PATH=/nowhere; explain_java || echo without")
     assert "apt-get install openjdk-17-jre-headless" in run.stdout and run.stdout.endswith("without\n")
+
+
+def test_files_that_conftest_names_exist() -> None:
+    assert [name for name in (*conftest.LONGEST, *conftest.SLOW) if not (ROOT / name).exists()] == []

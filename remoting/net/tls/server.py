@@ -81,7 +81,7 @@ class TlsServer:
 
 
 def stamps(files: list[str]) -> Stamps:
-    """When each of ``files`` was changed, and its size; None for one that is not there. Blocks."""
+    """When each of ``files`` was changed, and its size; None for a missing file. Blocks."""
     found: Stamps = []
     for file in files:
         try:
@@ -115,7 +115,7 @@ class TlsListener(Listener):
 
 
 class AcceptedTransport(Transport):
-    """A connection of a client. Until it has said what it speaks, nothing can be sent to it."""
+    """A client's connection. Nothing can be sent before the client's first byte, which tells whether it speaks TLS."""
 
     __slots__ = ("_first", "_inner", "_known", "_open", "_tls")
 

@@ -67,7 +67,7 @@ class RegisterBrokerToControllerRequestHeader(Header):
 
 @dataclass(slots=True)
 class RegisterBrokerToControllerResponseHeader(Header):
-    """Its answer, with the master when the set has one that is alive."""
+    """The answer, with the master when the set has one that is alive."""
 
     cluster_name: str | None = optional(read_text)
     broker_name: str | None = optional(read_text)
@@ -125,7 +125,7 @@ class GetNextBrokerIdResponseHeader(Header):
 
 @dataclass(slots=True)
 class ApplyBrokerIdRequestHeader(Header):
-    """1013. ``register_check_code`` tells who holds an id: one that asks again with the same code gets it again."""
+    """1013. ``register_check_code`` tells who holds an id: a broker that asks again with it gets the same id."""
 
     cluster_name: str = required(read_text)
     broker_name: str = required(read_text)

@@ -51,7 +51,7 @@ class ConsumerGroupRequestHeader(Header):
 
 @dataclass(slots=True)
 class NotifyConsumerIdsChangedRequestHeader(Header):
-    """40: the members of a group changed. A client does nothing about one that names no group."""
+    """40: the members of a group changed. Clients ignore a request that names no group."""
 
     consumer_group: str | None = optional(read_text)
 

@@ -48,7 +48,7 @@ class RegisterBrokerRequestHeader(Header):
     """103. ``body_crc32`` 0 or absent is not checked.
 
     Between Skylark and Skylark it may come in parts, which have a number; the last one is marked. With a base the
-    topics are those that changed since that version.
+    topics are those that have changed since that version.
     """
 
     broker_name: str = required(read_text)

@@ -12,8 +12,6 @@ from namesrv.controller.commands import Candidate
 from tests.sim.controller.world import World
 from tests.support.histories import BLOCK, IN_CI, blocks, run
 
-pytestmark = pytest.mark.slow
-
 # A history in which a master comes back before the Controllers notice.
 RESTARTS = 16
 

@@ -13,8 +13,6 @@ from tests.sim.raft.group import Group
 from tests.sim.raft.node import Disk
 from tests.support.histories import BLOCK, IN_CI, blocks, run
 
-pytestmark = pytest.mark.slow
-
 
 @blocks()
 def test_the_papers_properties_hold(seeds: Iterable[int]) -> None:
