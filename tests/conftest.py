@@ -34,9 +34,13 @@ STARTS_PROCESSES = re.compile(
 SLOW = (
     "tests/fuzz/",
     "tests/sim/",
+    "tests/broker/replication/test_acting.py",
+    "tests/broker/replication/test_following.py",
     "tests/broker/replication/test_replica.py",
     "tests/broker/store/queue/test_entry_repair.py",
     "tests/broker/store/test_damage.py",
+    "tests/broker/store/test_faults.py",
+    "tests/broker/store/test_removal.py",
     "tests/broker/store/test_schedules.py",
     "tests/broker/store/truncation/",
     "tests/broker/test_junk.py",
