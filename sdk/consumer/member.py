@@ -8,7 +8,6 @@ from math import isinf
 
 import trio
 
-from mqcommon.clock import Clock
 from mqcommon.errors import BrokerError, RequestRefused, SkylarkError
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
@@ -21,10 +20,10 @@ from remoting.protocol.requests.clients import (
     ProcessQueueInfo,
     SubscriptionData,
 )
+from sdk.consumer.context import PushContext
 from sdk.consumer.expression import Sql, subscription_to
 from sdk.consumer.outcome import ConsumeResult
 from sdk.consumer.ownership import CERTAIN_S
-from sdk.consumer.problems import Problems
 from sdk.consumer.process_queue import ProcessQueue
 from sdk.consumer.rates import Rates
 from sdk.consumer.settings import PushSettings
@@ -113,20 +112,17 @@ class PushMember:
 
     def __init__(
         self,
-        settings: PushSettings,
-        nameserver: str,
-        clock: Clock,
+        context: PushContext,
         subscriptions: Mapping[str, str | Sql],
         owned: Mapping[MessageQueue, ProcessQueue],
         popped: Mapping[MessageQueue, ProcessQueue],
         members_changed: Callable[[], None],
         reset: Callable[[Mapping[MessageQueue, int]], None],
         rates: Rates,
-        problems: Problems,
     ) -> None:
-        self._problems = problems
-        self._settings = settings
-        self._clock = clock
+        self._problems = context.problems
+        self._settings = settings = context.settings
+        self._clock = context.clock
         # (topic, expression) → what heartbeats carry. Its version is the time when it was made: brokers ignore older.
         self._data: dict[tuple[str, str | Sql], SubscriptionData] = {}
         self._subscriptions = subscriptions
@@ -136,12 +132,12 @@ class PushMember:
         self._reset = reset
         self._rates = rates
         self._properties = {
-            "PROP_NAMESERVER_ADDR": nameserver,
+            "PROP_NAMESERVER_ADDR": ";".join(context.client.instance.nameserver_addrs),
             "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
             "PROP_CONSUMEORDERLY": str(settings.orderly).lower(),
             "PROP_THREADPOOL_CORE_SIZE": str(settings.concurrency),
             "PROP_CLIENT_VERSION": "V5_3_3",
-            "PROP_CONSUMER_START_TIMESTAMP": str(clock.now_ms()),
+            "PROP_CONSUMER_START_TIMESTAMP": str(context.clock.now_ms()),
             "consumeConcurrentlyMaxSpan": str(settings.max_queue_messages),
             "consumeMessageBatchMaxSize": str(settings.batch_size),
             "maxReconsumeTimes": str(settings.max_reconsume_times),

@@ -15,12 +15,11 @@ from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
 from sdk import broker_api
 from sdk.client import ClientHandle
+from sdk.consumer.context import PushContext
 from sdk.consumer.expression import Sql
 from sdk.consumer.offsets import OffsetStore, first_offset
-from sdk.consumer.problems import Problems
 from sdk.consumer.process_queue import FlowControl, ProcessQueue, Ready
 from sdk.consumer.replicas import Replicas
-from sdk.consumer.settings import PushSettings
 from sdk.retry import is_transient
 from sdk.runtime import survived
 
@@ -44,17 +43,16 @@ class QueueOwnership:
 
     def __init__(
         self,
-        client: ClientHandle,
-        settings: PushSettings,
+        context: PushContext,
         replicas: Replicas,
         offsets: OffsetStore,
         flow: FlowControl,
         ready: Ready,
         serve: Sequence[Callable[[ProcessQueue], Awaitable[None]]],
         rebalance_soon: Callable[[], None],
-        problems: Problems,
     ) -> None:
-        self._problems = problems
+        client, settings = context.client, context.settings
+        self._problems = context.problems
         # Queues that could not be taken, and were told as problems.
         self._untaken: dict[MessageQueue, None] = {}
         self._client = client

@@ -17,21 +17,19 @@ from typing import TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.clock import Clock
 from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.signal import Signal
 from remoting.protocol.requests.pops import INIT_MAX, INIT_MIN
-from sdk.client import ClientHandle
 from sdk.consumer import popped
+from sdk.consumer.context import PushContext
 from sdk.consumer.expression import Sql, text_and_type
-from sdk.consumer.failures import DEAD, Counters, Returns
+from sdk.consumer.failures import DEAD, Returns
 from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.popped import ReceivedMessage, bits_by_lease
 from sdk.consumer.process_queue import FlowControl, ProcessQueue, Ready, Takable
 from sdk.consumer.read_retry import read_with_retry
 from sdk.consumer.reader import Reader
-from sdk.consumer.settings import PushSettings
 from sdk.consumer.window import Batch, Window
 from sdk.endpoint import Endpoint
 from sdk.retry import until_answered
@@ -104,23 +102,20 @@ class Popping:
 
     def __init__(
         self,
-        client: ClientHandle,
-        settings: PushSettings,
+        context: PushContext,
         reader: Reader,
         flow: FlowControl,
         ready: Ready,
         returns: Returns,
-        counters: Counters,
-        clock: Clock,
     ) -> None:
-        self._client = client
-        self._settings = settings
+        self._client = context.client
+        self._settings = settings = context.settings
         self._reader = reader
         self._flow = flow
         self._ready = ready
         self._returns = returns
-        self._counters = counters
-        self._clock = clock
+        self._counters = context.counters
+        self._clock = context.clock
         self._init_mode = INIT_MIN if settings.consume_from is ConsumeFrom.FIRST_OFFSET else INIT_MAX
         self._live: dict[PopBatch, None] = {}
         # Messages, by `id`, whose lease is being changed: their acknowledgement waits for the new one.

@@ -6,17 +6,13 @@ from functools import partial
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.clock import Clock
 from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import RETRY_TOPIC
 from mqcommon.message.queue import MessageQueue
-from sdk.client import ClientHandle
-from sdk.consumer.failures import Counters
-from sdk.consumer.problems import Problems
+from sdk.consumer.context import PushContext
 from sdk.consumer.process_queue import FlowControl, ProcessQueue
 from sdk.consumer.read_retry import Note, pull_with_retry
 from sdk.consumer.reader import PullResult, Reader
-from sdk.consumer.settings import PushSettings
 from sdk.consumer.window import Batch
 from sdk.runtime import survived
 
@@ -29,24 +25,20 @@ class PullLoop:
 
     def __init__(
         self,
-        settings: PushSettings,
-        client: ClientHandle,
+        context: PushContext,
         reader: Reader,
         flow: FlowControl,
-        counters: Counters,
-        problems: Problems,
-        clock: Clock,
         put: Callable[[Batch], None],
         reset: Callable[[Mapping[MessageQueue, int]], None],
     ) -> None:
-        self._settings = settings
-        self._instance = client.instance
-        self._names = client.names
+        self._settings = context.settings
+        self._instance = context.client.instance
+        self._names = context.client.names
         self._reader = reader
         self._flow = flow
-        self._counters = counters
-        self._problems = problems
-        self._clock = clock
+        self._counters = context.counters
+        self._problems = context.problems
+        self._clock = context.clock
         self._put = put
         self._reset = reset
 

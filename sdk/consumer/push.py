@@ -26,6 +26,7 @@ from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName, 
 from sdk.client import Client, ClientHandle
 from sdk.consumer.allocate import Strategy
 from sdk.consumer.arrow import ArrowHandler, batch_handler_of
+from sdk.consumer.context import PushContext
 from sdk.consumer.decompression import keep_content
 from sdk.consumer.expression import Expression, Sql, Subscriptions, subscription_to
 from sdk.consumer.failures import Counters, Failures, HandlerErrors, Returns
@@ -318,40 +319,25 @@ class PushParts:
             replicas, self._commits, settings.group, problems.noting("committing offsets, which brokers refuse")
         )
         returns = Returns(client, replicas, settings, problems, clock)
-        self.popping = Popping(client, settings, self.reader, self.flow, self.ready, returns, self.counters, clock)
+        context = PushContext(client, settings, problems, self.counters, clock)
+        self.popping = Popping(context, self.reader, self.flow, self.ready, returns)
         self.failures = Failures(settings, self.ready, returns, self.counters, self.popping.give_back)
         self._handed_out = HandedOut(settings, self.failures, self.counters)
         self._workers = make_workers(settings, self.ready, self.failures, self.counters, errors)
         ordered = Orderly(settings, self.flow, returns, self.counters, errors, clock)
         put = ordered.put if settings.orderly else self.ready.put
-        intake = PullLoop(
-            settings,
-            client,
-            self.reader,
-            self.flow,
-            self.counters,
-            problems,
-            clock,
-            put,
-            lambda offsets: self.ownership.reset(offsets),
-        )
+        intake = PullLoop(context, self.reader, self.flow, put, lambda offsets: self.ownership.reset(offsets))
         # Each owned queue is served by a task that pulls and, with ``orderly``, one that handles.
         serve = [intake.pull, ordered.serve] if settings.orderly else [intake.pull]
         self.ownership = QueueOwnership(
-            client, settings, replicas, offsets, self.flow, self.ready, serve, lambda: self._rebalance.soon(), problems
+            context, replicas, offsets, self.flow, self.ready, serve, lambda: self._rebalance.soon()
         )
         self._rebalance = Rebalance(
-            client,
-            settings,
-            self.subscriptions,
-            self.ownership.owned,
-            self.popping.owned,
-            self._change_queues,
-            problems,
+            context, self.subscriptions, self.ownership.owned, self.popping.owned, self._change_queues
         )
         self.member = PushMember(
-            settings, ";".join(client.instance.nameserver_addrs), clock, self.subscriptions, self.ownership.owned,
-            self.popping.owned, self._rebalance.soon, self.ownership.reset, self._rates, problems,
+            context, self.subscriptions, self.ownership.owned, self.popping.owned, self._rebalance.soon,
+            self.ownership.reset, self._rates,
         )  # fmt: skip
         self._rebalancing = trio.CancelScope()
         self._handled = trio.Event()

@@ -18,10 +18,8 @@ from mqcommon.signal import Signal
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.groups import POP
 from sdk import broker_api
-from sdk.client import ClientHandle
+from sdk.consumer.context import PushContext
 from sdk.consumer.expression import Sql
-from sdk.consumer.problems import Problems
-from sdk.consumer.settings import PushSettings
 from sdk.retry import is_transient
 from sdk.routes import TopicRoute
 from sdk.runtime import survived
@@ -51,21 +49,19 @@ class Rebalance:
 
     def __init__(
         self,
-        client: ClientHandle,
-        settings: PushSettings,
+        context: PushContext,
         subscriptions: Mapping[str, str | Sql],
         owned: Mapping[MessageQueue, object],
         popped: Mapping[MessageQueue, object],
         change: Change,
-        problems: Problems,
     ) -> None:
-        self._client = client
-        self._settings = settings
+        self._client = context.client
+        self._settings = context.settings
         self._subscriptions = subscriptions
         self._owned = owned
         self._popped = popped
         self._change = change
-        self._problems = problems
+        self._problems = context.problems
         self._due = Signal()
         # What was logged, so that it is logged once.
         self._missing: dict[str, None] = {}

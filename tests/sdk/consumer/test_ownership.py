@@ -10,6 +10,7 @@ import trio.testing
 from mqcommon.clock import SystemClock
 from mqcommon.errors import RemotingError
 from mqcommon.message.queue import MessageQueue
+from sdk.consumer.context import PushContext
 from sdk.consumer.ownership import QueueOwnership
 from sdk.consumer.problems import Problems
 from sdk.consumer.process_queue import FlowControl, Ready
@@ -43,7 +44,7 @@ async def test_the_offset_of_a_queue_whose_lock_is_lost_is_not_committed_at_the_
     settings, offsets = settings_of(lambda _: None, orderly=True), FakeOffsets()
     flow = FlowControl(settings, SystemClock(), Rates())
     ownership = QueueOwnership(
-        cast(Any, None), settings, cast(Any, None), offsets, flow, Ready(), [], lambda: None, Problems()
+        PushContext(cast(Any, None), settings, Problems()), cast(Any, None), offsets, flow, Ready(), [], lambda: None
     )
     lost, kept = MessageQueue("t", "live", 0), MessageQueue("t", "live", 1)
     async with trio.open_nursery() as nursery:
@@ -62,8 +63,8 @@ async def test_a_broker_that_does_not_answer_delays_no_other_queue(autojump_cloc
     """And the next change waits for about one timeout, not for one of each queue."""
     settings = settings_of(lambda _: None)
     ownership = QueueOwnership(
-        cast(Any, SimpleNamespace()), settings, cast(Any, None), FakeOffsets(),
-        FlowControl(settings, SystemClock(), Rates()), Ready(), [], lambda: None, Problems(),
+        PushContext(cast(Any, SimpleNamespace()), settings, Problems()), cast(Any, None), FakeOffsets(),
+        FlowControl(settings, SystemClock(), Rates()), Ready(), [], lambda: None,
     )  # fmt: skip
     wanted = {MessageQueue("t", name, number): "*" for name in ("dead", "live") for number in range(400)}
     async with trio.open_nursery() as nursery:
