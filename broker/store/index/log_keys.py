@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from broker.store.queue.entry import uniform_rows
 from mqcommon.errors import ProtocolError
-from mqcommon.message.batch import decode_batch
+from mqcommon.message.batch import BODY_AT, BODY_LENGTH_AT, OVERHEAD, decode_batch
 from mqcommon.message.columns import MIN_RUN, Fixed, RunReader, Shape
 from mqcommon.message.compression import decompressed
 from mqcommon.message.flags import COMPRESSED, HOSTS_V6, INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK, WRAPPED
@@ -79,10 +80,9 @@ class LogKeys:
                         continue
                     next_try = done + MIN_RUN
                 hashes = self._usual(view[at + _BODY_AT + body_bytes : at + size])
-            for key_hash in hashes:
-                entries.hashes.append(key_hash)
-                entries.physicals.append(base + at)
-                entries.times_ms.append(store_ms)
+            entries.hashes.extend(hashes)
+            entries.physicals.extend([base + at] * len(hashes))
+            entries.times_ms.extend([store_ms] * len(hashes))
             at += size
             # One message may have hundreds of keys, such as a trace has.
             done += 1 + len(hashes) // MANY_KEYS
@@ -102,7 +102,8 @@ class LogKeys:
     def _unusual(self, raw: bytes) -> tuple[list[int], int]:
         """Hashes of the keys of any record, and its store time.
 
-        The largest batch, of 32,767 messages with two keys each, takes 0.25 s; one of 1,000 messages 8 ms.
+        The largest batch, of 32,767 messages with two keys each, takes 0.25 s; one of 1,000 messages 8 ms, or 0.5 ms if
+        they are of one size and have nothing but their unique keys.
         """
         try:
             record = decode_record(raw, check_crc=False)
@@ -112,8 +113,32 @@ class LogKeys:
         if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
             return [], 0
         prefix = record.topic.encode() + b"#"
+        if record.sys_flag & (WRAPPED | COMPRESSED) == WRAPPED:
+            with suppress(KeyError):
+                return self._of_uniform(prefix, record), record.store_timestamp
         hashes = [self._hasher.index_hash(prefix + key) for key in record_keys(record)]
         return hashes, record.store_timestamp
+
+    def _of_uniform(self, prefix: bytes, record: Record) -> list[int]:
+        """As `_unusual`, of an inner batch whose messages are of one size, column by column. KeyError for any other."""
+        count = uniform_rows(record.body)
+        if not count:
+            raise KeyError
+        stride = len(record.body) // count
+        body_length = int.from_bytes(record.body[BODY_LENGTH_AT:BODY_AT], "big")
+        key_at = OVERHEAD + body_length + len(_UNIQ_KEY)
+        if stride - 1 - key_at < TAIL:
+            raise KeyError
+        keys = struct.Struct(f"{key_at}x{stride - 1 - key_at - TAIL}s2s2sx")
+        heads, high, low = zip(*keys.iter_unpack(record.body), strict=True)
+        starts = {}
+        for head in dict.fromkeys(heads):
+            if b"\x02" in head:  # another property follows the key
+                raise KeyError(head)
+            starts[head] = head_hash(prefix + head)
+        # The batch's own key may be that of one of its messages; a second entry with the same hash would find nothing new.
+        own = [self._hasher.index_hash(prefix + key) for key in index_keys(record.properties)]
+        return list(dict.fromkeys(own + self._hashes(starts, heads, high, low)))
 
     # --- runs
 
@@ -124,7 +149,7 @@ class LogKeys:
             return 0
         times_ms, heads, high, low, _ = run.columns
         try:
-            hashes = self._hashes(heads, high, low)
+            hashes = self._hashes(self._starts, heads, high, low)
         except KeyError:
             self._runs.refuse()
             return 0
@@ -133,9 +158,11 @@ class LogKeys:
         entries.times_ms.extend(times_ms)
         return run.records
 
-    def _hashes(self, heads: Sequence[bytes], high: Sequence[bytes], low: Sequence[bytes]) -> list[int]:
-        """The hash of each key, from its start (the end of its head) and last two pairs; KeyError if unusual."""
-        starts, pairs, last_pairs = self._starts, self._hasher.high, self._hasher.low
+    def _hashes(
+        self, starts: dict[bytes, int], heads: Sequence[bytes], high: Sequence[bytes], low: Sequence[bytes]
+    ) -> list[int]:
+        """The hash of each key, from that of its start and its last two pairs; KeyError if unusual."""
+        pairs, last_pairs = self._hasher.high, self._hasher.low
         return [
             h if (h := starts[a] + pairs[b] + last_pairs[c] & 0xFFFFFFFF) < 0x80000000 else 0x100000000 - h & 0x7FFFFFFF
             for a, b, c in zip(heads, high, low, strict=True)

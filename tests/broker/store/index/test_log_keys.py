@@ -2,11 +2,13 @@
 
 import mmap
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.index.log_keys import LogKeys, index_keys
-from mqcommon.message.flags import BORN_HOST_V6, TRANSACTION_ROLLBACK
+from broker.store.index.log_keys import LogKeys, index_keys, record_keys
+from mqcommon.message.batch import encode_batch
+from mqcommon.message.flags import BORN_HOST_V6, TRANSACTION_ROLLBACK, WRAPPED
 from mqcommon.message.javahash import KeyHasher, java_hash
 from mqcommon.message.record import decode_record, encode_record, topic_field
 
@@ -118,3 +120,28 @@ def test_a_record_that_cannot_be_read_has_no_keys() -> None:
     entries, at, done = LogKeys(KeyHasher()).read(view, 0, len(data), BASE, 1000)
     assert (at, done) == (len(data), 3)
     assert entries.physicals == [BASE, BASE + 2 * len(records[0])]
+
+
+@pytest.mark.parametrize("own", [b"", b"UNIQ_KEY\x01AAAA0003\x02", b"UNIQ_KEY\x01other\x02KEYS\x01a b\x02"])
+@pytest.mark.parametrize(
+    "last",
+    [
+        b"UNIQ_KEY\x01AAAA9999\x02",
+        b"UNIQ_KEY\x01AAAA0001\x02",  # the key of another one
+        b"UNIQ_KEY\x01AB\x02KEYS\x01",  # of the same size, with another property
+        "UNIQ_KEY\x01AAAA00ä\x02".encode(),
+        b"UNIQ_KEY\x01AAAA99999\x02",  # of another size
+    ],
+)
+def test_the_keys_of_an_inner_batch_are_found_whatever_their_form(own: bytes, last: bytes) -> None:
+    rows = [(0, b"body", b"UNIQ_KEY\x01AAAA%04d\x02" % number) for number in range(20)]
+    magic, tail = topic_field("t")
+    batch = encode_batch([*rows, (0, b"body", last)])
+    record = encode_record(magic, tail, 0, 0, BASE, batch, own, 0, WRAPPED, 0, bytes(8), 7, STORE_HOST, 0, 0)
+    view = mmap.mmap(-1, len(record))
+    view[:] = record
+    entries, _, _ = LogKeys(KeyHasher()).read(view, 0, len(record), BASE, 100)
+    keys = record_keys(decode_record(record))
+    assert set(entries.hashes) == {KeyHasher().index_hash(b"t#" + key) for key in keys} and len(keys) >= 20
+    assert len(entries.hashes) == len(set(entries.hashes))
+    assert set(entries.physicals) == {BASE} and set(entries.times_ms) == {7}
