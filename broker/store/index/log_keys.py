@@ -136,7 +136,7 @@ class LogKeys:
             if b"\x02" in head:  # another property follows the key
                 raise KeyError(head)
             starts[head] = head_hash(prefix + head)
-        # The batch's own key may be that of one of its messages; a second entry with the same hash would find nothing new.
+        # The batch's own key may be that of one of its messages; a second entry of a hash would find nothing new.
         own = [self._hasher.index_hash(prefix + key) for key in index_keys(record.properties)]
         return list(dict.fromkeys(own + self._hashes(starts, heads, high, low)))
 
