@@ -1,4 +1,4 @@
-"""What a client needs of its process: checks that it runs in trio and where it was opened, its id, threads for work.
+"""What a client needs of its process: checks of its event loop and of forks, its id, threads for long work.
 
 After a fork the child has the parent's sockets but not its other threads. Its requests would mix with the parent's on
 the same connections, and their answers would never arrive. So every call checks that the process is still the one that
@@ -52,11 +52,11 @@ class Home:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is that process."""
+        """Whether the caller runs in the process that opened the client."""
         return self.forks == FORKS.count
 
     def check(self, what: str = "this client") -> None:
-        """Raise RuntimeError in a child of that process."""
+        """Raise RuntimeError in a child of the process that opened the client."""
         if self.forks != FORKS.count:
             raise RuntimeError(
                 f"{what} was opened in process {self.pid} before a fork, and its connections belong to that process: "

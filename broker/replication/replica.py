@@ -50,11 +50,12 @@ _TOPIC_LENGTH_BYTES = TOPIC_LENGTH_V1.size
 _PROPERTIES_LENGTH_BYTES = PROPERTIES_LENGTH.size
 # How much of the log is copied and parsed at once.
 STEP_BYTES = 256 * 1024
+# Topic names that are kept decoded.
 _MAX_TOPICS = 10_000
 
 
 class QueueRun(NamedTuple):
-    """Entries of one queue; the first is that of message ``first``."""
+    """Consecutive entries of one queue, from queue offset ``first`` on."""
 
     queue_id: int
     first: int
@@ -82,7 +83,7 @@ class Replica:
         self._next_try = 0
         # The next record moves a queue: `build` stops before it until it is called with ``guarded``.
         self.wants_guard = False
-        self._topics: dict[bytes, str] = {}
+        self._topic_names: dict[bytes, str] = {}
 
     @property
     def raw_end(self) -> int:
@@ -210,7 +211,7 @@ class Replica:
         self._next_try = 0
         latest = 0
         unpack, unpack_length = _HEAD.unpack_from, PROPERTIES_LENGTH.unpack_from
-        topics, queues, codes = self._topics, self._queues, self._tag_codes
+        topics, queues, codes = self._topic_names, self._queues, self._tag_codes
         try:
             while done < limit and total - at >= MIN_RECORD:
                 size, magic, crc, queue_id, queue_offset, physical, sys_flag, stored_ms, body_bytes = unpack(data, at)
@@ -274,7 +275,7 @@ class Replica:
 
     def _queue_run(self, run: RunEntries, physical: int) -> bool:
         """Add the run's entries to their queues; False when the records must be read one by one."""
-        topic = self._topics.get(run.topic) or self._topic(run.topic, physical)
+        topic = self._topic_names.get(run.topic) or self._topic(run.topic, physical)
         if topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
             return False  # the entries of its queues hold a time for each message
         queues = [(self._queues.get(topic, one.queue_id), one) for one in run.queues]
@@ -345,9 +346,9 @@ class Replica:
             topic = ""
         if not is_storable(topic, 0):
             raise self._corrupt(physical, f"{raw!r} is not a topic")
-        if len(self._topics) >= _MAX_TOPICS:
-            self._topics.clear()
-        self._topics[raw] = topic
+        if len(self._topic_names) >= _MAX_TOPICS:
+            self._topic_names.clear()
+        self._topic_names[raw] = topic
         return topic
 
     def _move(self, queue: ConsumeQueue, offset: int, physical: int) -> None:

@@ -70,7 +70,7 @@ class RecoveryReport:
 
 
 def why_torn(state: CheckpointState, last_stop: LastStop, view: mmap.mmap, at: int, record: Record) -> str:
-    """Why a sound record after the checkpoint is a torn copy; "" if nothing says so, and it is taken as whole."""
+    """Why a record after the checkpoint is torn although its CRC, of the body alone, fits; "" if it is whole."""
     if last_stop is LastStop.CLEAN:
         return ""
     if state.log_offset is None and record.store_timestamp <= state.flushed_timestamp - ROCKETMQ_MARGIN_MS:
@@ -89,7 +89,7 @@ class StoreFiles:
 
 
 class Recovery:
-    """Recovers one store. For a single use. ``progress`` gets lines for the user.
+    """Recovers one store, once. ``progress`` gets lines for the user.
 
     ``note_ends`` writes queueEnds, ``write_queues`` the entries of queues that are in memory.
     """
@@ -113,14 +113,14 @@ class Recovery:
         self._steps = 0
         self._next_progress_ms = clock.monotonic_ms() + PROGRESS_INTERVAL_MS
         self._broken: dict[ConsumeQueue, None] = {}
-        # Queue -> the next offset that it had at least, for queues of which the scan makes entries again.
+        # Queue -> the next offset that it must reach again, for queues whose entries the scan rebuilds.
         self._to_reach: dict[ConsumeQueue, int] = {}
         # Queues whose ends had to be searched for in their files, as queueEnds could not be used for them.
         self._searched: list[ConsumeQueue] = []
-        # Queue -> (offset, end of the record) of a last entry that names no record of its queue. The log is damaged
-        # there, unless the scan finds the message at another place: then only the entry is.
+        # Queues whose last entry names no record of theirs -> (offset, end of the record). If the scan finds that
+        # message at another place, only the entry was damaged; else the log was.
         self._doubtful: dict[ConsumeQueue, tuple[int, int]] = {}
-        # (start, end) of the newest record that the other queues know.
+        # (start, end) of the newest record to which an entry of a queue points; doubtful queues are left out.
         self._resumed_to = (0, 0)
         # Physical offset of the newest message that a queue had before the scan.
         self._newest: dict[ConsumeQueue, int] = {}

@@ -23,19 +23,19 @@ E = TypeVar("E", bound=BaseException)
 # What to do next, by RocketMQ's response code.
 _REMEDIES = {
     2: "the server is busy: try again",
-    3: "the server does not know this request: check that the address is a broker's, a NameServer's or a Controller's "
-    "as the command wants it, and that the server is new enough and has the feature switched on",
+    3: "the server does not know this request: check that the address is that of the server that this command asks (a "
+    "broker, a NameServer or a Controller), and that the server is new enough and has the feature switched on",
     14: "the server cannot store now: look at its disk and its log",
     16: "no permission: check those of the topic, the group and the broker, and who you are (--credentials)",
     17: "check the topic's name with mqadmin topicList, or create it with mqadmin updateTopic",
-    22: "check topic, key and time range",
+    22: "no message matches: check the topic, the key and the time range",
     26: "check the group's name with mqadmin consumerProgress, or create it with mqadmin updateSubGroup",
     206: "start a consumer of this group, or check its name with mqadmin consumerProgress",
 }
 
 _NO_PERMISSION = 16
-# A broker's refusal that names this option says what to do already.
-_LIGHT_QUEUES_OFF = "enableLmq"
+# A remark that names this option already contains the remedy.
+_LMQ_OPTION = "enableLmq"
 _SEND_REMEDY = "look at the topic's perm with mqadmin topicRoute and at the brokers with mqadmin clusterList"
 
 
@@ -56,13 +56,13 @@ def explain(error: BaseException) -> str:
             text, remedy = _with_cause(error), _SEND_REMEDY
             if isinstance(cause := error.__cause__, BrokerError) and cause.remark in str(error):
                 # The error's text contains the broker's answer, so the cause is not printed.
-                text, remedy = _sentence(str(error)), _REMEDIES.get(cause.code, _SEND_REMEDY)
+                text, remedy = _without_full_stop(str(error)), _REMEDIES.get(cause.code, _SEND_REMEDY)
             text += f"; {remedy}"
         case BrokerError():
             remark, remedy = _first_line(error.remark), _remedy(error)
             text = f"{error.addr or 'the server'} refused with code {error.code}: {remark}"
             if remedy:
-                text = f"{_sentence(text)}; {remedy}"
+                text = f"{_without_full_stop(text)}; {remedy}"
         case _:
             text = _with_cause(error)
     return _first_line(text)
@@ -71,7 +71,7 @@ def explain(error: BaseException) -> str:
 def _remedy(error: BrokerError) -> str:
     if error.code == _NO_PERMISSION and ": " in error.remark:
         return ""  # such as mistakes about users: after the colon stands what to do
-    if _LIGHT_QUEUES_OFF in error.remark:
+    if _LMQ_OPTION in error.remark:
         return ""
     # ACL 1.0 refuses with the code of any failure, and says who it is by its Java class.
     return _REMEDIES[16] if "AclException" in error.remark else _REMEDIES.get(error.code, "")
@@ -105,7 +105,7 @@ def first_of(error: BaseException, kind: type[E]) -> E | None:
     return None
 
 
-def _sentence(text: str) -> str:
+def _without_full_stop(text: str) -> str:
     """The first line without a full stop, so that more text can follow."""
     return _first_line(text).removesuffix(".")
 

@@ -54,7 +54,7 @@ class QueueOwnership:
         client, settings = context.client, context.settings
         self._problems = context.problems
         # Queues that could not be taken, and were told as problems.
-        self._untaken: dict[MessageQueue, None] = {}
+        self._failed_to_take: dict[MessageQueue, None] = {}
         self._client = client
         self._settings = settings
         self._replicas = replicas
@@ -78,7 +78,7 @@ class QueueOwnership:
 
     @enable_ki_protection
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
-        """Own the tasks of queues, and renew their locks."""
+        """Run the tasks of queues, and renew their locks."""
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             if self._locks is not None:
@@ -86,14 +86,14 @@ class QueueOwnership:
             await trio.sleep_forever()
 
     async def change(self, wanted: Mapping[MessageQueue, str | Sql], is_shared: bool) -> bool:
-        """Own exactly the queues ``wanted``. Returns whether that is so now; a queue may be unreadable or locked.
+        """Own exactly the queues ``wanted``. Returns whether all are owned now; some may be unreadable or locked.
 
-        ``is_shared``: another member may have had them until now. It hears of the change when this one does.
+        ``is_shared``: another member may have owned them until now; it learns of the change at the same time.
         """
         self._forget_absent(wanted)
-        for mq in [mq for mq in self._untaken if mq not in wanted]:
-            del self._untaken[mq]
-            self._problems.note(_taking(mq), None)
+        for mq in [mq for mq in self._failed_to_take if mq not in wanted]:
+            del self._failed_to_take[mq]
+            self._problems.note(_taking_problem(mq), None)
         # Queues are given up before others are taken: the next owner waits for the commits of this one. An orderly
         # queue cannot be waited for, as its handler may take long: its lock keeps the next owner out.
         given_up = [mq for mq in self.owned if mq not in wanted]
@@ -108,10 +108,10 @@ class QueueOwnership:
         # Without locks the former owner is given a moment to commit. What it consumes after that comes again here.
         if taken and is_shared and self._locks is None:
             await trio.sleep(TAKE_OVER_S)
-        silent: dict[str, None] = {}
+        unanswering: dict[str, None] = {}
         async with trio.open_nursery() as nursery:
             for mq in taken:
-                nursery.start_soon(self._take, mq, wanted[mq], silent)
+                nursery.start_soon(self._take, mq, wanted[mq], unanswering)
         if given_up or taken:
             logger.info("group %s: owning %d queues", self._settings.group, len(self.owned))
         await self.commit(repeat=True)
@@ -120,8 +120,8 @@ class QueueOwnership:
     async def commit(self, *, repeat: bool = False) -> None:
         """Commit the offsets that have changed; ``repeat``: all of them.
 
-        They are repeated after each change of the group: a commit of the former owner may arrive after the first one of
-        this member, and would stay while this queue gets no message.
+        They are repeated after each change of the group: a late commit of the former owner may overwrite the first one
+        of this member, and would stay until the queue gets another message.
         """
         offsets: dict[MessageQueue, int] = {}
         for mq, queue in self.owned.items():
@@ -135,17 +135,17 @@ class QueueOwnership:
         assert self._nursery is not None
         for mq, offset in offsets.items():
             queue = self.owned.pop(mq, None)
-            # The window is closed, so nothing that handlers say later about its messages counts; a new one begins at
-            # the offset.
+            # It closes the window, which discards later results of handlers, and takes the queue again with a new
+            # window that begins at the offset.
             if queue is not None:
                 self._nursery.start_soon(self._give_up, queue, offset)
 
-    async def commit_left(self) -> None:
+    async def commit_unfinished(self) -> None:
         """Commit the offsets of queues that were not given up, as their handlers did not finish in time."""
         await self._offsets.save({mq: queue.window.offset for mq, queue in self._kept().items()})
 
     def _kept(self) -> dict[MessageQueue, ProcessQueue]:
-        """The queues that no other member has yet."""
+        """The owned queues, and those whose handlers have not finished; without queues whose lock is lost."""
         return {mq: queue for mq, queue in (self.owned | self._leaving).items() if not queue.is_lost}
 
     async def give_up_all(self) -> None:
@@ -174,15 +174,15 @@ class QueueOwnership:
         return mq.topic in self.paused or mq in self.paused
 
     @enable_ki_protection
-    async def _take(self, mq: MessageQueue, expression: str | Sql, silent: dict[str, None]) -> None:
-        """``silent`` are the brokers that did not answer: their other queues are left to the next change."""
+    async def _take(self, mq: MessageQueue, expression: str | Sql, unanswering: dict[str, None]) -> None:
+        """``unanswering`` are the brokers that did not answer: their other queues are left to the next change."""
         # It was taken away and given back while its handler still runs. It is taken in the next round, after its offset
         # is committed.
         if mq in self._leaving:
             return
         locked_until = 0.0
         async with self._limiter(mq):
-            if mq.broker_name in silent:
+            if mq.broker_name in unanswering:
                 return
             try:
                 if self._locks is not None:
@@ -192,14 +192,14 @@ class QueueOwnership:
                 offset = await first_offset(mq, self._settings, self._offsets, self._replicas)
             except SkylarkError as error:
                 logger.warning("%s cannot be read now: %s", mq, error)
-                self._untaken[mq] = None
-                self._problems.note(_taking(mq), error)
+                self._failed_to_take[mq] = None
+                self._problems.note(_taking_problem(mq), error)
                 if is_transient(error):
-                    silent[mq.broker_name] = None
+                    unanswering[mq.broker_name] = None
                 return
-        if mq in self._untaken:
-            del self._untaken[mq]
-            self._problems.note(_taking(mq), None)
+        if mq in self._failed_to_take:
+            del self._failed_to_take[mq]
+            self._problems.note(_taking_problem(mq), None)
         queue = self.owned[mq] = self._flow.own(mq, expression, offset)
         queue.locked_until = locked_until
         queue.is_paused = self.is_paused(mq)
@@ -263,7 +263,7 @@ class QueueOwnership:
                 self._offsets.forget(mq)
 
 
-def _taking(mq: MessageQueue) -> str:
+def _taking_problem(mq: MessageQueue) -> str:
     """The name of the problem that a queue cannot be taken."""
     return f"taking {mq}"
 

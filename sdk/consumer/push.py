@@ -427,7 +427,7 @@ class PushParts:
             logger.warning("handlers still run after %d ms: cancelling them", self._settings.stop_timeout_ms)
         self._commits.begin_close()
         with trio.move_on_after(LAST_COMMITS_S):
-            await self.ownership.commit_left()
+            await self.ownership.commit_unfinished()
             await self._commits.close()
         if self._local is not None:
             await self._local.close()

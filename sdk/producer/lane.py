@@ -149,6 +149,7 @@ class Lane:
         incoming, self._incoming = self._incoming, []
         now, soonest = trio.current_time(), self._soonest
         for send in incoming:
+            # Until now the deadline was the time that the send has, see `PendingSend`.
             send.deadline += now
             if send.deadline < soonest:
                 soonest = send.deadline
@@ -157,7 +158,7 @@ class Lane:
             self._one_by_one = len(incoming) == 1
         if len(incoming) > MIN_SHARE and not self.pending and not self._targets.requests:
             # A burst of sends while the lane is idle is divided among all queues, one request for each. While requests
-            # are in flight, the fewest and largest ones that keep the brokers busy are those for the free slots.
+            # are in flight, one request for each free slot keeps the brokers busy with the fewest, largest requests.
             route = self._owner.route_of(self._topic)
             self._burst_left = len(incoming)
             self._burst_share = -(-len(incoming) // max(len(route.writable) if route is not None else 1, 1))

@@ -72,7 +72,7 @@ class StreamQueues:
         self._missing: dict[str, str] = {}
         #: Brokers that did not answer since then. They are asked again after the next look: each time may take seconds.
         self._silent: dict[str, str] = {}
-        self._said: set[str] = set()
+        self._logged_away: set[str] = set()
 
     @property
     def found(self) -> Sequence[MessageQueue]:
@@ -161,14 +161,15 @@ class StreamQueues:
     def _say(self, gone: Mapping[str, str]) -> None:
         """Log what is away, and what is back, once."""
         away = {**gone, **self._missing, **self._silent}
-        for name in sorted(away.keys() - self._said):
+        for name in sorted(away.keys() - self._logged_away):
             logger.warning("%s is away, its messages are read when it is back: %s", name, away[name])
-        for name in sorted(self._said - away.keys()):
+        for name in sorted(self._logged_away - away.keys()):
             logger.warning("%s is back", name)
-        self._said = set(away)
+        self._logged_away = set(away)
 
 
 def _answer(ask: Callable[[MessageQueue], T], queue: MessageQueue) -> T | SkylarkError:
+    """The answer, or the error of a broker that is away."""
     try:
         return ask(queue)
     except AWAY as error:
@@ -197,13 +198,13 @@ class StreamDriver:
         self._now = now
         self._queues = StreamQueues(consumer, options, list_topics, now)
         self._last_batch_s = now()
-        self._is_checked = False
+        self._are_offsets_checked = False
         #: With the trigger AvailableNow: what there was when the run began.
         self._frozen: dict[MessageQueue, QueueBounds] | None = None
         self._initial: StreamOffsets | None = None
         self._committed: dict[MessageQueue, int] = {}
         self._is_commit_late = False
-        #: Where all that the brokers had in the last trigger would be read.
+        #: The ends of all queues, as the brokers told them in the last trigger.
         self.newest: StreamOffsets | None = None
 
     def initial(self) -> StreamOffsets:
@@ -214,11 +215,13 @@ class StreamDriver:
         bounds = bounds_of(self._consumer, options)
         starts = starting(self._consumer, options, bounds)
         if self._frozen is not None:
-            # More may have come since then: the end of a queue, as a start, is behind the end of the run.
-            grown = {queue: min(start, bounds[queue].maximum) for queue, start in starts.items()}
+            # More may have come since then: a query that starts at a queue's end may start after the end of the run.
+            capped_starts = {queue: min(start, bounds[queue].maximum) for queue, start in starts.items()}
             frozen = self._frozen.items()
-            # The start that Spark keeps is asked for after `freeze`; the run must not end before it.
-            self._frozen = {queue: QueueBounds(low, max(high, grown.get(queue, 0))) for queue, (low, high) in frozen}
+            # Spark asks for the start after `freeze`, and keeps it; so the end of the run is moved to the start.
+            self._frozen = {
+                queue: QueueBounds(low, max(high, capped_starts.get(queue, 0))) for queue, (low, high) in frozen
+            }
         self._initial = StreamOffsets(",".join(self._list_clusters(options)), starts)
         return self._initial
 
@@ -299,7 +302,7 @@ class StreamDriver:
 
     def _check(self, kept: StreamOffsets) -> None:
         """Raise UserError when ``kept`` is of another cluster or topic; once, when brokers of the topics are there."""
-        if self._is_checked:
+        if self._are_offsets_checked:
             return
         check_chosen(kept, lambda queue: is_chosen(queue, self._options))
         if not self._queues.found:
@@ -313,4 +316,4 @@ class StreamDriver:
         except AWAY:
             return
         check_cluster(kept, clusters, found)
-        self._is_checked = True
+        self._are_offsets_checked = True

@@ -17,12 +17,12 @@ from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.requests.pops import ANY_QUEUE, PopMessageRequestHeader
 from remoting.protocol.requests.topics import TopicConfig
 
-#: A message may be hidden for as long as RocketMQ's timer goes; more would pin the log.
+#: The most is the longest delay of RocketMQ's timer; a longer time would keep old log files from being deleted.
 MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 0, 3 * 24 * 3600 * 1000
 
 
 class PopChecks:
-    """The checks against the tables of one broker."""
+    """Checks pop requests against the topics, groups and filters of one broker."""
 
     def __init__(self, topics: Topics, groups: Groups, filters: Filters, options: BrokerOptions) -> None:
         self._topics = topics
@@ -43,11 +43,11 @@ class PopChecks:
         if is_retry_topic(topic):
             text = f"the topic[{topic}] is read with the topic whose messages come back there: pop that one"
             raise RequestRefused(ResponseCode.NO_PERMISSION, text)
-        # Refused now: later, when a message must come back, there is no request to refuse.
+        # Refused now: when the message is to be delivered again, there is no request that could be refused.
         if len(retry_topic_of(topic, group, False)) > RETRY_TOPIC_MAX_LENGTH:
             text = f"the names of topic {topic} and group {group} are too long together for a retry topic"
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
-        # A group is made only for a request that is right in all else.
+        # Last, so that a request that is refused creates no group.
         with refused_when_not_stored():
             known = self._groups.get_or_create(group)
         if known is None:

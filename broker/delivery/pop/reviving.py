@@ -72,24 +72,24 @@ class Reviving(Part):
         self._counts = counts
         self._takeover = JavaTakeover(log, store, offsets, clock)
         self._role_changed = Signal()
-        self._reign = trio.CancelScope()
+        self._role_scope = trio.CancelScope()
         self._failures = Failures(logger)
         self._stopping = False
 
     def role_changed(self) -> None:
-        """Forget what is popped: if this broker is the master now, it reads that from the log."""
+        """Drop the state of pops; if this broker is the master now, it is rebuilt from the revive log."""
         self._log.clear()
         self._positions.clear()
         self._held.release()
-        self._reign.cancel()
+        self._role_scope.cancel()
         self._role_changed.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Read the log, then revive until cancelled; all over again after each change of the role."""
+        """Read the revive log, then revive until cancelled. Starts again after each change of the role."""
         started = False
         while True:
             self._role_changed.clear()
-            with trio.CancelScope() as self._reign:
+            with trio.CancelScope() as self._role_scope:
                 if self._stopping:
                     await trio.sleep_forever()
                 if self._is_master():
@@ -98,7 +98,7 @@ class Reviving(Part):
                     started = True
                     task_status.started()
                 if self._log.is_ready:
-                    # Both end with the reign: `role_changed` cancels it, and the next round begins with another state.
+                    # Both end with the role: `role_changed` cancels it, and the next round begins with another state.
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._revive_often)
                         nursery.start_soon(self._save_often)
@@ -112,13 +112,13 @@ class Reviving(Part):
         self._log.is_ready = True
 
     async def stop(self) -> None:
-        """Let no more messages come back; the store is flushed next."""
+        """Stop reviving; the broker flushes the store after that."""
         self._stopping = True
-        self._reign.cancel()
+        self._role_scope.cancel()
 
     @property
     def open_checkpoints(self) -> int:
-        """Pops that are neither acknowledged nor over."""
+        """How many check points are open: not all of their messages are acknowledged or delivered again."""
         return len(self._log.inflight)
 
     @property

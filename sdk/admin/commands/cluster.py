@@ -52,23 +52,23 @@ class _Info:
     def __init__(self, table: Mapping[str, str]) -> None:
         self.table = table
 
-    def number(self, key: str) -> float:
+    def as_float(self, key: str) -> float:
         """The first number of a value: rates hold three, of 10 s, 1 min and 10 min."""
         try:
             return float(self.table.get(key, "").split(" ")[0])
         except ValueError:
             return 0.0
 
-    def count(self, key: str) -> int:
-        return int(self.number(key))
+    def as_int(self, key: str) -> int:
+        return int(self.as_float(key))
 
 
-def _load_keys(pool: str) -> tuple[str, str]:
+def _thread_pool_keys(pool: str) -> tuple[str, str]:
     return f"{pool}ThreadPoolQueueSize", f"{pool}ThreadPoolQueueHeadWaitTimeMills"
 
 
 def _load(row: Row, pool: str) -> str:
-    size, wait_ms = _load_keys(pool)
+    size, wait_ms = _thread_pool_keys(pool)
     return f"{row[size]},{row[wait_ms]}ms"
 
 
@@ -82,17 +82,19 @@ def base_row(target: Target, table: Mapping[str, str], now_ms: int) -> dict[str,
         "brokerId": target.broker_id,
         "brokerAddr": target.addr,
         "version": table.get("brokerVersionDesc", ""),
-        "inTps": info.number("putTps"),
-        "outTps": info.number("getTransferredTps") or info.number("getTransferedTps"),
-        **{key: info.count(key) for pool in _POOLS for key in _load_keys(pool)},
-        "timerReadBehind": info.count("timerReadBehind"),
-        "timerOffsetBehind": info.count("timerOffsetBehind"),
-        "timerCongestNum": info.count("timerCongestNum"),
-        "timerEnqueueTps": info.number("timerEnqueueTps"),
-        "timerDequeueTps": info.number("timerDequeueTps"),
-        "pageCacheLockTimeMills": info.count("pageCacheLockTimeMills"),
-        "hour": (now_ms - info.number("earliestMessageTimeStamp")) / 3_600_000 if earliest else 0.0,
-        "commitLogDiskRatio": info.number("commitLogDiskRatio"),
+        "inTps": info.as_float("putTps"),
+        # Older brokers misspell the key.
+        "outTps": info.as_float("getTransferredTps") or info.as_float("getTransferedTps"),
+        **{key: info.as_int(key) for pool in _POOLS for key in _thread_pool_keys(pool)},
+        "timerReadBehind": info.as_int("timerReadBehind"),
+        "timerOffsetBehind": info.as_int("timerOffsetBehind"),
+        "timerCongestNum": info.as_int("timerCongestNum"),
+        "timerEnqueueTps": info.as_float("timerEnqueueTps"),
+        "timerDequeueTps": info.as_float("timerDequeueTps"),
+        "pageCacheLockTimeMills": info.as_int("pageCacheLockTimeMills"),
+        # Hours since the oldest message was stored.
+        "hour": (now_ms - info.as_float("earliestMessageTimeStamp")) / 3_600_000 if earliest else 0.0,
+        "commitLogDiskRatio": info.as_float("commitLogDiskRatio"),
         "brokerActive": table.get("brokerActive") == "true",
     }
 
@@ -106,15 +108,15 @@ def more_row(target: Target, table: Mapping[str, str]) -> dict[str, Any]:
         "brokerName": target.broker_name,
         "brokerId": target.broker_id,
         "brokerAddr": target.addr,
-        "inTotalYest": info.count(f"{put}TodayMorning") - info.count(f"{put}YesterdayMorning"),
-        "outTotalYest": info.count(f"{got}TodayMorning") - info.count(f"{got}YesterdayMorning"),
-        "inTotalToday": info.count(f"{put}TodayNow") - info.count(f"{put}TodayMorning"),
-        "outTotalToday": info.count(f"{got}TodayNow") - info.count(f"{got}TodayMorning"),
+        "inTotalYest": info.as_int(f"{put}TodayMorning") - info.as_int(f"{put}YesterdayMorning"),
+        "outTotalYest": info.as_int(f"{got}TodayMorning") - info.as_int(f"{got}YesterdayMorning"),
+        "inTotalToday": info.as_int(f"{put}TodayNow") - info.as_int(f"{put}TodayMorning"),
+        "outTotalToday": info.as_int(f"{got}TodayNow") - info.as_int(f"{got}TodayMorning"),
     }
 
 
 def lag_of(target: Target, tables: Mapping[str, Mapping[str, str]], masters: Mapping[str, str]) -> dict[str, Any]:
-    """How far a slave is behind its master; None for a master, and for values that are unknown.
+    """How far a slave lags behind its master. Both values are None for a master, each value if it is unknown.
 
     A Skylark master reports it for each slave; otherwise it is the difference between the ends of the two logs.
     """
@@ -124,7 +126,8 @@ def lag_of(target: Target, tables: Mapping[str, Mapping[str, str]], masters: Map
         return behind
     reported = master.get(f"slaveAckDiff_{target.addr}")
     if reported is not None:
-        return {"lagBytes": int(reported), "lagMs": int(master.get(f"slaveBehindMs_{target.addr}", 0))}
+        reported_ms = master.get(f"slaveBehindMs_{target.addr}")
+        return {"lagBytes": int(reported), "lagMs": None if reported_ms is None else int(reported_ms)}
     ends = [info.get("commitLogMaxOffset", "") for info in (master, table or {})]
     if all(end.isdigit() for end in ends):
         behind["lagBytes"] = max(int(ends[0]) - int(ends[1]), 0)

@@ -54,7 +54,7 @@ async def test_the_offset_of_a_queue_whose_lock_is_lost_is_not_committed_at_the_
         async with ownership.owned[lost].working:
             ownership._lost(ownership.owned[lost])
             await trio.testing.wait_all_tasks_blocked()
-            await ownership.commit_left()
+            await ownership.commit_unfinished()
             nursery.cancel_scope.cancel()
     assert offsets.saved == {kept: 5}
 
