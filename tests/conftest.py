@@ -34,9 +34,7 @@ STARTS_PROCESSES = re.compile(
 SLOW = (
     "tests/fuzz/",
     "tests/sim/",
-    "tests/broker/replication/test_acting.py",
-    "tests/broker/replication/test_following.py",
-    "tests/broker/replication/test_replica.py",
+    "tests/broker/replication/",
     "tests/broker/store/queue/test_entry_repair.py",
     "tests/broker/store/test_damage.py",
     "tests/broker/store/test_faults.py",
@@ -44,8 +42,10 @@ SLOW = (
     "tests/broker/store/test_schedules.py",
     "tests/broker/store/truncation/",
     "tests/broker/test_junk.py",
+    "tests/sdk/consumer/",
+    "tests/sdk/producer/",
 )
-# The files that take longest, the longest first: they begin first, so that both processes of tests end together.
+# The files that take longest, the longest first: they begin first, so that all processes of tests end together.
 LONGEST = (
     "tests/e2e/test_spark_stream_kills.py",
     "tests/e2e/test_controller.py",
@@ -123,7 +123,7 @@ def _spark_can_run() -> bool:
 
 
 class GroupTimes:
-    """How long the tests of each folder took, printed at the end. Two processes run at a time, so the sum is more."""
+    """How long the tests of each folder took, printed at the end. Several run at a time, so the sum is more."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
