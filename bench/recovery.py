@@ -24,6 +24,7 @@ from zlib import crc32
 from bench.harness import Row, row, show
 from bench.startup import start_and_ask
 from broker.store.checkpoint import ABORT, StoreCheckpoint
+from broker.store.queue.batch_records import RowBatch
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock
 from mqcommon.disk.files import OsFiles
@@ -54,7 +55,7 @@ def write_until(store: MessageStore, end: int) -> None:
     while store.log.end < end:
         now_ms = time.time_ns() // 1_000_000
         rows = [(0, BODY, b"UNIQ_KEY\x01%s\x02" % keys.next(now_ms).encode()) for _ in range(BATCH)]
-        store.put_batch("bench", number % QUEUES, rows, born_timestamp=1, born_host=HOST)
+        store.put_batch("bench", number % QUEUES, RowBatch(rows), born_timestamp=1, born_host=HOST)
         number += 1
         store.build_index(BATCH)
 

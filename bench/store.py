@@ -22,6 +22,7 @@ import trio
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
 from bench.traffic import make_topic, requests
 from broker.store.index.index_file import SLOT_BYTES, SLOTS_AT, entries_at, index_file_bytes
+from broker.store.queue.batch_records import RowBatch
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock
@@ -71,7 +72,9 @@ def put_singly(store: MessageStore, made: list[Batch]) -> None:
 def put_batches(store: MessageStore, made: list[Batch]) -> None:
     now_ms = time.time_ns() // 1_000_000
     for number, batch in enumerate(made):
-        store.put_batch(TOPIC, number % QUEUES, batch, suffix=CLUSTER, born_timestamp=now_ms, born_host=BORN_HOST)
+        store.put_batch(
+            TOPIC, number % QUEUES, RowBatch(batch), suffix=CLUSTER, born_timestamp=now_ms, born_host=BORN_HOST
+        )
         if number % (TURN // BATCH) == 0:
             store.build_index(TURN)
 

@@ -36,8 +36,7 @@ from broker.store.inventory import Inventory
 from broker.store.log.commitlog import CommitLog, refuse_other_size
 from broker.store.log.segment import file_path
 from broker.store.query import KeyQuery, QueryResult, WantedKey, first_store_time, offset_by_time, store_time
-from broker.store.queue.batch_columns import UniformBatch
-from broker.store.queue.batch_records import make_batch_records
+from broker.store.queue.batch_records import Batch
 from broker.store.queue.consumequeue import ConsumeQueue, QueueWrite
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from broker.store.queue.ends import EndsTable, QueueEnds, read_queue_ends, remove_since, write_queue_ends
@@ -321,7 +320,7 @@ class MessageStore:
         self,
         topic: str,
         queue_id: int,
-        messages: Sequence[tuple[int, bytes, bytes]],
+        batch: Batch,
         *,
         suffix: bytes = b"",
         sys_flag: int = 0,
@@ -329,7 +328,7 @@ class MessageStore:
         born_host: bytes,
         reconsume_times: int = 0,
     ) -> BatchPutResult:
-        """Append (flag, body, properties) rows to one queue, all or none; each becomes a message of its own.
+        """Append the messages of ``batch`` to one queue, all or none; each gets a record of its own.
 
         ``suffix``: encoded properties that are added after each message's own.
         """
@@ -338,56 +337,20 @@ class MessageStore:
         queue = self.queues.get(topic, queue_id)
         assert not queue.is_batch, "its batches go to put_inner"
         overhead = queue.record_overhead + len(born_host) + len(suffix)
-        lengths = [len(properties) for _, _, properties in messages]
-        sizes = [overhead + len(body) + length for (_, body, _), length in zip(messages, lengths, strict=True)]
-        total = sum(sizes)
+        total = batch.total_bytes(overhead)
         log = self.log
-        most_properties = max(lengths) + len(suffix)
+        most_properties = batch.most_properties + len(suffix)
         if total > log.max_record_bytes or most_properties > MAX_PROPERTIES:
             raise self._too_large(total, most_properties)
         start = log.reserve(total)
         now = self._now()
         queue_offset = queue.next_offset
         head = BatchHead(queue.magic, queue_id, sys_flag, born_timestamp, born_host, now, self._host, reconsume_times)
-        made = make_batch_records(
-            head, queue.topic_tail, messages, sizes, lengths, suffix, start, queue_offset, self.tag_codes.of
-        )
+        made = batch.make(head, queue.topic_tail, suffix, overhead, start, queue_offset, self.tag_codes.of)
         log.write_batch(start, made.records)
         queue.append_many(made.entries)
-        self._written(queue, len(messages), total)
+        self._written(queue, len(batch), total)
         return BatchPutResult(made.physical_offsets, queue_offset, start + total, now)
-
-    def put_uniform(
-        self,
-        topic: str,
-        queue_id: int,
-        batch: UniformBatch,
-        *,
-        suffix: bytes = b"",
-        sys_flag: int = 0,
-        born_timestamp: int,
-        born_host: bytes,
-        reconsume_times: int = 0,
-    ) -> BatchPutResult:
-        """As `put_batch`, for messages of one size whose only property is their unique key."""
-        if self._refusals:
-            raise DiskFull(self.refusal)
-        queue = self.queues.get(topic, queue_id)
-        assert not queue.is_batch, "its batches go to put_inner"
-        size = queue.record_overhead + len(born_host) + len(suffix) + batch.body_length + batch.properties_length
-        total = size * batch.count
-        log = self.log
-        if total > log.max_record_bytes:
-            raise self._too_large(total, batch.properties_length + len(suffix))
-        start = log.reserve(total)
-        now = self._now()
-        queue_offset = queue.next_offset
-        head = BatchHead(queue.magic, queue_id, sys_flag, born_timestamp, born_host, now, self._host, reconsume_times)
-        records, entries = batch.make(head, queue.topic_tail, suffix, start, queue_offset)
-        log.write_batch(start, records)
-        queue.append_many(entries)
-        self._written(queue, batch.count, total)
-        return BatchPutResult(range(start, start + total, size), queue_offset, start + total, now)
 
     def put_inner(
         self,

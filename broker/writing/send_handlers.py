@@ -5,9 +5,9 @@ the codes and the texts are RocketMQ's. A producer is answered when its message 
 Neighbour: writing/writer.py (stores the messages).
 """
 
+import logging
 import random
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from broker.meta.topics import Topics, no_such_topic
 from broker.options import BrokerOptions
 from broker.part import Part
 from broker.store.queue.batch_columns import Columns, UniformBatch
+from broker.store.queue.batch_records import RowBatch
 from broker.store.queue.entry import shared_tag, uniform_rows
 from broker.store.store import BatchPutResult
 from broker.writing.durability import skips_waiting
@@ -41,6 +42,8 @@ from remoting.protocol.command import CBOR, Command
 from remoting.protocol.requests.sends import LONG, SEND_BATCH_MESSAGE, SEND_MESSAGE, SEND_MESSAGE_V2, SHORT, SendFields
 from remoting.protocol.requests.topics import TopicConfig
 from remoting.protocol.scalars import read_int, read_text
+
+logger = logging.getLogger(__name__)
 
 # Messages of a batch that are checked or stored in one turn of the event loop: 10 µs each.
 BATCH_AT_ONCE = 3_000
@@ -106,8 +109,13 @@ class SendHandlers(Part):
         """Load numpy when the first batch has come, which is stored row by row; later ones are stored by columns."""
         task_status.started()
         await self._first_batch.wait()
-        with suppress(ImportError):  # without the extra `fast` all batches are stored row by row
+        try:
             self._columns = await trio.to_thread.run_sync(Columns)
+        except ModuleNotFoundError:
+            pass  # without the extra `fast` all batches are stored row by row
+        except Exception as error:
+            # Whatever is wrong with an installed numpy, the broker can do without it.
+            logger.warning("numpy cannot be loaded, so batches are stored row by row, which is slower: %s", error)
 
     async def stop(self) -> None:
         """Return when all sends are answered, or that takes too long."""
@@ -199,7 +207,7 @@ class SendHandlers(Part):
             if is_kept and 0 < (count := uniform_rows(data)) <= MAX_MESSAGES:
                 return self._answer_batch(batch, self._writer.put_inner(fields, data, count, properties))
             if not is_kept and (uniform := self._uniform(data)) is not None:
-                return self._answer_batch(batch, self._writer.put_uniform(fields, uniform, properties))
+                return self._answer_batch(batch, self._writer.put_batch(fields, uniform, properties))
             rows, end = decode_batch(data, 0, BATCH_AT_ONCE)
         except ProtocolError as error:
             raise illegal(str(error)) from None
@@ -210,7 +218,7 @@ class SendHandlers(Part):
         return self._answer_batch(batch, self._put_rows(batch, self._writer.stamped(rows)))
 
     def _uniform(self, data: bytes) -> UniformBatch | None:
-        """The batch for `Writer.put_uniform`; None for one that is stored row by row."""
+        """The batch if it can be stored by columns; None for one that is stored row by row."""
         if self._columns is None:
             self._first_batch.set()
             return None
@@ -258,7 +266,7 @@ class SendHandlers(Part):
         # Asked again, as the topic may have been made anew between the parts of a large batch.
         if self._writer.keeps_batches(fields.topic, fields.queue_id):
             return self._writer.put_inner(fields, encode_batch(rows), len(rows), batch.properties, shared_tag(rows))
-        return self._writer.put_batch(fields, rows, batch.properties)
+        return self._writer.put_batch(fields, RowBatch(rows), batch.properties)
 
     def _answer_batch(self, batch: "_Batch", stored: BatchPutResult) -> Command | None:
         """The answer, if the batch is safe already."""

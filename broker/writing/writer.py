@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from broker.observe.stats import BrokerStats
-from broker.store.queue.batch_columns import UniformBatch
+from broker.store.queue.batch_records import Batch
 from broker.store.store import BatchPutResult, MessageStore, PutResult
 from broker.writing.deferred import Deferral
 from broker.writing.durability import Durability
@@ -196,13 +196,12 @@ class Writer:
             self._light.refuse_in_batch(rows)
         return self._stamped_rows(rows)
 
-    def put_batch(self, fields: BatchFields, rows: list[Row], properties: bytes = b"") -> BatchPutResult:
-        """Store the `stamped` rows in one queue, all or none. ``properties`` are those of the batch as a whole."""
-        return self._put_many(fields, len(rows), properties, self._store.put_batch, rows, suffix=self._suffix)
+    def put_batch(self, fields: BatchFields, batch: Batch, properties: bytes = b"") -> BatchPutResult:
+        """Store the messages in one queue, all or none: rows as `stamped` returns them, or a uniform batch.
 
-    def put_uniform(self, fields: BatchFields, batch: UniformBatch, properties: bytes) -> BatchPutResult:
-        """As `put_batch`, for a batch that needs no `stamped`."""
-        return self._put_many(fields, batch.count, properties, self._store.put_uniform, batch, suffix=self._suffix)
+        ``properties`` are those of the batch as a whole.
+        """
+        return self._put_many(fields, len(batch), properties, self._store.put_batch, batch, suffix=self._suffix)
 
     def keeps_batches(self, topic: str, queue_id: int) -> bool:
         """Whether batches for this queue go to `put_inner`."""

@@ -117,14 +117,7 @@ class _AwaitedSends:
         if not producer.is_open or self._client.has_ended:
             raise closed()
         entry: _AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]
-        if (
-            queue is None
-            and selector is None
-            and timeout_ms is None
-            and deliver_at is None
-            and delay is None
-            and producer.straight_size(message) is not None
-        ):
+        if producer.straight_size(message, queue, selector, timeout_ms, deliver_at, delay) is not None:
             entry = send = new_ticket(_AwaitedSend, message, message.body, producer.timeout_s, ended)
         else:
             choice = choice_of(queue, selector, deliver_at, delay)

@@ -48,14 +48,8 @@ class ForeignTickets(Generic[T]):
         producer, backlog = self._producer, self._backlog
         if not producer.is_open:
             raise closed()
-        if (
-            queue is None
-            and selector is None
-            and timeout_ms is None
-            and deliver_at is None
-            and delay is None
-            and (size := producer.straight_size(message)) is not None
-        ):
+        size = producer.straight_size(message, queue, selector, timeout_ms, deliver_at, delay)
+        if size is not None:
             with backlog.lock:
                 backlog.take(size)
                 ticket = new_ticket(self._kind, message, message.body, producer.timeout_s, watch, backlog.span, size)

@@ -553,14 +553,27 @@ class Producer:
         except Exception as error:
             ticket.fail(error)
 
-    def straight_size(self, message: Message) -> int | None:
-        """The size of a message for which `put_ticket` is enough: it has no properties, and its lane is open.
+    def straight_size(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        timeout_ms: float | None,
+        deliver_at: datetime | None,
+        delay: timedelta | None,
+    ) -> int | None:
+        """The size of a message for which `put_ticket` is enough: nothing is asked for it, and its lane is open.
 
         None for others, which `make_send` checks and `place_ticket` sends on their way. In any thread.
         """
         if (
             type(message) is Message
             and message.properties is None
+            and queue is None
+            and selector is None
+            and timeout_ms is None
+            and deliver_at is None
+            and delay is None
             and type(body := message.body) is bytes
             and len(body) <= self._plain_bytes
             and message.topic in self._open_lanes

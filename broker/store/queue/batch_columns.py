@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from broker.store.log.valid_record import SECTOR_BYTES
+from broker.store.queue.batch_records import BatchRecords, TagCode
 from broker.store.queue.entry import ENTRY, ENTRY_BYTES, uniform_rows
 from mqcommon.message.batch import BODY_AT, BODY_LENGTH_AT, FLAG_AT, OVERHEAD
 from mqcommon.message.layout import CRC_MASK, HEAD_V4, PROPERTIES_LENGTH
@@ -39,35 +40,44 @@ class Columns:
 
 
 class UniformBatch:
-    """``count`` messages of one size. See `Columns.of`."""
+    """Messages of one size, see `Columns.of`; a `Batch` (batch_records.py)."""
 
     def __init__(self, np: Any, batch: bytes, count: int) -> None:
         self._np = np
         self._batch = batch
         self._messages: NDArray[Any] = np.frombuffer(batch, np.uint8).reshape(count, -1)
-        self.count = count
-        self.body_length = int.from_bytes(batch[BODY_LENGTH_AT:BODY_AT], "big")
-        self.properties_length = len(batch) // count - OVERHEAD - self.body_length
+        self._body_length = int.from_bytes(batch[BODY_LENGTH_AT:BODY_AT], "big")
+        self.most_properties = len(batch) // count - OVERHEAD - self._body_length
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def total_bytes(self, overhead: int) -> int:
+        """What the records take together; ``overhead``: of each record, besides its body and properties."""
+        return len(self) * (overhead + self._body_length + self.most_properties)
 
     @property
     def has_only_keys(self) -> bool:
         """Whether no property follows a unique key. `uniform_rows` has looked at the first message only."""
-        if self.properties_length > SECTOR_BYTES:
+        if self.most_properties > SECTOR_BYTES:
             return False
-        inside = self._messages[:, -self.properties_length : -1]
+        inside = self._messages[:, -self.most_properties : -1]
         return not bool((inside == _PROPERTY_END).any())
 
     def make(
-        self, head: BatchHead, topic_tail: bytes, suffix: bytes, start: int, queue_offset: int
-    ) -> tuple[bytes, bytes]:
-        """The records, one after another from ``start`` in the log on, and their entries for the queue.
-
-        ``suffix`` follows the properties in each record.
-        """
-        np, messages, count, body_length = self._np, self._messages, self.count, self.body_length
-        tail = topic_tail + PROPERTIES_LENGTH.pack(self.properties_length + len(suffix))
-        fixed = head.pack(0, head.magic, 0, head.queue_id, 0, 0, 0, head.common, body_length)
-        size = len(fixed) + body_length + len(tail) + self.properties_length + len(suffix)
+        self,
+        head: BatchHead,
+        topic_tail: bytes,
+        suffix: bytes,
+        overhead: int,
+        start: int,
+        queue_offset: int,
+        tag_code: TagCode,
+    ) -> BatchRecords:
+        """See `Batch.make`. No message has a tag."""
+        np, messages, count, body_length = self._np, self._messages, len(self), self._body_length
+        tail = topic_tail + PROPERTIES_LENGTH.pack(self.most_properties + len(suffix))
+        size = overhead + body_length + self.most_properties
         fixed = head.pack(size, head.magic, 0, head.queue_id, 0, 0, 0, head.common, body_length)
 
         records = np.empty((count, size), np.uint8)
@@ -76,7 +86,7 @@ class UniformBatch:
             self._same(fixed),
             messages[:, BODY_AT : BODY_AT + body_length],
             self._same(tail),
-            messages[:, -self.properties_length :],
+            messages[:, -self.most_properties :],
             self._same(suffix),
         ):
             records[:, at : at + part.shape[-1]] = part
@@ -85,6 +95,7 @@ class UniformBatch:
         stride, view = len(self._batch) // count, memoryview(self._batch)
         crcs = [crc32(view[body : body + body_length]) for body in range(BODY_AT, len(view), stride)]
         numbers = np.arange(count, dtype=np.int64)
+        physical = range(start, start + count * size, size)
         offsets = self._bytes(start + numbers * size, ">i8")
         for name, column in (
             ("body_crc", self._bytes(np.array(crcs, np.uint32) & CRC_MASK, ">u4")),
@@ -97,7 +108,7 @@ class UniformBatch:
         entries = np.empty((count, ENTRY_BYTES), np.uint8)
         entries[:] = self._same(ENTRY.pack(0, size, 0))
         entries[:, : offsets.shape[1]] = offsets
-        return records.tobytes(), entries.tobytes()
+        return BatchRecords(records.tobytes(), entries.tobytes(), physical)
 
     def _same(self, content: bytes) -> "NDArray[Any]":
         """A part that all records have."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, count, repeat
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from broker.store.queue.entry import ENTRY
@@ -11,6 +11,7 @@ from mqcommon.message.layout import CRC_MASK, PROPERTIES_LENGTH
 from mqcommon.message.record import BatchHead
 
 Row = tuple[int, bytes, bytes]
+TagCode = Callable[[bytes], int]
 
 
 class BatchRecords(NamedTuple):
@@ -18,44 +19,83 @@ class BatchRecords(NamedTuple):
 
     records: bytes
     entries: bytes
-    physical_offsets: list[int]
+    physical_offsets: Sequence[int]
 
 
-def make_batch_records(
-    head: BatchHead,
-    topic_tail: bytes,
-    messages: Sequence[Row],
-    sizes: Sequence[int],
-    lengths: Sequence[int],
-    suffix: bytes,
-    start: int,
-    queue_offset: int,
-    tag_code: Callable[[bytes], int],
-) -> BatchRecords:
-    """Records of (flag, body, properties) rows, ``sizes`` bytes each, one after another from ``start`` on.
+class Batch(Protocol):
+    """Messages that become records of their own: `RowBatch`, or `UniformBatch` (batch_columns.py)."""
 
-    ``lengths``: those of the rows' properties; ``suffix`` follows the properties in each record.
-    """
-    offsets = list(accumulate(sizes[:-1], initial=start))
-    pack_head, magic, queue_id, common = head.pack, head.magic, head.queue_id, head.common
-    # The topic and the length of the properties, which is the same for all rows of most batches.
-    tails: Iterable[bytes] = repeat(topic_tail + PROPERTIES_LENGTH.pack(lengths[0] + len(suffix)))
-    if min(lengths) != max(lengths):
-        tails = [topic_tail + PROPERTIES_LENGTH.pack(length + len(suffix)) for length in lengths]
-    parts: list[bytes] = []
-    for (flag, body, properties), size, number, physical, tail in zip(
-        messages, sizes, count(queue_offset), offsets, tails
-    ):
-        crc = crc32(body) & CRC_MASK
-        parts += (
-            pack_head(size, magic, crc, queue_id, flag, number, physical, common, len(body)),
-            body,
-            tail,
-            properties,
-            suffix,
-        )
-    codes: Iterable[int] = repeat(0)
-    if b"".join([properties for _, _, properties in messages]).find(TAGS) >= 0:
-        codes = [tag_code(properties) for _, _, properties in messages]
-    entries = b"".join(map(ENTRY.pack, offsets, sizes, codes))
-    return BatchRecords(b"".join(parts), entries, offsets)
+    @property
+    def most_properties(self) -> int:
+        """The length of the longest properties."""
+
+    def __len__(self) -> int: ...
+
+    def total_bytes(self, overhead: int) -> int:
+        """What the records take together; ``overhead``: of each record, besides its body and properties."""
+
+    def make(
+        self,
+        head: BatchHead,
+        topic_tail: bytes,
+        suffix: bytes,
+        overhead: int,
+        start: int,
+        queue_offset: int,
+        tag_code: TagCode,
+    ) -> BatchRecords:
+        """The records, one after another from ``start`` in the log on; ``suffix`` follows the properties in each."""
+
+
+class RowBatch:
+    """(flag, body, encoded properties) rows, which may differ in everything."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+        self._lengths = [len(properties) for _, _, properties in rows]
+
+    @property
+    def most_properties(self) -> int:
+        return max(self._lengths)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def total_bytes(self, overhead: int) -> int:
+        return overhead * len(self._rows) + sum([len(body) for _, body, _ in self._rows]) + sum(self._lengths)
+
+    def make(
+        self,
+        head: BatchHead,
+        topic_tail: bytes,
+        suffix: bytes,
+        overhead: int,
+        start: int,
+        queue_offset: int,
+        tag_code: TagCode,
+    ) -> BatchRecords:
+        rows, lengths = self._rows, self._lengths
+        sizes = [overhead + len(body) + length for (_, body, _), length in zip(rows, lengths, strict=True)]
+        offsets = list(accumulate(sizes[:-1], initial=start))
+        pack_head, magic, queue_id, common = head.pack, head.magic, head.queue_id, head.common
+        # The topic and the length of the properties, which is the same for all rows of most batches.
+        tails: Iterable[bytes] = repeat(topic_tail + PROPERTIES_LENGTH.pack(lengths[0] + len(suffix)))
+        if min(lengths) != max(lengths):
+            tails = [topic_tail + PROPERTIES_LENGTH.pack(length + len(suffix)) for length in lengths]
+        parts: list[bytes] = []
+        for (flag, body, properties), size, number, physical, tail in zip(
+            rows, sizes, count(queue_offset), offsets, tails
+        ):
+            crc = crc32(body) & CRC_MASK
+            parts += (
+                pack_head(size, magic, crc, queue_id, flag, number, physical, common, len(body)),
+                body,
+                tail,
+                properties,
+                suffix,
+            )
+        codes: Iterable[int] = repeat(0)
+        if b"".join([properties for _, _, properties in rows]).find(TAGS) >= 0:
+            codes = [tag_code(properties) for _, _, properties in rows]
+        entries = b"".join(map(ENTRY.pack, offsets, sizes, codes))
+        return BatchRecords(b"".join(parts), entries, offsets)

@@ -11,6 +11,7 @@ from random import Random
 
 from broker.commands.verify_store import verify
 from broker.store.checkpoint import CHECKPOINT_BYTES
+from broker.store.queue.batch_records import RowBatch
 from broker.store.queue.ends import FILE_NAME
 from broker.store.removal import Removal
 from broker.writing.light import LightQueues
@@ -139,7 +140,7 @@ class Schedule:
         messages = [self._new_message() for _ in range(self.random.choice((1, 2, 5, 12)))]
         rows = [(0, body[:60], f"UNIQ_KEY\x01{keys[0]}\x02".encode()) for body, keys in messages]
         with suppress(DiskFull):
-            result = self.store.put_batch(*queue, rows, born_timestamp=1, born_host=BORN_HOST)
+            result = self.store.put_batch(*queue, RowBatch(rows), born_timestamp=1, born_host=BORN_HOST)
             ends = [*result.physical_offsets[1:], result.end]
             for n, (start, end) in enumerate(zip(result.physical_offsets, ends, strict=True)):
                 offset = result.queue_offset + n

@@ -1,5 +1,6 @@
 """A small store for tests: files of a few KiB, so that rolls come often."""
 
+from broker.store.queue.batch_records import RowBatch
 from broker.store.store import BatchPutResult, MessageStore, StoreOptions
 from mqcommon.disk.files import FileSystem
 from mqcommon.message.batch import encode_batch
@@ -42,7 +43,7 @@ def put(store: MessageStore, topic: str, queue_id: int, body: bytes, properties:
 def put_batch(store: MessageStore, topic: str, queue_id: int, bodies: list[bytes]) -> int:
     """The queue offset of the first one."""
     rows = [(0, body, b"") for body in bodies]
-    return store.put_batch(topic, queue_id, rows, born_timestamp=1, born_host=BORN_HOST).queue_offset
+    return store.put_batch(topic, queue_id, RowBatch(rows), born_timestamp=1, born_host=BORN_HOST).queue_offset
 
 
 def put_inner(

@@ -7,6 +7,7 @@ from zlib import crc32
 
 import pytest
 
+from broker.store.queue.batch_records import RowBatch
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.disk.files import OsFiles
 from mqcommon.message.ids import encode_host
@@ -101,7 +102,8 @@ def test_records_of_sends_and_batches(
     sys_flag = born_bit | store_bit
     common: dict[str, Any] = {"sys_flag": sys_flag, "born_timestamp": 5, "born_host": born_host, "reconsume_times": 3}
     store.put(topic, 7, b"body", PROPERTIES, flag=9, prepared_transaction_offset=6, **common)
-    store.put_batch(topic, 7, [(1, b"one", b"TAGS\x01a\x02"), (2, b"", b"")], suffix=b"WAIT\x01true\x02", **common)
+    rows = RowBatch([(1, b"one", b"TAGS\x01a\x02"), (2, b"", b"")])
+    store.put_batch(topic, 7, rows, suffix=b"WAIT\x01true\x02", **common)
     data = fs.read("/store/commitlog/00000000000000000000")
     at, found = 0, []
     for _ in range(3):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.observe.stats import BrokerStats
+from broker.store.queue.batch_records import RowBatch
 from broker.store.store import PutResult
 from broker.writing.stored_properties import Incoming
 from broker.writing.writer import BatchFields
@@ -73,13 +74,13 @@ def test_a_message_that_is_refused_is_not_stored(desk: Desk, body: bytes, sys_fl
 def test_a_broker_that_takes_no_messages_says_why_and_takes_them_again(desk: Desk) -> None:
     desk.writer.refuse(14, "not the master")
     fields = BatchFields("t", 0, 0, 1, HOST, 0)
-    for put in (desk.put, lambda: desk.writer.put_batch(fields, [(0, b"x", b"")])):
+    for put in (desk.put, lambda: desk.writer.put_batch(fields, RowBatch([(0, b"x", b"")]))):
         with pytest.raises(RequestRefused, match="not the master"):
             put()
     assert desk.store.log.end == 0
     desk.writer.accept()
     desk.put()
-    desk.writer.put_batch(fields, [(0, b"x", b"")])
+    desk.writer.put_batch(fields, RowBatch([(0, b"x", b"")]))
     assert desk.store.max_offset("t", 0) == 2
 
 
@@ -118,7 +119,7 @@ def test_a_batch_has_no_delay() -> None:
     with pytest.raises(RequestRefused, match="one by one"):
         desk.writer.stamped([(0, b"a", b""), (0, b"b", b"DELAY\x012\x02")])
     with pytest.raises(RequestRefused, match="one by one"):
-        desk.writer.put_batch(BatchFields("t", 0, 0, 1, HOST, 0), [(0, b"a", b"")], b"DELAY\x012\x02")
+        desk.writer.put_batch(BatchFields("t", 0, 0, 1, HOST, 0), RowBatch([(0, b"a", b"")]), b"DELAY\x012\x02")
     assert desk.store.log.end == 0
     desk.store.close()
 

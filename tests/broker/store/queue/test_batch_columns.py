@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from broker.store.log.valid_record import SECTOR_BYTES
 from broker.store.queue.batch_columns import LEAST, MOST, Columns
-from broker.store.queue.batch_records import make_batch_records
+from broker.store.queue.batch_records import RowBatch
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6
+from mqcommon.message.layout import HEADS, PROPERTIES_LENGTH
 from mqcommon.message.record import BatchHead, decode_record, topic_field
 
 COLUMNS = Columns()
@@ -46,12 +47,15 @@ def test_the_bytes_are_the_same(
     head = BatchHead(magic, 3, 5 | hosts, 1_700_000_000_000, born, 1_700_000_000_001, stored, 2)
     uniform = COLUMNS.of(encode_batch(rows))
     assert uniform is not None
-    records, entries = uniform.make(head, tail, SUFFIX, start, number)
-    size = len(records) // count
-    lengths = [len(properties) for _, _, properties in rows]
-    made = make_batch_records(head, tail, rows, [size] * count, lengths, SUFFIX, start, number, lambda _: 0)
-    assert (records, entries) == (made.records, made.entries)
-    last = decode_record(records, len(records) - size)
+    overhead = HEADS[hosts].size + len(tail) + PROPERTIES_LENGTH.size + len(SUFFIX)
+    one_by_one = RowBatch(rows)
+    assert len(uniform) == len(one_by_one) == count and uniform.most_properties == one_by_one.most_properties
+    made, wanted = [
+        each.make(head, tail, SUFFIX, overhead, start, number, lambda _: 0) for each in (uniform, one_by_one)
+    ]
+    assert made[:2] == wanted[:2] and list(made.physical_offsets) == wanted.physical_offsets
+    assert len(made.records) == uniform.total_bytes(overhead) == one_by_one.total_bytes(overhead)
+    last = decode_record(made.records, made.physical_offsets[-1] - start)
     assert (last.topic, last.body, last.queue_offset) == (topic, rows[-1][1], number + count - 1)
 
 
