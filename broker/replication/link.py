@@ -6,6 +6,7 @@ seconds. Between two Skylark brokers a handshake comes first. After a ProtocolEr
 Neighbours: frames.py and hello.py (the bytes), master.py and slave.py (the sockets), tests/sim.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
@@ -50,7 +51,7 @@ class Range(NamedTuple):
     size: int
 
 
-class LinkToSlave:
+class LinkToSlave(ABC):
     """What the master's ends of both protocols share: the handshake, when each side was heard, how far the slave is.
 
     Sets with Controllers have the other subclass, in autoswitch/link.py.
@@ -93,9 +94,9 @@ class LinkToSlave:
         return self._heard + self._terms.timeout_s
 
     @property
+    @abstractmethod
     def _must_identify(self) -> bool:
         """Whether the handshake waits for the peer."""
-        raise NotImplementedError
 
 
 class MasterLink(LinkToSlave):

@@ -7,6 +7,7 @@ both. Times are in seconds. After a ProtocolError the connection must be closed.
 Neighbours: link.py (the protocol), plain_dialogue.py (how a connection begins), writing/waits.py (sends that wait).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -46,7 +47,7 @@ class Peer:
     close: Callable[[str], None]
 
 
-class MasterSide:
+class MasterSide(ABC):
     """A master's session with one slave, which is in ``acks`` from the moment when it is accepted until `ended`.
 
     One task calls `receive`. The other calls `next_step` in a loop and does what it returns: send bytes; examine what
@@ -62,17 +63,17 @@ class MasterSide:
         self._peer = peer
 
     @property
+    @abstractmethod
     def who(self) -> str:
         """The slave, for the log."""
-        raise NotImplementedError
 
     def lags(self, end: int) -> bool:
         """Whether this is a slave without all before ``end``."""
         return self.link.next_offset >= 0 and self.link.acked < end
 
+    @abstractmethod
     def receive(self, data: bytes, now: float) -> None:
         """Take bytes from the slave."""
-        raise NotImplementedError
 
     def next_step(self, now: float, most: int = CHUNK_BYTES) -> bytes | LogClaim | Newcomer | Range | None:
         """What to send or do next; a range has up to ``most`` bytes."""
@@ -83,9 +84,9 @@ class MasterSide:
             raise ProtocolError(f"refused: {link.refusal}")
         return link.claimed or link.next_range(now, most)
 
+    @abstractmethod
     def judge(self, objection: Objection, now: float) -> None:
         """Answer what the slave claims, with what speaks against it. ProtocolError when it may try again soon."""
-        raise NotImplementedError
 
     def sent(self, size: int) -> None:
         """``size`` bytes of the log were sent."""
@@ -131,26 +132,27 @@ class MasterSession(MasterSide):
             self.slave = self._acks.connected(self._peer.addr, self._peer.since, identity, link.start)
 
 
-class SlaveSide:
+class SlaveSide(ABC):
     """A slave's session with its master. With ``sync_flush`` it reports what is on disk, else what is appended."""
 
     def __init__(self, link: SlaveLink | SlaveEnd, *, sync_flush: bool) -> None:
         self.link = link
         self._sync_flush = sync_flush
 
+    @abstractmethod
     async def receive(self, data: memoryview, now: float) -> Sequence[Bytes]:
         """The pieces to append."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def must_cut(self) -> bool:
         """Whether the log ends where it parts from the master's only after `cut`."""
-        return False
 
+    @abstractmethod
     async def cut(self) -> None:
         """Cut what the master does not have; nothing builds queues meanwhile."""
-        raise NotImplementedError
 
+    @abstractmethod
     def settle(self) -> None:
         """All that was received is appended."""
 
@@ -173,6 +175,16 @@ class SlaveSession(SlaveSide):
 
     async def receive(self, data: memoryview, now: float) -> Sequence[LogPiece]:
         return self.link.receive(data, now)
+
+    @property
+    def must_cut(self) -> bool:
+        return False
+
+    async def cut(self) -> None:
+        """Never called, see `must_cut`."""
+
+    def settle(self) -> None:
+        """Without a Controller no part of the log is confirmed."""
 
 
 #: Makes the session of a connection.

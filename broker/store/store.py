@@ -36,7 +36,7 @@ from broker.store.inventory import Inventory
 from broker.store.log.commitlog import CommitLog, refuse_other_size
 from broker.store.log.segment import file_path
 from broker.store.query import KeyQuery, QueryResult, WantedKey, first_store_time, offset_by_time, store_time
-from broker.store.queue.batch_records import Batch
+from broker.store.queue.batch_records import Batch, RecordPlace
 from broker.store.queue.consumequeue import ConsumeQueue, QueueWrite
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from broker.store.queue.ends import EndsTable, QueueEnds, read_queue_ends, remove_since, write_queue_ends
@@ -346,7 +346,8 @@ class MessageStore:
         now = self._now()
         queue_offset = queue.next_offset
         head = BatchHead(queue.magic, queue_id, sys_flag, born_timestamp, born_host, now, self._host, reconsume_times)
-        made = batch.make(head, queue.topic_tail, suffix, overhead, start, queue_offset, self.tag_codes.of)
+        place = RecordPlace(head, queue.topic_tail, suffix, overhead, start, queue_offset)
+        made = batch.make(place, self.tag_codes.of)
         log.write_batch(start, made.records)
         queue.append_many(made.entries)
         self._written(queue, len(batch), total)

@@ -5,6 +5,7 @@ After damage in the log, reading goes on at the next sound record.
 Neighbours: log_files.py (the log, read only), repair.py, broker/commands/verify_store.py (the command).
 """
 
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -198,7 +199,7 @@ class Verification:
         self._report.damages += [Damage(part, path, offset, offset, reason) for path, offset, reason in found]
 
 
-class _QueueFiles:
+class _QueueFiles(ABC):
     """The files of one queue in ``directory``, and the differences found so far."""
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
@@ -237,9 +238,9 @@ class _QueueFiles:
             self._first_wrong = (path, at, reason)
         self._wrong += 1
 
+    @abstractmethod
     def _check_end(self, log_end: int) -> None:
         """Note entries after the last message's that point into the log, which ends at ``log_end``."""
-        raise NotImplementedError
 
 
 class _Queue(_QueueFiles):

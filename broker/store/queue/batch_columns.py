@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from broker.store.log.valid_record import SECTOR_BYTES
-from broker.store.queue.batch_records import BatchRecords, TagCode
+from broker.store.queue.batch_records import BatchRecords, RecordPlace, TagCode
 from broker.store.queue.entry import ENTRY, ENTRY_BYTES, uniform_rows
 from mqcommon.message.batch import BODY_AT, BODY_LENGTH_AT, FLAG_AT, OVERHEAD
 from mqcommon.message.layout import CRC_MASK, HEAD_V4, PROPERTIES_LENGTH
-from mqcommon.message.record import BatchHead
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,18 +63,10 @@ class UniformBatch:
         inside = self._messages[:, -self.most_properties : -1]
         return not bool((inside == _PROPERTY_END).any())
 
-    def make(
-        self,
-        head: BatchHead,
-        topic_tail: bytes,
-        suffix: bytes,
-        overhead: int,
-        start: int,
-        queue_offset: int,
-        tag_code: TagCode,
-    ) -> BatchRecords:
+    def make(self, place: RecordPlace, tag_code: TagCode) -> BatchRecords:
         """See `Batch.make`. No message has a tag."""
         np, messages, count, body_length = self._np, self._messages, len(self), self._body_length
+        head, topic_tail, suffix, overhead, start, queue_offset = place
         tail = topic_tail + PROPERTIES_LENGTH.pack(self.most_properties + len(suffix))
         size = overhead + body_length + self.most_properties
         fixed = head.pack(size, head.magic, 0, head.queue_id, 0, 0, 0, head.common, body_length)

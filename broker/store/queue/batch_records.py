@@ -22,6 +22,21 @@ class BatchRecords(NamedTuple):
     physical_offsets: Sequence[int]
 
 
+class RecordPlace(NamedTuple):
+    """What the records of a batch have in common, and where they go."""
+
+    head: BatchHead
+    #: Between body and properties, without the length of these.
+    topic_tail: bytes
+    #: Encoded properties after those of each message.
+    suffix: bytes
+    #: The bytes of each record besides its body and properties.
+    overhead: int
+    #: Where the first record begins in the log, and its offset in the queue.
+    start: int
+    queue_offset: int
+
+
 class Batch(Protocol):
     """Messages that become records of their own: `RowBatch`, or `UniformBatch` (batch_columns.py)."""
 
@@ -34,17 +49,8 @@ class Batch(Protocol):
     def total_bytes(self, overhead: int) -> int:
         """What the records take together; ``overhead``: of each record, besides its body and properties."""
 
-    def make(
-        self,
-        head: BatchHead,
-        topic_tail: bytes,
-        suffix: bytes,
-        overhead: int,
-        start: int,
-        queue_offset: int,
-        tag_code: TagCode,
-    ) -> BatchRecords:
-        """The records, one after another from ``start`` in the log on; ``suffix`` follows the properties in each."""
+    def make(self, place: RecordPlace, tag_code: TagCode) -> BatchRecords:
+        """The records, one after another, and their entries; ``tag_code`` is asked for messages with tags."""
 
 
 class RowBatch:
@@ -64,17 +70,9 @@ class RowBatch:
     def total_bytes(self, overhead: int) -> int:
         return overhead * len(self._rows) + sum([len(body) for _, body, _ in self._rows]) + sum(self._lengths)
 
-    def make(
-        self,
-        head: BatchHead,
-        topic_tail: bytes,
-        suffix: bytes,
-        overhead: int,
-        start: int,
-        queue_offset: int,
-        tag_code: TagCode,
-    ) -> BatchRecords:
+    def make(self, place: RecordPlace, tag_code: TagCode) -> BatchRecords:
         rows, lengths = self._rows, self._lengths
+        head, topic_tail, suffix, overhead, start, queue_offset = place
         sizes = [overhead + len(body) + length for (_, body, _), length in zip(rows, lengths, strict=True)]
         offsets = list(accumulate(sizes[:-1], initial=start))
         pack_head, magic, queue_id, common = head.pack, head.magic, head.queue_id, head.common

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.store.log.valid_record import SECTOR_BYTES
 from broker.store.queue.batch_columns import LEAST, MOST, Columns
-from broker.store.queue.batch_records import RowBatch
+from broker.store.queue.batch_records import RecordPlace, RowBatch
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6
 from mqcommon.message.layout import HEADS, PROPERTIES_LENGTH
@@ -48,11 +48,10 @@ def test_the_bytes_are_the_same(
     uniform = COLUMNS.of(encode_batch(rows))
     assert uniform is not None
     overhead = HEADS[hosts].size + len(tail) + PROPERTIES_LENGTH.size + len(SUFFIX)
+    place = RecordPlace(head, tail, SUFFIX, overhead, start, number)
     one_by_one = RowBatch(rows)
     assert len(uniform) == len(one_by_one) == count and uniform.most_properties == one_by_one.most_properties
-    made, wanted = [
-        each.make(head, tail, SUFFIX, overhead, start, number, lambda _: 0) for each in (uniform, one_by_one)
-    ]
+    made, wanted = [each.make(place, lambda _: 0) for each in (uniform, one_by_one)]
     assert made[:2] == wanted[:2] and list(made.physical_offsets) == wanted.physical_offsets
     assert len(made.records) == uniform.total_bytes(overhead) == one_by_one.total_bytes(overhead)
     last = decode_record(made.records, made.physical_offsets[-1] - start)
