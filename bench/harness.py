@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 from scripts.daemons import broker_daemon, namesrv_daemon, serving
 
@@ -91,12 +92,21 @@ def cluster_at(home: str, options: tuple[str, ...] = (), of_both: tuple[str, ...
         yield Cluster(namesrv.addr, broker.addr, broker.pid)
 
 
-def in_turn(rounds: int, ours: Callable[[], float], limit: Callable[[], float]) -> tuple[list[float], list[float]]:
-    """Measure both sides in turn, ``rounds`` times; a first round of each warms up and does not count."""
-    found: tuple[list[float], list[float]] = ([], [])
+T = TypeVar("T")
+
+
+def turns(rounds: int, *measures: Callable[[], T]) -> list[list[T]]:
+    """The figures of each side, measured in turns; a first round of each warms up and does not count."""
+    found: list[list[T]] = [[] for _ in measures]
     for number in range(rounds + 1):
-        for side, run in enumerate((ours, limit)):
-            figure = run()
+        for figures, measure in zip(found, measures, strict=True):
+            figure = measure()
             if number:
-                found[side].append(figure)
+                figures.append(figure)
     return found
+
+
+def in_turn(rounds: int, ours: Callable[[], float], limit: Callable[[], float]) -> tuple[list[float], list[float]]:
+    """As `turns`, of two sides."""
+    of_ours, of_limit = turns(rounds, ours, limit)
+    return of_ours, of_limit

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from statistics import median
@@ -24,7 +24,7 @@ import redis
 import redis.asyncio
 import trio
 
-from bench.harness import Cluster, Row, cluster, in_turn, row, show
+from bench.harness import Cluster, Row, cluster, in_turn, row, show, turns
 from bench.traffic import QUEUES, TOPIC, awaited, make_topic, nowait, one_by_one, pull, run, send_many
 from mqcommon.message.message import Message, MessageExt
 from scripts.daemons import HOST, free_port
@@ -37,9 +37,10 @@ TASKS = 1_000
 READ = 1_000
 LATENCY_TOPIC = "latency"
 LATENCY_MESSAGES = 500
+ONE_BY_ONE = 2_000
 LATENCY_PAUSE_S = 0.01
 START_TIMEOUT_S = 10
-# The address of one side, and the number of messages → a figure.
+# In ms, one for each message.
 Times = list[float]
 
 
@@ -213,67 +214,46 @@ def percentile(times: Times, share: float) -> float:
     return sorted(times)[math.ceil(share * len(times)) - 1]
 
 
-def sides(rounds: int, *measures: Callable[[], Any]) -> list[list[Any]]:
-    """Figures of each side, taken in turns; a first round of each warms up and does not count."""
-    found: list[list[Any]] = [[] for _ in measures]
-    for number in range(rounds + 1):
-        for figures, measure in zip(found, measures, strict=True):
-            figure = measure()
-            if number:
-                figures.append(figure)
-    return found
+def latency_rows(at: Cluster, port: int, rounds: int) -> Iterator[Row]:
+    ours, theirs = turns(rounds, partial(trio.run, latency, at), partial(redis_latency, port))
+    for name, share in (("median", 0.5), ("99 %", 0.99)):
+        yield row(
+            f"send to handler, 100 messages/s, {name}", "ms",
+            [percentile(each, share) for each in ours], [percentile(each, share) for each in theirs],
+            LATENCY_MESSAGES, smaller_is_better=True,
+        )  # fmt: skip
+    sent, in_asyncio, blocking = turns(
+        rounds,
+        partial(run, one_by_one, at, BODY, ONE_BY_ONE),
+        partial(redis_one_by_one_in_asyncio, port, ONE_BY_ONE),
+        partial(redis_one_by_one, port, ONE_BY_ONE),
+    )
+    for client, limit in (("asyncio", in_asyncio), ("blocking", blocking)):
+        name = f"send, one in flight, median; Redis: {client} client"
+        yield row(name, "ms", sent, limit, ONE_BY_ONE, smaller_is_better=True)
+
+
+def rate_rows(at: Cluster, port: int, n: int, rounds: int) -> Iterator[Row]:
+    sends: tuple[tuple[str, int, Callable[[], float]], ...] = (
+        (f"awaited sends, trio, {TASKS:,} tasks", 2 * n, lambda: run(awaited, at, BODY, 2 * n, TASKS, batching=True)),
+        (f"awaited sends, asyncio, {TASKS:,} tasks", n, lambda: asyncio.run(awaited_in_asyncio(at, n, TASKS))),
+        ("awaited sends, asyncio, 64 tasks", n, lambda: asyncio.run(awaited_in_asyncio(at, n, 64))),
+        ("send_nowait, trio", 4 * n, partial(run, nowait, at, BODY, 4 * n)),
+        ("send_many", 6 * n, partial(run, send_many, at, TOPIC, BODY, 6 * n)),
+    )
+    *ours, theirs = turns(rounds, *[measure for _, _, measure in sends], partial(redis_pipelined, port, 2 * n))
+    for (name, count, _), figures in zip(sends, ours, strict=True):
+        yield row(name, "msg/s", figures, theirs, count)
+    read = in_turn(rounds, partial(run, pull, at, TOPIC, 4 * n), partial(redis_read, port, 4 * n))
+    yield row("message objects, read from the start", "msg/s", *read, 4 * n)
 
 
 def rows(n: int, rounds: int) -> Iterator[Row]:
     with redis_server() as port, cluster() as at:
         for topic in (TOPIC, LATENCY_TOPIC):
             trio.run(make_topic, at, topic, QUEUES)
-
-        def of(what: Callable[..., Awaitable[float]], *args: object, **named: object) -> Callable[[], float]:
-            return lambda: run(what, at, *args, **named)
-
-        ours, theirs = sides(rounds, lambda: trio.run(latency, at), partial(redis_latency, port))
-        for name, share in (("median", 0.5), ("99 %", 0.99)):
-            yield row(
-                f"send to handler, 100 messages/s, {name}", "ms",
-                [percentile(each, share) for each in ours], [percentile(each, share) for each in theirs],
-                LATENCY_MESSAGES, smaller_is_better=True,
-            )  # fmt: skip
-        ours, in_asyncio, blocking = sides(
-            rounds,
-            of(one_by_one, BODY, 2_000),
-            partial(redis_one_by_one_in_asyncio, port, 2_000),
-            partial(redis_one_by_one, port, 2_000),
-        )
-        for client, theirs in (("asyncio", in_asyncio), ("blocking", blocking)):
-            yield row(
-                f"send, one in flight, median; Redis: {client} client",
-                "ms",
-                ours,
-                theirs,
-                2_000,
-                smaller_is_better=True,
-            )
-        pipelined = partial(redis_pipelined, port, 2 * n)
-        figures = sides(
-            rounds,
-            of(awaited, BODY, 2 * n, TASKS, batching=True),
-            lambda: asyncio.run(awaited_in_asyncio(at, n, TASKS)),
-            lambda: asyncio.run(awaited_in_asyncio(at, n, 64)),
-            of(nowait, BODY, 4 * n),
-            of(send_many, TOPIC, BODY, 6 * n),
-            pipelined,
-        )
-        for name, ours in zip(
-            (
-                f"awaited sends, trio, {TASKS:,} tasks", f"awaited sends, asyncio, {TASKS:,} tasks",
-                "awaited sends, asyncio, 64 tasks", "send_nowait, trio", "send_many",
-            ),
-            figures, strict=False,
-        ):  # fmt: skip
-            yield row(name, "msg/s", ours, figures[-1], n)
-        ours, theirs = in_turn(rounds, of(pull, TOPIC, 4 * n), partial(redis_read, port, 4 * n))
-        yield row("message objects, read from the start", "msg/s", ours, theirs, 4 * n)
+        yield from latency_rows(at, port, rounds)
+        yield from rate_rows(at, port, n, rounds)
 
 
 def main() -> None:
