@@ -93,8 +93,9 @@ class _AwaitedSends:
 
     def __init__(self, portal: Portal[TrioProducer]) -> None:
         client, crossing = portal.opened(), portal.crossing
-        self._client, self._crossing = client, crossing
+        self._portal, self._loop = portal, crossing.loop
         self._producer = client.client
+        self._is_over = False
         self._for_trio: Inbox[_AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]] = Inbox(
             client.token.run_sync_soon, self._place
         )
@@ -114,16 +115,19 @@ class _AwaitedSends:
     ) -> SendResult:
         """As `Producer.send`."""
         producer, ended = self._producer, self._for_asyncio
-        if not producer.is_open or self._client.has_ended:
-            raise closed()
         entry: _AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]
+        if self._is_over or asyncio.get_running_loop() is not self._loop:
+            self._portal.opened()
+            raise closed()
         if producer.straight_size(message, queue, selector, timeout_ms, deliver_at, delay) is not None:
             entry = send = new_ticket(_AwaitedSend, message, message.body, producer.timeout_s, ended)
         else:
+            self._portal.opened()  # raises in a child of the process that opened the producer
             choice = choice_of(queue, selector, deliver_at, delay)
             send, sent = producer.make_send(_AwaitedSend, message, choice, timeout_ms, deliver_at, delay, ended)
             entry = (send, sent, choice)
-        send.answer = self._crossing.loop.create_future()
+        # Not `create_future` of the loop, which is a call in Python around this one.
+        send.answer = asyncio.Future(loop=self._loop)
         self._waiting[send] = None
         try:
             self._for_trio.put(entry)
@@ -156,6 +160,7 @@ class _AwaitedSends:
                     send.answer.set_exception(send.error)
 
     def _fail_all(self) -> None:
+        self._is_over = True
         for send in self._waiting:
             if not send.answer.done():
                 send.answer.set_exception(closed())
@@ -194,6 +199,7 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         super().__init__(nameserver, locals())
         self._sender: ForeignTickets[Ticket] | None = None
         self._sends: _AwaitedSends | None = None
+        self._crossing: Crossing | None = None
         self.group = group
 
     @property
@@ -213,7 +219,6 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         deliver_at: datetime | None = None,
         delay: timedelta | None = None,
     ) -> SendResult:
-        self._loop.opened()
         sends = self._sends
         if sends is None:
             sends = self._sends = _AwaitedSends(self._loop)
@@ -245,9 +250,11 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         ``buffer_bytes`` wait: then call `room`. An error that nobody sees, by waiting for the ticket, with its
         ``result`` or with ``on_delivery``, is raised by `flush`.
         """
-        client, sender, crossing = self._loop.opened(), self._sender, self._loop.crossing
-        if sender is None:
+        sender, crossing = self._sender, self._crossing
+        if sender is None or crossing is None or asyncio.get_running_loop() is not crossing.loop:
+            client, crossing = self._loop.opened(), self._loop.crossing
             sender = self._sender = ForeignTickets(client, Ticket, "await producer.room()")
+            self._crossing = crossing
         watch = None
         if on_delivery is not None:
             watch = watch_for(on_delivery)

@@ -46,8 +46,6 @@ class ForeignTickets(Generic[T]):
     ) -> T:
         """As `Producer.send_nowait`; in any thread."""
         producer, backlog = self._producer, self._backlog
-        if not producer.is_open:
-            raise closed()
         size = producer.straight_size(message, queue, selector, timeout_ms, deliver_at, delay)
         if size is not None:
             with backlog.lock:
@@ -55,6 +53,9 @@ class ForeignTickets(Generic[T]):
                 ticket = new_ticket(self._kind, message, message.body, producer.timeout_s, watch, backlog.span, size)
                 self._put(ticket, ticket)
             return ticket
+        if not producer.is_open:
+            self.client.home.check()
+            raise closed()
         choice = choice_of(queue, selector, deliver_at, delay)
         with backlog.lock:
             ticket, sent = producer.make_ticket(self._kind, message, choice, timeout_ms, deliver_at, delay, watch)

@@ -243,7 +243,14 @@ class Producer:
         SendFailed when no broker stored the message in time, RouteNotFound for an unknown topic, TypeError or
         ValueError for invalid arguments, and any error of ``selector``.
         """
-        # The hot path: its checks are written out, since a call for each of them costs more than the check.
+        result: SendResult
+        # The hot path. In all ways the lane ends the send: it wakes this task with the result, by its deadline at the
+        # latest.
+        if self.straight_size(message, queue, selector, timeout_ms, deliver_at, delay) is not None:
+            send = new_ticket(PendingSend, message, message.body, self.timeout_s, trio.lowlevel.current_task())
+            self._open_lanes[message.topic].add(send)
+            result = await trio.lowlevel.wait_task_rescheduled(send.abort)
+            return result
         own_key: bytes | None = None
         if type(message) is not Message:
             if not isinstance(message, Message):
@@ -286,9 +293,8 @@ class Producer:
             send.alone = True
         elif message.properties is not None:
             send.alone = DELAY in message.properties or LIGHT_QUEUES in message.properties
-        # From here on the lane ends the send: it wakes this task with the result, by its deadline at the latest.
         lane.add(send)
-        result: SendResult = await trio.lowlevel.wait_task_rescheduled(send.abort)
+        result = await trio.lowlevel.wait_task_rescheduled(send.abort)
         return result
 
     @checked
@@ -564,11 +570,13 @@ class Producer:
     ) -> int | None:
         """The size of a message for which `put_ticket` is enough: nothing is asked for it, and its lane is open.
 
-        None for others, which `make_send` checks and `place_ticket` sends on their way. In any thread.
+        None for others, which `make_send` checks and `place_ticket` sends on their way, and when the producer is not
+        open in this process. In any thread.
         """
         if (
-            type(message) is Message
-            and message.properties is None
+            self._client.forks == FORKS.count
+            and type(message) is Message
+            and ((properties := message.properties) is None or properties.keys().isdisjoint(_SPECIAL))
             and queue is None
             and selector is None
             and timeout_ms is None
