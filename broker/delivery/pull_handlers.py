@@ -54,6 +54,9 @@ from remoting.protocol.requests.pulls import (
 SKYLARK_MAX_COUNT = 16_384
 SKYLARK_MAX_BYTES = 4 * 1024 * 1024
 STOP_TIMEOUT_S = 2.0
+# Answers to held pulls that leave in the turn in which their messages came, before the senders are answered. Each is a
+# write to another connection, so the rest leaves with the writers of these, in the next turns.
+SENT_AT_ONCE = 8
 # V5_0_0, the first version of RocketMQ's client that takes inner batches apart.
 JAVA_5_0_0 = 413
 
@@ -113,6 +116,8 @@ class PullHandlers(Part):
         self._options = options
         # One object for all held pulls.
         self._retry_held = self._retry
+        # How many answers to held pulls may still leave in this turn.
+        self._sent_at_once = 0
 
     def handlers(self) -> dict[int, Handler]:
         return {PULL_MESSAGE.code: self.pull, LITE_PULL_MESSAGE.code: self.pull}
@@ -137,7 +142,9 @@ class PullHandlers(Part):
         if store.arrived:
             arrived = list(store.arrived)
             store.arrived.clear()
+            self._sent_at_once = SENT_AT_ONCE
             self._held.arrived(arrived)
+            self._sent_at_once = 0
 
     def pull(self, channel: Channel, request: Command) -> Command | None:
         """11 and 361."""
@@ -284,7 +291,11 @@ class PullHandlers(Part):
         code, suggested = self._advice.judge(result, queue, pull)
         if not last and code == ResponseCode.PULL_NOT_FOUND:
             return False
-        pull.channel.reply(pull.request, self._answer(pull, code, suggested, result))
+        answer, is_at_once = self._answer(pull, code, suggested, result), self._sent_at_once > 0
+        pull.channel.reply(pull.request, answer, wake=not is_at_once)
+        if is_at_once:
+            self._sent_at_once -= 1
+            pull.channel.flush_now()
         return True
 
     def _answer(self, pull: HeldPull, code: int, suggested: int, result: GetResult) -> Command:

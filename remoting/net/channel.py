@@ -109,11 +109,12 @@ class Channel:
 
     # --- sending
 
-    def reply(self, request: Command, response: Command) -> None:
+    def reply(self, request: Command, response: Command, *, wake: bool = True) -> None:
         """Queue the answer to ``request``; does nothing when it was oneway or the channel is closed.
 
-        If the request offered to speak CBOR, its answer accepts the offer, whether it is sent at once or later. This
-        never raises: an answer that is too large or cannot be encoded is replaced by an error answer.
+        ``wake`` as for `queue`. If the request offered to speak CBOR, its answer accepts the offer, whether it is sent
+        at once or later. This never raises: an answer that is too large or cannot be encoded is replaced by an error
+        answer.
         """
         if request.flag & FLAG_ONEWAY:
             return
@@ -127,13 +128,13 @@ class Channel:
             head = encode_head(response)
         body = response.body
         if not body:
-            self.queue(head)
+            self.queue(head, wake=wake)
         elif len(body) < APART_BYTES:
-            self.queue(head + body)
+            self.queue(head + body, wake=wake)
         elif self.closed_reason is None:
             self._outbox.append(head)
             self._outbox_bytes += len(head)
-            self.queue(body)
+            self.queue(body, wake=wake)
 
     def push(self, command: Command) -> None:
         """Queue a oneway request to the peer. Raises FrameTooLarge."""

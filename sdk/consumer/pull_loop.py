@@ -18,6 +18,8 @@ from sdk.runtime import survived
 
 # The pause after an error that nobody expected, such as an answer that cannot be decoded.
 ERROR_PAUSE_S = 1.0
+# So few messages are handled before the queue is pulled again: their consumer waits for messages, not for pulls.
+FEW_MESSAGES = 8
 
 
 class PullLoop:
@@ -72,6 +74,11 @@ class PullLoop:
                 return
             if result.messages:
                 self._take(queue, result)
+                if len(result.messages) <= FEW_MESSAGES:
+                    # The handler first, the next pull after it. Two checkpoints, as trio runs the tasks of a turn in
+                    # any order: after the first one the handler may still have to begin.
+                    await trio.lowlevel.checkpoint()
+                    await trio.lowlevel.checkpoint()
             elif result.next_offset < window.next_offset:
                 # The group was set back. What is in memory would be committed as consumed and hide that.
                 self._reset({queue.mq: result.next_offset})
