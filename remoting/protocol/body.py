@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, Self
 
 from mqcommon.errors import ProtocolError
 from mqcommon.message.queue import MessageQueue
+from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.scalars import camel_case, read_flag, read_int, read_long, read_real, read_text
 
 
@@ -187,7 +188,7 @@ class DataVersion(Body):
         return DataVersion(self.state_version, now_ms, self.counter + 1)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class KVTable(Body):
     """Keys and values."""
 

@@ -1,6 +1,5 @@
 """Subscription groups of a broker: 200, 201, 207, 208, 225, 303, 317, 343, 352, 400, 401."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from mqcommon.message.queue import MessageQueue
@@ -23,6 +22,7 @@ from remoting.protocol.body import (
     write_queue,
 )
 from remoting.protocol.header import Header, optional, required
+from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.topics import NO_CHANGE_ON_SLAVE, TopicList
 from remoting.protocol.rights import (
@@ -42,28 +42,28 @@ from remoting.protocol.rights import (
 from remoting.protocol.scalars import read_flag, read_int, read_text
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class ConsumerGroupRequestHeader(Header):
     """38, 203: about one consumer group."""
 
     consumer_group: str = required(read_text)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class NotifyConsumerIdsChangedRequestHeader(Header):
     """40: the members of a group changed. Clients ignore a request that names no group."""
 
     consumer_group: str | None = optional(read_text)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class ProducerGroupRequestHeader(Header):
     """204: about one producer group."""
 
     producer_group: str = required(read_text)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class GetAllSubscriptionGroupRequestHeader(Header):
     """201: older callers send no header, and get all."""
 
@@ -72,14 +72,14 @@ class GetAllSubscriptionGroupRequestHeader(Header):
     max_group_num: int | None = optional(read_int)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class GetAllSubscriptionGroupResponseHeader(Header):
     """How many groups there are."""
 
     total_group_num: int | None = optional(read_int)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class DeleteSubscriptionGroupRequestHeader(Header):
     """207. ``remove_offset`` is what 4.x calls ``clean_offset``; clients send both."""
 
@@ -88,7 +88,7 @@ class DeleteSubscriptionGroupRequestHeader(Header):
     remove_offset: bool | None = optional(read_flag)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class GetConsumeStatsRequestHeader(Header):
     """208. A blank topic means all topics of the group; ``topic_list`` is a ";" list."""
 
@@ -97,14 +97,14 @@ class GetConsumeStatsRequestHeader(Header):
     topic_list: str | None = optional(read_text)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class GroupRequestHeader(Header):
     """343 and 352: about one group."""
 
     group: str = required(read_text)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class QueryConsumeTimeSpanRequestHeader(Header):
     """303."""
 
@@ -112,7 +112,7 @@ class QueryConsumeTimeSpanRequestHeader(Header):
     group: str = required(read_text)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class GetBrokerConsumeStatsRequestHeader(Header):
     """317. ``is_order``: only ordered topics."""
 
@@ -126,7 +126,7 @@ BROADCASTING: Final = "BROADCASTING"
 _QUEUE = Kind(read_queue, write_queue, lambda: MessageQueue("", "", 0))
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class MessageRequestMode(Body):
     """How a group consumes a topic: PULL or POP; ``pop_share_queue_num`` is of POP."""
 
@@ -136,7 +136,7 @@ class MessageRequestMode(Body):
     pop_share_queue_num: int = member(INT, 0)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class MessageRequestModes(Body):
     """402: by topic and group."""
 
@@ -145,7 +145,7 @@ class MessageRequestModes(Body):
     )
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class QueryAssignmentRequestBody(Body):
     """400: a member of a group asks for its queues. ``strategy_name``: AVG or AVG_BY_CIRCLE."""
 
@@ -156,7 +156,7 @@ class QueryAssignmentRequestBody(Body):
     message_model: str = member(choice("BROADCASTING", "CLUSTERING"), "CLUSTERING")
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class MessageQueueAssignment(Body):
     """A queue, and how it is consumed."""
 
@@ -164,7 +164,7 @@ class MessageQueueAssignment(Body):
     mode: str = member(TEXT, PULL)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class QueryAssignmentResponseBody(Body):
     """The answer to 400; None when the broker cannot tell. The member then keeps the queues that it has."""
 
@@ -173,7 +173,7 @@ class QueryAssignmentResponseBody(Body):
     )
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class ExponentialRetryPolicy(Body):
     """Delays that grow, in milliseconds."""
 
@@ -182,14 +182,14 @@ class ExponentialRetryPolicy(Body):
     multiplier: int = member(LONG, 2)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class CustomizedRetryPolicy(Body):
     """Delays one by one, in milliseconds."""
 
     next: list[int] = member(list_of(LONG))
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class GroupRetryPolicy(Body):
     """When a message that was not consumed is delivered again."""
 
@@ -198,7 +198,7 @@ class GroupRetryPolicy(Body):
     customized_retry_policy: CustomizedRetryPolicy | None = member(body_of(CustomizedRetryPolicy), None)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class SimpleSubscriptionData(Body):
     """A subscription that the group's configuration fixes."""
 
@@ -208,7 +208,7 @@ class SimpleSubscriptionData(Body):
     version: int = member(LONG, 0)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class SubscriptionGroupConfig(Body):
     """How a broker serves a consumer group."""
 
@@ -229,14 +229,14 @@ class SubscriptionGroupConfig(Body):
     attributes: dict[str, str] = member(map_of(TEXT))
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class SubscriptionGroupList(Body):
     """Groups to create or change (225)."""
 
     group_config_list: list[SubscriptionGroupConfig] = member(list_of(body_of(SubscriptionGroupConfig)))
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class SubscriptionGroupTable(Body):
     """All groups of a broker (201)."""
 
@@ -245,14 +245,14 @@ class SubscriptionGroupTable(Body):
     data_version: DataVersion = member(body_of(DataVersion))
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class ConsumerIdList(Body):
     """The members of a consumer group (38)."""
 
     consumer_id_list: list[str] = member(list_of(TEXT))
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class ConsumeOffset(Body):
     """A group's progress in one queue."""
 
@@ -262,7 +262,7 @@ class ConsumeOffset(Body):
     last_timestamp: int = member(LONG, 0)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class ConsumeStats(Body):
     """A group's progress in all its queues (208)."""
 
@@ -270,7 +270,7 @@ class ConsumeStats(Body):
     consume_tps: float = member(REAL, 0.0)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class ConsumeStatsList(Body):
     """All groups of a broker (317): for each a map with one key, the group, to its progress in each topic."""
 
@@ -280,7 +280,7 @@ class ConsumeStatsList(Body):
     total_inflight_diff: int = member(LONG, 0)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class QueueTimeSpan(Body):
     """Store times in one queue: of its first and last message, and of the last one that the group has consumed.
 
@@ -294,7 +294,7 @@ class QueueTimeSpan(Body):
     delay_time: int = member(LONG, 0)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class QueryConsumeTimeSpanBody(Body):
     """A group's progress in time, in each queue of a topic (303)."""
 

@@ -1,6 +1,5 @@
 """Topics of a broker: 17, 18, 21, 202, 215, 300, 305, 351."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from mqcommon.message.queue import MessageQueue
@@ -23,12 +22,13 @@ from remoting.protocol.body import (
 )
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional, required
+from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request, SlaveAnswer
 from remoting.protocol.rights import CREATE, DELETE, GET, GET_CLUSTER, Need, need_topic, of_body, on_topic
 from remoting.protocol.scalars import read_flag, read_int, read_text
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class TopicQueueMappingInfo(Body):
     """A broker's part in a static topic."""
 
@@ -41,7 +41,7 @@ class TopicQueueMappingInfo(Body):
     curr_id_map: dict[int, int] = member(map_by_int(INT))
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class LogicQueueMappingItem(Body):
     """A stretch of a logical queue on one broker."""
 
@@ -55,7 +55,7 @@ class LogicQueueMappingItem(Body):
     time_of_end: int = member(LONG, -1)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class TopicQueueMappingDetail(Body):
     """The same, with the stretches of each queue."""
 
@@ -76,7 +76,7 @@ TOPIC_UNIT: Final = 1
 TOPIC_UNIT_SUB: Final = 2
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class TopicConfig(Body):
     """How a broker keeps a topic."""
 
@@ -100,14 +100,14 @@ class TopicConfig(Body):
         )
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class TopicConfigList(Body):
     """Topics to create or change (18). Their attributes are changes: ``+name``: value, ``-name``: ""."""
 
     topic_config_list: list[TopicConfig] = member(list_of(body_of(TopicConfig)))
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class TopicConfigTable(Body):
     """All topics of a broker (21, and within 103). The mapping members are of 5.x and stay empty."""
 
@@ -120,7 +120,7 @@ class TopicConfigTable(Body):
     topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] = member(map_of(body_of(TopicQueueMappingInfo)))
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class TopicList(Body):
     """Names of topics (206, 224, 304)."""
 
@@ -128,7 +128,7 @@ class TopicList(Body):
     broker_addr: str | None = member(TEXT, None)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class TopicOffset(Body):
     """The offsets of one queue."""
 
@@ -137,7 +137,7 @@ class TopicOffset(Body):
     last_update_timestamp: int = member(LONG, 0)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class TopicStatsTable(Body):
     """All queues of a topic on one broker (202)."""
 
@@ -145,14 +145,14 @@ class TopicStatsTable(Body):
     topic_put_tps: float = member(REAL, 0.0)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class GroupList(Body):
     """Names of groups (300)."""
 
     group_list: list[str] = member(list_of(TEXT))
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class CreateTopicRequestHeader(Header):
     """17: create or change a topic. ``attributes`` is like "+k=v,-k"."""
 
@@ -168,7 +168,7 @@ class CreateTopicRequestHeader(Header):
     force: bool | None = optional(read_flag)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class GetAllTopicConfigRequestHeader(Header):
     """21: older callers send no header, and get all."""
 
@@ -177,21 +177,21 @@ class GetAllTopicConfigRequestHeader(Header):
     max_topic_num: int | None = optional(read_int)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class GetAllTopicConfigResponseHeader(Header):
     """How many topics there are."""
 
     total_topic_num: int | None = optional(read_int)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class TopicRequestHeader(Header):
     """202, 215, 217, 300: about one topic."""
 
     topic: str = required(read_text)
 
 
-@dataclass(slots=True)
+@lazy_dataclass
 class GetTopicConfigRequestHeader(Header):
     """351. ``lo`` True: the configuration on this broker only, for static topics, which span several brokers."""
 
