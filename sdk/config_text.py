@@ -6,11 +6,11 @@ Servers parse them as Java properties (with backslash escapes) but print them wi
 
 from collections.abc import Mapping
 
-import javaproperties
-
 
 def encode_config(values: Mapping[str, str]) -> bytes:
     """The text that a server parses into ``values``."""
+    import javaproperties  # here, as it imports parsers of XML and of e-mail
+
     return javaproperties.dumps(values, timestamp=None).encode()
 
 

@@ -12,7 +12,6 @@ missing answer changes nothing: the last known addresses stay in use. The reques
 or encryption.
 """
 
-import http.client
 import io
 import logging
 import os
@@ -24,7 +23,6 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
-import javaproperties
 import trio
 from trio.lowlevel import enable_ki_protection
 
@@ -139,6 +137,9 @@ def address_of(url: str) -> tuple[str, int]:
 
 
 def _in_conf(path: Path) -> Known:
+    # Imported here, as it imports parsers of XML and of e-mail, and most clients are given addresses.
+    import javaproperties
+
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MAX_CONF_BYTES + 1)
@@ -227,6 +228,8 @@ class AddressServer:
 def addresses_in_answer(data: bytes) -> tuple[str, ...]:
     """The addresses in an HTTP answer. ProtocolError when it is not one, is cut short, or does not list addresses."""
     # It only asks a socket for its bytes.
+    import http.client  # here for the same reason as in `_in_conf`
+
     source = SimpleNamespace(makefile=lambda mode: io.BytesIO(data))
     answer = http.client.HTTPResponse(cast(Any, source))
     try:

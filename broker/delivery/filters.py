@@ -1,13 +1,11 @@
 """Filters of subscriptions. Their texts come from peers, so their length and the cache are bounded."""
 
-from broker.delivery.sql_code import compiled
 from broker.options import BrokerOptions
 from broker.part import Part
 from broker.store.filter import ALL, Filter
 from mqcommon.bounded_cache import BoundedCache
 from mqcommon.errors import InvalidSql, RequestRefused
 from mqcommon.message.javahash import java_hash
-from mqcommon.sql.parser import parse, terms_of
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.codes import ResponseCode
@@ -63,6 +61,10 @@ class Filters:
         """The filter for an SQL92 expression. Raises InvalidSql."""
         wanted = self._sql.get(expression)
         if wanted is None:
+            # Imported with the first SQL filter: most brokers have none.
+            from broker.delivery.sql_code import compiled
+            from mqcommon.sql.parser import parse, terms_of
+
             node = parse(expression)
             wanted = Filter(None, compiled(node), min(SQL_MESSAGES // (terms_of(node) + 1) + 1, MAX_SQL_MESSAGES))
             self._sql.put(expression, wanted, SQL_CHARACTER_BYTES * len(expression) + SQL_BYTES)

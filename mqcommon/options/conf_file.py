@@ -15,8 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-import javaproperties
-
 from mqcommon.disk.atomic import write_atomic
 from mqcommon.disk.files import FileSystem
 from mqcommon.disk.secret_file import check_mode
@@ -96,6 +94,9 @@ def raw_value(cls: type[Any], key: str, path: str | os.PathLike[str] | None, ove
 def entries(text: str, source: str = "") -> Iterator[tuple[int, str, str]]:
     """``(line, key, value)`` of a Java properties text; ``source`` is named in errors."""
     line = 1
+    # Imported here, as it imports parsers of XML and of e-mail, and a daemon can do without a conf file.
+    import javaproperties
+
     try:
         for element in javaproperties.parse(text):
             if isinstance(element, javaproperties.KeyValue):
@@ -201,6 +202,8 @@ def _escape(text: str) -> str:
 
 def edit(text: str, changes: Mapping[str, str]) -> str:
     """A properties text with ``changes`` applied; comments, blank lines and order are kept, new keys come last."""
+    import javaproperties
+
     file = javaproperties.PropertiesFile.loads(text)
     for key, value in changes.items():
         file[key] = value
