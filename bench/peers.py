@@ -155,6 +155,32 @@ def redis_latency(port: int) -> Times:
     return asyncio.run(main())
 
 
+async def bare_events(count: int, tasks: int) -> float:
+    """Waits for an event of its own a second, by ``tasks`` trio tasks at once: no send of a trio task costs less."""
+    left = count
+    waiting: list[trio.Event] = []
+
+    async def work() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            event = trio.Event()
+            waiting.append(event)
+            await event.wait()
+
+    async with trio.open_nursery() as nursery:
+        started = time.perf_counter()
+        for _ in range(tasks):
+            nursery.start_soon(work)
+        while left > 0 or waiting:
+            events = waiting.copy()
+            waiting.clear()
+            for event in events:
+                event.set()
+            await trio.lowlevel.checkpoint()
+        return count / (time.perf_counter() - started)
+
+
 async def awaited_in_asyncio(at: Cluster, count: int, tasks: int) -> float:
     """Calls of ``await producer.send(...)`` a second, by ``tasks`` asyncio tasks at once."""
     left = count
@@ -241,9 +267,15 @@ def rate_rows(at: Cluster, port: int, n: int, rounds: int) -> Iterator[Row]:
         ("send_nowait, trio", 4 * n, partial(run, nowait, at, BODY, 4 * n)),
         ("send_many", 6 * n, partial(run, send_many, at, TOPIC, BODY, 6 * n)),
     )
-    *ours, theirs = turns(rounds, *[measure for _, _, measure in sends], partial(redis_pipelined, port, 2 * n))
+    *ours, events, theirs = turns(
+        rounds,
+        *[measure for _, _, measure in sends],
+        partial(trio.run, bare_events, 4 * n, TASKS),
+        partial(redis_pipelined, port, 2 * n),
+    )
     for (name, count, _), figures in zip(sends, ours, strict=True):
         yield row(name, "msg/s", figures, theirs, count)
+    yield row(f"{sends[0][0]}; limit: a bare event for each", "msg/s", ours[0], events, 2 * n)
     read = in_turn(rounds, partial(run, pull, at, TOPIC, 4 * n), partial(redis_read, port, 4 * n))
     yield row("message objects, read from the start", "msg/s", *read, 4 * n)
 

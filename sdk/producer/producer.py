@@ -178,7 +178,7 @@ class Producer:
         self.sys_flag, self.mark = 0, b""
         self.checking: TransactionChecks | None = None
         self.brokers = Brokers(self._client, self._sendable, self._lanes.wake)
-        self._requests = Requests(self, self._client, max_message_bytes)
+        self._requests = Requests(self, self._client, self._packing, max_message_bytes)
         self._tables = ArrowSends(self._send_batches, self._key_block, max_message_bytes)
         # The number of retries of all sends so far.
         self.retried = 0

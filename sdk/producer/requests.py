@@ -19,7 +19,7 @@ from mqcommon.names import reply_topic
 from remoting.net.call import call
 from remoting.protocol.requests.sends import SEND_REPLY_MESSAGE_V2, SendMessageRequestHeader
 from sdk.client import ClientHandle
-from sdk.producer.packing import check_body
+from sdk.producer.packing import PackedMessage, Packing, check_body
 from sdk.producer.result import SendResult
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
 
@@ -44,8 +44,9 @@ class Sender(Protocol):
 class Requests:
     """Requests and replies of one producer."""
 
-    def __init__(self, sender: Sender, client: ClientHandle, max_message_bytes: int) -> None:
+    def __init__(self, sender: Sender, client: ClientHandle, packing: Packing, max_message_bytes: int) -> None:
         self._sender = sender
+        self._packing = packing
         self._client = client
         self._max_message_bytes = max_message_bytes
 
@@ -83,6 +84,8 @@ class Requests:
         if missing:
             raise InvalidArgument(f"request has no {' and '.join(missing)}: it was not sent with Producer.request")
         topic = reply_topic(asked[CLUSTER])
+        packed, _ = await self._packing.packed(Message(topic, body), REQUEST_TIMEOUT_MS / 1000, is_ordered=False)
+        sys_flag = packed.sys_flag if isinstance(packed, PackedMessage) else 0
         properties = {MSG_TYPE: "reply", **{name: asked[name] for name in _COPIED if asked.get(name)}}
         text = encode_properties(properties) + self._sender.new_keys(1)[0].decode()
         route = await self._client.instance.route(topic)
@@ -93,11 +96,11 @@ class Requests:
             if addr is None:
                 continue
             header = SendMessageRequestHeader(
-                self._sender.wire_group, topic, DEFAULT_TOPIC, AUTO_CREATE_TOPIC_QUEUES, 0, 0, self._sender.now_ms(), 0,
-                text, 0, False, broker_name=name,
+                self._sender.wire_group, topic, DEFAULT_TOPIC, AUTO_CREATE_TOPIC_QUEUES, 0, sys_flag,
+                self._sender.now_ms(), 0, text, 0, False, broker_name=name,
             )  # fmt: skip
             try:
-                await call(self._client.at(addr, broker_name=name), SEND_REPLY_MESSAGE_V2, header, body)
+                await call(self._client.at(addr, broker_name=name), SEND_REPLY_MESSAGE_V2, header, packed.body)
             except (RemotingError, BrokerError) as error:
                 failure = failure or error
             else:

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from mqcommon.errors import InvalidArgument, ReplyTimeout, SendFailed
+from mqcommon.message.flags import COMPRESSED
 from mqcommon.message.message import Message, MessageExt
 from sdk import Client, ConsumeFrom, Producer, PullConsumer, PushConsumer, aio, blocking
 from tests.support.in_process import Servers
@@ -16,8 +17,8 @@ TOPIC, GROUP = "one", "server"
 class Server:
     """Answers each request with its body twice; the bodies in ``silent`` get no answer."""
 
-    def __init__(self, nameserver: str) -> None:
-        self.producer = Producer(nameserver, group="replies")
+    def __init__(self, nameserver: str, compression: str | None = None) -> None:
+        self.producer = Producer(nameserver, group="replies", compression=compression)
         self.silent: set[bytes] = set()
         self.handled: list[MessageExt] = []
         self.failures: list[Exception] = []
@@ -42,6 +43,15 @@ class Server:
     async def __aexit__(self, *error: object) -> None:
         await self.consumer.__aexit__(None, None, None)
         await self.producer.__aexit__(None, None, None)
+
+
+async def test_a_large_reply_is_compressed(cluster: Servers) -> None:
+    body = b"ask" * 4_000
+    async with Server(cluster.nameserver, "zlib"), Producer(cluster.nameserver) as producer:
+        with trio.fail_after(20):
+            reply = await producer.request(Message(TOPIC, body), timeout_ms=15_000)
+    assert reply.body == body * 2
+    assert reply.sys_flag & COMPRESSED
 
 
 async def test_a_request_gets_its_reply(cluster: Servers) -> None:
