@@ -13,6 +13,7 @@ from mqcommon.message.queue import MessageQueue
 from mqcommon.message.record import encode_record, topic_field
 from remoting.net.channel import Channel
 from remoting.net.server import Server
+from remoting.net.sockets import HeldPort
 from remoting.protocol.body import Body
 from remoting.protocol.command import BROKER_NAME_FIELD, OFFER_FIELD, Command
 from remoting.protocol.dialect import dialect_for, encode_body
@@ -87,15 +88,19 @@ class Fake:
 @asynccontextmanager
 async def serving(fake: Fake) -> AsyncIterator[Fake]:
     """``fake`` listens while the block runs; `Fake.stop` ends it earlier, as a kill does."""
+    # The port stays taken when the fake has stopped: a server of another test would answer there.
+    held = None if fake.addr else HeldPort("127.0.0.1")
     async with trio.open_nursery() as nursery:
         fake.server = Server(dict.fromkeys(range(MAX_CODE), fake._handle))
-        port = int(fake.addr.rpartition(":")[2]) if fake.addr else 0
+        port = int(fake.addr.rpartition(":")[2]) if held is None else held.port
         # A scope of its own: the block goes on when the server stops.
         scope = trio.CancelScope()
         fake.addr = await nursery.start(_serve, fake.server, port, scope)
         fake.stop = scope.cancel
         yield fake
         nursery.cancel_scope.cancel()
+    if held is not None:
+        held.release()
 
 
 async def _serve(server: Server, port: int, scope: trio.CancelScope, *, task_status: trio.TaskStatus[str]) -> None:
