@@ -1,6 +1,7 @@
-"""Messages a second through a `PushConsumer` of sdk.aio and of sdk.blocking; the limit is that of sdk, in trio.
+"""Messages a second through the clients of sdk.aio and of sdk.blocking; the limit is those of sdk, in trio.
 
-One process consumes what is stored already: 128 bytes, four queues, no-op handlers. The broker has its own process.
+One process consumes what is stored already: 128 bytes, four queues, no-op handlers. Another part sends. The broker has
+its own process.
 
     python -m bench.consume_elsewhere [--messages 400000] [--rounds 5] [--json]
 """
@@ -16,17 +17,19 @@ from typing import Any
 
 import trio
 
-from bench.harness import Cluster, Row, cluster, in_turn, row, show
+from bench import traffic
+from bench.harness import Cluster, Row, cluster, in_turn, row, show, turns
 from bench.traffic import make_topic
 from mqcommon.message.message import MessageExt
-from sdk import ConsumeFrom, Message, Producer, PushConsumer, aio, blocking
+from sdk import BufferFull, ConsumeFrom, Message, Producer, PushConsumer, aio, blocking
 
-TOPIC = "bench"
+TOPIC = traffic.TOPIC
 ANSWERS = "answers"
 BODY = b"x" * 128
 QUEUES = 4
-SENDS = 20_000
-SENDERS = 64
+SENDS = 40_000
+SENDERS = (64, 1_000)
+TICKETS = 100_000
 
 
 class Counter:
@@ -72,6 +75,7 @@ class Bench:
     """Runs against one cluster; each consumer is a new group."""
 
     def __init__(self, at: Cluster, messages: int) -> None:
+        self._at = at
         self._nameserver = at.nameserver
         self._messages = messages
         self._groups = (f"group{number}" for number in count())
@@ -122,39 +126,73 @@ class Bench:
             done.wait()
         return counter.rate
 
-    def sends_in_asyncio(self) -> float:
-        """Awaited sends a second, 64 at a time."""
+    def sends_in_asyncio(self, senders: int) -> float:
+        """Awaited sends a second, ``senders`` at a time."""
 
         async def run() -> float:
             async with aio.Producer(self._nameserver) as producer:
 
                 async def send() -> None:
-                    for _ in range(SENDS // SENDERS):
+                    for _ in range(SENDS // senders):
                         await producer.send(Message(ANSWERS, BODY))
 
                 began = time.perf_counter()
-                await asyncio.gather(*[send() for _ in range(SENDERS)])
+                await asyncio.gather(*[send() for _ in range(senders)])
                 return SENDS / (time.perf_counter() - began)
 
         return asyncio.run(run())
 
-    def sends_in_trio(self) -> float:
+    def sends_in_trio(self, senders: int) -> float:
         """The limit of `sends_in_asyncio`."""
 
         async def run() -> float:
             async with Producer(self._nameserver) as producer:
 
                 async def send() -> None:
-                    for _ in range(SENDS // SENDERS):
+                    for _ in range(SENDS // senders):
                         await producer.send(Message(ANSWERS, BODY))
 
                 began = time.perf_counter()
                 async with trio.open_nursery() as nursery:
-                    for _ in range(SENDERS):
+                    for _ in range(senders):
                         nursery.start_soon(send)
                 return SENDS / (time.perf_counter() - began)
 
         return trio.run(run)
+
+    def nowait_in_asyncio(self) -> float:
+        """Messages a second by `send_nowait`."""
+
+        async def run() -> float:
+            async with aio.Producer(self._nameserver) as producer:
+                began = time.perf_counter()
+                for _ in range(TICKETS):
+                    try:
+                        producer.send_nowait(Message(TOPIC, BODY))
+                    except BufferFull:
+                        await producer.room()
+                        producer.send_nowait(Message(TOPIC, BODY))
+                await producer.flush()
+                return TICKETS / (time.perf_counter() - began)
+
+        return asyncio.run(run())
+
+    def nowait_in_threads(self) -> float:
+        """Messages a second by `send_nowait` of one thread."""
+        with blocking.Producer(self._nameserver) as producer:
+            began = time.perf_counter()
+            for _ in range(TICKETS):
+                try:
+                    producer.send_nowait(Message(TOPIC, BODY))
+                except BufferFull:
+                    producer.room()
+                    producer.send_nowait(Message(TOPIC, BODY))
+            producer.flush()
+            return TICKETS / (time.perf_counter() - began)
+
+    def nowait_in_trio(self) -> float:
+        """The limit of both."""
+        return trio.run(traffic.nowait, self._at, BODY, TICKETS)
 
 
 def rows(messages: int, rounds: int) -> Iterator[Row]:
@@ -165,8 +203,14 @@ def rows(messages: int, rounds: int) -> Iterator[Row]:
             for where, run in (("sdk.aio", bench.in_asyncio), ("sdk.blocking", bench.in_threads)):
                 ours, limit = in_turn(rounds, partial(run, of_batches), partial(bench.in_trio, of_batches))
                 yield row(f"{where}: {name}, 128 B", "messages/s", ours, limit, messages)
-        ours, limit = in_turn(rounds, bench.sends_in_asyncio, bench.sends_in_trio)
-        yield row(f"sdk.aio: awaited sends, {SENDERS} at a time, 128 B", "messages/s", ours, limit, SENDS)
+        for senders in SENDERS:
+            sides = partial(bench.sends_in_asyncio, senders), partial(bench.sends_in_trio, senders)
+            yield row(f"sdk.aio: awaited sends, {senders} at a time", "messages/s", *in_turn(rounds, *sides), SENDS)
+        in_asyncio, in_threads, limit = turns(
+            rounds, bench.nowait_in_asyncio, bench.nowait_in_threads, bench.nowait_in_trio
+        )
+        yield row("sdk.aio: send_nowait", "messages/s", in_asyncio, limit, TICKETS)
+        yield row("sdk.blocking: send_nowait", "messages/s", in_threads, limit, TICKETS)
 
 
 def main() -> None:
