@@ -9,10 +9,6 @@ import click
 import trio
 
 from broker.broker import Broker
-from broker.commands.diverged_slave import print_cut, resync_slave
-from broker.commands.json_metadata import export_metadata, import_metadata
-from broker.commands.rebuild_metadata import rebuild_metadata
-from broker.commands.verify_store import verify_store
 from broker.options import BrokerOptions, check_file_size
 from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.daemons.start_report import DaemonGroup, StartReport, log_format_of
@@ -24,8 +20,19 @@ from remoting.net.daemon import Ready, run_daemon
 logger = logging.getLogger(__name__)
 
 
+def _offline_commands() -> list[click.Command]:
+    # Imported here: a broker that serves needs none of them.
+    from broker.commands.diverged_slave import print_cut, resync_slave
+    from broker.commands.json_metadata import export_metadata, import_metadata
+    from broker.commands.rebuild_metadata import rebuild_metadata
+    from broker.commands.verify_store import verify_store
+
+    return [export_metadata, import_metadata, print_cut, rebuild_metadata, resync_slave, verify_store]
+
+
 @click.group(
     cls=DaemonGroup,
+    load=_offline_commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
@@ -59,14 +66,6 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
         click.echo(to_properties(broker.options), nl=False)
         return
     sys.exit(run_daemon(partial(_serve, broker), name="broker", logs=broker.options))
-
-
-main.add_command(export_metadata)
-main.add_command(import_metadata)
-main.add_command(print_cut)
-main.add_command(rebuild_metadata)
-main.add_command(resync_slave)
-main.add_command(verify_store)
 
 
 async def _serve(broker: Broker, stopping: trio.Event, ready: Ready) -> None:

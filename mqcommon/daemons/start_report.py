@@ -8,7 +8,7 @@ import itertools
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -61,7 +61,24 @@ class DaemonCommand(click.Command):
 
 
 class DaemonGroup(DaemonCommand, click.Group):
-    """As `DaemonCommand`, with commands below it."""
+    """As `DaemonCommand`, with the commands of ``load`` below it, imported when they are listed or one is called."""
+
+    def __init__(self, *arguments: Any, load: Callable[[], Sequence[click.Command]] = list, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._load = load
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        self._load_once()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        self._load_once()
+        return super().get_command(ctx, cmd_name)
+
+    def _load_once(self) -> None:
+        if not self.commands:
+            for command in self._load():
+                self.add_command(command)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ HEAVY = [
 @pytest.mark.parametrize(
     ("modules", "more"),
     [
-        ("broker.cli, broker.broker", ["mqcommon.sql.parser", "sdk"]),
+        ("broker.cli, broker.broker", ["broker.commands", "mqcommon.sql.parser", "sdk"]),
         ("namesrv.cli, namesrv.namesrv", ["broker", "sdk"]),
         ("sdk.producer, sdk.consumer", ["broker", "namesrv", "click"]),
         ("sdk.aio, sdk.blocking", ["broker", "namesrv", "click"]),
