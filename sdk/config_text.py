@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 def encode_config(values: Mapping[str, str]) -> bytes:
     """The text that a server parses into ``values``."""
-    import javaproperties  # here, as it imports parsers of XML and of e-mail
+    # Imported here, as it imports parsers of XML and of e-mail, and few commands change a configuration.
+    import javaproperties
 
     return javaproperties.dumps(values, timestamp=None).encode()
 

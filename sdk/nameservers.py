@@ -227,9 +227,10 @@ class AddressServer:
 
 def addresses_in_answer(data: bytes) -> tuple[str, ...]:
     """The addresses in an HTTP answer. ProtocolError when it is not one, is cut short, or does not list addresses."""
-    # It only asks a socket for its bytes.
-    import http.client  # here for the same reason as in `_in_conf`
+    # Imported here, as it imports parsers of e-mail, and few clients have an address server.
+    import http.client
 
+    # `HTTPResponse` only asks a socket for its bytes.
     source = SimpleNamespace(makefile=lambda mode: io.BytesIO(data))
     answer = http.client.HTTPResponse(cast(Any, source))
     try:

@@ -54,8 +54,8 @@ from remoting.protocol.requests.pulls import (
 SKYLARK_MAX_COUNT = 16_384
 SKYLARK_MAX_BYTES = 4 * 1024 * 1024
 STOP_TIMEOUT_S = 2.0
-# Answers to held pulls that leave in the turn in which their messages came, before the senders are answered. Each is a
-# write to another connection, so the rest leaves with the writers of these, in the next turns.
+# So many answers to held pulls leave in the turn in which their messages came, before the senders are answered. Each
+# answer is a write to another connection, and the senders wait: the writers of their connections send the others later.
 SENT_AT_ONCE = 8
 # V5_0_0, the first version of RocketMQ's client that takes inner batches apart.
 JAVA_5_0_0 = 413
@@ -143,8 +143,10 @@ class PullHandlers(Part):
             arrived = list(store.arrived)
             store.arrived.clear()
             self._sent_at_once = SENT_AT_ONCE
-            self._held.arrived(arrived)
-            self._sent_at_once = 0
+            try:
+                self._held.arrived(arrived)
+            finally:
+                self._sent_at_once = 0
 
     def pull(self, channel: Channel, request: Command) -> Command | None:
         """11 and 361."""

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 # The exit code that a shell reports for a process that SIGINT ended.
 INTERRUPTED = 130
-# Importing makes hundreds of thousands of objects that stay: to look for cycles after every 700 of them takes time.
-GC_THRESHOLD = 50_000
+# How many new objects the garbage collector waits for, and how many collections of younger objects. Imports make
+# hundreds of thousands of objects that stay, and under load the loop of a daemon makes a thousand short-lived tuples a
+# millisecond: to look for cycles after every 700 of them, as Python does, would waste time.
+GC_THRESHOLDS = 50_000, 20, 50
 
 
 def start(place: str, **arguments: str) -> "NoReturn":
@@ -24,7 +26,7 @@ def start(place: str, **arguments: str) -> "NoReturn":
     if not ignored:
         # Restore the system's default: the signal ends the process silently.
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
-    gc.set_threshold(GC_THRESHOLD)
+    gc.set_threshold(*GC_THRESHOLDS)
     module, _, attribute = place.partition(":")
     __import__(module)
     command: Callable[..., int] = getattr(sys.modules[module], attribute)

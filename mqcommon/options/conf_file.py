@@ -202,7 +202,7 @@ def _escape(text: str) -> str:
 
 def edit(text: str, changes: Mapping[str, str]) -> str:
     """A properties text with ``changes`` applied; comments, blank lines and order are kept, new keys come last."""
-    import javaproperties
+    import javaproperties  # here, for the reason that `entries` gives
 
     file = javaproperties.PropertiesFile.loads(text)
     for key, value in changes.items():

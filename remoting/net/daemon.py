@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # `broker --help` need not load it
 
 logger = logging.getLogger(__name__)
 
-GC_THRESHOLD = 50_000
 # Memory of closed connections goes back to the kernel within this time.
 GIVE_BACK_INTERVAL_S = 15.0
 
@@ -50,10 +49,8 @@ def run_daemon(main: Main, *, name: str, logs: LogOptions) -> int:
     # The usual soft limit of 1024 open files is meant for programs that use select.
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    # Objects that exist now live until the end. Under load the loop makes a thousand short-lived tuples a millisecond:
-    # looking for cycles after every 700 of them would waste time.
+    # Objects that exist now live until the end: the garbage collector need not look at them again.
     gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 50)
     try:
         trio.run(_with_signals, main, Systemd(), log.file)
     except* SkylarkError as group:

@@ -1,7 +1,7 @@
 """Dataclasses for the descriptions of requests, whose constructors are generated when they are first called.
 
 A process imports the descriptions of all requests and uses some of them. For each class `dataclasses.dataclass`
-generates and compiles five functions at its import: for 200 classes that was a fifth of the start of a daemon.
+generates and compiles five functions at its import: for 200 classes that was a sixth of the start of a broker.
 """
 
 from dataclasses import dataclass, field, fields, make_dataclass
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 @dataclass_transform()
 def lazy_dataclass(cls: type[T]) -> type[T]:
-    """As ``dataclass(slots=True)``."""
+    """As ``dataclass(slots=True)``, for fields that are all arguments of the constructor and may all be positional."""
     made: Any = dataclass(init=False, repr=False, eq=False, slots=True)(cls)
     for name, method in _METHODS.items():
         setattr(made, name, method)

@@ -117,12 +117,14 @@ class _AwaitedSends:
         producer, ended = self._producer, self._for_asyncio
         entry: _AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]
         if self._is_over or asyncio.get_running_loop() is not self._loop:
-            self._portal.opened()
+            self._portal.opened()  # says so in another loop
             raise closed()
         if producer.straight_size(message, queue, selector, timeout_ms, deliver_at, delay) is not None:
             entry = send = new_ticket(_AwaitedSend, message, message.body, producer.timeout_s, ended)
         else:
-            self._portal.opened()  # raises in a child of the process that opened the producer
+            if not producer.is_open:
+                self._portal.opened()  # says so in a child of the process that opened the producer
+                raise closed()
             choice = choice_of(queue, selector, deliver_at, delay)
             send, sent = producer.make_send(_AwaitedSend, message, choice, timeout_ms, deliver_at, delay, ended)
             entry = (send, sent, choice)

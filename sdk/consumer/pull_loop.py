@@ -18,7 +18,8 @@ from sdk.runtime import survived
 
 # The pause after an error that nobody expected, such as an answer that cannot be decoded.
 ERROR_PAUSE_S = 1.0
-# So few messages are handled before the queue is pulled again: their consumer waits for messages, not for pulls.
+# After a pull with at most so many messages their handlers begin before the next pull does: the consumer waits for
+# messages, and the time that a pull takes to send would come on top.
 FEW_MESSAGES = 8
 
 
@@ -75,8 +76,8 @@ class PullLoop:
             if result.messages:
                 self._take(queue, result)
                 if len(result.messages) <= FEW_MESSAGES:
-                    # The handler first, the next pull after it. Two checkpoints, as trio runs the tasks of a turn in
-                    # any order: after the first one the handler may still have to begin.
+                    # The handler first, then the next pull. There are two checkpoints, as trio runs the tasks of a
+                    # turn in any order: after the first checkpoint the handler may still have to begin.
                     await trio.lowlevel.checkpoint()
                     await trio.lowlevel.checkpoint()
             elif result.next_offset < window.next_offset:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from broker.cold_reads import ColdReads
 from broker.delivery.filters import Filters
 from broker.delivery.held_pulls import HeldPulls
-from broker.delivery.pull_handlers import Consumers, PullHandlers, PullWaits, ReadAdvice
+from broker.delivery.pull_handlers import SENT_AT_ONCE, Consumers, PullHandlers, PullWaits, ReadAdvice
 from broker.meta.clients import Clients
 from broker.meta.offset_resets import OffsetResets
 from broker.observe.stats import BrokerStats
@@ -336,3 +337,18 @@ async def test_a_held_pull_with_a_condition_that_falls_behind_is_answered() -> N
     desk.put()
     (answer,) = desk.caller.received()
     assert _told(answer) == (RETRY, 32, 0)
+
+
+async def test_answers_to_held_pulls_leave_in_the_turn_of_their_message_but_not_too_many() -> None:
+    desk, callers = Desk(), [Caller() for _ in range(SENT_AT_ONCE + 2)]
+    async with trio.open_nursery() as nursery:
+        for caller in callers:
+            nursery.start_soon(caller.channel.run, lambda channel, request: None)
+            assert desk.handlers.pull(caller.channel, pull_request("T", 10, wait_ms=15_000)) is None
+        await trio.testing.wait_all_tasks_blocked()
+        put(desk.store, "T", 0, b"y")
+        desk.handlers.after_turn()
+        assert [len(caller.transport.take()) > 0 for caller in callers] == [True] * SENT_AT_ONCE + [False] * 2
+        await trio.testing.wait_all_tasks_blocked()
+        assert [len(caller.transport.take()) > 0 for caller in callers] == [False] * SENT_AT_ONCE + [True] * 2
+        nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""Ctrl-C while a command is still being imported, or while it runs, leaves no traceback."""
+"""A start imports what it needs only; Ctrl-C while it imports, or while the command runs, leaves no traceback."""
 
 import ast
 import configparser
@@ -11,6 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.tidy.tree import ROOT
+
+# Parsers, extras, and packages that start threads or processes: what only some processes need.
+HEAVY = [
+    *("cryptography", "h11", "javaproperties", "lz4", "multiprocessing", "numpy", "opentelemetry", "pandas"),
+    *("pyarrow", "pyspark", "urllib.request", "xml", "yaml"),
+]
 
 SLOW_IMPORT = """
 import signal, sys
@@ -61,3 +67,19 @@ def test_every_command_is_imported_by_start() -> None:
         nodes = ast.walk(ast.parse((ROOT / path).read_text()))
         imports = [ast.unparse(node) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
         assert imports == ["from mqcommon.daemons.start import start"], path
+
+
+@pytest.mark.parametrize(
+    ("modules", "more"),
+    [
+        ("broker.cli, broker.broker", ["broker.commands", "mqcommon.sql.parser", "sdk"]),
+        ("namesrv.cli, namesrv.namesrv", ["broker", "sdk"]),
+        ("sdk.producer, sdk.consumer", ["broker", "namesrv", "click"]),
+        ("sdk.aio, sdk.blocking", ["broker", "namesrv", "click"]),
+        ("sdk.admin.cli", ["broker", "namesrv"]),
+    ],
+)
+def test_a_start_imports_nothing_that_it_does_not_need(modules: str, more: list[str]) -> None:
+    script = f"import {modules}, sys; print([name for name in {[*HEAVY, *more]!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

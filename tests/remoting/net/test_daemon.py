@@ -25,11 +25,10 @@ def _process_is_left_as_it_was() -> Iterator[None]:
     import gc
     import resource
 
-    level, files, threshold = logging.getLogger().level, resource.getrlimit(resource.RLIMIT_NOFILE), gc.get_threshold()
+    level, files = logging.getLogger().level, resource.getrlimit(resource.RLIMIT_NOFILE)
     yield
     logging.getLogger().setLevel(level)
     resource.setrlimit(resource.RLIMIT_NOFILE, files)
-    gc.set_threshold(*threshold)
     gc.unfreeze()
 
 

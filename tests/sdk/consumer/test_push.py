@@ -2,15 +2,19 @@
 
 import logging
 import re
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from mqcommon.errors import InvalidArgument
 from mqcommon.message.message import Message, MessageExt
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.clients import ConsumeStatus
 from sdk import Admin, Client, ConsumeFrom, ConsumeResult, Later, Producer, PullConsumer, PushConsumer
+from sdk.consumer.reader import PullResult, Reader
 from sdk.runtime import local_ip
 from tests.sdk.consumer.push_cluster import QUEUES
 from tests.sdk.fakes import until
@@ -43,6 +47,32 @@ async def test_each_message_is_handled_once_and_the_next_member_goes_on(cluster:
             await until(lambda: consumer.consumed >= 50)
             assert (consumer.pulled, consumer.consumed, consumer.failed, consumer.cached) == (50, 50, 0, 0)
     assert sorted(got, key=int) == numbered(100)
+
+
+async def test_handlers_come_before_the_next_pull(cluster: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    pull = Reader.pull
+
+    async def noted(self: Reader, mq: MessageQueue, offset: int, **more: Any) -> PullResult:
+        if mq.topic == "one":
+            events.append(f"pull at {offset}")
+        return await pull(self, mq, offset, **more)
+
+    async def handle(message: MessageExt) -> None:
+        events.append(f"message {message.queue_offset}")
+
+    def has_events(count: int) -> bool:
+        return len(events) == count
+
+    monkeypatch.setattr(Reader, "pull", noted)
+    async with PushConsumer(cluster.nameserver, group="g", subscriptions={"one": "*"}, handler=handle):
+        await until(partial(has_events, 1))
+        for _ in range(10):
+            more = partial(has_events, len(events) + 2)
+            await send(cluster, b"x", topic="one")
+            await until(more)
+    # In pairs, after the first pull: a message, and the pull for the next one.
+    assert events[1:] == [text for n in range(10) for text in (f"message {n}", f"pull at {n + 1}")]
 
 
 async def test_batches(cluster: Servers) -> None:

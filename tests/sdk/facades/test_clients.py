@@ -60,8 +60,9 @@ async def test_several_share_a_client_and_its_thread(api: Facades, cluster: Clus
             assert client.client_id and topic in await admin.topic_list()
             assert await admin.max_offset(queue) == 1
             assert len(await producer.queues(topic)) == 1
-        with pytest.raises(SkylarkError, match="closed"):
-            await producer.queues(topic)
+        for late_call in (producer.queues(topic), producer.send(Message(topic, b"x"))):
+            with pytest.raises(SkylarkError, match="closed"):
+                await late_call
         late = api.Admin(client)
         await late.__aenter__()
     with pytest.raises(SkylarkError, match="closed"):
