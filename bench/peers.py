@@ -24,8 +24,9 @@ import redis
 import redis.asyncio
 import trio
 
-from bench.harness import Cluster, Row, cluster, in_turn, row, show, turns
+from bench.harness import Cluster, Row, cluster, echo_server, in_turn, row, show, turns
 from bench.traffic import QUEUES, TOPIC, awaited, make_topic, nowait, one_by_one, pull, run, send_many
+from mqcommon.addresses import split_address
 from mqcommon.message.message import Message, MessageExt
 from scripts.daemons import HOST, free_port
 from sdk import Producer, PushConsumer, aio
@@ -198,6 +199,20 @@ async def awaited_in_asyncio(at: Cluster, count: int, tasks: int) -> float:
         return count / (time.perf_counter() - started)
 
 
+async def echo_latency(addr: str) -> Times:
+    """Times in ms from before a write until its echo is read, in bare trio: what waking both processes costs alone."""
+    took: Times = []
+    frame = len(BODY).to_bytes(4, "big") + BODY
+    async with await trio.open_tcp_stream(*split_address(addr)) as stream:
+        for _ in range(LATENCY_MESSAGES):
+            started = time.perf_counter()
+            await stream.send_all(frame)
+            await stream.receive_some()
+            took.append((time.perf_counter() - started) * 1000)
+            await trio.sleep(LATENCY_PAUSE_S)
+    return took
+
+
 async def latency(at: Cluster) -> Times:
     """Times in ms from before a send until its handler runs, in one trio program."""
     took: Times = []
@@ -241,11 +256,22 @@ def percentile(times: Times, share: float) -> float:
 
 
 def latency_rows(at: Cluster, port: int, rounds: int) -> Iterator[Row]:
-    ours, theirs = turns(rounds, partial(trio.run, latency, at), partial(redis_latency, port))
-    for name, share in (("median", 0.5), ("99 %", 0.99)):
+    with echo_server() as echo:
+        ours, theirs, echoed = turns(
+            rounds,
+            partial(trio.run, latency, at),
+            partial(redis_latency, port),
+            partial(trio.run, echo_latency, echo),
+        )
+    sides: tuple[tuple[str, list[Times], float], ...] = (
+        ("median", theirs, 0.5),
+        ("99 %", theirs, 0.99),
+        ("median; limit: an echo in bare trio", echoed, 0.5),
+    )
+    for name, limit, share in sides:
         yield row(
             f"send to handler, 100 messages/s, {name}", "ms",
-            [percentile(each, share) for each in ours], [percentile(each, share) for each in theirs],
+            [percentile(each, share) for each in ours], [percentile(each, share) for each in limit],
             LATENCY_MESSAGES, smaller_is_better=True,
         )  # fmt: skip
     sent, in_asyncio, blocking = turns(
@@ -254,9 +280,9 @@ def latency_rows(at: Cluster, port: int, rounds: int) -> Iterator[Row]:
         partial(redis_one_by_one_in_asyncio, port, ONE_BY_ONE),
         partial(redis_one_by_one, port, ONE_BY_ONE),
     )
-    for client, limit in (("asyncio", in_asyncio), ("blocking", blocking)):
+    for client, of_redis in (("asyncio", in_asyncio), ("blocking", blocking)):
         name = f"send, one in flight, median; Redis: {client} client"
-        yield row(name, "ms", sent, limit, ONE_BY_ONE, smaller_is_better=True)
+        yield row(name, "ms", sent, of_redis, ONE_BY_ONE, smaller_is_better=True)
 
 
 def rate_rows(at: Cluster, port: int, n: int, rounds: int) -> Iterator[Row]:

@@ -3,7 +3,7 @@
 One process consumes what is stored already: 128 bytes, four queues, no-op handlers. Another part sends. The broker has
 its own process.
 
-    python -m bench.consume_elsewhere [--messages 400000] [--rounds 5] [--json]
+    python -m bench.facades [--messages 400000] [--rounds 5] [--json]
 """
 
 import argparse
