@@ -33,6 +33,7 @@ class AsyncioHandlers(ForeignHandlers):
         self._context = contextvars.Context()
         self._works: Inbox[Callable[[], object]] | None = None
         self._jobs: deque[Job] = deque()
+        self._running: dict[Job, None] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._idle: list[asyncio.Future[None]] = []
         self._is_stopping = False
@@ -61,6 +62,9 @@ class AsyncioHandlers(ForeignHandlers):
 
     def begin(self, jobs: Sequence[Job]) -> None:
         self._to_asyncio(lambda: self._add(jobs))
+
+    def running(self) -> Sequence[Job]:
+        return list(self._running)
 
     def cancel(self, job: Job) -> None:
         self._to_asyncio(lambda: self._cancel(job))
@@ -193,7 +197,7 @@ class AsyncioHandlers(ForeignHandlers):
     async def _wait(self, job: Job, waiting: Awaitable[object], me: "asyncio.Task[Any]") -> None:
         """Wait for the result of a handler."""
         job.runner = me
-        self.running[job] = None
+        self._running[job] = None
         try:
             job.result = await waiting
         except Exception as error:
@@ -208,7 +212,7 @@ class AsyncioHandlers(ForeignHandlers):
                 raise
         finally:
             job.runner = None
-            del self.running[job]
+            del self._running[job]
             if job.was_cancelled:
                 me.uncancel()
 

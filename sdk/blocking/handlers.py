@@ -4,12 +4,12 @@ import inspect
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mqcommon.message.message import Message, MessageExt
 from sdk.arrow import RecordBatch
-from sdk.consumer.outcome import Result
+from sdk.consumer.outcome import ConsumeResult, Result
 from sdk.consumer.workers import ForeignHandlers, Job
 from sdk.producer.transaction import TransactionState
 
@@ -20,6 +20,16 @@ PlainBatchHandler = Callable[[list[MessageExt]], Result]
 PlainArrowHandler = Callable[[RecordBatch], Result]
 # When the consumer has closed, its threads have nothing left to do; a thread that hangs in a handler is left behind.
 JOIN_S = 1.0
+# A call that takes longer may wait for something: it is told at once, and others may take the calls behind it.
+QUICK_S = 50e-6
+# So many quick calls one after another let one thread make all calls; so few between two that are not end that.
+MANY_CALLS = 32
+FEW_CALLS = 4
+# How often a thread looks whether the only one that makes calls is stuck in one.
+LOOK_S = 0.001
+# For so long after such a thread was found all threads take calls: a thread that is stuck costs the calls behind it up
+# to two looks.
+SHARE_S = 0.05
 
 
 class ThreadHandlers(ForeignHandlers):
@@ -38,8 +48,10 @@ class ThreadHandlers(ForeignHandlers):
         self._pool = _Pool(self, self.concurrency)
 
     def begin(self, jobs: Sequence[Job]) -> None:
-        # Any call may block, so each is a job of its own.
-        self._pool.add([job.part(number, number + 1) for job in jobs for number in range(len(job.calls))])
+        self._pool.add(jobs)
+
+    def running(self) -> Sequence[Job]:
+        return self._pool.running()
 
     def cancel(self, job: Job) -> None:
         """A thread cannot be cancelled; another takes its place."""
@@ -50,44 +62,94 @@ class ThreadHandlers(ForeignHandlers):
 
     def check_close(self) -> None:
         """RuntimeError in a handler, which would wait for itself."""
-        if threading.current_thread() in self._pool.threads:
+        if threading.current_thread() in self._pool.threads():
             raise RuntimeError("a handler cannot close its own consumer: let another thread do it")
 
     def join(self) -> None:
         """Wait for the end of the threads, after the consumer has closed."""
         self._pool.stop()
         deadline = time.monotonic() + JOIN_S
-        for thread in list(self._pool.threads):
+        for thread in self._pool.threads():
             thread.join(max(deadline - time.monotonic(), 0))
 
 
+class _Worker:
+    """One thread, and the call that it makes: number ``number`` of ``job``, the ``served``-th of this thread."""
+
+    __slots__ = ("is_replaced", "job", "number", "seen", "seen_served", "served", "thread")
+
+    def __init__(self, run: "Callable[[_Worker], object]") -> None:
+        # None between jobs.
+        self.job: Job | None = None
+        self.number = 0
+        self.served = 0
+        # The call as `_Pool.running` has shown it, and the value of ``served`` then.
+        self.seen: Job | None = None
+        self.seen_served = -1
+        self.is_replaced = False
+        self.thread = threading.Thread(target=run, args=(self,), name="skylark-handler", daemon=True)
+
+
 class _Pool:
-    """Threads that take jobs from one queue."""
+    """Threads that make the calls of jobs, in one of two ways.
+
+    Handlers that may block run side by side: each thread takes the next call of the first job, and wakes another thread
+    for the call after it. Taking a call needs no lock, because ``next`` of an iterator in C is atomic.
+
+    While handlers return at once, one thread makes all calls, the leader. More threads would only take the interpreter
+    lock from each other. Another one looks every LOOK_S whether the leader is still in the same call. If so, its
+    handler blocks, and the calls go to all threads again.
+    """
 
     def __init__(self, handlers: ThreadHandlers, most: int) -> None:
         self._handler = handlers.handler
-        self._running = handlers.running
         self._most = most
-        self._jobs: deque[Job] = deque()
+        # Each job with the numbers of the calls that no thread has taken yet.
+        self._jobs: deque[tuple[Job, Iterator[int]]] = deque()
         self._changed = threading.Condition()
         self._idle = 0
         self._is_stopping = False
-        self.threads: dict[threading.Thread, None] = {}
+        self._is_quick = False
+        self._leader: _Worker | None = None
+        self._shared_until = 0.0
+        self._has_watcher = False
+        self._workers: dict[_Worker, None] = {}
+
+    def threads(self) -> list[threading.Thread]:
+        """The threads that have not ended, without those that are stuck."""
+        return [worker.thread for worker in list(self._workers)]
 
     def add(self, jobs: Sequence[Job]) -> None:
-        """Let threads take the jobs."""
+        """Let threads make the calls of the jobs."""
         with self._changed:
-            self._jobs.extend(jobs)
-            self._call_one()
+            self._jobs.extend((job, iter(range(len(job.calls)))) for job in jobs)
+            # A leader goes on to these jobs by itself, but it may be stuck.
+            if self._leader is None or not self._has_watcher:
+                self._call_one()
+
+    def running(self) -> list[Job]:
+        """The calls in progress. A call that goes on is the same job each time."""
+        jobs: list[Job] = []
+        for worker in list(self._workers):
+            job, number, served = worker.job, worker.number, worker.served
+            if job is None:
+                continue
+            if worker.seen is None or worker.seen_served != served:
+                # The thread may go on between these lines. Its next look then finds another value of ``served``.
+                worker.seen, worker.seen_served = job.part(number, number + 1), served
+            jobs.append(worker.seen)
+        return jobs
 
     def replace(self, job: Job) -> None:
-        """The thread of ``job`` is stuck: it does not count any more."""
+        """The thread of ``job``, a job of one call, is stuck: it does not count any more."""
         with self._changed:
-            # Without its entry in ``threads`` the stuck thread ends when its handler returns, and a new one may start:
-            # at most ``concurrency`` threads count.
-            if job.runner in self.threads:
-                del self.threads[job.runner]
-                self._call_one()
+            for worker in list(self._workers):
+                if job in (worker.job, worker.seen):
+                    # The stuck thread ends when its handler returns, and a new one may start: at most ``concurrency``
+                    # threads count.
+                    worker.is_replaced = True
+                    del self._workers[worker]
+                    self._share()
 
     def stop(self) -> None:
         """Return what was not begun, and end."""
@@ -95,8 +157,9 @@ class _Pool:
             self._is_stopping = True
             self._changed.notify_all()
             while self._jobs:
-                job = self._jobs.popleft()
-                job.ended(job)
+                job, numbers = self._jobs.popleft()
+                for number in numbers:
+                    _give_back(job, number)
 
     def _call_one(self) -> None:
         """If there is something to do, let one more thread do it. The condition is held."""
@@ -104,46 +167,115 @@ class _Pool:
             return
         if self._idle:
             self._changed.notify()
-        elif len(self.threads) < self._most:
-            thread = threading.Thread(target=self._run, name="skylark-handler", daemon=True)
-            self.threads[thread] = None
-            thread.start()
+        elif len(self._workers) < self._most:
+            worker = _Worker(self._run)
+            self._workers[worker] = None
+            worker.thread.start()
 
-    def _run(self) -> None:
-        me = threading.current_thread()
-        while me in self.threads:
-            with self._changed:
-                while not self._jobs and not self._is_stopping:
-                    self._idle += 1
-                    self._changed.wait()
-                    self._idle -= 1
-                if self._is_stopping:
-                    return
-                if len(self._jobs) > 1:
-                    # If a handler waits, there should be somebody for the next message.
-                    self._call_one()
-            self._handle_all(me)
+    def _share(self) -> None:
+        """Let all threads take calls. The condition is held."""
+        self._is_quick, self._leader = False, None
+        self._call_one()
 
-    def _handle_all(self, me: threading.Thread) -> None:
-        """Call the handler until there is nothing to do. Taking a job needs no lock."""
-        jobs, handler, running = self._jobs, self._handler, self._running
-        while not self._is_stopping and me in self.threads:
+    def _run(self, me: _Worker) -> None:
+        done: tuple[Job, Iterator[int]] | None = None
+        while (taken := self._next(me, done)) is not None:
+            done = taken if self._call_each(me, *taken) else None
+
+    def _next(self, me: _Worker, done: tuple[Job, Iterator[int]] | None) -> tuple[Job, Iterator[int]] | None:
+        """The job whose calls this thread may take; None when it is to end. No call of ``done`` is left."""
+        with self._changed:
+            if done is not None and self._jobs and self._jobs[0] is done:
+                self._jobs.popleft()
+            seen: tuple[_Worker, int] | None = None
+            while not self._is_stopping and not me.is_replaced:
+                leader = self._leader
+                if self._jobs and leader in (None, me):
+                    self._leader = me if self._is_quick else None
+                    # A single call is taken at once; what waits behind it must not wait for its end.
+                    if not self._has_watcher and (len(self._jobs) > 1 or len(self._jobs[0][0].calls) > 1):
+                        self._call_one()
+                    return self._jobs[0]
+                if leader is me:
+                    self._leader = leader = None
+                if leader is None or not self._jobs or self._has_watcher:
+                    self._wait(None)
+                elif seen == (leader, leader.served):
+                    self._shared_until = time.monotonic() + SHARE_S
+                    self._share()
+                else:
+                    seen = leader, leader.served
+                    self._has_watcher = True
+                    self._wait(LOOK_S)
+                    self._has_watcher = False
+            return None
+
+    def _wait(self, timeout_s: float | None) -> None:
+        self._idle += 1
+        self._changed.wait(timeout_s)
+        self._idle -= 1
+
+    def _call_each(self, me: _Worker, job: Job, numbers: Iterator[int]) -> bool:
+        """Take calls of ``job`` and make them; False when it may have more of them, and others are to take these."""
+        handler, calls = self._handler, job.calls
+        # The calls from ``start`` up to ``end`` have succeeded, and are told together.
+        start = end = 0
+        began = now = time.monotonic()
+        for number in numbers:
+            if number != end:  # another thread has taken calls in between
+                self._succeeded(me, job, start, end, now - began)
+                start, began = number, now
+            if not job.is_wanted:
+                self._succeeded(me, job, start, number, now - began)
+                _give_back(job, number)
+                start = end = number + 1
+                continue
+            me.number = number
+            me.served += 1
+            me.job = job
+            result, error = None, None
             try:
-                job = jobs.popleft()
-            except IndexError:
-                return
-            if job.is_wanted:
-                job.runner = me
-                running[job] = None
-                began = time.monotonic()
-                try:
-                    job.result = handler(job.calls[0])
-                except BaseException as error:  # also SystemExit: the thread goes on, and the message is not lost
-                    job.error = error
-                job.took_s = time.monotonic() - began
-                job.was_called = True
-                del running[job]
-            job.ended(job)
+                result = handler(calls[number])
+            except BaseException as raised:  # also SystemExit: the thread goes on, and the message is not lost
+                error = raised
+            before, now = now, time.monotonic()
+            end = number + 1
+            if error is None and (result is None or result is ConsumeResult.SUCCESS):
+                if now - before < QUICK_S and self._leader in (None, me):
+                    continue
+                self._succeeded(me, job, start, end, now - began)
+                if self._leader is me and end - start < FEW_CALLS and now - before >= QUICK_S:
+                    with self._changed:
+                        self._share()
+            else:
+                self._succeeded(me, job, start, number, before - began)
+                one = job.part(number, end)
+                one.result, one.error, one.took_s, one.was_called = result, error, now - before, True
+                one.ended(one)
+            start, began = end, now
+            if me.is_replaced or self._leader not in (None, me):
+                me.job = me.seen = None
+                return False
+        self._succeeded(me, job, start, end, now - began)
+        me.job = me.seen = None
+        return True
+
+    def _succeeded(self, me: _Worker, job: Job, start: int, end: int, took_s: float) -> None:
+        """Tell that the calls from ``start`` up to ``end`` have succeeded."""
+        if start == end:
+            return
+        part = job.part(start, end)
+        part.took_s, part.was_called = took_s, True
+        part.ended(part)
+        if not self._is_quick and end - start >= MANY_CALLS:
+            with self._changed:
+                if self._leader is None and time.monotonic() > self._shared_until:
+                    self._is_quick, self._leader = True, me
+
+
+def _give_back(job: Job, number: int) -> None:
+    one = job.part(number, number + 1)
+    one.ended(one)
 
 
 def in_threads(handler: Callable[[Any], object] | None) -> ThreadHandlers | None:

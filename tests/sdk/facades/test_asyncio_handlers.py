@@ -99,7 +99,7 @@ async def test_a_cancelled_opening_leaves_no_task(consumer_of: Consumers) -> Non
 
 
 def job_of(what: str, ended: "list[Job]") -> Job:
-    return Job(None, 0, 1, [what], ended.append)
+    return Job(None, 0, 1, [what], ended.append, set())
 
 
 async def begun(handler: Any) -> AsyncioHandlers:

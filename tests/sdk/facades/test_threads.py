@@ -3,15 +3,21 @@
 import threading
 from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqcommon.errors import BufferFull, SendFailed, SkylarkError
 from mqcommon.message.message import Message
 from sdk import MessageExt, MessageQueue, blocking
+from sdk.blocking.handlers import ThreadHandlers
 from sdk.blocking.loop import ClientLoop
+from sdk.consumer.outcome import ConsumeResult
+from sdk.consumer.workers import Job
 from sdk.runtime import SendsFailed
 from tests.sdk.facades.adapter import Facades
 from tests.sdk.facades.test_portals import Client
@@ -153,6 +159,57 @@ def test_handlers_may_block_side_by_side_and_their_threads_end(fill: Fill, consu
         assert all_there.wait(WAIT_S)
         end.set()
     assert not handler_threads()
+
+
+def handled(handler: Callable[[int], object], sizes: list[int], concurrency: int) -> list[Job]:
+    """The ended jobs of ``handler``, called with 0, 1, 2, ... in jobs of these sizes."""
+    ended, all_ended, calls = list[Job](), threading.Event(), sum(sizes)
+
+    def end(job: Job) -> None:
+        ended.append(job)
+        if sum(len(job.calls) for job in list(ended)) == calls:
+            all_ended.set()
+
+    handlers = ThreadHandlers(handler)
+    handlers.concurrency = concurrency
+    handlers._start()
+    numbers = iter(range(calls))
+    starts = [calls - sum(sizes[number:]) for number in range(len(sizes))]
+    for start, size in zip(starts, sizes, strict=True):
+        handlers.begin([Job(None, start, start + size, list(islice(numbers, size)), end, set())])
+    assert all_ended.wait(WAIT_S)
+    handlers.join()
+    return ended
+
+
+@given(st.lists(st.integers(1, 80), min_size=1, max_size=12), st.integers(1, 4), st.sets(st.integers(0, 400)))
+def test_each_call_is_told_once_with_its_own_outcome(sizes: list[int], concurrency: int, wrong: set[int]) -> None:
+    def handle(number: int) -> object:
+        if number in wrong:
+            raise ZeroDivisionError(number)
+        return ConsumeResult.LATER if number % 50 == 7 else None
+
+    jobs = handled(handle, sizes, concurrency)
+    assert sorted(number for job in jobs for number in job.calls) == list(range(sum(sizes)))
+    for job in jobs:
+        assert job.was_called and list(job.calls) == list(range(job.start, job.end))
+        if wrong & set(job.calls):
+            assert str(job.error) == str(job.start) and len(job.calls) == 1
+        else:
+            assert job.error is None
+            assert (job.result is ConsumeResult.LATER) == any(number % 50 == 7 for number in job.calls)
+
+
+def test_handlers_that_begin_to_block_are_given_more_threads() -> None:
+    """One thread makes all calls while they are short; these three need each other."""
+    together = threading.Barrier(3)
+
+    def handle(number: int) -> None:
+        if number in (2_000, 2_001, 2_002):
+            together.wait(WAIT_S)
+
+    jobs = handled(handle, [64] * 50, 3)
+    assert all(job.was_called and job.error is None for job in jobs)
 
 
 def test_whatever_a_handler_raises_is_logged(
