@@ -217,15 +217,16 @@ class _Pool:
 
     def _call_each(self, me: _Worker, job: Job, numbers: Iterator[int]) -> bool:
         """Take calls of ``job`` and make them; False when it may have more of them, and others are to take these."""
-        handler, calls = self._handler, job.calls
+        handler, calls, clock = self._handler, job.calls, time.monotonic
+        window = None if job.batch is None else job.batch.window
         # The calls from ``start`` up to ``end`` have succeeded, and are told together.
         start = end = 0
-        began = now = time.monotonic()
+        began = now = clock()
         for number in numbers:
             if number != end:  # another thread has taken calls in between
                 self._succeeded(me, job, start, end, now - began)
                 start, began = number, now
-            if not job.is_wanted:
+            if window is not None and window.is_closed:
                 self._succeeded(me, job, start, number, now - began)
                 _give_back(job, number)
                 start = end = number + 1
@@ -238,13 +239,13 @@ class _Pool:
                 result = handler(calls[number])
             except BaseException as raised:  # also SystemExit: the thread goes on, and the message is not lost
                 error = raised
-            before, now = now, time.monotonic()
-            end = number + 1
+            before, now = now, clock()
+            end, leader = number + 1, self._leader
             if error is None and (result is None or result is ConsumeResult.SUCCESS):
-                if now - before < QUICK_S and self._leader in (None, me):
+                if now - before < QUICK_S and (leader is None or leader is me):
                     continue
                 self._succeeded(me, job, start, end, now - began)
-                if self._leader is me and end - start < FEW_CALLS and now - before >= QUICK_S:
+                if leader is me and end - start < FEW_CALLS and now - before >= QUICK_S:
                     with self._changed:
                         self._share()
             else:

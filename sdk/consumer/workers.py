@@ -219,7 +219,7 @@ AHEAD = 4_096
 # The same when bodies are compressed, because a loop's messages are decompressed before they cross.
 AHEAD_PACKED = 512
 # How many messages are in a job.
-MOST_CALLS = 64
+MOST_CALLS = 256
 # The timeout of handlers is looked at this often in each timeout.
 LOOKS_PER_TIMEOUT = 20
 _SUCCESS = ConsumeResult.SUCCESS
@@ -277,7 +277,7 @@ class Job:
 
     def in_time(self) -> "list[Job]":
         """The parts of this job, which has ended, whose calls did not take too long."""
-        if self._overdue.isdisjoint(range(self.start, self.end)):
+        if not self._overdue or self._overdue.isdisjoint(range(self.start, self.end)):
             return [self]
         if len(self.calls) == 1:
             return []
