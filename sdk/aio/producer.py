@@ -93,7 +93,7 @@ class _AwaitedSends:
 
     def __init__(self, portal: Portal[TrioProducer]) -> None:
         client, crossing = portal.opened(), portal.crossing
-        self._portal, self._loop = portal, crossing.loop
+        self._portal, self._crossing, self._loop = portal, crossing, crossing.loop
         self._producer = client.client
         self._is_over = False
         self._for_trio: Inbox[_AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]] = Inbox(
@@ -116,7 +116,7 @@ class _AwaitedSends:
         """As `Producer.send`."""
         producer, ended = self._producer, self._for_asyncio
         entry: _AwaitedSend | tuple[_AwaitedSend, Message, QueueChoice]
-        if self._is_over or asyncio.get_running_loop() is not self._loop:
+        if self._is_over or not self._crossing.is_here():
             self._portal.opened()  # says so in another loop
             raise closed()
         if producer.straight_size(message, queue, selector, timeout_ms, deliver_at, delay) is not None:
@@ -253,7 +253,7 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         ``result`` or with ``on_delivery``, is raised by `flush`.
         """
         sender, crossing = self._sender, self._crossing
-        if sender is None or crossing is None or asyncio.get_running_loop() is not crossing.loop:
+        if sender is None or crossing is None or not crossing.is_here():
             client, crossing = self._loop.opened(), self._loop.crossing
             sender = self._sender = ForeignTickets(client, Ticket, "await producer.room()")
             self._crossing = crossing

@@ -20,6 +20,7 @@ from sdk.producer.pending import PendingSend
 from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, watch_for
 from sdk.producer.producer import Producer as TrioProducer
 from sdk.producer.result import SendResult
+from sdk.runtime import FORKS
 from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
 
@@ -142,10 +143,10 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         ``buffer_bytes`` wait: then call `room`. An error that nobody sees, by waiting for the ticket, with its
         ``result`` or with ``on_delivery``, is raised by `flush`.
         """
-        client, sender = self._loop.opened(), self._sender
-        if sender is None or sender.client is not client:
+        sender = self._sender
+        if sender is None or sender.forks != FORKS.count:
             # The first ticket, also of the child of a fork.
-            sender = self._sender = ForeignTickets(client, Ticket, "producer.room()")
+            sender = self._sender = ForeignTickets(self._loop.opened(), Ticket, "producer.room()")
         watch = None if on_delivery is None else watch_for(on_delivery)
         return sender.send(message, queue, selector, timeout_ms, deliver_at, delay, watch)
 

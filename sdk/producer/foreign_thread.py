@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 import trio
 
+from mqcommon.errors import SkylarkError
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from sdk.loop_thread import Inbox, OpenClient, closed
@@ -28,11 +29,14 @@ class ForeignTickets(Generic[T]):
 
     def __init__(self, client: OpenClient[Producer], kind: type[T], wait_with: str) -> None:
         self.client = client
+        #: The process of the client, by its number of forks.
+        self.forks = client.home.forks
         self._kind = kind
         self._producer: Producer = client.client
         self._backlog = self._producer.backlog
         self._backlog.wait_with = wait_with
-        self._inbox: Inbox[T | tuple[T, Message, QueueChoice]] = Inbox(client.token.run_sync_soon, self._take)
+        inbox: Inbox[T | tuple[T, Message, QueueChoice]] = Inbox(client.token.run_sync_soon, self._take)
+        self._put = inbox.put
 
     def send(
         self,
@@ -51,7 +55,10 @@ class ForeignTickets(Generic[T]):
             with backlog.lock:
                 backlog.take(size)
                 ticket = new_ticket(self._kind, message, message.body, producer.timeout_s, watch, backlog.span, size)
-                self._put(ticket, ticket)
+                try:
+                    self._put(ticket)
+                except trio.RunFinishedError:
+                    raise self._lost(ticket) from None
             return ticket
         if not producer.is_open:
             self.client.home.check()
@@ -59,15 +66,15 @@ class ForeignTickets(Generic[T]):
         choice = choice_of(queue, selector, deliver_at, delay)
         with backlog.lock:
             ticket, sent = producer.make_ticket(self._kind, message, choice, timeout_ms, deliver_at, delay, watch)
-            self._put(ticket, (ticket, sent, choice))
+            try:
+                self._put((ticket, sent, choice))
+            except trio.RunFinishedError:
+                raise self._lost(ticket) from None
         return ticket
 
-    def _put(self, ticket: T, entry: T | tuple[T, Message, QueueChoice]) -> None:
-        try:
-            self._inbox.put(entry)
-        except trio.RunFinishedError:
-            self._backlog.end([ticket])
-            raise closed() from None
+    def _lost(self, ticket: T) -> SkylarkError:
+        self._backlog.end([ticket])
+        return closed()
 
     def _take(self, tickets: deque[T | tuple[T, Message, QueueChoice]]) -> None:
         producer = self._producer
