@@ -23,7 +23,7 @@ from broker.store.queue.entry import shared_tag, uniform_rows
 from broker.store.store import BatchPutResult
 from broker.writing.durability import skips_waiting
 from broker.writing.refusals import bad_fields, illegal, no_space
-from broker.writing.stored_properties import Row
+from broker.writing.stored_properties import Row, asks_nothing
 from broker.writing.writer import BatchFields, Writer
 from mqcommon.addresses import split_address
 from mqcommon.errors import DiskFull, ProtocolError, RequestRefused
@@ -222,7 +222,8 @@ class SendHandlers(Part):
         if self._columns is None:
             self._first_batch.set()
             return None
-        return self._columns.of(data)
+        uniform = self._columns.of(data)
+        return uniform if uniform is not None and asks_nothing(uniform.properties) else None
 
     def _unpack_in_steps(self, batch: "_Batch", unpack: Callable[[], bytes]) -> Steps[Command | None]:
         """Decompress a batch in a thread, and store it."""

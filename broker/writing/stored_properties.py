@@ -22,6 +22,8 @@ TIMED = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS", b"__STARTDE
 _ABSOLUTE = TIMED[2:]
 # Properties that the broker sets itself. A consumed message that is sent again already has them all.
 _BROKERS_OWN = (b"MSG_REGION", b"CLUSTER", b"TRACE_ON")
+# Parts of the names of properties that `StoredProperties.of` must look at.
+_SPECIAL = (b"DELAY", b"DELIVER", b"TRAN_MSG", b"CLUSTER\x01")
 
 
 @dataclass(slots=True)
@@ -70,8 +72,10 @@ class StoredProperties:
 
     def of_rows(self, rows: list[Row]) -> list[Row]:
         """The rows, their properties completed and ready for `suffix` to be appended; a delayed one is refused."""
-        if all([p.startswith(_UNIQ_KEY) and p.find(b"\x02", 0, SECTOR_BYTES) == len(p) - 1 for _, _, p in rows]):
-            # The usual case: a short unique key and nothing else.
+        if asks_nothing(b"".join([p for _, _, p in rows])) and all(
+            [p.find(_UNIQ_KEY) >= 0 and p[-1] == 2 and len(p) <= SECTOR_BYTES for _, _, p in rows]
+        ):
+            # The usual case: nothing is to be added.
             return rows
         cut = len(self.suffix)
         return [(flag, body, self._of_row(properties)[:-cut]) for flag, body, properties in rows]
@@ -115,6 +119,14 @@ class StoredProperties:
         if stored is None:
             raise illegal("a message in a batch is delayed or in a transaction; send such messages one by one")
         return stored
+
+
+def asks_nothing(properties: bytes) -> bool:
+    """Whether messages with these properties, one after another, are plain ones, without the broker's own properties.
+
+    False may be wrong: a value may look like the name of a property.
+    """
+    return all([properties.find(name) < 0 for name in _SPECIAL])
 
 
 def is_half(properties: bytes) -> bool:

@@ -32,6 +32,8 @@ _UNIQ_KEY = b"UNIQ_KEY\x01"
 _KEYS = b"KEYS\x01"
 _MAX_REACH = 256
 _MAX_STARTS = 4096
+# There are up to 256 shapes.
+_MAX_STARTS_OF_SHAPE = 256
 # Longer starts are not cached: they are rare, and would make the cache large.
 _MAX_START = 512
 # A record counts once more for each so many keys.
@@ -51,7 +53,7 @@ class LogKeys:
 
     def __init__(self, hasher: KeyHasher) -> None:
         self._hasher = hasher
-        self._runs = RunReader(_learn_shape, _MAX_REACH)
+        self._runs = RunReader[_TwoKeys | None](_learn_shape, _MAX_REACH)
         self._starts = _Starts()
 
     def read(self, view: mmap.mmap, at: int, end: int, base: int, limit: int) -> tuple[Entries, int, int]:
@@ -147,16 +149,29 @@ class LogKeys:
         run = self._runs.read(data, size, body_bytes)
         if run is None:
             return 0
-        times_ms, heads, high, low, _ = run.columns
+        times_ms, physicals = run.columns[0], list(range(physical, physical + run.records * size, size))
         try:
-            hashes = self._hashes(self._starts, heads, high, low)
+            if run.known is None:
+                hashes = self._hashes(self._starts, *run.columns[1:4])
+            else:
+                hashes = self._both_hashes(run.known, run.columns)
+                physicals = [place for place in physicals for _ in range(2)]
+                times_ms = tuple([time_ms for time_ms in times_ms for _ in range(2)])
         except KeyError:
             self._runs.refuse()
             return 0
         entries.hashes.extend(hashes)
-        entries.physicals.extend(range(physical, physical + run.records * size, size))
+        entries.physicals.extend(physicals)
         entries.times_ms.extend(times_ms)
         return run.records
+
+    def _both_hashes(self, two: "_TwoKeys", columns: Sequence[Sequence[bytes]]) -> list[int]:
+        """Of each message the hash of its unique key, then that of its other key, as `index_keys` has them."""
+        unique, other = [columns[at : at + 3] for at in (two.unique_at, two.other_at)]
+        if any([b" " in b"".join(pairs) for pairs in other[1:]]):
+            raise KeyError("KEYS has several words")
+        of_unique, of_other = self._hashes(two.starts, *unique), self._hashes(two.starts, *other)
+        return [each for pair in zip(of_unique, of_other, strict=True) for each in pair]
 
     def _hashes(
         self, starts: dict[bytes, int], heads: Sequence[bytes], high: Sequence[bytes], low: Sequence[bytes]
@@ -169,15 +184,62 @@ class LogKeys:
         ]
 
 
-def _learn_shape(raw: bytes, body_bytes: int) -> Shape[None] | None:
+class _TwoKeys(NamedTuple):
+    """Of records that have a unique key and another one: what keys begin with, and the columns where the two are."""
+
+    starts: "_KeyStarts"
+    unique_at: int
+    other_at: int
+
+
+def _learn_shape(raw: bytes, body_bytes: int) -> "Shape[_TwoKeys | None] | None":
     tail = raw[_BODY_AT + body_bytes :]
     key_at = _unique_key_at(tail)
     key_end = tail.find(b"\x02", key_at)
-    if key_at < 0 or key_end < key_at + TAIL or tail.find(_KEYS) >= 0 or tail.count(_UNIQ_KEY) > 1:
+    if key_at < 0 or key_end < key_at + TAIL or tail.count(_UNIQ_KEY) > 1:
         return None
+    if tail.find(_KEYS) >= 0:
+        return _learn_two_keys(tail, body_bytes, (key_at, key_end))
     rest = tail[key_end:]
     record = struct.Struct(f"{_RUN_HEAD}{body_bytes}x{key_end - TAIL}s2s2s{len(rest)}s")
     return Shape(record, (Fixed(4, len(raw) - len(rest), rest),), None)
+
+
+def _learn_two_keys(tail: bytes, body_bytes: int, unique: tuple[int, int]) -> "Shape[_TwoKeys | None] | None":
+    """The shape of records with one property KEYS. All but the two values is the same in all records of a run."""
+    start = tail.find(_KEYS) + len(_KEYS)
+    other = start, tail.find(b"\x02", start)
+    is_whole = tail.startswith(b"\x02", start - len(_KEYS) - 1) or start == tail[0] + TAIL_BYTES_V1 + len(_KEYS)
+    if not is_whole or tail.count(_KEYS) > 1 or other[1] < start + TAIL:
+        return None
+    (a, a_end), (b, b_end) = sorted([unique, other])
+    tail_at = _BODY_AT + body_bytes
+    record = struct.Struct(
+        f"{_RUN_HEAD}{body_bytes}x{a}s{a_end - TAIL - a}s2s2s{b - a_end}s{b_end - TAIL - b}s2s2s{len(tail) - b_end}s"
+    )
+    # The columns: time, what is before the first value, its three parts, what is between the values, three, the rest.
+    fixed = (
+        Fixed(1, tail_at, tail[:a]), Fixed(5, tail_at + a_end, tail[a_end:b]), Fixed(9, tail_at + b_end, tail[b_end:]),
+    )  # fmt: skip
+    starts = _KeyStarts(tail[_TOPIC_AT : tail[0] + _TOPIC_AT] + b"#")
+    return Shape(record, fixed, _TwoKeys(starts, *((2, 6) if unique < other else (6, 2))))
+
+
+class _KeyStarts(dict[bytes, int]):
+    """A key without its tail -> the hash of that part of "topic#key"; KeyError if the key is not one word."""
+
+    def __init__(self, prefix: bytes) -> None:
+        self._prefix = prefix
+
+    def __missing__(self, head: bytes) -> int:
+        if b"\x02" in head or (head and head.split() != [head]):
+            raise KeyError(head)
+        found = head_hash(self._prefix + head)
+        if len(head) <= _MAX_START:
+            if len(self) >= _MAX_STARTS_OF_SHAPE:
+                self.clear()
+            self[head] = found
+        return found
 
 
 class _Starts(dict[bytes, int]):

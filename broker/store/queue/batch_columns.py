@@ -8,8 +8,10 @@ from zlib import crc32
 
 from broker.store.log.valid_record import SECTOR_BYTES
 from broker.store.queue.batch_records import BatchRecords, RecordPlace, TagCode
-from broker.store.queue.entry import ENTRY, ENTRY_BYTES, uniform_rows
-from mqcommon.message.batch import BODY_AT, BODY_LENGTH_AT, FLAG_AT, OVERHEAD
+from broker.store.queue.entry import ENTRY, ENTRY_BYTES
+from broker.store.queue.tags import TAGS
+from mqcommon.message.batch import BODY_AT, BODY_LENGTH_AT, FLAG_AT, OVERHEAD, one_shape
+from mqcommon.message.columns import alike
 from mqcommon.message.layout import CRC_MASK, HEAD_V4, PROPERTIES_LENGTH
 
 if TYPE_CHECKING:
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 #: Fewer messages are made one by one: numpy's calls cost some 30 µs. More would hold up the event loop.
 LEAST, MOST = 32, 10_000
+#: Of a message's size, and of the code in an entry.
+SIZE_BYTES, CODE_BYTES = 4, 8
+_UNIQ_KEY = b"UNIQ_KEY\x01"
 _PROPERTY_END = 2
 # Heads with IPv6 hosts differ after these fields only.
 _FIRST = HEAD_V4.starts
@@ -31,22 +36,26 @@ class Columns:
         self.np: Any = numpy
 
     def of(self, batch: bytes) -> "UniformBatch | None":
-        """The messages of a batch body if they are of one size, and have a short unique key as their only property."""
-        if not LEAST <= (count := uniform_rows(batch)) <= MOST:
+        """The messages of a batch body if they are of one size, and each has its unique key at the same place."""
+        found = one_shape(batch, 0, MOST)
+        if found is None or found[1] < len(batch):
             return None
-        found = UniformBatch(self.np, batch, count)
-        return found if found.has_only_keys else None
+        uniform = UniformBatch(self.np, batch)
+        return uniform if len(uniform) >= LEAST and uniform.has_keys else None
 
 
 class UniformBatch:
     """Messages of one size, see `Columns.of`; a `Batch` (batch_records.py)."""
 
-    def __init__(self, np: Any, batch: bytes, count: int) -> None:
+    def __init__(self, np: Any, batch: bytes) -> None:
         self._np = np
         self._batch = batch
-        self._messages: NDArray[Any] = np.frombuffer(batch, np.uint8).reshape(count, -1)
+        size = int.from_bytes(batch[:SIZE_BYTES], "big")
+        self._messages: NDArray[Any] = np.frombuffer(batch, np.uint8).reshape(-1, size)
         self._body_length = int.from_bytes(batch[BODY_LENGTH_AT:BODY_AT], "big")
-        self.most_properties = len(batch) // count - OVERHEAD - self._body_length
+        self.most_properties = size - OVERHEAD - self._body_length
+        #: The encoded properties of all messages, one after another.
+        self.properties: bytes = self._messages[:, size - self.most_properties :].tobytes()
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -56,15 +65,37 @@ class UniformBatch:
         return len(self) * (overhead + self._body_length + self.most_properties)
 
     @property
-    def has_only_keys(self) -> bool:
-        """Whether no property follows a unique key. `uniform_rows` has looked at the first message only."""
-        if self.most_properties > SECTOR_BYTES:
-            return False
-        inside = self._messages[:, -self.most_properties : -1]
-        return not bool((inside == _PROPERTY_END).any())
+    def has_keys(self) -> bool:
+        """Whether the properties are short and whole, and have a unique key, in all messages at the same place."""
+        size, first = self.most_properties, self.properties[: self.most_properties]
+        return (
+            0 < size <= SECTOR_BYTES
+            and first[-1] == _PROPERTY_END
+            and (at := first.find(_UNIQ_KEY)) >= 0
+            and self._is_same(at, at + len(_UNIQ_KEY))
+            and self._is_same(size - 1, size)
+        )
+
+    def _is_same(self, start: int, end: int) -> bool:
+        """Whether these bytes of the properties are the same in all messages."""
+        size = self.most_properties
+        return alike(self.properties, size, len(self), range(start, end)) == len(self)
+
+    def _codes(self, tag_code: TagCode) -> int | list[int]:
+        """The tags code of all messages, or that of each."""
+        properties, size = self.properties, self.most_properties
+        tagged = properties.count(TAGS)
+        if not tagged:
+            return 0
+        first = properties[:size]
+        start = first.find(TAGS)
+        # With more of them than messages it must be looked which of a message's counts.
+        if tagged == len(self) and start >= 0 and self._is_same(max(start - 1, 0), first.index(b"\x02", start) + 1):
+            return tag_code(first)
+        return [tag_code(properties[at : at + size]) for at in range(0, len(properties), size)]
 
     def make(self, place: RecordPlace, tag_code: TagCode) -> BatchRecords:
-        """See `Batch.make`. No message has a tag."""
+        """See `Batch.make`."""
         np, messages, count, body_length = self._np, self._messages, len(self), self._body_length
         head, topic_tail, suffix, overhead, start, queue_offset = place
         tail = topic_tail + PROPERTIES_LENGTH.pack(self.most_properties + len(suffix))
@@ -95,10 +126,12 @@ class UniformBatch:
             ("physical_offset", offsets),
         ):
             records[:, _FIRST[name] : _FIRST[name] + column.shape[1]] = column
-        # Without tags their code is 0.
+        codes = self._codes(tag_code)
         entries = np.empty((count, ENTRY_BYTES), np.uint8)
-        entries[:] = self._same(ENTRY.pack(0, size, 0))
+        entries[:] = self._same(ENTRY.pack(0, size, codes if isinstance(codes, int) else 0))
         entries[:, : offsets.shape[1]] = offsets
+        if not isinstance(codes, int):
+            entries[:, ENTRY_BYTES - CODE_BYTES :] = self._bytes(np.array(codes, np.int64), ">i8")
         return BatchRecords(records.tobytes(), entries.tobytes(), physical)
 
     def _same(self, content: bytes) -> "NDArray[Any]":

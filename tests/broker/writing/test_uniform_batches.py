@@ -11,6 +11,8 @@ from broker.store.queue.batch_columns import UniformBatch
 from broker.store.queue.batch_records import Batch
 from broker.store.store import BatchPutResult
 from broker.writing import send_handlers
+from broker.writing.stored_properties import Row
+from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import decode_offsets, encode_batch
 from mqcommon.message.record import decode_record
 from remoting.protocol.command import CBOR
@@ -21,7 +23,7 @@ from tests.broker.store.support import SMALL, open_store
 from tests.broker.writing.support import make_sends
 from tests.support.caller import Caller
 
-ROWS = [(number, b"body %04d" % number, b"UNIQ_KEY\x01%032d\x02" % number) for number in range(100)]
+ROWS: list[Row] = [(number, b"body %04d" % number, b"UNIQ_KEY\x01%032d\x02" % number) for number in range(100)]
 
 
 class Broker:
@@ -41,9 +43,9 @@ class Broker:
 
         monkeypatch.setattr(self.store, "put_batch", counted)
 
-    def stored(self) -> list[Any]:
+    def stored(self, rows: list[Row] = ROWS) -> list[Any]:
         """Send the batch; its records, without what differs from batch to batch."""
-        request = send_request("t", encode_batch(ROWS))
+        request = send_request("t", encode_batch(rows))
         request.code, request.codec = SEND_BATCH_MESSAGE.code, CBOR
         answer = self.sends.handlers()[request.code](self._channel, request)
         assert answer is not None and answer.ext is not None
@@ -64,14 +66,37 @@ async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
     broker.store.close()
 
 
-async def test_columns_come_after_the_first_batch_and_give_the_same_records(broker: Broker) -> None:
-    rows = broker.stored()
+def rows_with(properties: bytes) -> list[Row]:
+    return [(flag, body, key + properties.replace(b"%", b"%04d" % flag)) for flag, body, key in ROWS]
+
+
+@pytest.mark.parametrize("more", [b"", b"KEYS\x01order-%\x02WAIT\x01true\x02TAGS\x01paid\x02", b"TAGS\x01%\x02"])
+async def test_columns_come_after_the_first_batch_and_give_the_same_records(broker: Broker, more: bytes) -> None:
+    rows = broker.stored(rows_with(more))
     assert [record.body for record in rows] == [body for _, body, _ in ROWS]
     # It returns when numpy is loaded.
     await broker.sends.run()
-    assert broker.stored() == rows and broker.by_columns == 1
+    assert broker.stored(rows_with(more)) == rows and broker.by_columns == 1
     result = broker.store.get("t", 0, 0, 1000, 1 << 20)
     assert result.next_offset == 2 * len(ROWS)
+
+
+@pytest.mark.parametrize(
+    "special", [b"DELAY\x013\x02", b"TIMER_DELIVER_MS\x0199999999999999\x02", b"TRAN_MSG\x01true\x02"]
+)
+async def test_a_message_that_no_batch_may_have_is_refused_by_columns_too(broker: Broker, special: bytes) -> None:
+    broker.stored()
+    await broker.sends.run()
+    with pytest.raises(RequestRefused, match="delayed or in a transaction"):
+        broker.stored(rows_with(special))
+    assert not broker.by_columns
+
+
+async def test_the_brokers_own_properties_are_set_anew(broker: Broker) -> None:
+    rows = rows_with(b"CLUSTER\x01other\x02")
+    expected = broker.stored(rows)
+    await broker.sends.run()
+    assert broker.stored(rows) == expected and b"other" not in expected[0].properties
 
 
 async def test_a_numpy_that_cannot_be_loaded_is_told_and_hurts_nobody(

@@ -25,6 +25,12 @@ PROPERTIES = [
     *(b"TAGS\x01t\x02UNIQ_KEY\x01%s\x02W\x01%s\x02" % (key, b"v" * 150) for key in keys("A")),
     *(b"UNIQ_KEY\x01%s\x02KEYS\x01a %s\x02" % (key, key) for key in keys("B")),
     *(b"KEYS\x01%s\x02UNIQ_KEY\x01%s\x02" % (key, key) for key in keys("C")),
+    # Of one size, in both orders, with one word and with several.
+    *(b"UNIQ_KEY\x017F00%s\x02KEYS\x01order7F0%s\x02W\x01t\x02" % (key[-4:], key) for key in keys("G")),
+    *(b"KEYS\x01%s\x02W\x01t\x02UNIQ_KEY\x017F00%s\x02" % (key, key[-4:]) for key in keys("order7F0G")),
+    *(b"KEYS\x01%s\x02W\x01t\x02UNIQ_KEY\x017F00AAAA\x02" % word for word in (b"order7F0 0000", b"order7F0G00 0")),
+    b"KEYS\x01order7F0\x0200\x02W\x01t\x02UNIQ_KEY\x017F00AAAA\x02",
+    b"KEYS\x01order7F0G000\t\x02W\x01t\x02UNIQ_KEY\x017F00AAAA\x02",
     *(b"xUNIQ_KEY\x01%s\x02UNIQ_KEY\x01%s\x02" % (key, key[::-1]) for key in keys("D")),
     *(b"UNIQ_KEY\x01\xc3\xbc%s\x02" % key for key in keys("E")),
     *(b"UNIQ_KEY\x01E%s\xc3\xbc\x02" % key for key in keys("")),
@@ -99,6 +105,31 @@ def test_runs_give_what_records_read_one_by_one_give(groups: list[tuple[Row, int
         found += zip(*entries, strict=True)
         assert at == sum(map(len, records[:read]))
     assert read == len(records) and found == expected(records)
+
+
+TWO_KEYS = b"KEYS\x01order7F0G0000\x02W\x01t\x02UNIQ_KEY\x017F00AAAA\x02"
+
+
+@pytest.mark.parametrize("value", [b"order7F0G0000", b"7F00AAAA"])
+@pytest.mark.parametrize("mark", [b" ", b"\t", b"\x02", b"\x01", b"x"])
+def test_a_record_that_differs_from_its_neighbours_in_one_byte_has_its_own_keys(value: bytes, mark: bytes) -> None:
+    for at in range(len(value)):
+        odd = TWO_KEYS.replace(value, value[:at] + mark + value[at + 1 :])
+        rows: list[Row] = [("t", 5, properties, 0) for properties in (TWO_KEYS, odd, TWO_KEYS)]
+        records = written([(rows[0], 20, "same"), (rows[1], 1, "same"), (rows[2], 20, "same")])
+        view = mmap.mmap(-1, sum(map(len, records)))
+        view[:] = b"".join(records)
+        entries, _, done = LogKeys(KeyHasher()).read(view, 0, len(view), BASE, 1000)
+        assert done == 41 and list(zip(*entries, strict=True)) == expected(records)
+
+
+@pytest.mark.parametrize("keys", [b"KEYS\x01ab\x02", b"MONKEYS\x01ABCD\x02", b"KEYS\x01ABCD\x02KEYS\x01EFGH\x02"])
+def test_records_with_unusual_keys_have_their_keys(keys: bytes) -> None:
+    records = written([(("t", 5, b"UNIQ_KEY\x017F00AAAA\x02" + keys, 0), 20, "same")])
+    view = mmap.mmap(-1, sum(map(len, records)))
+    view[:] = b"".join(records)
+    entries, _, _ = LogKeys(KeyHasher()).read(view, 0, len(view), BASE, 1000)
+    assert list(zip(*entries, strict=True)) == expected(records)
 
 
 def test_reading_keys_ends_where_no_record_is() -> None:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from broker.store.log.valid_record import SECTOR_BYTES
 from broker.store.queue.batch_columns import LEAST, MOST, Columns
-from broker.store.queue.batch_records import RecordPlace, RowBatch
+from broker.store.queue.batch_records import RecordPlace, Row, RowBatch
+from broker.store.queue.tags import TagCodes
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6
 from mqcommon.message.layout import HEADS, PROPERTIES_LENGTH
@@ -58,6 +59,26 @@ def test_the_bytes_are_the_same(
     assert (last.topic, last.body, last.queue_offset) == (topic, rows[-1][1], number + count - 1)
 
 
+@given(
+    st.lists(st.sampled_from([b"ab", b"cd", b"\x02=", b"\x01="]), min_size=LEAST, max_size=2 * LEAST),
+    st.sampled_from([b"%s", b"TAGS\x01%s", b"TAGS\x01ab\x02a\x01%s", b"XTAGS\x01%s", b"TAGS\x01ab\x02TAGS\x01%s"]),
+    st.booleans(),
+)
+def test_entries_have_the_codes_of_tags(values: list[bytes], properties: bytes, is_first: bool) -> None:
+    rows: list[Row] = []
+    for number, value in enumerate(values):
+        pairs = [b"UNIQ_KEY\x01%04x" % number, properties.replace(b"%s", value)]
+        rows.append((0, b"body", b"\x02".join(reversed(pairs) if is_first else pairs) + b"\x02"))
+    uniform = COLUMNS.of(encode_batch(rows))
+    assert uniform is not None and uniform.properties == b"".join([properties for _, _, properties in rows])
+    magic, tail = topic_field("t")
+    head = BatchHead(magic, 3, 0, 1, bytes(8), 2, bytes(8), 0)
+    overhead = HEADS[0].size + len(tail) + PROPERTIES_LENGTH.size
+    place = RecordPlace(head, tail, b"", overhead, 0, 0)
+    made, wanted = [each.make(place, TagCodes().of) for each in (uniform, RowBatch(rows))]
+    assert made[:2] == wanted[:2]
+
+
 KEYS = [b"UNIQ_KEY\x01%032x\x02" % number for number in range(LEAST)]
 
 
@@ -67,9 +88,11 @@ KEYS = [b"UNIQ_KEY\x01%032x\x02" % number for number in range(LEAST)]
         KEYS[1:],
         [key[:-2] + b"\x02" for key in KEYS[:1]] + KEYS[1:],
         [b"OTHER_KE\x01%032x\x02" % number for number in range(LEAST)],
-        # Of one size, but one message has a property besides.
-        [*KEYS[1:], b"UNIQ_KEY\x01%016x\x02DELAY\x0118\x02" % 1 + KEYS[0][33:]],
-        [*KEYS[1:], b"UNIQ_KEY\x01%023x\x02DELAY\x013\x02" % 1],
+        # Of one size, but one message has another property, or its key at another place, or no end.
+        [*KEYS[1:], b"OTHER_KE\x01%032x\x02" % 1],
+        [*KEYS[1:], b"A\x01b\x02UNIQ_KEY\x01%028x\x02" % 1],
+        [*KEYS[1:], KEYS[0][:-1] + b"0"],
+        [key[:-1] + b"0" for key in KEYS],
         [b"UNIQ_KEY\x01%s\x02" % bytes([65 + number] * SECTOR_BYTES) for number in range(LEAST)],
     ],
 )
