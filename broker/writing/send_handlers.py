@@ -223,7 +223,9 @@ class SendHandlers(Part):
             self._first_batch.set()
             return None
         uniform = self._columns.of(data)
-        return uniform if uniform is not None and asks_nothing(uniform.properties) else None
+        if uniform is not None and (uniform.has_only_keys or asks_nothing(uniform.properties)):
+            return uniform
+        return None
 
     def _unpack_in_steps(self, batch: "_Batch", unpack: Callable[[], bytes]) -> Steps[Command | None]:
         """Decompress a batch in a thread, and store it."""

@@ -11,7 +11,6 @@ from broker.store.queue.batch_records import BatchRecords, RecordPlace, TagCode
 from broker.store.queue.entry import ENTRY, ENTRY_BYTES
 from broker.store.queue.tags import TAGS
 from mqcommon.message.batch import BODY_AT, BODY_LENGTH_AT, FLAG_AT, OVERHEAD, one_shape
-from mqcommon.message.columns import alike
 from mqcommon.message.layout import CRC_MASK, HEAD_V4, PROPERTIES_LENGTH
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ LEAST, MOST = 32, 10_000
 #: Of a message's size, and of the code in an entry.
 SIZE_BYTES, CODE_BYTES = 4, 8
 _UNIQ_KEY = b"UNIQ_KEY\x01"
-_PROPERTY_END = 2
+PAIR_END = b"\x02"
 # Heads with IPv6 hosts differ after these fields only.
 _FIRST = HEAD_V4.starts
 
@@ -70,7 +69,7 @@ class UniformBatch:
         size, first = self.most_properties, self.properties[: self.most_properties]
         return (
             0 < size <= SECTOR_BYTES
-            and first[-1] == _PROPERTY_END
+            and first.endswith(PAIR_END)
             and (at := first.find(_UNIQ_KEY)) >= 0
             and self._is_same(at, at + len(_UNIQ_KEY))
             and self._is_same(size - 1, size)
@@ -78,19 +77,24 @@ class UniformBatch:
 
     def _is_same(self, start: int, end: int) -> bool:
         """Whether these bytes of the properties are the same in all messages."""
-        size = self.most_properties
-        return alike(self.properties, size, len(self), range(start, end)) == len(self)
+        properties = self._messages[:, -self.most_properties :]
+        return bool((properties[:, start:end] == properties[0, start:end]).all())
+
+    @property
+    def has_only_keys(self) -> bool:
+        """Whether the unique key is the only property of each message; `has_keys` must hold."""
+        return self.properties.startswith(_UNIQ_KEY) and self.properties.count(PAIR_END) == len(self)
 
     def _codes(self, tag_code: TagCode) -> int | list[int]:
         """The tags code of all messages, or that of each."""
         properties, size = self.properties, self.most_properties
-        tagged = properties.count(TAGS)
+        tagged = 0 if self.has_only_keys else properties.count(TAGS)
         if not tagged:
             return 0
         first = properties[:size]
         start = first.find(TAGS)
         # With more of them than messages it must be looked which of a message's counts.
-        if tagged == len(self) and start >= 0 and self._is_same(max(start - 1, 0), first.index(b"\x02", start) + 1):
+        if tagged == len(self) and start >= 0 and self._is_same(max(start - 1, 0), first.index(PAIR_END, start) + 1):
             return tag_code(first)
         return [tag_code(properties[at : at + size]) for at in range(0, len(properties), size)]
 
