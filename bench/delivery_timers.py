@@ -1,9 +1,8 @@
-"""Messages with a time of delivery: 10,000 due in one second, a restart with 1,000,000 that wait, and sends.
+"""Messages with a time of delivery: 10,000 due in one second, and a restart with 1,000,000 that wait.
 
-    python -m bench.delivery_timers [--waiting N] [--due N] [--sends N]
+    python -m bench.delivery_timers [--waiting N] [--due N]
 
-Sends have one message a request on both sides, as timed messages cannot be in a batch. A row shows plain sends in
-batches. Memory is without the pages of the mapped log, which are the kernel's cache.
+Memory is without the pages of the mapped log, which are the kernel's cache. Sends: `bench/timed_sends.py`.
 """
 
 import argparse
@@ -24,7 +23,7 @@ from mqcommon.message.ids import UniqueKeys, encode_host
 from mqcommon.names import TIMER_TOPIC
 from sdk import Admin, Message, Producer, PullConsumer
 
-TOPIC, QUEUES, SENDERS, ROUNDS = "timed", 8, 500, 3
+TOPIC, QUEUES, SENDERS = "timed", 8, 500
 DAYS_MS = 3 * 86_400_000
 # The limits of the issue: seconds from the due time to the last delivery, seconds of a restart, MB.
 DUE_S, RESTART_S, RESIDENT_MB = 2.0, 3.0, 300.0
@@ -98,38 +97,14 @@ def restart(home: str, count: int) -> tuple[float, float]:
     return took, resident / 1024
 
 
-async def speeds(made: Cluster, count: int) -> tuple[list[float], list[float], list[float]]:
-    """Rates of timed sends, of plain ones, and of plain ones in batches, in turn."""
-    timed: list[float] = []
-    plain: list[float] = []
-    batched: list[float] = []
-    await make_topic(made, TOPIC, QUEUES)
-    async with Producer(made.nameserver, batching=False) as single, Producer(made.nameserver) as many:
-        for number in range(ROUNDS + 1):
-            later = datetime.now(UTC) + timedelta(hours=1)
-            found = (
-                await send(single, count, bytes(100), later),
-                await send(single, count, bytes(100), None),
-                await send(many, count, bytes(100), None),
-            )
-            if number:
-                timed.append(found[0])
-                plain.append(found[1])
-                batched.append(found[2])
-    return timed, plain, batched
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--waiting", type=int, default=1_000_000)
     parser.add_argument("--due", type=int, default=10_000)
-    parser.add_argument("--sends", type=int, default=20_000)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     with cluster() as made:
-        timed, plain, batched = trio.run(speeds, made, args.sends)
-        show(iter([row("timed sends; limit: plain sends", "messages/s", timed, plain, args.sends)]), args.json)
-        show(iter([row("timed sends; limit: in batches", "messages/s", timed, batched, args.sends)]), args.json)
+        trio.run(make_topic, made, TOPIC, QUEUES)
         late = trio.run(last_delivery_s, made, args.due)
         rows = [row("due in one second, the last one", "s", [late], [DUE_S], args.due, smaller_is_better=True)]
         show(iter(rows), args.json)

@@ -346,8 +346,9 @@ class MessageStore:
         now = self._now()
         queue_offset = queue.next_offset
         head = BatchHead(queue.magic, queue_id, sys_flag, born_timestamp, born_host, now, self._host, reconsume_times)
-        place = RecordPlace(head, queue.topic_tail, suffix, overhead, start, queue_offset)
-        made = batch.make(place, self.tag_codes.of)
+        place = RecordPlace(head, queue.topic_tail, suffix, overhead, start, queue_offset, queue.is_delayed)
+        codes = self.tag_codes
+        made = batch.make(place, partial(codes.of_waiting, topic, stored_ms=now) if queue.is_delayed else codes.of)
         log.write_batch(start, made.records)
         queue.append_many(made.entries)
         self._written(queue, len(batch), total)

@@ -73,6 +73,7 @@ from remoting.net.limits import connection_budget
 from remoting.net.server import Server
 from remoting.net.transport import Listener
 from remoting.protocol.command import BROKER_NAME_FIELD
+from remoting.protocol.requests.sends import DEFERRED_BATCHES
 
 # Descriptors that are not for clients: files of the log, of 2,000 queues and more, of the index and the metadata, links
 # to slaves, connections to NameServers.
@@ -154,7 +155,7 @@ def wire(
         limits=options.server_limits(options.frame_max_length, options.server_channel_max_idle_time_seconds),
         on_close=closed_of(answering),
         after_turn=core.turn_end,
-        greeting={BROKER_NAME_FIELD: core.identity.broker_name},
+        greeting={BROKER_NAME_FIELD: core.identity.broker_name, DEFERRED_BATCHES: "true"},
         connections=connection_budget(
             options.max_connections,
             OTHER_DESCRIPTORS,

@@ -39,7 +39,15 @@ from remoting.net.server import Handler, RunInTask
 from remoting.net.steps import Stepper, Steps
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR, Command
-from remoting.protocol.requests.sends import LONG, SEND_BATCH_MESSAGE, SEND_MESSAGE, SEND_MESSAGE_V2, SHORT, SendFields
+from remoting.protocol.requests.sends import (
+    DEFERRED_BATCHES,
+    LONG,
+    SEND_BATCH_MESSAGE,
+    SEND_MESSAGE,
+    SEND_MESSAGE_V2,
+    SHORT,
+    SendFields,
+)
 from remoting.protocol.requests.topics import TopicConfig
 from remoting.protocol.scalars import read_int, read_text
 
@@ -215,7 +223,23 @@ class SendHandlers(Part):
             raise illegal(_NO_BATCH)
         if end < len(data):
             raise RunInTask(self._stepper.slow(lambda *_: self._put_in_steps(batch, data)))
+        if (request.ext or {}).get(DEFERRED_BATCHES) and not is_kept:
+            return self._place_rows(batch, rows)
         return self._answer_batch(batch, self._put_rows(batch, self._writer.stamped(rows)))
+
+    def _place_rows(self, batch: "_Batch", rows: list[Row]) -> Command | None:
+        """Store messages of which some are to be delivered later, see `DEFERRED_BATCHES`."""
+        placed = self._writer.place_rows(batch.fields, rows, batch.properties)
+        ext = {
+            "queueId": batch.fields.queue_id,
+            "TRACE_ON": self._trace_on,
+            "MSG_REGION": self._region,
+            "msgId": offset_msg_id(self._store_host, placed.physical_offsets[0]),
+            "queueOffset": placed.queue_offsets[0],
+            DEFERRED_BATCHES: True,
+        }
+        body = encode_offsets([*placed.physical_offsets, *placed.queue_offsets, *placed.slots_ms])
+        return self._when_safe(batch, batch.request.respond(ext=ext, body=body), placed.end)
 
     def _uniform(self, data: bytes) -> UniformBatch | None:
         """The batch if it can be stored by columns; None for one that is stored row by row."""
@@ -287,11 +311,15 @@ class SendHandlers(Part):
         else:
             ext["msgId"] = ",".join([f"{self._host_hex}{offset:016X}" for offset in offsets])
         ext["queueOffset"] = stored.queue_offset
-        response = request.respond(ext=ext, body=body)
+        return self._when_safe(batch, request.respond(ext=ext, body=body), stored.end)
+
+    def _when_safe(self, batch: "_Batch", response: Command, end: int) -> Command | None:
+        """``response``, if the batch is safe already; else it is sent when that is so."""
+        request = batch.request
         if not self._durability.waits or request.is_oneway or skips_waiting(batch.properties):
             return response
         return self._durability.answer_when_safe(
-            batch.channel, request, response, stored.end, trio.current_time(), self._put_times.follow()
+            batch.channel, request, response, end, trio.current_time(), self._put_times.follow()
         )
 
     def _checked_queue_id(self, channel: Channel, config: TopicConfig, queue_id: int) -> int:

@@ -12,7 +12,7 @@ from broker.store.log.valid_record import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
 from broker.store.queue.delay_levels import level_in
 from broker.writing.refusals import illegal
 from mqcommon.clock import Clock
-from mqcommon.message.ids import UniqueKeys
+from mqcommon.message.ids import RecallHandle, UniqueKeys
 from mqcommon.message.properties import find_property
 from mqcommon.message.record import Record
 
@@ -41,8 +41,8 @@ class Incoming:
     reconsume_times: int
     #: Stored as preparedTransactionOffset: which deferred message of the log this one is the delivery of; 0 for none.
     origin: int = 0
-    #: See `PutResult`.
-    recall_handle: str = ""
+    #: With this a producer can recall a timed message.
+    recall: RecallHandle | None = None
 
     @classmethod
     def of(cls, record: Record, topic: str, queue_id: int, properties: bytes) -> "Incoming":

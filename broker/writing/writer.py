@@ -6,12 +6,13 @@ that is.
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from broker.observe.stats import BrokerStats
-from broker.store.queue.batch_records import Batch
+from broker.store.queue.batch_records import Batch, RowBatch
 from broker.store.store import BatchPutResult, MessageStore, PutResult
-from broker.writing.deferred import Deferral
+from broker.writing.deferred import AlikeRows, Deferral, PlacedRow
 from broker.writing.durability import Durability
 from broker.writing.light import LightQueues
 from broker.writing.refusals import bad_fields, illegal, no_space
@@ -19,6 +20,7 @@ from broker.writing.stored_properties import Incoming, Row, StoredProperties
 from mqcommon.errors import DiskFull, RequestRefused
 from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, WRAPPED
 from mqcommon.message.properties import replace_properties
+from mqcommon.names import TRANS_HALF_TOPIC
 
 # Without the bits of sysFlag that the broker sets itself.
 _NOT_OURS = ~(BORN_HOST_V6 | STORE_HOST_V6 | WRAPPED)
@@ -33,6 +35,17 @@ class BatchFields(NamedTuple):
     born_timestamp: int
     born_host: bytes
     reconsume_times: int
+
+
+class PlacedRows(NamedTuple):
+    """Where the messages of a batch are that may be in different queues."""
+
+    physical_offsets: list[int]
+    queue_offsets: list[int]
+    #: A time in the slot of each timed message, as its recall handle has it; 0 for other messages.
+    slots_ms: list[int]
+    #: The put is durable when the log is flushed or replicated up to here.
+    end: int
 
 
 class Writer:
@@ -186,7 +199,7 @@ class Writer:
         if self.times.turn is None:
             self.times.begin()
         put = self.put_again(message)
-        return put._replace(recall_handle=message.recall_handle) if message.recall_handle else put
+        return put._replace(recall_handle=message.recall.encode()) if message.recall else put
 
     # --- batches
 
@@ -202,6 +215,48 @@ class Writer:
         ``properties`` are those of the batch as a whole.
         """
         return self._put_many(fields, len(batch), properties, self._store.put_batch, batch, suffix=self._suffix)
+
+    def place_rows(self, fields: BatchFields, rows: list[Row], properties: bytes = b"") -> PlacedRows:
+        """Store each row where it would be if it had come alone: some of them are to be delivered later.
+
+        All are checked before one is stored. If the disk is full then, those of another queue may be stored already.
+        """
+        if self._light is not None:
+            self._light.refuse_in_batch(rows)
+        slots_ms: list[int] = []
+        # By topic and queue: the numbers of the messages there, and their rows.
+        places: dict[tuple[str, int], tuple[list[int], list[Row]]] = {}
+        alike = AlikeRows(partial(self._place, fields), self.deferral)
+        for number, (flag, body, given) in enumerate(rows):
+            self.check(fields.sys_flag, len(body))
+            place, stored, slot_ms = alike.place(given)
+            numbers, there = places.setdefault(place, ([], []))
+            numbers.append(number)
+            there.append((flag, body, stored))
+            slots_ms.append(slot_ms)
+        placed = PlacedRows([0] * len(rows), [0] * len(rows), slots_ms, 0)
+        for (topic, queue_id), (numbers, there) in places.items():
+            put = self.put_batch(fields._replace(topic=topic, queue_id=queue_id), RowBatch(there), properties)
+            for index, number in enumerate(numbers):
+                placed.physical_offsets[number] = put.physical_offsets[index]
+                placed.queue_offsets[number] = put.queue_offset + index
+            placed = placed._replace(end=put.end)
+        return placed
+
+    def _place(self, fields: BatchFields, given: bytes) -> PlacedRow:
+        """Where a message with these properties goes, and how they are stored, without `StoredProperties.suffix`."""
+        cut, stored = len(self._suffix), self._stamped(given)
+        if stored is not None:
+            return (fields.topic, fields.queue_id), stored[:-cut], 0
+        message = Incoming(
+            fields.topic, fields.queue_id, b"", given, 0, fields.sys_flag, fields.born_timestamp, fields.born_host,
+            fields.reconsume_times,
+        )  # fmt: skip
+        self.deferral.defer(message)
+        if message.topic == TRANS_HALF_TOPIC:
+            raise illegal("a message in a batch is in a transaction; send such messages one by one")
+        stored = self._completed(message.properties)[:-cut]
+        return (message.topic, message.queue_id), stored, message.recall.slot_ms if message.recall else 0
 
     def keeps_batches(self, topic: str, queue_id: int) -> bool:
         """Whether batches for this queue go to `put_inner`."""

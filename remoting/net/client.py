@@ -10,7 +10,7 @@ requests are signed; others get RocketMQ's signature. Answers are not signed.
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -60,12 +60,14 @@ class _Attempt:
 class _Peer:
     """One address: its channel, or the attempt to get one."""
 
-    __slots__ = ("addr", "attempt", "broker_name", "channel", "codec", "offered", "signatures")
+    __slots__ = ("addr", "attempt", "broker_name", "channel", "codec", "greeting", "offered", "signatures")
 
     def __init__(self, addr: str) -> None:
         self.addr = addr
         #: The name that the broker gave when it accepted CBOR; "" when it is not known.
         self.broker_name = ""
+        #: All fields of that answer.
+        self.greeting: Mapping[str, Any] = {}
         self.channel: Channel | None = None
         self.attempt: _Attempt | None = None
         self.codec = 0
@@ -187,6 +189,7 @@ class RemotingClient:
         if answer.ext and answer.ext.get(OFFER_FIELD) == OFFER_CBOR and peer.channel is channel:
             peer.codec = CBOR
             peer.broker_name = str(answer.ext.get(BROKER_NAME_FIELD) or "")
+            peer.greeting = answer.ext
 
     def _noting_offer(self, peer: _Peer, channel: Channel, answered: Answered) -> Answered:
         def noted(result: Command | RemotingError) -> None:
@@ -200,6 +203,11 @@ class RemotingClient:
         """Whether the server at ``addr`` is known to be a Skylark."""
         peer = self._peers.get(addr)
         return peer is not None and peer.codec == CBOR
+
+    def greets_with(self, addr: str, field: str) -> bool:
+        """Whether the Skylark server at ``addr`` is known to have this field in its greeting: it can do something."""
+        peer = self._peers.get(addr)
+        return peer is not None and peer.codec == CBOR and field in peer.greeting
 
     def broker_name_at(self, addr: str) -> str:
         """The name of the broker that the open connection to ``addr`` leads to; "" when it is not known."""

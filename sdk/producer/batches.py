@@ -18,7 +18,7 @@ from mqcommon.errors import InvalidArgument
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.light import LightMessage
 from mqcommon.message.message import Message, OwnKeyMessage, WithOwnKeys, own_properties
-from mqcommon.message.properties import SHARDING_KEY
+from mqcommon.message.properties import DELAY, SHARDING_KEY
 from mqcommon.message.queue import MessageQueue
 from sdk.arrow import check_arrow
 from sdk.producer.lane import MAX_BATCH_COUNT, SLOTS_PER_BROKER, Lane
@@ -37,6 +37,8 @@ BATCH_BYTES = 256 * 1024
 MIN_BATCH_COUNT = 250
 # Parts of a table that are kept from the check until they are sent; those after them are made again.
 KEPT_PARTS = 16
+# RocketMQ's brokers would not see a delay level within a batch.
+_SPECIAL = (SHARDING_KEY, DELAY)
 
 #: Makes batches of rows for a number of queues.
 MakeBatches = Callable[[int], Iterator[Sequence[Row]]]
@@ -80,7 +82,7 @@ def check_messages(topic: str, chunk: Sequence[bytes | Message], max_bytes: int,
     if kinds == {Message}:
         messages = cast(Sequence[Message], chunk)
         bodies = [message.body for message in messages]
-        is_plain = {message.topic for message in messages} == {topic} and not any(map(_is_keyed, messages))
+        is_plain = {message.topic for message in messages} == {topic} and not any(map(_is_special, messages))
         kinds = set(map(type, bodies)) if is_plain else set()
     if kinds == {bytes} and max(map(len, bodies)) <= max_bytes:
         return
@@ -100,13 +102,17 @@ def _check_one(topic: str, name: str, each: bytes | Message, max_bytes: int) -> 
         raise InvalidArgument(f"{name} is for light queues, which a batch cannot be: send it with `send`")
     if isinstance(each, OwnKeyMessage):
         raise InvalidArgument(f"{name} has a unique key of its own: give all of them keys, with WithOwnKeys")
-    if _is_keyed(each):
-        raise InvalidArgument(f"{name} has a sharding key, and batches go to all queues: send it with `send`")
+    if _is_special(each):
+        if each.sharding_key is not None:
+            raise InvalidArgument(f"{name} has a sharding key, and batches go to all queues: send it with `send`")
+        raise InvalidArgument(
+            f"{name} has a delay_level: send it with `send` or `send_nowait`, which make batches, too"
+        )
     check_body(f"{name}.body", each.body, max_bytes)
 
 
-def _is_keyed(message: Message) -> bool:
-    return message.properties is not None and SHARDING_KEY in message.properties
+def _is_special(message: Message) -> bool:
+    return message.properties is not None and not message.properties.keys().isdisjoint(_SPECIAL)
 
 
 def make_rows(chunk: Sequence[bytes | Message], keys: list[bytes]) -> list[Row]:

@@ -29,7 +29,18 @@ from mqcommon.message.queue import MessageQueue
 from mqcommon.signal import Signal
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from sdk.producer.pending import LaneOwner, PendingSend, finish_all, keep_rows, not_stored, rows_of, take_batch
+from remoting.protocol.requests.sends import DEFERRED_BATCHES
+from sdk.producer.pending import (
+    ALONE,
+    DEFERRED,
+    LaneOwner,
+    PendingSend,
+    finish_all,
+    keep_rows,
+    not_stored,
+    rows_of,
+    take_batch,
+)
 from sdk.producer.result import STATUS_OF, SendStatus, StoredBatch
 from sdk.producer.routing import Turns
 from sdk.producer.wire import Row, send_request, stored
@@ -39,8 +50,12 @@ from sdk.retry import FailedTries, Outcome, outcome_of
 MAX_BATCH_COUNT = 2_000
 # Waiting sends are divided among free slots in batches of this many at least.
 MIN_SHARE = 64
+# Messages with times of delivery: each takes the broker's loop some 5 us.
+MAX_DEFERRED_COUNT = 500
 # Two requests keep a broker busy: it works on one while the other is on the network.
 SLOTS_PER_BROKER = 2
+# For sends of which each is a request of its own.
+MANY_SLOTS = 1_000_000
 # How often sends past their deadline are looked for, and so how late one may fail.
 EXPIRE_INTERVAL_S = 0.02
 
@@ -57,15 +72,20 @@ class Lane:
         batching: bool,
         turns: Turns,
         plain_topic: str,
+        *,
+        is_deferred: bool = False,
     ) -> None:
+        """``is_deferred``: the sends have times of delivery, and no queue is chosen."""
         self._owner = owner
         self._nursery = nursery
         self._topic, self._plain_topic = topic, plain_topic
         self._queue = queue
         self._batching = batching
-        slots = SLOTS_PER_BROKER if queue is None and batching else 1 if queue is not None else 1_000_000
+        slots = SLOTS_PER_BROKER if queue is None and batching else 1 if queue is not None else MANY_SLOTS
         self._alarm = Alarm(nursery, self.wake)
-        self._targets = Targets(owner, topic, queue, turns, self._alarm, slots, many_a_turn=not batching)
+        self._targets = Targets(
+            owner, topic, queue, turns, self._alarm, slots, many_a_turn=not batching, is_deferred=is_deferred
+        )
         # Sends come one at a time: when the lane's task ran last, there was only one.
         self._one_by_one = False
         # For a burst of sends (see `_take_in`): how many are left, and how many each queue gets.
@@ -177,15 +197,22 @@ class Lane:
                 self.pending.append(send)
                 self._soonest = min(self._soonest, max(send.deadline, now + EXPIRE_INTERVAL_S))
 
-    def _take(self, free_slots: int) -> list[PendingSend]:
+    def _take(self, addr: str) -> list[PendingSend]:
         """The sends of the next request: a share of those that wait, so that client and broker work in parallel."""
+        free_slots = self._targets.free_slots(addr)
+        first = self.pending[0]
+        if first.alone == DEFERRED:
+            if not self._batching or not self._owner.remoting.greets_with(addr, DEFERRED_BATCHES):
+                return take_batch(self.pending, 1)
+            share = -(-len(self.pending) // free_slots)
+            return take_batch(self.pending, min(max(share, MIN_SHARE), MAX_DEFERRED_COUNT), DEFERRED)
         # What waits is divided among the free slots: the next request is on the network while the broker works on this.
         share = self._burst_share if self._burst_left > 0 else -(-len(self.pending) // free_slots)
         most = min(max(share, MIN_SHARE), MAX_BATCH_COUNT) if self._batching else 1
         return take_batch(self.pending, most)
 
     def _start(self, addr: str, queue: MessageQueue) -> None:
-        sends = self._take(self._targets.free_slots(addr))
+        sends = self._take(addr)
         self._burst_left -= len(sends)
         # The slot is taken before the request is queued: queuing may end it at once, and `ended` gives the slot back.
         self._targets.took(addr)
@@ -269,7 +296,8 @@ class Lane:
         # Rows get their unique keys now, and keep them over all tries: by its key a consumer can tell a message that
         # was stored twice.
         rows = rows_of(sends, owner.new_keys)
-        command = send_request(owner.wire_group, queue, rows, owner.now_ms(), owner.sys_flag | sends[0].sys_flag)
+        sys_flag, has_deferred = owner.sys_flag | sends[0].sys_flag, sends[0].alone == DEFERRED
+        command = send_request(owner.wire_group, queue, rows, owner.now_ms(), sys_flag, has_deferred=has_deferred)
 
         request = _Request(self, addr, queue, sends, rows, started)
         try:
@@ -300,11 +328,11 @@ class Lane:
         self._owner.brokers.stored(addr)
         self._targets.last_error = None
         # The broker chooses the queue of a batch, and knows topics by their names with the namespace.
-        where = stored(answer, len(rows))
+        where, wire_topic = stored(answer, len(rows)), queue.topic
         if where.queue_id != queue.queue_id or queue.topic != self._plain_topic:
             queue = queue._replace(topic=self._plain_topic, queue_id=where.queue_id)
         failed = sends[0].failed
-        batch = StoredBatch(where, status, queue, rows, 1 if failed is None else failed.count + 1)
+        batch = StoredBatch(where, status, queue, rows, 1 if failed is None else failed.count + 1, wire_topic)
         if self._owner.traces is not None:
             self._owner.traces.stored(batch, addr, answer, took_ms, self._owner.now_ms(), sends[0].plain_bytes)
         # FLUSH_DISK_TIMEOUT and the like: the messages are stored, so they must not be sent again.
@@ -320,7 +348,7 @@ class Lane:
             sends[0].fail(error)
             return
         for send in sends:
-            send.alone = True
+            send.alone = ALONE
         self._put_back(sends)
 
     def _failed(self, addr: str, sends: list[PendingSend], error: SkylarkError) -> None:
@@ -465,6 +493,7 @@ class Targets:
         slots: int,
         *,
         many_a_turn: bool,
+        is_deferred: bool,
     ) -> None:
         self._owner = owner
         self._topic = topic
@@ -473,6 +502,7 @@ class Targets:
         self._alarm = alarm
         self._slots = slots
         self._many_a_turn = many_a_turn
+        self._is_deferred = is_deferred
         self._in_flight: dict[str, int] = {}
         # With ``many_a_turn``: where sends of one turn may go that have not failed.
         self._open_at: Mapping[str, Sequence[MessageQueue]] = {}
@@ -498,7 +528,11 @@ class Targets:
 
     def free_slots(self, addr: str) -> int:
         """How many more requests ``addr`` takes."""
-        return self._slots - self._in_flight.get(addr, 0)
+        slots = self._slots
+        if self._is_deferred and not self._owner.remoting.greets_with(addr, DEFERRED_BATCHES):
+            # A broker that takes such sends one by one.
+            slots = MANY_SLOTS
+        return slots - self._in_flight.get(addr, 0)
 
     def new_turn(self) -> None:
         """Brokers may have failed since the last turn: look at them again."""
@@ -507,7 +541,7 @@ class Targets:
     def next(self, failed: FailedTries | None) -> tuple[str, MessageQueue] | None:
         """The address and queue for a send with these failed tries; None when every broker is busy or rests."""
         owner = self._owner
-        faults, in_flight, slots = owner.brokers.faults, self._in_flight, self._slots
+        faults = owner.brokers.faults
         # A lane without batching may start thousands of requests in a turn: brokers are looked at once.
         if self._open_at and failed is None:
             return self._turns.next(self._open_at)
@@ -520,7 +554,7 @@ class Targets:
             self._asked = 0
             # One request at a time, to the queue that was chosen. No other broker may have it, so a resting one is
             # waited for.
-            is_free = not self.paused and in_flight.get(addr, 0) < slots and self._not_resting([addr], now)
+            is_free = not self.paused and self.free_slots(addr) > 0 and self._not_resting([addr], now)
             return (addr, self._queue) if is_free else None
         if route is None or not route.writable_at:
             self._wait_for_route(now)
@@ -532,7 +566,7 @@ class Targets:
         avoid = () if failed is None else failed.avoid
         # Better wait for a broker that has not failed this send than use a free slot of one that has.
         best = [addr for addr in usable if addr not in avoid] or usable
-        open_at = {addr: route.writable_at[addr] for addr in best if in_flight.get(addr, 0) < slots}
+        open_at = {addr: route.writable_at[addr] for addr in best if self.free_slots(addr) > 0}
         self._open_at = open_at if self._many_a_turn and not avoid else {}
         return self._turns.next(open_at) if open_at else None
 

@@ -10,13 +10,14 @@ import trio
 
 from mqcommon.arguments import wrong_type
 from mqcommon.message.message import Message
+from mqcommon.message.properties import DELAY
 from mqcommon.message.queue import MessageQueue
 from sdk.checked import check_queue, check_topic_name
 from sdk.client import ClientHandle
 from sdk.producer.lane import Lane
 from sdk.producer.pending import LaneOwner
 from sdk.producer.routing import SendRoutes, Turns, queue_of_key
-from sdk.producer.timed import timed_lane
+from sdk.producer.timed import deferred_lane
 
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
@@ -65,7 +66,7 @@ class Lanes:
         self._routes = routes
         self._random = random
         self._batching = batching
-        #: By topic (`timed_lane` of it for timed messages) or queue.
+        #: By topic (`deferred_lane` of it for messages that are delivered later) or queue.
         self.open: dict[str | MessageQueue, Lane] = {}
 
     def wake(self) -> None:
@@ -90,14 +91,17 @@ class Lanes:
                 queue = queue_of_key(route.writable, message.sharding_key or "")
         queue = None if queue is None else self._names.queue(queue)
         # `Producer.send` looks for the name in the message.
-        name = timed_lane(message.topic) if choice.is_timed else message.topic
+        is_deferred = choice.is_timed or (message.properties is not None and DELAY in message.properties)
+        name = deferred_lane(message.topic) if is_deferred else message.topic
         key: str | MessageQueue = name if queue is None else queue
         lane = self.open.get(key)
         if lane is None:
             nursery, turns = self._client.nursery, Turns(self._random)
             plain = self._names.plain(topic)
-            batching = self._batching and not (choice.is_timed and queue is None)
-            lane = self.open[key] = Lane(self._owner, nursery, topic, queue, batching, turns, plain)
+            lane = self.open[key] = Lane(
+                self._owner, nursery, topic, queue, self._batching, turns, plain,
+                is_deferred=is_deferred and queue is None,
+            )  # fmt: skip
             nursery.start_soon(lane.run)
         return lane
 

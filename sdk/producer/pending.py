@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T", bound="PendingSend")
 MAX_BATCH_BYTES = 512 * 1024
+# Whether a send may be in one request with others: always; only at a broker that takes messages with a time of delivery
+# or a delay level in a batch; never.
+TOGETHER, DEFERRED, ALONE = range(3)
 
 
 class Watch:
@@ -80,7 +83,7 @@ class PendingSend:
         # Who waits, until the end or until a cancellation: a task of this loop, or the `Inbox` of another loop with the
         # task. Of a ticket: a `Watch`, or None.
         self.task = task
-        self.alone = rows is not None
+        self.alone = TOGETHER if rows is None else ALONE
         # None until a try fails.
         self.failed: FailedTries | None = None
         # With one of these the send has ended. Of a single message: its number in the batch.
@@ -116,7 +119,7 @@ class PendingSend:
         """Send ``packed``, if the message was compressed."""
         if isinstance(packed, PackedMessage):
             self.body, self.packed = packed.body, packed
-            self.alone = True
+            self.alone = ALONE
             self.rows = self.rows and [(flag, packed.body, properties) for flag, _, properties in self.rows]
 
     def set_key(self, key: bytes) -> None:
@@ -232,7 +235,7 @@ def new_ticket(
     ticket.packed = ticket.rows = None
     ticket.deadline = timeout_s
     ticket.task = waiter
-    ticket.alone = False
+    ticket.alone = TOGETHER
     ticket.failed = ticket.batch = ticket.error = None
     ticket.number = 0
     ticket.span = span
@@ -240,17 +243,20 @@ def new_ticket(
     return ticket
 
 
-def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
-    """Take the first send, and up to ``most`` that can be in one request with it."""
+def take_batch(pending: deque[PendingSend], most: int, most_alone: int = TOGETHER) -> list[PendingSend]:
+    """Take the first send, and up to ``most`` that can be in one request with it.
+
+    ``most_alone``: DEFERRED when the broker takes messages with times of delivery in a batch, else TOGETHER.
+    """
     # The first one is sent in any case, so that a message larger than MAX_BATCH_BYTES is alone and not stuck.
     first = pending.popleft()
     sends = [first]
-    if first.alone:
+    if first.alone > most_alone:
         return sends
     free_bytes = MAX_BATCH_BYTES
     while pending and len(sends) < most:
         send = pending[0]
-        if send.alone:
+        if send.alone > most_alone:
             break
         free_bytes -= len(send.body)  # type: ignore[arg-type]  # only bulk sends have none, and are alone
         if free_bytes < 0:

@@ -31,13 +31,14 @@ from sdk.namespaces import check_namespace
 from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT, Backlog
 from sdk.producer.batches import ArrowSends, MakeBatches, batches_of, check_messages, send_batches
 from sdk.producer.brokers import Brokers
+from sdk.producer.lane import Lane
 from sdk.producer.lanes import ANY_QUEUE, Lanes, QueueChoice, Selector, choice_of
 from sdk.producer.packing import COMPRESS_OVER_BYTES, COMPRESSION_LEVEL, PackedMessage, Packing, check_body
-from sdk.producer.pending import PendingSend, Watch, new_ticket
+from sdk.producer.pending import ALONE, DEFERRED, PendingSend, Watch, new_ticket
 from sdk.producer.requests import REQUEST_TIMEOUT_MS, Requests
 from sdk.producer.result import BulkResult, SendResult
 from sdk.producer.routing import SendRoutes, Turns, no_writable, queue_of_key
-from sdk.producer.timed import recalling, timed, timed_lane
+from sdk.producer.timed import deferred_lane, recalling, time_property, timed
 from sdk.producer.transaction import TransactionChecks
 from sdk.producer.waiting_sends import WaitingSends
 from sdk.producer.wire import send_request
@@ -251,6 +252,16 @@ class Producer:
             self._open_lanes[message.topic].add(send)
             result = await trio.lowlevel.wait_task_rescheduled(send.abort)
             return result
+        open_lane = self._deferred_lane(message, queue, selector, timeout_ms, deliver_at, delay)
+        if open_lane is not None:
+            send = new_ticket(PendingSend, message, message.body, self.timeout_s, trio.lowlevel.current_task())
+            if deliver_at is not None or delay is not None:
+                name, value = time_property(message, deliver_at, delay)
+                send.properties += b"%s\x01%d\x02" % (name.encode(), value)
+            send.alone = DEFERRED
+            open_lane.add(send)
+            result = await trio.lowlevel.wait_task_rescheduled(send.abort)
+            return result
         own_key: bytes | None = None
         if type(message) is not Message:
             if not isinstance(message, Message):
@@ -262,7 +273,10 @@ class Producer:
         topic = message.topic
         is_timed = deliver_at is not None or delay is not None
         if is_timed:
-            message, topic = timed(message, deliver_at, delay), timed_lane(topic)
+            message = timed(message, deliver_at, delay)
+        is_deferred = is_timed or (message.properties is not None and DELAY in message.properties)
+        if is_deferred:
+            topic = deferred_lane(topic)
         body, packed = message.body, message
         # Rarely true. ``_plain_bytes`` is -1 while sends wait for a compressed body, so that later ones of the same
         # queue stand behind them.
@@ -285,14 +299,17 @@ class Producer:
         if self._client.forks != FORKS.count:
             self._client.check_open()
         task = trio.lowlevel.current_task()
-        send = PendingSend(packed, None, timeout_s, task)
+        if packed is message:
+            send = new_ticket(PendingSend, message, message.body, timeout_s, task)
+        else:
+            send = PendingSend(packed, None, timeout_s, task)
         if own_key is not None:
             send.set_key(own_key)
-        # A delayed message, one for light queues, and a compressed one cannot be in a batch.
-        if is_timed or packed is not message:
-            send.alone = True
-        elif message.properties is not None:
-            send.alone = DELAY in message.properties or LIGHT_QUEUES in message.properties
+        # A message for light queues and a compressed one cannot be in a batch.
+        if packed is not message or (message.properties is not None and LIGHT_QUEUES in message.properties):
+            send.alone = ALONE
+        elif is_deferred:
+            send.alone = DEFERRED
         lane.add(send)
         result = await trio.lowlevel.wait_task_rescheduled(send.abort)
         return result
@@ -548,7 +565,10 @@ class Producer:
         if isinstance(message, OwnKeyMessage):
             send.set_key(message.encoded_key)
         properties = sent.properties or ()
-        send.alone = choice.is_timed or DELAY in properties or LIGHT_QUEUES in properties
+        if LIGHT_QUEUES in properties:
+            send.alone = ALONE
+        elif choice.is_timed or DELAY in properties:
+            send.alone = DEFERRED
         return send, sent
 
     def place_ticket(self, ticket: PendingSend, message: Message, choice: QueueChoice) -> None:
@@ -588,6 +608,32 @@ class Producer:
         ):
             return len(body)
         return None
+
+    def _deferred_lane(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        timeout_ms: float | None,
+        deliver_at: datetime | None,
+        delay: timedelta | None,
+    ) -> Lane | None:
+        """The open lane of a plain message that is to be delivered later; None for others, and before the first one."""
+        if (
+            self._client.forks != FORKS.count
+            or type(message) is not Message
+            or not (queue is None and selector is None and timeout_ms is None)
+            or type(message.body) is not bytes
+            or len(message.body) > self._plain_bytes
+        ):
+            return None
+        properties = message.properties
+        if properties is None:
+            is_deferred = deliver_at is not None or delay is not None
+        else:
+            is_deferred = deliver_at is not None or delay is not None or DELAY in properties
+            is_deferred = is_deferred and SHARDING_KEY not in properties and LIGHT_QUEUES not in properties
+        return self._open_lanes.get(deferred_lane(message.topic)) if is_deferred else None
 
     def put_ticket(self, ticket: PendingSend) -> None:
         """In the loop: put the ticket into the lane of its topic, or end it."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import overload
 
-from mqcommon.message.ids import offset_msg_id
+from mqcommon.message.ids import RecallHandle, offset_msg_id
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.codes import ResponseCode
 from sdk.producer.wire import Row, Stored, unique_key
@@ -25,16 +25,24 @@ STATUS_OF = {status.value: status for status in SendStatus}
 class StoredBatch(Sequence["SendResult"]):
     """The messages that one request stored: ``rows`` are in ``queue`` from queue offset ``where.queue_offset`` on."""
 
-    __slots__ = ("queue", "rows", "status", "tries", "where")
+    __slots__ = ("queue", "rows", "status", "tries", "where", "wire_topic")
 
     def __init__(
-        self, where: Stored, status: SendStatus, queue: MessageQueue, rows: Sequence[Row], tries: int = 1
+        self,
+        where: Stored,
+        status: SendStatus,
+        queue: MessageQueue,
+        rows: Sequence[Row],
+        tries: int = 1,
+        wire_topic: str = "",
     ) -> None:
+        """``wire_topic``: the topic as the broker knows it, with the namespace."""
         self.where = where
         self.status = status
         self.queue = queue
         self.rows = rows
         self.tries = tries
+        self.wire_topic = wire_topic or queue.topic
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -74,7 +82,8 @@ class SendResult:
 
     @property
     def queue_offset(self) -> int:
-        return self._batch.where.queue_offset + self._number
+        where = self._batch.where
+        return where.queue_offsets[self._number] if where.queue_offsets else where.queue_offset + self._number
 
     @property
     def msg_id(self) -> str:
@@ -95,7 +104,11 @@ class SendResult:
     @property
     def recall_handle(self) -> str:
         """For `Producer.recall`, while a message with a time of delivery waits; "" for other messages."""
-        return self._batch.where.recall_handle
+        batch = self._batch
+        slot_ms = batch.where.slots_ms[self._number] if batch.where.slots_ms else 0
+        if not slot_ms:
+            return batch.where.recall_handle
+        return RecallHandle(batch.wire_topic, batch.queue.broker_name, slot_ms, self.msg_id).encode()
 
     def __repr__(self) -> str:
         return (

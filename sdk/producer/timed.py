@@ -14,11 +14,10 @@ from sdk.broker_api import recall
 from sdk.client import ClientHandle
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MS = timedelta(milliseconds=1)
 
 
-def timed(message: Message, deliver_at: datetime | None, delay: timedelta | None) -> Message:
-    """A copy of ``message`` that asks to be delivered at that time. InvalidArgument when the arguments do not fit."""
+def time_property(message: Message, deliver_at: datetime | None, delay: timedelta | None) -> tuple[str, int]:
+    """The property, and its value, that asks for that delivery. InvalidArgument when the arguments do not fit."""
     if deliver_at is not None and delay is not None:
         raise InvalidArgument("deliver_at and delay both say when the message is delivered; give one of them")
     if message.properties is not None and DELAY in message.properties:
@@ -26,23 +25,35 @@ def timed(message: Message, deliver_at: datetime | None, delay: timedelta | None
     if delay is not None:
         if not isinstance(delay, timedelta):
             raise wrong_type("delay", "a timedelta", delay)
-        if delay < timedelta(0):
+        if delay.days < 0:
             raise InvalidArgument(f"delay must not be negative, it is {shown(delay)}")
-        name, value = "TIMER_DELAY_MS", -(-delay // _MS)
-    else:
-        if not isinstance(deliver_at, datetime):
-            raise wrong_type("deliver_at", "a datetime", deliver_at)
-        if deliver_at.tzinfo is None:
-            raise InvalidArgument(f"deliver_at has no time zone: {shown(deliver_at)}; datetime.now(UTC) has one")
-        name, value = "TIMER_DELIVER_MS", -((_EPOCH - deliver_at) // _MS)
+        return "TIMER_DELAY_MS", _whole_ms(delay)
+    if not isinstance(deliver_at, datetime):
+        raise wrong_type("deliver_at", "a datetime", deliver_at)
+    if deliver_at.tzinfo is None:
+        raise InvalidArgument(f"deliver_at has no time zone: {shown(deliver_at)}; datetime.now(UTC) has one")
+    return "TIMER_DELIVER_MS", _whole_ms(deliver_at - _EPOCH)
+
+
+def _whole_ms(time: timedelta) -> int:
+    """The milliseconds, rounded up. A division of timedeltas would take four times as long."""
+    return time.days * 86_400_000 + time.seconds * 1_000 - -time.microseconds // 1_000
+
+
+def timed(message: Message, deliver_at: datetime | None, delay: timedelta | None) -> Message:
+    """A copy of ``message`` that asks to be delivered at that time. InvalidArgument when the arguments do not fit."""
+    name, value = time_property(message, deliver_at, delay)
     copy = Message(message.topic, message.body, flag=message.flag)
     copy.properties = {**(message.properties or {}), name: str(value)}
     return copy
 
 
-def timed_lane(topic: str) -> str:
-    """The name of the lane of timed messages. They cannot be in a batch, so that many requests are in flight there."""
-    return f"{topic} timed"
+def deferred_lane(topic: str) -> str:
+    """The name of the lane of messages that are delivered later.
+
+    Many requests are in flight there at RocketMQ's brokers, which take such messages one by one.
+    """
+    return f"{topic} deferred"
 
 
 def recalling(client: ClientHandle, topic: str, group: str, text: str) -> Callable[[], Awaitable[str]]:

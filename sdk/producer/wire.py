@@ -10,7 +10,7 @@ from mqcommon.message.batch import decode_batch, decode_offsets, encode_batch
 from mqcommon.message.ids import split_offset_msg_id
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.command import Command
-from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
+from remoting.protocol.requests.sends import DEFERRED_BATCHES, SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
 
 AUTO_CREATE_TOPIC_QUEUES = 4
 DEFAULT_TOPIC = "TBW102"
@@ -67,30 +67,38 @@ def unique_key(row: Row) -> str:
 
 
 def send_request(
-    group: str, queue: MessageQueue, rows: Sequence[Row], born_timestamp: int, sys_flag: int = 0
+    group: str,
+    queue: MessageQueue,
+    rows: Sequence[Row],
+    born_timestamp: int,
+    sys_flag: int = 0,
+    *,
+    has_deferred: bool = False,
 ) -> Command:
-    """The request to store (flag, body, encoded properties) rows in one queue, as a batch if there are several."""
+    """The request to store (flag, body, encoded properties) rows in one queue, as a batch if there are several.
+
+    ``has_deferred``: some are to be delivered later, which only brokers with `DEFERRED_BATCHES` take in batches.
+    """
     batch = len(rows) > 1
     flag, body, properties = (0, _batch_body(rows), b"") if batch else rows[0]
-    return Command(
-        SEND_BATCH_MESSAGE.code if batch else SEND_MESSAGE_V2.code,
-        {
-            "a": group,
-            "b": queue.topic,
-            "c": DEFAULT_TOPIC,
-            "d": AUTO_CREATE_TOPIC_QUEUES,
-            "e": queue.queue_id,
-            "f": sys_flag,
-            "g": born_timestamp,
-            "h": flag,
-            "i": properties.decode(),
-            "j": 0,
-            "k": False,
-            "m": batch,
-            "n": queue.broker_name,
-        },
-        body,
-    )
+    ext = {
+        "a": group,
+        "b": queue.topic,
+        "c": DEFAULT_TOPIC,
+        "d": AUTO_CREATE_TOPIC_QUEUES,
+        "e": queue.queue_id,
+        "f": sys_flag,
+        "g": born_timestamp,
+        "h": flag,
+        "i": properties.decode(),
+        "j": 0,
+        "k": False,
+        "m": batch,
+        "n": queue.broker_name,
+    }
+    if has_deferred and batch:
+        ext[DEFERRED_BATCHES] = True
+    return Command(SEND_BATCH_MESSAGE.code if batch else SEND_MESSAGE_V2.code, ext, body)
 
 
 def _batch_body(rows: Sequence[Row]) -> bytes:
@@ -107,8 +115,12 @@ class Stored:
     queue_id: int
     queue_offset: int
     physical_offsets: tuple[int, ...]
-    #: Of a timed message.
+    #: Of a timed message that was sent alone.
     recall_handle: str = ""
+    #: Of a batch with messages that are delivered later: the offsets in the queues where they wait, and the slots of
+    #: timed messages.
+    queue_offsets: tuple[int, ...] = ()
+    slots_ms: tuple[int, ...] = ()
 
 
 def stored(answer: Command, count: int) -> Stored:
@@ -124,10 +136,13 @@ def stored(answer: Command, count: int) -> Stored:
         else:
             offsets = tuple([split_offset_msg_id(each)[1] for each in ids])
         found = Stored(answer.code, host, int(ext["queueId"]), int(ext["queueOffset"]), offsets)
+        if DEFERRED_BATCHES in ext:
+            found.queue_offsets, found.slots_ms = offsets[count : 2 * count], offsets[2 * count :]
+            found.physical_offsets = offsets = offsets[:count]
         if "recallHandle" in ext:
             found.recall_handle = str(ext["recallHandle"])
     except (KeyError, TypeError, ValueError, struct.error) as error:
         raise ProtocolError(f"the answer to a send cannot be decoded: {error!r}") from None
-    if len(offsets) != count:
+    if len(offsets) != count or len(found.slots_ms) not in (0, count):
         raise ProtocolError(f"the answer has {len(offsets)} offsets for {count} messages")
     return found

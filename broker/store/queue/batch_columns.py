@@ -99,9 +99,9 @@ class UniformBatch:
         return [tag_code(properties[at : at + size]) for at in range(0, len(properties), size)]
 
     def make(self, place: RecordPlace, tag_code: TagCode) -> BatchRecords:
-        """See `Batch.make`."""
+        """See `Batch.make`. None of the messages waits for a later delivery."""
         np, messages, count, body_length = self._np, self._messages, len(self), self._body_length
-        head, topic_tail, suffix, overhead, start, queue_offset = place
+        head, topic_tail, suffix, overhead, start, queue_offset, _ = place
         tail = topic_tail + PROPERTIES_LENGTH.pack(self.most_properties + len(suffix))
         size = overhead + body_length + self.most_properties
         fixed = head.pack(size, head.magic, 0, head.queue_id, 0, 0, 0, head.common, body_length)

@@ -35,6 +35,8 @@ class RecordPlace(NamedTuple):
     #: Where the first record begins in the log, and its offset in the queue.
     start: int
     queue_offset: int
+    #: Whether these are messages that wait for a later delivery: each has a code then, not only those with tags.
+    is_waiting: bool = False
 
 
 class Batch(Protocol):
@@ -72,7 +74,7 @@ class RowBatch:
 
     def make(self, place: RecordPlace, tag_code: TagCode) -> BatchRecords:
         rows, lengths = self._rows, self._lengths
-        head, topic_tail, suffix, overhead, start, queue_offset = place
+        head, topic_tail, suffix, overhead, start, queue_offset, is_waiting = place
         sizes = [overhead + len(body) + length for (_, body, _), length in zip(rows, lengths, strict=True)]
         offsets = list(accumulate(sizes[:-1], initial=start))
         pack_head, magic, queue_id, common = head.pack, head.magic, head.queue_id, head.common
@@ -93,7 +95,7 @@ class RowBatch:
                 suffix,
             )
         codes: Iterable[int] = repeat(0)
-        if b"".join([properties for _, _, properties in rows]).find(TAGS) >= 0:
+        if is_waiting or b"".join([properties for _, _, properties in rows]).find(TAGS) >= 0:
             codes = [tag_code(properties) for _, _, properties in rows]
         entries = b"".join(map(ENTRY.pack, offsets, sizes, codes))
         return BatchRecords(b"".join(parts), entries, offsets)

@@ -54,7 +54,8 @@ class TagCodes:
         slot = find_property(properties, TIMER_OUT) or b""
         if not slot.isdigit() or len(slot) > MAX_SLOT_DIGITS:
             return self.of(properties)
-        return int(slot) if find_property(properties, TIMER_DELETE) is None else -int(slot)
+        is_recall = properties.find(TIMER_DELETE) >= 0 and find_property(properties, TIMER_DELETE) is not None
+        return -int(slot) if is_recall else int(slot)
 
     def of_delayed(self, properties: bytes, stored_ms: int) -> int:
         """When a message in a delay level is due (ms). One without a level, which only RocketMQ stores, has a tag."""

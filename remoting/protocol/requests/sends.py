@@ -127,6 +127,13 @@ SEND_BATCH_MESSAGE = Request(
 )  # fmt: skip
 
 
+#: A Skylark broker says with this field, when it accepts CBOR, that it takes batches in which messages have a delay
+#: level or a time of delivery each. A client puts it into such a batch; RocketMQ's brokers would not see what the
+#: messages ask for. The answer with this field has in its body the offsets in the log, then those in the queues, then
+#: the slots of timed messages, as in their recall handles; 0 for other messages.
+DEFERRED_BATCHES = "deferredBatches"
+
+
 @lazy_dataclass
 class RecallMessageRequestHeader(Header):
     """``recall_handle`` is that of the answer to the send."""

@@ -101,7 +101,7 @@ def test_a_timed_message_waits_in_a_slot_with_its_own_topic_and_queue(text: byte
     assert (into.topic, into.queue_id) == (TIMER_TOPIC, 0)
     names = (b"TIMER_OUT_MS", b"REAL_TOPIC", b"REAL_QID", b"UNIQ_KEY")
     assert [find_property(into.properties, name) for name in names] == [b"%d" % slot, b"t", b"3", b"k"]
-    assert RecallHandle.decode(into.recall_handle) == RecallHandle("t", "broker-a", slot + 1, "k")
+    assert into.recall == RecallHandle("t", "broker-a", slot + 1, "k")
     out = from_timer(stored(into))
     assert (out.topic, out.queue_id, out.origin) == ("t", 3, 701)
 

@@ -1,8 +1,13 @@
 """The one way into the store: what it checks, and what the role means for it."""
 
+import re
+from base64 import urlsafe_b64decode
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.observe.stats import BrokerStats
 from broker.store.queue.batch_records import RowBatch
@@ -122,6 +127,55 @@ def test_a_batch_has_no_delay() -> None:
         desk.writer.put_batch(BatchFields("t", 0, 0, 1, HOST, 0), RowBatch([(0, b"a", b"")]), b"DELAY\x012\x02")
     assert desk.store.log.end == 0
     desk.store.close()
+
+
+AT = b"TIMER_DELIVER_MS\x01170000%07d\x02"
+TIMES = [
+    *(b"", b"DELAY\x013\x02", b"DELAY\x01x\x02", b"TIMER_DELAY_MS\x01%d\x02", AT, AT[:-1], b"X" + AT, b"K\x01v" + AT),
+    *(b"DELAY\x012\x02" + AT, b"TIMER_DELAY_SEC\x013\x02" + AT, b"TIMER_OUT_MS\x015\x02" + AT),
+    *(b"__START" + AT[6:], b"__STARTDELIVERTIME\x011700002999999\x02X" + AT),
+]
+KEYS = [b"UNIQ_KEY\x01%s\x02" % key for key in (b"K%d", b"DELAY%d", b"a-%d", b"")] + [b"UNIQ_KEY\x01K%d"]
+OTHERS = [b"", b"TAGS\x01a\x02", b"KEYS\x01k%d\x02", b"UNIQ_KEY\x01a\x02", b"REAL_TOPIC\x01x\x02CLUSTER\x01c\x02", b"K"]
+_parts = st.tuples(st.sampled_from(OTHERS), st.sampled_from(TIMES), st.sampled_from(KEYS), st.sampled_from(OTHERS))
+
+
+def stored_at(desk: Desk, physical: int) -> tuple[Record, int]:
+    """The record without its place, and the code in the entry of its queue."""
+    raw = desk.store.record_at(physical)
+    assert raw is not None
+    record = decode_record(raw)
+    found, size, code = desk.store.queues.get(record.topic, record.queue_id).entry(record.queue_offset)
+    assert (found, size) == (physical, len(raw))
+    return record._replace(physical_offset=0), code
+
+
+@given(st.lists(st.tuples(_parts, st.sampled_from([1, 1, 2, 50_000])), min_size=1, max_size=6), st.integers(1, 5))
+def test_the_rows_of_a_batch_are_placed_as_single_messages_are(parts: list[tuple[Any, int]], copies: int) -> None:
+    rows = []
+    for texts, kind in parts:
+        for number in range(copies):
+            properties = b"".join(texts).replace(b"%07d", b"%07d" % (kind * 100 + number))
+            rows.append((number, b"body %d" % number, properties.replace(b"%d", b"%d" % number)))
+    fields = BatchFields("t", 0, 0, 1, HOST, 0)
+    together, alone = (Desk(timer_max_delay_sec=3_600) for _ in range(2))
+    try:
+        singles = [alone.put(body, properties, flag=flag) for flag, body, properties in rows]
+    except RequestRefused as refused:
+        with pytest.raises(RequestRefused, match=re.escape(refused.remark)):
+            together.writer.place_rows(fields, rows)
+        assert not together.store.log.end
+    else:
+        placed = together.writer.place_rows(fields, rows)
+        for put, physical, queue_offset, slot_ms in zip(singles, *placed[:3], strict=True):
+            assert stored_at(together, physical) == stored_at(alone, put.physical_offset)
+            assert queue_offset == put.queue_offset
+            # A handle with an empty key cannot be decoded.
+            handle = urlsafe_b64decode(put.recall_handle).decode().split(" ")
+            assert slot_ms == int(handle[3] if put.recall_handle else 0)
+        assert placed.end == together.store.log.end
+    for desk in (together, alone):
+        desk.store.close()
 
 
 def test_what_was_stored_before_is_stored_again_although_it_would_be_refused_today() -> None:

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 import trio
 
-from mqcommon.errors import BrokerError, InvalidArgument
+from mqcommon.errors import BrokerError, InvalidArgument, SendFailed
 from mqcommon.message.ids import RecallHandle
-from sdk import Message, Producer, PullConsumer, blocking
+from remoting.net.client import RemotingClient
+from remoting.protocol.command import Command
+from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
+from sdk import Message, Producer, PullConsumer, SendResult, blocking
 from sdk.producer.timed import timed
 from tests.sdk.consumer.push_cluster import push_cluster
 from tests.support.in_process import Servers
@@ -56,6 +59,72 @@ async def test_handles_that_no_send_returned(cluster: Servers) -> None:
             await producer.recall("one", "junk")
         with pytest.raises(InvalidArgument, match="of a message of topic 't'"):
             await producer.recall("one", RecallHandle("t", "broker-a", 1, "k").encode())
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+async def test_waiting_sends_become_a_batch_at_a_broker_that_takes_it(
+    cluster: Servers, monkeypatch: pytest.MonkeyPatch, is_ours: bool
+) -> None:
+    """RocketMQ's brokers would not see the times in a batch, so they get single messages."""
+    if not is_ours:
+        monkeypatch.setattr(RemotingClient, "greets_with", lambda *_: False)
+    results: dict[int, SendResult] = {}
+    soon = datetime.now(UTC) + timedelta(milliseconds=900)
+
+    async def send(producer: Producer, number: int) -> None:
+        body = b"%d" % number
+        if number % 3 == 0:
+            results[number] = await producer.send(Message("one", body, delay_level=1, tags="a"))
+        elif number % 3 == 1:
+            results[number] = await producer.send(Message("one", body), deliver_at=soon)
+        else:
+            results[number] = await producer.send(Message("one", body), delay=timedelta(milliseconds=900))
+
+    async with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver) as consumer:
+        await send(producer, 0)
+        codes: list[int] = []
+        submit = producer.remoting.submit
+
+        def noted(addr: str, command: Command, *others: Any) -> None:
+            codes.append(command.code)
+            submit(addr, command, *others)
+
+        monkeypatch.setattr(producer.remoting, "submit", noted)
+        async with trio.open_nursery() as nursery:
+            for number in range(1, 60):
+                nursery.start_soon(send, producer, number)
+        singles, batches = codes.count(SEND_MESSAGE_V2.code), codes.count(SEND_BATCH_MESSAGE.code)
+        assert (batches > 0 and singles < 59) if is_ours else (singles, batches) == (59, 0)
+        for number in (4, 5):
+            assert await producer.recall("one", results[number].recall_handle) == results[number].msg_id
+        assert not results[3].recall_handle
+        assert len({result.physical_offset for result in results.values()}) == 60
+        (queue,) = await producer.queues("one")
+
+        async def bodies() -> set[bytes]:
+            return {message.body for message in (await consumer.pull(queue, 0, max_count=64, wait_ms=0)).messages}
+
+        expected = {b"%d" % number for number in range(60) if number not in (4, 5)}
+
+        async def all_came() -> bool:
+            return await bodies() == expected
+
+        await until(all_came, "all are delivered that were not recalled")
+
+
+async def test_one_time_that_is_too_far_away_hurts_no_other_message(cluster: Servers) -> None:
+    async with Producer(cluster.nameserver) as producer:
+        await producer.send(Message("one", b"first"), delay=timedelta(minutes=1))
+        tickets = [
+            producer.send_nowait(Message("one", b"x"), delay=timedelta(days=4 if number == 7 else 1))
+            for number in range(20)
+        ]
+        for number, ticket in enumerate(tickets):
+            if number == 7:
+                with pytest.raises(SendFailed, match="timerMaxDelaySec"):
+                    await ticket
+            else:
+                assert (await ticket).recall_handle
 
 
 async def test_a_time_that_is_too_far_away_says_what_to_do(cluster: Servers) -> None:
