@@ -13,6 +13,8 @@ from sdk import Message, Producer, PullConsumer, SendFailed
 from tests.support.waiting import until
 
 BODY_BYTES = 100
+# Messages of a bulk send: one batch.
+BULK = 200
 
 # Queue, offset in it, body.
 Acked = tuple[MessageQueue, int, bytes]
@@ -57,6 +59,23 @@ class Load:
             self.by_broker[result.queue.broker_name] += 1
             if self._pause_s:
                 await trio.sleep(self._pause_s)
+
+    async def send_bulk(self, sender: int) -> None:
+        """As `send`, with `Producer.send_many`: batches of messages of one size, which a broker stores by columns."""
+        number = 0
+        while not self.stopping:
+            texts = [
+                f"{self._name}/{sender}/{each}".encode().ljust(BODY_BYTES) for each in range(number, number + BULK)
+            ]
+            number += BULK
+            try:
+                results = await self.producer.send_many(self._topic, texts)
+            except SendFailed as error:
+                self.failures.append(error)
+                continue
+            self.acked += [
+                (result.queue, result.queue_offset, body) for result, body in zip(results, texts, strict=True)
+            ]
 
     async def more(self, count: int) -> None:
         """Wait until so many more sends have ended."""

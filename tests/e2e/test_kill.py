@@ -56,6 +56,7 @@ class Rounds:
             load = Load(producer, TOPIC, f"round-{number}")
             for sender in range(SENDERS):
                 nursery.start_soon(load.send, sender)
+            nursery.start_soon(load.send_bulk, SENDERS)
             for names in SHARES:
                 nursery.start_soon(self._metadata.change, admin, self.broker.addr, names)
             nursery.start_soon(self._commit, consumer, load)

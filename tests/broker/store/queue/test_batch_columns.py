@@ -15,6 +15,7 @@ from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6
 from mqcommon.message.layout import HEADS, PROPERTIES_LENGTH
 from mqcommon.message.record import BatchHead, decode_record, topic_field
 
+pytest.importorskip("numpy")
 COLUMNS = Columns()
 SUFFIX = b"MSG_REGION\x01DefaultRegion\x02CLUSTER\x01c\x02"
 HOSTS = st.sampled_from([bytes(range(8)), bytes(range(20))])
