@@ -140,7 +140,10 @@ def measure(
     spark: SparkSession, nameserver: str, topic: str, name: str, count: int, rounds: int, store: str | None
 ) -> Iterator[Row]:
     """All columns, and the two that the query needs; from the broker, and from the directory ``store``."""
-    sources = {"batch read": {"nameserver": nameserver}} | ({"store directory": {"storePath": store}} if store else {})
+    sources = {"batch read": {"nameserver": nameserver}}
+    if store:
+        sources["batch read, localStorePath"] = {"nameserver": nameserver, "localStorePath": store}
+        sources["store directory"] = {"storePath": store}
     with tempfile.TemporaryDirectory() as home:
         sample(nameserver, topic, Path(home, "batch.arrow"))
         whole = spark_schema(include_properties=False)

@@ -21,6 +21,7 @@ from spark_connector.options.read import ReadOptions, only_of_streams
 from spark_connector.options.write import WriteOptions
 from spark_connector.reading.batch_reader import PushDownReader, RocketMQBatchReader
 from spark_connector.schema import spark_schema
+from spark_connector.store.local import local_rows
 from spark_connector.store.reader import PushDownStoreReader, StoreReader
 from spark_connector.stream.reader import RefusedStreamReader, RocketMQStreamReader
 from spark_connector.worker_pickle import pack
@@ -58,7 +59,8 @@ class RocketMQDataSource(DataSource):
                 raise UserError("option pushdown=true needs PySpark 4.1 or later")
             if options.store_path:
                 return PushDownStoreReader(options, schema) if options.pushdown else StoreReader(options, schema)
-            return PushDownReader(options, schema) if options.pushdown else RocketMQBatchReader(options, schema)
+            kind = PushDownReader if options.pushdown else RocketMQBatchReader
+            return kind(options, schema, local=local_rows if options.local_store_path else None)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``; Spark asks for it when the query starts, on the driver and for workers."""

@@ -50,7 +50,7 @@ ENDING_WORDS: Mapping[str, int] = MappingProxyType({"latest": LATEST})
 FAIL, SKIP, REPORT = "fail", "skip", "report"
 ANY_GROUP = "spark-rocketmq"
 # Besides the options of connections: how brokers are asked.
-_ASKING = ("pullbatchsize", "pulltimeoutms", "numretries", "retryintervalms", "consumergroup")
+_ASKING = ("localstorepath", "pullbatchsize", "pulltimeoutms", "numretries", "retryintervalms", "consumergroup")
 # Besides the options whose name ends with PerTrigger: those that only streams have.
 _OF_STREAMS = ("maxtriggerdelay", "commitoffsets", "discoveryintervalms")
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -135,7 +135,12 @@ class ReadOptions(ConnectionOptions):
         False, "filters of the query narrow what is read; needs spark.sql.python.filterPushdown.enabled=true"
     )
 
-    # --- a store directory in place of brokers
+    # --- files in place of pulls, or of brokers
+    local_store_path: str = option(
+        "",
+        "where a task finds this store directory of the broker it reads from, it reads the files and pulls the rest;"
+        " `{broker}` in it is the broker's name",
+    )
     store_path: str = option(
         "", "instead of asking brokers: read this store directory of a broker, or a copy of it, at this path everywhere"
     )
@@ -317,6 +322,11 @@ class ReadOptions(ConnectionOptions):
     def directory(self) -> str:
         """The absolute path of the store."""
         return os.path.abspath(os.path.expanduser(self.store_path))
+
+    @property
+    def local_directory(self) -> str:
+        """The absolute path of `localStorePath`."""
+        return os.path.abspath(os.path.expanduser(self.local_store_path))
 
     @property
     def name_of_broker(self) -> str:

@@ -4,7 +4,7 @@ Readers are pickled, so they hold only options and types; consumers are opened w
 Neighbours: planning.py (ranges), stream/reader.py (streams), pulling.py (bytes), styles.py (record batches).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
@@ -40,6 +40,9 @@ class Consumer(QueueReader, QueueDirectory, Protocol):
     def commit_offset(self, mq: MessageQueue, offset: int) -> None: ...
 
 
+#: Reads files of the broker where that is possible: yields rows of the range, and returns the offset from which on the
+#: broker is to be asked. See store/local.py.
+LocalRows = Callable[[ReadOptions, OffsetRange, pa.Schema, Consumer], Generator[pa.RecordBatch, None, int]]
 Connect = Callable[[ReadOptions], AbstractContextManager[Consumer]]
 ListTopics = Callable[[ReadOptions], Sequence[str]]
 
@@ -48,12 +51,18 @@ class RocketMQBatchReader(DataSourceReader):
     """One partition is one range of one queue."""
 
     def __init__(
-        self, options: ReadOptions, schema: StructType, connect: Connect | None = None, topics: ListTopics = list_topics
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        connect: Connect | None = None,
+        topics: ListTopics = list_topics,
+        local: LocalRows | None = None,
     ) -> None:
         self._options = options
         self._schema = schema
         self._connect = connect or open_consumer
         self._list_topics = topics
+        self._local = local
         self._only = ALL
         arrow_schema(schema, options.schema_style)  # raises for an unusable schema before anything is planned
 
@@ -68,7 +77,7 @@ class RocketMQBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range."""
-        return rows_of(partition, self._options, self._schema, self._connect)
+        return rows_of(partition, self._options, self._schema, self._connect, self._local)
 
 
 class PushDownReader(RocketMQBatchReader):
@@ -83,7 +92,11 @@ class PushDownReader(RocketMQBatchReader):
 
 
 def rows_of(
-    partition: InputPartition, options: ReadOptions, schema: StructType, connect: Connect
+    partition: InputPartition,
+    options: ReadOptions,
+    schema: StructType,
+    connect: Connect,
+    local: LocalRows | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one range, read in a worker."""
     wanted: OffsetRange | None = partition.value
@@ -92,6 +105,8 @@ def rows_of(
     keep_freed_memory()
     columns = arrow_schema(schema, options.schema_style)
     with one_line(), connect(options) as consumer:
+        if local is not None:
+            wanted = wanted._replace(start=(yield from local(options, wanted, columns, consumer)))
         buffers = pulls(consumer, wanted, options, lambda lost: report_lost([lost], options))
         for buffer in ahead(joined(buffers)):
             yield from decode_buffer(buffer, wanted, columns, options)

@@ -98,6 +98,15 @@ class LogBytes:
                 self._maps[number] = None
         return self._maps[number]
 
+    def read(self, physical: int, size: int) -> bytes:
+        """The bytes at this place of the log; fewer, or none, where no file has them."""
+        number = int(np.searchsorted(self.bases, physical, side="right")) - 1
+        view = self.view(number) if number >= 0 else None
+        if view is None:
+            return b""
+        at = physical - int(self.bases[number])
+        return bytes(view[at : at + size])
+
 
 def chain(files: ReadOnlyFiles, directory: str) -> Iterator[str]:
     """The paths of a chain of files that are named by the offset of their first byte, in this order."""

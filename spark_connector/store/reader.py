@@ -108,13 +108,22 @@ class StoreRows:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, in batches of at most `maxRecordsPerBatch`."""
+        for _, batches in self._chunks():
+            yield from batches
+
+    def chunks(self) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
+        """As `batches`, with the offset after each: what ``on_lost`` raises comes before the rows of that chunk."""
+        for end, batches in self._chunks():
+            yield end, list(batches)
+
+    def _chunks(self) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
         start, end = self._part.start, self._part.wanted.end
         entries, step = self._entries(), self._options.max_records_per_batch
         if self._part.is_batch:
             self._firsts = np.flatnonzero(entries["size"] != BLANK_SIZE) + start
         for low in range(0, end - start, step):
             some = entries[low : low + step]
-            yield from self._decoded(some, np.arange(start + low, start + low + len(some)))
+            yield start + low + len(some), self._decoded(some, np.arange(start + low, start + low + len(some)))
 
     def _entries(self) -> Entries:
         """The entries of all wanted messages."""

@@ -22,6 +22,7 @@ from spark_connector.options.read import ReadOptions
 from spark_connector.reading.batch_reader import Connect, ListTopics, open_consumer, rows_of
 from spark_connector.reading.planning import list_clusters, list_topics
 from spark_connector.schema import arrow_schema
+from spark_connector.store.local import local_rows
 from spark_connector.stream.driver import StreamDriver
 from spark_connector.stream.offsets import StreamOffsets
 from spark_connector.worker_pickle import pack
@@ -87,7 +88,8 @@ class RocketMQStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range."""
-        return rows_of(partition, self._options, self._schema, self._connect)
+        local = local_rows if self._options.local_store_path else None
+        return rows_of(partition, self._options, self._schema, self._connect, local)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Called when the micro-batch up to ``end`` is done."""
