@@ -4,12 +4,15 @@ The limit is bench/echo.py, which returns the same bytes without headers, messag
 """
 
 import argparse
+import os
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
 import trio
 
-from bench.harness import Cluster, Row, cluster, echo_server, in_turn, row, show
+from bench.harness import Cluster, Row, cluster, echo_server, in_turn, row, show, turns
 from bench.traffic import (
     FRAME,
     QUEUES,
@@ -30,6 +33,8 @@ from bench.traffic import (
 )
 from remoting.protocol.command import FLAG_RESPONSE
 
+# About what a message of 128 bytes takes in the log.
+RECORD_BYTES = 330
 # Of the topic whose queues hold whole batches.
 BATCH_TOPIC = "batches"
 
@@ -93,11 +98,29 @@ def flush_rows(n: int, rounds: int) -> Iterator[Row]:
         for at in (sync, async_):
             trio.run(make_topic, at)
 
-        def sends(at: Cluster) -> float:
-            return run(awaited, at, b"x" * 128, n, 1000, batching=True)
+        def sends(at: Cluster, tasks: int) -> float:
+            return run(awaited, at, b"x" * 128, n, tasks, batching=True)
 
-        figures = in_turn(rounds, partial(sends, sync), partial(sends, async_))
-        yield row("SYNC_FLUSH, 128 B, adaptive, 1,000 awaiting; limit: ASYNC_FLUSH", "msg/s", *figures, n)
+        for tasks in (1_000, 64):
+            found, limit, floor = turns(
+                rounds, partial(sends, sync, tasks), partial(sends, async_, tasks), partial(flushed, tasks)
+            )
+            name = f"SYNC_FLUSH, 128 B, adaptive, {tasks:,} awaiting"
+            yield row(f"{name}; limit: ASYNC_FLUSH", "msg/s", found, limit, n)
+            yield row(f"{name}; limit: a bare flush for each", "msg/s", found, floor, n)
+
+
+def flushed(together: int) -> float:
+    """Messages a second of a program that appends so many to a file and flushes it, again and again."""
+    data, rounds = bytes(together * RECORD_BYTES), 200
+    with tempfile.TemporaryFile() as file:
+        file.truncate(len(data) * rounds)
+        os.posix_fallocate(file.fileno(), 0, len(data) * rounds)
+        began = time.perf_counter()
+        for number in range(rounds):
+            os.pwrite(file.fileno(), data, number * len(data))
+            os.fdatasync(file.fileno())
+        return together * rounds / (time.perf_counter() - began)
 
 
 def bulk_rows(n: int, rounds: int) -> Iterator[Row]:

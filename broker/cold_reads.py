@@ -10,7 +10,6 @@ Neighbour: store/log/residency.py. ``reads_disk`` of a part lists the handlers t
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -19,6 +18,7 @@ import trio
 from broker.part import Part
 from broker.store.log.residency import NotResident, Span, resident_only, warm
 from mqcommon.errors import OutOfDescriptors
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.net.channel import BULK_BYTES, Channel
 from remoting.net.server import Handler, failure
 from remoting.net.steps import Steps
@@ -41,7 +41,7 @@ T = TypeVar("T")
 Attempt = Callable[[], Command | None]
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class _Waiting:
     channel: Channel
     request: Command

@@ -9,18 +9,19 @@ import os
 import re
 import socket
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from broker.options import BrokerOptions
 from mqcommon.addresses import format_address
 from mqcommon.errors import ConfigError
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 _SIOCGIFADDR = 0x8915
 _LEGAL_NAME = re.compile(r"[%|a-zA-Z0-9_.-]+")
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Identity:
     """How NameServers, clients and slaves know the broker. ``broker_id`` and ``ha_addr`` change with the role."""
 

@@ -10,7 +10,6 @@ otherwise accepted with a warning (ignored_keys.py).
 
 import json
 import os
-from dataclasses import dataclass
 from typing import ClassVar
 
 from broker.ignored_keys import IGNORED_KEYS
@@ -19,6 +18,7 @@ from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
 from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError, RequestRefused
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.logs.options import LogOptions, parse_levels
 from mqcommon.message.layout import BLANK_BYTES, MAX_OVERHEAD_BYTES, MAX_PROPERTIES
 from mqcommon.metrics.options import MetricsOptions
@@ -42,7 +42,7 @@ _MISSING_FEATURES = {
 _STORE_TYPE, _CONFIG_VERSION = "default", "v1"
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOptions, MetricsOptions):
     """The options of one broker."""
 

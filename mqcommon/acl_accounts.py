@@ -10,18 +10,19 @@ Neighbours: disk/secret_file.py, yaml_documents.py; namesrv/access.py asks, and 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mqcommon.disk.secret_file import read_secret_file
 from mqcommon.errors import ConfigError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.yaml_documents import parse_yaml
 
 # RocketMQ's servers refuse files with shorter keys.
 LEAST_KEY_CHARS = 7
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Account:
     """One account. Its secret is in no repr."""
 

@@ -8,11 +8,11 @@ Neighbours: guard.py asks for each request; mqcommon/acl_accounts.py has the acc
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from mqcommon.acl_accounts import Account
 from mqcommon.errors import ConfigError, RequestRefused
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.options.fields import option
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command, ext_text
@@ -72,7 +72,7 @@ def _refused(text: str) -> RequestRefused:
     return RequestRefused(ResponseCode.NO_PERMISSION, text)
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class AccessOptions:
     """Part of the options of NameServers and Controllers."""
 

@@ -3,9 +3,9 @@
 Keys are RocketMQ's. Those that may change while the NameServer runs (``mutable``) are read at each use.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.logs.options import LogOptions, parse_levels
 from mqcommon.metrics.options import MetricsOptions
 from mqcommon.options.fields import option
@@ -27,7 +27,7 @@ _IGNORED = """
 """
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class NamesrvOptions(
     LogOptions, AccessOptions, InnerCredentialsOptions, LimitOptions, TlsOptions, MetricsOptions, ControllerOptions
 ):

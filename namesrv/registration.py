@@ -11,17 +11,18 @@ sends.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, NamedTuple, TypeVar
 
 from mqcommon.errors import RequestRefused
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, system_topics
 from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.routes import QueueData, RegisterBrokerRequestHeader
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RegistrationPart:
     """One part. With ``base``, the parts have the changes since that version; without, they make up the whole set."""
 
@@ -32,7 +33,7 @@ class RegistrationPart:
     removed: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Arrived:
     """The parts that have arrived of a registration."""
 
@@ -94,7 +95,7 @@ class Queues(NamedTuple):
         return QueueData(broker_name, *self)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Registration:
     """A registration of a broker with its topics, or a part of them."""
 
@@ -113,7 +114,7 @@ class Registration:
     part: RegistrationPart | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LiveBroker(Generic[C]):
     """A broker that was last heard less than ``heartbeat_timeout_ms`` ago."""
 

@@ -14,11 +14,11 @@ min_broker_notices.py tells slaves of a new lowest member.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from typing import Generic, TypeVar
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import MASTER_ID, MEMBER_GROUP_PREFIX, PERM_READ, PERM_WRITE
 from namesrv.registration import (
     DEFAULT_HEARTBEAT_TIMEOUT_MS,
@@ -38,7 +38,7 @@ from remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData
 MinBroker = tuple[int, str]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class MinBrokerChange:
     """A set has a new lowest member. ``slaves``: the addresses to tell."""
 
@@ -93,7 +93,7 @@ class Outcome(Enum):
     WHOLE_NEEDED = "whole needed"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Registered(Generic[C]):
     """The outcome of a registration, and what its answer and the log need."""
 
@@ -109,7 +109,7 @@ class Registered(Generic[C]):
     ha_server_addr: str | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _BrokerSet:
     """The brokers of one name: a master (id 0) and its slaves."""
 

@@ -1,18 +1,19 @@
 """The state of a NameServer: owned by namesrv.py, passed to the handlers."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import trio
 
 from mqcommon.clock import Clock
 from mqcommon.disk.files import FileSystem
+from mqcommon.lazy_dataclass import lazy_dataclass
 from namesrv.kvconfig import KvConfig
 from namesrv.options import NamesrvOptions
 from namesrv.routes import RouteTable
 from remoting.net.channel import Channel
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class State:
     """Routes, KV config and the present options.
 

@@ -6,9 +6,9 @@ remoting/protocol/requests; those that only admin tools use are sent by `sdk.adm
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mqcommon.errors import BrokerError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
@@ -57,7 +57,7 @@ from remoting.protocol.requests.sends import RECALL_MESSAGE, RecallMessageReques
 from sdk.endpoint import Endpoint
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PullAnswer:
     """The answer to a pull. ``code`` is 0, 19, 20 or 21; ``data`` holds stored records back to back.
 

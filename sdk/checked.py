@@ -6,7 +6,6 @@ a queue's topic. `Producer.send` is not wrapped, since it is the hot path: it ma
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial, wraps
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -23,6 +22,7 @@ from mqcommon.arguments import (
     wrong_type,
 )
 from mqcommon.errors import InvalidArgument, RequestRefused
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import check_group, check_topic
 
@@ -31,7 +31,7 @@ C = TypeVar("C", bound=type)
 Check = Callable[[str, object], None]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Bounds:
     """The smallest and the largest allowed value of an int."""
 

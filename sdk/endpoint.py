@@ -5,13 +5,14 @@ broker listens at the address, and has no effect there. Callers choose the serve
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import BrokerError, ConnectionLost, SkylarkError, WrongBroker
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.net.client import RemotingClient
 from remoting.protocol.body import Body
 from remoting.protocol.codes import ResponseCode
@@ -20,7 +21,7 @@ from remoting.protocol.command import BNAME_FIELD, Command
 DEFAULT_TIMEOUT_MS = 3000
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Endpoint:
     """A broker or a NameServer at ``addr``, and how long to wait for each of its answers.
 
@@ -70,7 +71,7 @@ T = TypeVar("T")
 AT_ONCE = 16
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Answers(Generic[T]):
     """The answer or the error of each server by address, in the order in which they were given."""
 

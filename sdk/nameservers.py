@@ -16,7 +16,6 @@ import io
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -40,6 +39,7 @@ from mqcommon.errors import (
     SkylarkError,
     UserError,
 )
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.net import sockets
 from remoting.net.client import RemotingClient
 from remoting.net.transport import Connect
@@ -60,7 +60,7 @@ MAX_CONF_BYTES = 1024 * 1024
 _SCHEMES = ("http://", "https://")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Known:
     """Addresses, or the URL of the address server that has them, or neither."""
 

@@ -7,10 +7,11 @@ NameServers are down.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
 from mqcommon.addresses import is_address
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID, PERM_READ, PERM_WRITE
 from remoting.protocol.requests.routes import TopicRouteData
@@ -33,7 +34,7 @@ def reader_of(addrs: Mapping[int, str], preferred_id: int = MASTER_ID) -> str | 
     return found if found is not None else addrs[min(addrs)] if addrs else None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TopicRoute:
     """The queues of one topic and the brokers that hold them.
 

@@ -2,18 +2,18 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from broker.store.store import MessageStore
 from broker.writing.writer import Writer
 from mqcommon.clock import Clock
 from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 # What may happen without a bug in this broker.
 _EXPECTED = (RequestRefused, OutOfDescriptors, StoreError, OSError, ProtocolError)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Background:
     """The store, and leave to put messages into it while this broker is the master.
 

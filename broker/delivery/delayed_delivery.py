@@ -11,7 +11,6 @@ Neighbours: writing/deferred.py (into a level, and out of it), meta/delay_offset
 
 import logging
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -27,6 +26,7 @@ from broker.store.queue.entry import BLANK_SIZE
 from broker.store.reader import GetResult, GetStatus
 from broker.writing.deferred import from_level
 from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.record import decode_record
 from mqcommon.names import SCHEDULE_TOPIC
 from remoting.protocol.codes import ResponseCode
@@ -88,7 +88,7 @@ MAX_REASON = 500
 PAUSE_S = 1.0
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class _Level:
     number: int
     delay_ms: int

@@ -11,7 +11,7 @@ Invariant: no message before ``_PullsOfQueue.seen`` of a queue has a tag that a 
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 import trio
@@ -19,6 +19,7 @@ import trio
 from broker.delivery.unconfirmed import Unconfirmed
 from broker.store.filter import Filter
 from broker.store.queue.consumequeue import ConsumeQueue
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.signal import Signal
 from remoting.net.channel import Channel
 from remoting.protocol.command import Command
@@ -42,7 +43,7 @@ TagCodes = frozenset[int]
 Pulls = dict["HeldPull", None]
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class HeldPull:
     """A pull of messages from ``offset`` on that match ``wanted``, while it is read for and while it waits.
 
@@ -69,7 +70,7 @@ class HeldPull:
     is_due: bool = False
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class _PullsOfQueue:
     """The held pulls of one queue. Its messages before ``seen`` were compared with the tags of the pulls."""
 

@@ -8,7 +8,6 @@ are too old to be in this broker's memory. A slave that has nothing for a reader
 does not correct the reader's offset, since the slave may only be behind.
 """
 
-from dataclasses import dataclass
 from functools import partial
 
 import trio
@@ -32,6 +31,7 @@ from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import MASTER_ID, PERM_READ
 from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
@@ -71,7 +71,7 @@ _CODES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PullWaits:
     """Where a pull waits that cannot be answered at once: for messages, or for the disk."""
 
@@ -79,7 +79,7 @@ class PullWaits:
     disk: ColdReads
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Consumers:
     """What is known of consumers: their heartbeats, filters, and the offsets that administrators have set for them."""
 

@@ -8,11 +8,11 @@ Neighbour: redelivery.py (an orderly consumer's message to the retry topic is a 
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from broker.part import Part
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import check_group
 from remoting.net.answers import answer_with
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 LIFE_MS = 60_000
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Lock:
     owner: str
     renewed_ms: float

@@ -7,8 +7,9 @@ connections of both. So the cost of closing a connection depends only on the num
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.net.channel import Channel
 from remoting.protocol.group_subscriptions import Wanted, differences, wanted_of
 from remoting.protocol.requests.clients import ConsumerData, HeartbeatData, SubscriptionData, parse_subscription
@@ -21,7 +22,7 @@ MAX_LEFT_TOPICS = 32
 MAX_LEFT_CHARS = 4_096
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Member:
     """One client in one group."""
 
@@ -31,7 +32,7 @@ class Member:
     version: int
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroup:
     """The members of a consumer group and what they subscribed to."""
 

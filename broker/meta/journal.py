@@ -15,7 +15,7 @@ Neighbours: journal_format.py (bytes), metadata.py (the tables), tasks/persist.p
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from broker.meta.journal_format import (
@@ -29,6 +29,7 @@ from broker.meta.journal_format import (
 )
 from mqcommon.disk.files import AppendFile, FileSystem
 from mqcommon.errors import OutOfDescriptors, ProtocolError, StoreCorrupt, StoreError
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 OnRecord = Callable[[str, Any], None]
 
@@ -39,7 +40,7 @@ COMPACT_FACTOR = 4
 END = "end"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TornTail:
     """A torn tail that was cut: the bytes after ``offset``, which were never acknowledged."""
 
@@ -61,7 +62,7 @@ class JournalDamage(NamedTuple):
     rotten: bool
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class JournalReport:
     """The result of a recovery. ``fresh``: there was no record of any change."""
 

@@ -13,13 +13,13 @@ journal.py decides.
 
 import re
 import struct
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from zlib import crc32
 
 import cbor2
 
 from mqcommon.disk.files import FileSystem
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 MAGIC = b"SKYMETA1"
 MARK = b"\xda\x7a\x5e\xed"
@@ -43,7 +43,7 @@ class JournalRecord(NamedTuple):
     payload: Any
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Scan:
     """The readable records of a file, and why reading stopped."""
 
@@ -136,7 +136,7 @@ def _find_durable(data: bytes, offset: int) -> int:
     return durable
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Listing:
     """Numbers of the files present, in order; ``half_written``: paths of unfinished snapshots."""
 
@@ -145,7 +145,7 @@ class Listing:
     half_written: list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class JournalPaths:
     directory: str
 

@@ -9,7 +9,7 @@ Neighbours: metadata.py (imports), commands/json_metadata.py.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeVar
 from zlib import crc32
 
@@ -25,6 +25,7 @@ from mqcommon.disk.atomic import read_or_backup, write_atomic
 from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ProtocolError, StoreCorrupt, UserError
 from mqcommon.fastjson import pretty
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from remoting.protocol.body import Body
 from remoting.protocol.dialect import loads
@@ -46,7 +47,7 @@ Fingerprint = tuple[int, int]
 B = TypeVar("B", bound=Body)
 
 
-@dataclass
+@lazy_dataclass
 class JsonTables:
     """The contents of the files; ``from_backup``: names of the files whose ``.bak`` was read instead."""
 

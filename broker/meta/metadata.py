@@ -7,7 +7,7 @@ commands/json_metadata.py (writes RocketMQ's files, and reads them again).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 
 from broker.meta import json_files
@@ -23,9 +23,10 @@ from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from mqcommon.clock import Clock
 from mqcommon.disk.files import FileSystem
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 
-@dataclass
+@lazy_dataclass
 class MetadataReport:
     """The result of `open`. ``imported`` is one line, empty if nothing was imported."""
 

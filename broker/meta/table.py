@@ -17,13 +17,13 @@ Neighbours: journal.py (the records on disk), tasks/persist.py (sync and snapsho
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar
 
 from broker.meta.journal import END, MARK, Journal
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused, StoreError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import ResponseCode
 
@@ -130,7 +130,7 @@ class JournalledVersion(JournalledValue[DataVersion]):
         return iter([self._record(self.value)])
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TableFormat(Generic[Row]):
     """A table's records in the journal: their kinds, and rows as payloads. Part of the file format: do not change."""
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from broker.cold_reads import reading
@@ -21,6 +20,7 @@ from broker.replication.stats import ReplicationStats
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
 from mqcommon.disk.files import FileSystem
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.metrics.metric import Column, Histogram, column, flag, single
 from mqcommon.names import TIMER_TOPIC, is_retry_topic
 from remoting.net.steps import Steps
@@ -32,7 +32,7 @@ _LOCAL_DISK = (("local", "disk"),)
 _MODES = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSUME_POP": "pop"}
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Delivering:
     """The parts that deliver otherwise than by pulls."""
 
@@ -41,7 +41,7 @@ class Delivering:
     reviving: Reviving
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PresentValues:
     """Functions that give numbers of the broker's server and of its other parts."""
 
@@ -58,7 +58,7 @@ class PresentValues:
     runtime: Callable[[], Mapping[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Sources:
     """The objects that a broker's metrics are read from."""
 

@@ -4,7 +4,7 @@ There may be a hundred thousand pairs, so the labels of a pair are kept from one
 store time of the message that a group has to consume next: mostly neither has changed.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from broker.cold_reads import reading
@@ -15,6 +15,7 @@ from broker.metrics.table import INFLIGHT, LAG, LAG_LATENCY, QUEUEING_LATENCY, R
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.metrics.metric import Column, flag
 from mqcommon.names import is_retry_topic, is_system_topic
 from remoting.net.steps import Steps
@@ -26,7 +27,7 @@ _SYSTEM_GROUPS = "cid_rmq_sys_"
 _Place = tuple[str, int, int]
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Lags:
     """Columns, with a row for each pair."""
 

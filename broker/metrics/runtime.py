@@ -5,7 +5,6 @@ broker does not have.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.observe.stats import BrokerStats
@@ -13,6 +12,7 @@ from broker.replication.stats import ReplicationStats
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
 from mqcommon.disk.files import FileSystem
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.command import VERSION
 
 VERSION_NAME = "V5_3_3"
@@ -40,7 +40,7 @@ class Waiting(NamedTuple):
     head_wait_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RuntimeSources:
     """The objects and functions that the table is read from."""
 

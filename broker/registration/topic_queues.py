@@ -4,14 +4,13 @@ A broker without NameServers knows only its own queues. When no NameServer answe
 Neighbour: delivery/queue_assignment.py.
 """
 
-from dataclasses import dataclass
-
 import trio
 
 from broker.identity import Identity
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import PERM_READ
 from remoting.net.call import Remote, call
@@ -33,7 +32,7 @@ TIMEOUT_MS = 2_000
 MAX_TOPICS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class _CachedQueues:
     #: None: no NameServer has said anything about the topic.
     queues: list[MessageQueue] | None

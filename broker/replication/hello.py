@@ -18,12 +18,13 @@ import hashlib
 import hmac
 import struct
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple, TypeVar
 
 from broker.replication.frames import PLAIN_CHUNK_BYTES
 from mqcommon.addresses import split_address
 from mqcommon.errors import ProtocolError, ReplicationRefused
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol import strict_cbor
 
 MAGIC = b"\xffSKYLARK"
@@ -46,7 +47,7 @@ _REMEDY = (
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class LinkTerms:
     """The settings of both ends of an HA connection: whom they trust, and how long they wait."""
 
@@ -87,7 +88,7 @@ class PieceCrc(NamedTuple):
     crc: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Hello:
     """Who the slave is; ``addr`` is where clients reach it."""
 
@@ -99,7 +100,7 @@ class Hello:
     nonce: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Challenge:
     """``proof`` is empty when the master has no secret."""
 
@@ -108,7 +109,7 @@ class Challenge:
     proof: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LogClaim:
     """The slave's log: bytes ``start`` to ``end``. If empty, ``last_file`` says whether it wants only the last file."""
 
@@ -120,7 +121,7 @@ class LogClaim:
     tails: tuple[PieceCrc, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Welcome:
     """Frames begin at ``offset``, or ``refusal`` says why there are none."""
 

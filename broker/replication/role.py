@@ -12,9 +12,9 @@ Observers see each change once, in order, and no change begins while they are ca
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import MASTER_ID
 
 
@@ -27,7 +27,7 @@ class RoleKind(Enum):
     TAKING_OVER = "taking over"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Role:
     """``broker_id`` is 0 for the master; each of the others has its own id above 0."""
 

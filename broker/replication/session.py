@@ -9,7 +9,6 @@ Neighbours: link.py (the protocol), plain_dialogue.py (how a connection begins),
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from broker.replication.autoswitch.link import MasterEnd, Newcomer, SlaveEnd
@@ -18,6 +17,7 @@ from broker.replication.hello import LogClaim, PieceCrc
 from broker.replication.link import MasterLink, Range, SlaveLink
 from broker.writing.waits import AckLedger, ConnectedSlave
 from mqcommon.errors import ProtocolError
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 
 class Bytes(Protocol):
@@ -33,7 +33,7 @@ class Bytes(Protocol):
 Objection = PieceCrc | str | None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Peer:
     """The other end of a connection to the HA port: its address, and since when it is connected.
 

@@ -12,7 +12,6 @@ connect).
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from random import Random
 
 import trio
@@ -27,6 +26,7 @@ from mqcommon.addresses import split_address
 from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, ProtocolError, ReplicationRefused, StoreCorrupt
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.signal import Signal
 from remoting.net import sockets
 from remoting.net.transport import Connect, Transport
@@ -53,7 +53,7 @@ NEAR_BYTES = 4 * 1024 * 1024
 MAX_BEHIND_BYTES = 1024 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class MasterAccess:
     """How a slave finds its master and speaks with it.
 
@@ -66,7 +66,7 @@ class MasterAccess:
     connect: Connect = sockets.connect
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CopiedLog:
     """The log that is copied. ``arrived`` is called when queues got messages.
 

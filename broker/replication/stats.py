@@ -11,7 +11,6 @@ import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from broker.observe.meter import SECOND_MS, SampleWindow
 from broker.part import Part
@@ -21,6 +20,7 @@ from broker.writing.durability import Durability
 from broker.writing.waits import AckLedger, ConnectedSlave
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.metrics.metric import Histogram
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
@@ -45,7 +45,7 @@ AWAY_MS = 24 * 3600 * SECOND_MS
 MAX_REMEMBERED = 64
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SlaveState:
     """A slave, as its master sees it. ``broker_addr``: its address for clients, if known; ``addr``: of its link."""
 
@@ -157,7 +157,7 @@ class ReplicationStats:
         )
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class SlaveProgress:
     """How far a slave is with copying: slave.py updates it, haStatus shows it.
 

@@ -8,13 +8,13 @@ Neighbours: slave_sync.py (asks), meta/ (the tables).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import trio
 
 from broker.meta.metadata import Metadata
 from broker.part import Part
 from mqcommon.errors import RequestRefused
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
@@ -27,7 +27,7 @@ MAX_HOLD_MS = 60_000
 MAX_HELD = 256
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class _Held:
     channel: Channel
     request: Command

@@ -4,12 +4,12 @@ What each request needs, by the descriptions of requests (remoting/protocol/righ
 rules compare it; and the explanation of a decision for administrators.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
 
 from mqcommon.addresses import split_address
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.command import Command
 from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
 from remoting.protocol.requests.table import BY_CODE
@@ -55,7 +55,7 @@ class ExplanationStep(NamedTuple):
     rule: str
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Explanation:
     """Why a request is served or refused: all questions up to the one that decided."""
 

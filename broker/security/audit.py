@@ -5,10 +5,10 @@ refusal has one line a minute, with a count, and there is a limit for all lines 
 """
 
 import logging
-from dataclasses import dataclass
 
 from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.command import Command, ext_text
 from remoting.protocol.signature import ACCESS_KEY_FIELD
 
@@ -24,7 +24,7 @@ _MAX_NAME = 255
 _MAX_WHY = 1_024
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Logged:
     """A refusal that has its line for this minute."""
 

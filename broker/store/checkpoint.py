@@ -15,7 +15,7 @@ CRC is then wrong, and the other slot, which claims less, is used.
 
 import struct
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import NamedTuple
 from zlib import crc32
@@ -27,6 +27,7 @@ from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.ends import EndsTable
 from mqcommon.disk.files import FileSystem, ReadableFiles
 from mqcommon.errors import DiskFull
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 CHECKPOINT_BYTES = 4096
 _TIMES = struct.Struct(">qqq")
@@ -47,7 +48,7 @@ class LastStop(Enum):
     POWER_LOSS = "power loss"  # or unknown
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class CheckpointState:
     """The contents of the file. ``log_offset`` is None in a file that only RocketMQ has written."""
 
@@ -73,7 +74,7 @@ class NotedEnd(NamedTuple):
     next_offset: int
 
 
-@dataclass
+@lazy_dataclass
 class CheckpointMark:
     """What one checkpoint makes durable, and its progress; see `DurableStore.begin_checkpoint`."""
 

@@ -8,13 +8,14 @@ message wakes which held pull).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 #: Whether a message with these stored properties matches; they have a PAIR_END before and after them.
 Matches = Callable[[bytes], bool]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Filter:
     """``tag_codes``: the hashes of the tags wanted; None lets all entries pass.
 

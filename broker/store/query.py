@@ -9,7 +9,7 @@ any time.
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from broker.store.expanded import expanded
@@ -23,6 +23,7 @@ from broker.store.log.residency import NotResident, Span
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE
 from mqcommon.errors import DiskFull, ProtocolError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.flags import WRAPPED
 from mqcommon.message.properties import find_property
 from mqcommon.message.record import Record, decode_record
@@ -44,7 +45,7 @@ ENTRIES = 2_000
 RECORDS = 20
 
 
-@dataclass
+@lazy_dataclass
 class QueryResult:
     """Stored messages that have a key, newest first, and how far the index goes.
 

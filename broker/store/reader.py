@@ -14,7 +14,6 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
 from mmap import mmap
@@ -41,6 +40,7 @@ from broker.store.queue.entry_repair import (
 )
 from broker.store.visible import VisiblePart, visible_end
 from mqcommon.errors import StoreError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.columns import alike
 from mqcommon.message.flags import HOSTS_V6
 from mqcommon.message.layout import HEAD_V4, HEADS
@@ -106,7 +106,7 @@ class GetStatus(Enum):
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class GetResult:
     """``records``: whole stored messages, one after another; ``next_offset``: where the next read begins."""
 

@@ -14,7 +14,7 @@ Neighbours: scan.py (reads the log), rebuild.py (queues from the whole log), end
 
 import mmap
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from broker.store.checkpoint import CheckpointState, LastStop
@@ -29,6 +29,7 @@ from broker.store.queue.rebuild import find_incomplete, is_queued, rebuild_queue
 from broker.store.queue.tags import TagCodes
 from mqcommon.clock import Clock
 from mqcommon.errors import ProtocolError, StoreCorrupt
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.light import in_each_queue, is_in
 from mqcommon.message.record import Record, decode_record
 
@@ -48,7 +49,7 @@ ROCKETMQ_MARGIN_MS = 3000
 Progress = Callable[[str], None]
 
 
-@dataclass
+@lazy_dataclass
 class RecoveryReport:
     """What recovery found and did; the broker logs it."""
 
@@ -78,7 +79,7 @@ def why_torn(state: CheckpointState, last_stop: LastStop, view: mmap.mmap, at: i
     return torn_reason(view, at, record, lost_sectors=last_stop is LastStop.POWER_LOSS)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StoreFiles:
     """What recovery makes agree: the log, its queues with their tags codes, and the index."""
 

@@ -10,12 +10,14 @@ Neighbours: removal.py (removes the files), tasks/clean.py (says when).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 HOUR_MS = 3_600_000
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class RetentionRules:
     """The options that matter here; ratios are percent of the disk."""
 
@@ -28,7 +30,7 @@ class RetentionRules:
     batch_max: int
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class Disk:
     """Bytes of the disk in use, and its capacity (at least 1)."""
 
@@ -43,7 +45,7 @@ class Disk:
         return self.used - percent * self.capacity // 100
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class CleanDecision:
     """Remove ``expired`` files, and then ``forced`` more; ``refuse``: take no messages.
 

@@ -14,7 +14,6 @@ and in which thread).
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -50,6 +49,7 @@ from broker.store.visible import visible_end
 from mqcommon.clock import Clock
 from mqcommon.disk.files import FileSystem
 from mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused, StoreCorrupt, StoreError, StoreLocked
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.flags import WRAPPED
 from mqcommon.message.layout import MAX_PROPERTIES
 from mqcommon.message.record import BatchHead, decode_record, encode_record, record_physical_offset
@@ -92,7 +92,7 @@ QueueStep = tuple[ConsumeQueue, QueueWrite]
 _ILLEGAL = 13
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class StoreOptions:
     """Where the store is, and the sizes of its files in bytes."""
 

@@ -3,7 +3,6 @@
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from broker.assembly import TurnEnd
@@ -29,6 +28,7 @@ from broker.writing.writer import Writer
 from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
 from mqcommon.disk.files import FileSystem
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.ids import UniqueKeys, encode_host
 from remoting.net.client import OpenClient, open_client
 from remoting.net.steps import Stepper
@@ -38,7 +38,7 @@ from remoting.protocol.requests.sends import NO_MESSAGES
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class Core:
     """The shared objects of one broker, whose store and metadata are open."""
 

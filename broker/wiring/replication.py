@@ -4,7 +4,6 @@ import logging
 import math
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import trio
 
@@ -37,6 +36,7 @@ from broker.replication.watch_metadata import MetadataWatch
 from broker.tasks.truncate import LogTruncation
 from broker.wiring.core import Core
 from mqcommon.errors import ConfigError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.polling import poll_until
 from remoting.net.client import RemotingClient
 from remoting.net.tls.options import DaemonTls
@@ -52,7 +52,7 @@ PLAIN_HELLO_S = 10.0
 LOOK_S = 0.02
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class Replicated:
     """The parts. ``log`` starts first and so stops last; the others answer requests."""
 
@@ -126,7 +126,7 @@ def wire_replication(
     return Replicated(log, others, known, link.by_namesrv, members, stats, acting.heartbeats, link.prepare)
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class _Link:
     """What differs between sets with and without Controllers; `Replicated` has more about some of these."""
 
@@ -160,7 +160,7 @@ def _plain_link(core: Core, known: KnownMaster, prepare: Callable[[RemotingClien
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class _Acting:
     parts: tuple[Part, ...] = ()
     hand_over: OffsetHandOver | None = None

@@ -6,7 +6,6 @@ store, send the rest of the log to slaves.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from broker.admin.access_control import ExplainHandlers, PolicyHandlers, UserHandlers
 from broker.admin.accounts import AccountHandlers
@@ -68,6 +67,7 @@ from broker.unsupported_requests import RefusedHandlers
 from broker.wiring.core import Core
 from broker.wiring.replication import Replicated, wire_replication
 from broker.writing.send_handlers import SendHandlers
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from remoting.net.limits import connection_budget
 from remoting.net.server import Server
@@ -80,7 +80,7 @@ from remoting.protocol.requests.sends import DEFERRED_BATCHES
 OTHER_DESCRIPTORS = 4_096
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class Wiring:
     """The parts, in the order in which the daemon starts them. ``addr`` is the address that clients are given."""
 
@@ -88,7 +88,7 @@ class Wiring:
     addr: str
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class Access:
     """Access control: by accounts in files (ACL 1.0), by users and policies (ACL 2.0), or none.
 

@@ -16,13 +16,13 @@ Neighbours: elected.py (the rules of Controller mode), waits.py (the rows).
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from broker.options import BrokerOptions
 from broker.writing.elected import Elected
 from broker.writing.waits import AckLedger, LogWaits
 from mqcommon.errors import RequestRefused
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.properties import find_property
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
@@ -207,7 +207,7 @@ class Durability:
         return needed if needed <= in_sync else _TOO_FEW
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class PendingAnswer:
     """The answer to a request whose message is stored and not safe yet.
 

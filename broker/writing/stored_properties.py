@@ -5,13 +5,12 @@ deferred.py says where these wait.
 Neighbours: writer.py (uses this), store/log/valid_record.py (why many NULs in a row are sealed).
 """
 
-from dataclasses import dataclass
-
 from broker.options import BrokerOptions
 from broker.store.log.valid_record import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
 from broker.store.queue.delay_levels import level_in
 from broker.writing.refusals import illegal
 from mqcommon.clock import Clock
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.ids import RecallHandle, UniqueKeys
 from mqcommon.message.properties import find_property
 from mqcommon.message.record import Record
@@ -26,7 +25,7 @@ _BROKERS_OWN = (b"MSG_REGION", b"CLUSTER", b"TRACE_ON")
 _SPECIAL = (b"DELAY", b"DELIVER", b"TRAN_MSG", b"CLUSTER\x01")
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Incoming:
     """A message before it is stored. ``properties`` and ``born_host`` are encoded."""
 

@@ -13,7 +13,8 @@ durability.py waits.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 Done = Callable[[bool], None]
 
@@ -67,7 +68,7 @@ class LogWaits:
         return count
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConnectedSlave:
     """A connected slave. The link that sends to it keeps ``next_offset`` and ``sent_bytes``."""
 

@@ -2,15 +2,15 @@
 
 import logging
 import re
-from dataclasses import dataclass
 
 from mqcommon.errors import ConfigError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.options.fields import option
 
 TEXT, JSON = "text", "json"
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class LogOptions:
     """Part of `BrokerOptions` and of `NamesrvOptions`."""
 

@@ -7,12 +7,13 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 HOUR_S = 3600
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Rotation:
     """The rules: by size and by age; 0 switches a rule off. ``keep`` rotated files are kept."""
 

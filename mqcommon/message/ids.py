@@ -9,10 +9,11 @@ recall handle: names a timed message, as RocketMQ 5 does; base64 of ``v1 topic b
 
 import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 from typing import NamedTuple
+
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
@@ -50,7 +51,7 @@ def parse_offset_msg_id(text: str) -> tuple[str, int, int]:
     return *decode_host(host), physical_offset
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class UniqueKey:
     """What a unique key says about its maker, and when it was made."""
 

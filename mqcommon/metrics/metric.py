@@ -7,8 +7,10 @@ the lags of many groups do.
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 #: Upper ends of times in milliseconds; those of RocketMQ's rpc_latency, with finer ones for this broker's usual times.
 LATENCY_MS = (0.1, 0.3, 1.0, 3.0, 5.0, 10.0, 30.0, 100.0, 500.0, 1_000.0, 3_000.0, 10_000.0)
@@ -44,7 +46,7 @@ class Histogram:
 Kind = Literal["gauge", "counter", "histogram"]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Metric:
     """One row of a table. ``labels`` are its own, besides the labels that all metrics of a daemon have."""
 
@@ -58,7 +60,7 @@ class Metric:
 Value = int | float | Histogram
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Column:
     """All values of one metric. ``labels`` has a tuple for each value, in the order of the metric's labels."""
 

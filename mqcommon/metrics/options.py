@@ -3,14 +3,13 @@
 Keys and defaults are RocketMQ's, except the host (loopback) and those of health pages, which RocketMQ does not have.
 """
 
-from dataclasses import dataclass
-
 from mqcommon.errors import ConfigError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.metrics.metric import parse_labels
 from mqcommon.options.fields import option
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class MetricsOptions:
     """Part of a daemon's options."""
 

@@ -9,10 +9,10 @@ import dataclasses
 import math
 import re
 import typing
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mqcommon.errors import ConfigError
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 T = TypeVar("T")
 Value = int | float | bool | str
@@ -22,7 +22,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,100}", re.ASCII)
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Option:
     """One option, as its dataclass field declares it."""
 

@@ -1,10 +1,12 @@
 """What the application chooses for a node."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 
-@dataclass(frozen=True, slots=True)
+
+@lazy_dataclass(frozen=True, slots=True)
 class Config:
     """``random`` spreads the elections of the nodes; times are what ``tick`` counts in.
 

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.raft.errors import ChangeRefused
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Members:
     """Ids and addresses. Voters elect and commit; learners only receive.
 
@@ -34,20 +35,20 @@ class Members:
         return cls(dict(read["voters"]), dict(read["learners"]))
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class AddLearner:
     node: str
     address: str
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Promote:
     """A learner becomes a voter."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Remove:
     node: str
 

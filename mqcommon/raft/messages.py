@@ -1,8 +1,8 @@
 """What nodes say to each other, and what their logs hold. Each message names its sender, its receiver and a term."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.raft.membership import Members
 
 # What the data of an entry is.
@@ -18,7 +18,7 @@ class RaftEntry(NamedTuple):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Snapshot:
     """The state of the application after the entry at ``index``, and who the members were then."""
 
@@ -28,14 +28,14 @@ class Snapshot:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RaftMessage:
     sender: str
     to: str
     term: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class VoteRequest(RaftMessage):
     """``pre``: would you vote for me? Nobody's term changes by that. ``forced``: the leader asked for this election."""
 
@@ -45,7 +45,7 @@ class VoteRequest(RaftMessage):
     forced: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class VoteResponse(RaftMessage):
     """``term``: of the request when granted, else of the voter."""
 
@@ -53,7 +53,7 @@ class VoteResponse(RaftMessage):
     pre: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class AppendRequest(RaftMessage):
     """Entries that follow the one at ``prev_index``. Without entries it asks whether the receiver has that one."""
 
@@ -63,7 +63,7 @@ class AppendRequest(RaftMessage):
     commit: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class AppendResponse(RaftMessage):
     """``index``: up to there the receiver's disk has what the leader has.
 
@@ -77,7 +77,7 @@ class AppendResponse(RaftMessage):
     hint_term: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Heartbeat(RaftMessage):
     """``round`` counts the leader's heartbeats; who answers it took the sender for the leader after it was sent."""
 
@@ -85,16 +85,16 @@ class Heartbeat(RaftMessage):
     round: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class HeartbeatResponse(RaftMessage):
     round: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class InstallSnapshot(RaftMessage):
     snapshot: Snapshot
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TimeoutNow(RaftMessage):
     """The leader hands over: stand for election at once."""

@@ -8,12 +8,11 @@
 5. ``reads`` are answered when what they name is applied.
 """
 
-from dataclasses import dataclass
-
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.raft.messages import RaftEntry, RaftMessage, Snapshot
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class HardState:
     """What a node must not forget: else it could vote twice in a term."""
 
@@ -21,7 +20,7 @@ class HardState:
     vote: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Persist:
     """``entries`` replace what is stored from their first index on. ``snapshot`` replaces the whole log."""
 
@@ -31,7 +30,7 @@ class Persist:
     messages: tuple[RaftMessage, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Read:
     """The read ``context`` sees everything once ``index`` is applied; None: this node cannot promise it."""
 
@@ -39,7 +38,7 @@ class Read:
     index: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Ready:
     messages: tuple[RaftMessage, ...]
     persist: Persist | None

@@ -5,15 +5,16 @@ RocketMQ's rules: a comparison with a missing property is null; NOT, AND and OR 
 compared with a number must be one, else the whole expression fails, and the message does not match.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 INT, LONG, DOUBLE, STRING, BOOLEAN, NULL = "int", "long", "double", "string", "boolean", "null"
 NUMBERS: Final = (INT, LONG, DOUBLE)
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Constant:
     """A value. A number with a sign is not ``literal``: RocketMQ checks it less strictly."""
 
@@ -22,26 +23,26 @@ class Constant:
     literal: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Property:
     """The value of a property, a text; null when the message has none."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Cast:
     """A property where a condition is expected: never true, as properties are texts."""
 
     of: Property
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Not:
     of: "Node"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Logic:
     """``parts`` combined with AND, or else with OR, from left to right."""
 
@@ -49,13 +50,13 @@ class Logic:
     parts: tuple["Node", ...]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Equal:
     left: "Node"
     right: "Node"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Compare:
     """``sign`` is one of < <= > >=."""
 
@@ -64,14 +65,14 @@ class Compare:
     right: "Node"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class In:
     of: Property
     texts: tuple[str, ...]
     negated: bool
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Search:
     """CONTAINS, STARTSWITH or ENDSWITH: false for a missing property and for an empty text, also when negated."""
 

@@ -4,10 +4,11 @@ Which brokers are alive is known to the leader alone, so the commands that depen
 the version, the kind, and the fields in their order.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final, NamedTuple
 
 from mqcommon.errors import ProtocolError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.strict_cbor import dumps, loads
 
 VERSION: Final = 1
@@ -24,7 +25,7 @@ class Candidate(NamedTuple):
     priority: int = DEFAULT_PRIORITY
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ApplyBrokerId:
     """A broker claims an id (1013)."""
 
@@ -34,7 +35,7 @@ class ApplyBrokerId:
     check_code: str
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RegisterBroker:
     """A broker tells its address (1003)."""
 
@@ -43,7 +44,7 @@ class RegisterBroker:
     address: str
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class AlterSyncStateSet:
     """The master has another SyncStateSet (1001). ``alive``: the living brokers."""
 
@@ -55,7 +56,7 @@ class AlterSyncStateSet:
     alive: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ElectMaster:
     """Elect a master (1002). ``broker_id``: who asks, None for the Controller; with ``designated`` the new master."""
 
@@ -66,7 +67,7 @@ class ElectMaster:
     unclean: bool
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CleanBrokerData:
     """Forget replicas (1011); no ``broker_ids``: all of the set."""
 

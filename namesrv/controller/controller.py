@@ -7,7 +7,7 @@ owns), handlers.py (requests), elections.py.
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import trio
@@ -15,6 +15,7 @@ import trio
 from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
 from mqcommon.disk.files import FileSystem
+from mqcommon.lazy_dataclass import lazy_dataclass
 from namesrv.config_handlers import OptionsHolder
 from namesrv.controller.elections import Elections, RoleNotices
 from namesrv.controller.handlers import AdminHandlers, BrokerHandlers
@@ -44,7 +45,7 @@ _ANYBODY = (
 )
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Holder:
     """The present options of a Controller that runs alone."""
 

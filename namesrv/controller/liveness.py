@@ -5,16 +5,16 @@ Rows of the same timeout are in the order in which they were heard, so that a sc
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from namesrv.controller.commands import Candidate
 
 C = TypeVar("C")
 Key = tuple[str, int]  # broker name, broker id
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LiveReplica(Generic[C]):
     """A living broker, by its last heartbeat. ``is_electable``: False for learners, and where the conf says so."""
 

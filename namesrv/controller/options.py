@@ -1,11 +1,11 @@
 """Options of a Controller, under RocketMQ's names: in conf files of its own, or in the one of a NameServer."""
 
 import os
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.logs.options import LogOptions, parse_levels
 from mqcommon.options.fields import option
 from namesrv.access import AccessOptions
@@ -16,7 +16,7 @@ from remoting.net.tls.options import TlsOptions
 _PEERS = "where all Controllers of the group listen for each other and for brokers: n0-10.0.0.1:9877;n1-10.0.0.2:9877"
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class ControllerOptions:
     """Part of the options of a NameServer and of the command ``controller``."""
 
@@ -88,7 +88,7 @@ def check_that_controllers_sign(options: Any) -> None:
         )
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class ControllerDaemonOptions(
     ControllerOptions, LogOptions, AccessOptions, InnerCredentialsOptions, LimitOptions, TlsOptions
 ):

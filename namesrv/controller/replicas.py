@@ -7,9 +7,10 @@ alone in the SyncStateSet, since only it knows yet where the logs of the others 
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from namesrv.controller.commands import (
     VERSION,
     AlterSyncStateSet,
@@ -26,7 +27,7 @@ from remoting.protocol.requests.controller import MasterHeader, SyncStateSet
 from remoting.protocol.strict_cbor import dumps, loads
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Replica:
     """One broker of a set. ``check_code`` is its claim to the id; ``address`` is empty until it registers."""
 
@@ -34,7 +35,7 @@ class Replica:
     address: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class BrokerSet:
     """``next_id`` was never given to a broker. Both epochs only rise; ``master`` is None while nobody may lead."""
 
@@ -89,7 +90,7 @@ MAX_REPLICAS = 64
 _CLEAN_LIVING = "Broker [{},  {}] is still alive, clean up failure"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ChangeOutcome:
     """The outcome of a change: a code, for a refusal with its reason, and the set as it is now.
 

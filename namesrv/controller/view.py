@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.raft.errors import NotLeader, RaftError
 from namesrv.controller.commands import Candidate, Change, encode_change
 from namesrv.controller.liveness import Key, Liveness
@@ -25,7 +26,7 @@ class HasOptions(Protocol):
     options: Any
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class View:
     """Owned by controller.py, passed to handlers and elections."""
 

@@ -10,13 +10,13 @@ time.
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 
 import h11
 import trio
 
 from mqcommon.addresses import limited_network, split_address
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.net.transport import Listener, Transport
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _ACCEPT_PAUSE_S = 0.1
 TEXT = "text/plain; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Page:
     """An answer. ``pieces`` are sent one after another."""
 
@@ -48,7 +48,7 @@ def text_page(status: HTTPStatus, text: str) -> Page:
     return Page(status, [f"{text}\n".encode()])
 
 
-@dataclass(eq=False, slots=True)
+@lazy_dataclass(eq=False, slots=True)
 class _Exchange:
     """One connection. ``scope`` ends it."""
 

@@ -4,10 +4,10 @@ A code that the request does not accept is a BrokerError; a RemotingError means 
 the answer are decoded when they are asked for, and raise ProtocolError when they cannot be read.
 """
 
-from dataclasses import dataclass
 from typing import Any, Protocol, overload
 
 from mqcommon.errors import BrokerError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.net.client import RemotingClient
 from remoting.protocol.body import Body
 from remoting.protocol.codes import ResponseCode
@@ -29,7 +29,7 @@ class Server(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Remote:
     """The server at ``addr``, and how long to wait for each of its answers."""
 

@@ -1,10 +1,9 @@
 """The option with which servers sign requests to other servers: NameServers, masters, brokers."""
 
-from dataclasses import dataclass
-
 import orjson
 
 from mqcommon.errors import ConfigError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.options.fields import option
 from remoting.protocol.signature import Credentials
 
@@ -13,7 +12,7 @@ _FORM = '{"accessKey":"...","secretKey":"..."}'
 _FIELDS = {"accessKey": "access_key", "secretKey": "secret_key", "securityToken": "security_token"}
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class InnerCredentialsOptions:
     """Part of the options of both daemons."""
 

@@ -10,9 +10,9 @@ Neighbours: server.py and channel.py (enforce the limits), daemon.py (raises the
 import logging
 import resource
 from collections import Counter
-from dataclasses import dataclass
 from typing import Protocol
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.options.fields import option
 from remoting.protocol.frame import MAX_FRAME_BYTES
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 COMPLAINT_INTERVAL_S = 60.0
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class ServerLimits:
     """The limits of one server; what exceeds them is refused or closed."""
 
@@ -44,7 +44,7 @@ class ServerLimits:
 MIB = 1024 * 1024
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class LimitOptions:
     """Part of the options of both daemons."""
 

@@ -5,17 +5,17 @@ are read by their kind. Members are written in alphabetical order (fastjson's), 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, field, fields
 from functools import cache
 from typing import Any, Final, Protocol, Self
 
 from mqcommon.errors import ProtocolError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.scalars import camel_case, read_flag, read_int, read_long, read_real, read_text
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Kind:
     """How one kind of value is read and written."""
 
@@ -116,7 +116,7 @@ def write_queue(queue: MessageQueue) -> dict[str, Any]:
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Member:
     """One field of a body on the wire."""
 
@@ -175,7 +175,7 @@ class Body:
         return cls(**values)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class DataVersion(Body):
     """Equal only when all three agree. ``state_version`` is the controller's epoch, else 0."""
 
@@ -188,7 +188,7 @@ class DataVersion(Body):
         return DataVersion(self.state_version, now_ms, self.counter + 1)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class KVTable(Body):
     """Keys and values."""
 

@@ -4,11 +4,11 @@ The limit of bytes bounds the parser's work; the limit of entries (members of ma
 """
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 from mqcommon.errors import FrameTooLarge, ProtocolError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol import strict_cbor
 from remoting.protocol.body import Body, members
 from remoting.protocol.command import CBOR
@@ -17,7 +17,7 @@ from remoting.protocol.dialect import Dialect, dumps, loads
 B = TypeVar("B", bound=Body)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class BodyLimits:
     """The limits of a body; ``relaxed_bytes`` is that of JSON that is not standard, which Python code reads."""
 

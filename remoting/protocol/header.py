@@ -5,11 +5,12 @@ source is generated from the fields when a class is first used, as dataclasses g
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, field, fields
 from functools import cache
 from typing import Any, Final, NamedTuple, NoReturn, Self
 
 from mqcommon.errors import ProtocolError, RequestRefused
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.scalars import camel_case
 
@@ -19,7 +20,7 @@ _EXCEPTION: Final = "org.apache.rocketmq.remoting.exception.RemotingCommandExcep
 _NO_EXT: Final[Mapping[str, Any]] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class HeaderField:
     """One field: attribute of the dataclass, name in ext, reader, and default unless required."""
 

@@ -5,11 +5,12 @@ The description is generic, so mypy knows the types of all headers and bodies.
 Neighbours: remoting/net/call.py asks with descriptions; requests/ has the descriptions.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import NoneType
 from typing import Any, Final, Generic, TypeVar
 
 from mqcommon.errors import ProtocolError, RequestRefused
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.body import Body
 from remoting.protocol.bounded_body import SMALL, BodyLimits, decode_limited
 from remoting.protocol.codes import ResponseCode
@@ -26,7 +27,7 @@ AB = TypeVar("AB", bound=Body | bytes | None)
 NOTHING: Final = NoneType
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SlaveAnswer:
     """What a slave answers to a request that only masters serve. SUCCESS: the slave does nothing and says so."""
 
@@ -34,7 +35,7 @@ class SlaveAnswer:
     remark: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Request(Generic[H, B, AH, AB]):
     """One request code, and the headers and bodies of the request and its answer."""
 
@@ -108,7 +109,7 @@ class Request(Generic[H, B, AH, AB]):
         return request.respond(code, remark, None if fields is None else fields.to_ext(), body)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Answer(Generic[AH, AB]):
     """An answer whose code its request accepts. It is decoded on demand, as many callers need only a part of it."""
 

@@ -10,9 +10,9 @@ Neighbours: broker/security asks for the needs of each request, and decides by u
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import RETRY_PREFIX, is_retry_topic
 from remoting.protocol.bounded_body import SMALL, BodyLimits
 from remoting.protocol.command import ext_text
@@ -51,7 +51,7 @@ NeedsOfFields = Callable[[Mapping[str, Any] | None], list[Need]]
 NeedsOfBody = Callable[[Any], list[Need]]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Right:
     """How the needs of a request follow from its ``ext``, or from its body where ``of_body`` is given."""
 

@@ -13,12 +13,13 @@ hash with another key, so that the one is never valid as the other.
 import hmac
 from binascii import b2a_base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from hashlib import sha1, sha256
 from typing import Any, Final
 
 from mqcommon.bounded_cache import BoundedCache
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol import strict_cbor
 from remoting.protocol.command import CBOR, Command, ext_text, text_ext
 
@@ -44,7 +45,7 @@ _ORDERS: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Credentials:
     """Who a client is. The secrets are in no repr, so that they get into no log."""
 

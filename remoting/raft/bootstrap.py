@@ -8,9 +8,9 @@ one and joins as a learner; when it has caught up it becomes a voter, and its ol
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from enum import Enum
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.raft.errors import ChangeRefused
 from mqcommon.raft.membership import AddLearner, Change, Members, Promote, Remove
 
@@ -18,7 +18,7 @@ from mqcommon.raft.membership import AddLearner, Change, Members, Promote, Remov
 PROMOTION_LAG = 100
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PeerStatus:
     """What another node answered about itself."""
 

@@ -4,15 +4,16 @@ node.py has the group of real disks and networks.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 from typing import Any, Protocol
 
 from mqcommon.errors import ConfigError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.raft.membership import Change, Members
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class NodeOptions:
     """``peers``: names and addresses of the first members, this node's own too; ``group``: several share a server."""
 

@@ -13,13 +13,13 @@ power loss may leave an older mark, which claims less. The first record is writt
 import os
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Protocol
 
 from mqcommon.disk.atomic import write_atomic
 from mqcommon.disk.files import AppendFile, FileSystem, MappedFile
 from mqcommon.errors import ProtocolError, StoreCorrupt
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.raft.log import MemoryEntries
 from mqcommon.raft.messages import RaftEntry, Snapshot
 from mqcommon.raft.ready import HardState, Persist
@@ -31,7 +31,7 @@ HEAD = Struct(">II")  # bytes of the record, their CRC
 MARK = Struct(">8sQI")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Stored:
     """What a node knew when it ended. ``base``: the index and the term of the entry before the first."""
 

@@ -7,7 +7,6 @@ broker answered. A method asks with the request's description (remoting/protocol
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
@@ -15,6 +14,7 @@ import orjson
 
 from mqcommon.addresses import format_address
 from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, UserError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
@@ -87,7 +87,7 @@ _NO_SUCH_TOPIC = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
 _NO_SUCH_GROUP = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Rollback:
     """One queue: where it ends, where the group was, the offset for the time, and the offset that the group got."""
 

@@ -7,16 +7,17 @@ RocketMQ, names are never cut to the column's width, so that they can be copied;
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 Row = Mapping[str, Any]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Table:
     """Columns as (head, key of the row), the printf format of a row, and that of the heads if it differs."""
 

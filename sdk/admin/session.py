@@ -8,12 +8,13 @@ document. It prints lines of a table while it works with ``say``, and reports a 
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
 from mqcommon.errors import SkylarkError, UserError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from sdk.admin.failures import error_document, explain
 from sdk.admin.params import option
 from sdk.admin.render import to_json
@@ -31,7 +32,7 @@ T = TypeVar("T")
 TOOLS_GROUP = "TOOLS_CONSUMER"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Settings:
     """The options of every command. ``namesrv`` is empty when only a broker's address is given."""
 

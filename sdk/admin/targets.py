@@ -4,10 +4,10 @@ A failure at one broker is printed at once and does not stop the others; the exi
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from sdk.admin.session import Session
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ MASTER_ID = 0
 _ABSENT = (17, 26)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Target:
     """One broker process."""
 
@@ -43,7 +43,7 @@ def all_targets(info: "ClusterInfo", cluster: str | None = None) -> list[Target]
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Scope:
     """Where a command works: at the broker of -b, or at brokers of the cluster of -c. One of them is given."""
 

@@ -1,15 +1,15 @@
 """What a consumer reads of a topic: tags as text, or `Sql`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated
 
 from mqcommon.arguments import check_text, wrong_type
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.sql.parser import parse
 from remoting.protocol.requests.clients import SQL92, TAG, SubscriptionData, parse_subscription
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Sql:
     """Messages whose properties fulfil an SQL92 condition: ``Sql("amount > 5 AND shop = 'north'")``.
 

@@ -7,13 +7,13 @@ fails; and none is tried forever, since the broker counts its deliveries and mak
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from traceback import walk_tb
 
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.clock import Clock
 from mqcommon.errors import SkylarkError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK
 from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import DELAY, RETRY_TOPIC, encode_properties
@@ -131,7 +131,7 @@ LONGEST_PAUSE_S = 600.0
 MAX_KINDS = 100
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Counters:
     """How many messages were pulled, consumed, and failed; a message that failed twice counts twice."""
 

@@ -14,7 +14,6 @@ another member's, what is kept for it is dropped (`forget`), since that member h
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import trio
@@ -32,6 +31,7 @@ from mqcommon.errors import (
     StoreError,
     StoreLocked,
 )
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.body import LONG, Body, map_by_queue, member
 from remoting.protocol.dialect import decode_body, encode_body
@@ -253,7 +253,7 @@ class GroupOffsets:
                 self._note(None)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetsFile(Body):
     """The content of offsets.json."""
 
@@ -343,7 +343,7 @@ class StartChoice(Protocol):
     def retry_topic(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PullStart:
     """The choice of a pull consumer, which does not read its group's retry topic by itself."""
 

@@ -1,12 +1,12 @@
 """What a handler says about its messages, and where a new group begins."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from enum import Enum
 from inspect import signature
 
 from mqcommon.arguments import check_int, shown, wrong_type
 from mqcommon.errors import InvalidArgument
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.message import MessageExt
 from mqcommon.names import DELAY_LEVELS
 
@@ -22,7 +22,7 @@ class ConsumeResult(Enum):
     SUSPEND = "SUSPEND"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Later:
     """Deliver again after the delay of this level (1: 1 s ... 18: 2 h); 0: by the number of failures so far."""
 

@@ -6,12 +6,12 @@ is logged as well, by the part that it happens to.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from inspect import iscoroutinefunction
 
 import trio
 
 from mqcommon.arguments import shown
+from mqcommon.lazy_dataclass import lazy_dataclass
 from sdk.consumer.outcome import check_handler
 
 logger = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ QUIET_S = 60.0
 MAX_PROBLEMS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Problem:
     """``what`` fails, and the ``error`` that it failed with last."""
 

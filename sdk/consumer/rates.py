@@ -5,8 +5,9 @@ differences of totals: parts count, and nothing but a look every SAMPLE_S costs 
 """
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.requests.clients import ConsumeStatus
 
 # Time between two looks at the totals; how many looks are a minute, and an hour when only each sixtieth is kept.
@@ -15,7 +16,7 @@ _HOUR_EVERY = 60
 _KEPT = 7
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Totals:
     """The totals of one topic. ``pulls`` found messages; ``calls`` are those of the handler, which ended."""
 

@@ -10,13 +10,14 @@ can say that an offset does not exist. If a slave could, a reader would skip mes
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 
 import trio
 
 from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, SkylarkError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.columns import record_starts
 from mqcommon.message.layout import HEAD_V4
 from mqcommon.message.light import OFFSETS, QUEUES
@@ -45,7 +46,7 @@ class PullStatus(Enum):
     OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PullResult:
     """Messages in queue order, and the offset to pull at next.
 
@@ -62,7 +63,7 @@ class PullResult:
     broker_id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PullBytes:
     """Like `PullResult`, with stored records back to back instead of message objects.
 

@@ -9,11 +9,12 @@ Neighbours: pull.py (reads), offsets.py (commits, to the master only), sdk/suspe
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeVar
 
 from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError, WrongBroker
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
 from sdk.client import ClientHandle
@@ -37,7 +38,7 @@ class Replica(NamedTuple):
     addr: str
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Suspect:
     """A broker that does not answer. ``topics`` are those in whose routes it was."""
 

@@ -1,10 +1,10 @@
 """`PushSettings`: what a `PushConsumer` was told, checked, for its parts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from mqcommon.errors import InvalidArgument
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import retry_topic
 from sdk.consumer.allocate import STRATEGIES, Strategy, fixed
@@ -15,7 +15,7 @@ from sdk.traces.sink import TraceSink
 DEFAULT_OFFSETS_DIR = "~/.rocketmq_offsets"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings:
     """The arguments of `PushConsumer`."""
 

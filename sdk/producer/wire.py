@@ -2,10 +2,10 @@
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import overload
 
 from mqcommon.errors import ProtocolError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.batch import decode_batch, decode_offsets, encode_batch
 from mqcommon.message.ids import split_offset_msg_id
 from mqcommon.message.queue import MessageQueue
@@ -106,7 +106,7 @@ def _batch_body(rows: Sequence[Row]) -> bytes:
     return encode_batch(rows) if encoded is None else encoded
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Stored:
     """Where a broker stored the messages of one request."""
 

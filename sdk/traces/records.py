@@ -9,7 +9,8 @@ same request does.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 FIELD_END, RECORD_END = "\x01", "\x02"
 NO_VALUE = "null"
@@ -27,7 +28,7 @@ SUCCESS, TIME_OUT, EXCEPTION, FAILED = 0, 1, 2, 4
 _CONTEXT_CODES = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRecord:
     """One record. What its kind, or the client that wrote it, does not have is None."""
 
@@ -139,7 +140,7 @@ def _named(names: Sequence[str], field: str) -> str:
     return names[number] if 0 <= number < len(names) else field
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Step:
     """Something that was done with the message, by the client at ``client_host``."""
 

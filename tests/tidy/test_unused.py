@@ -10,8 +10,12 @@ VOCABULARY = ("remoting/protocol/requests/", "remoting/protocol/codes.py", "mqco
 # Python, click, reprlib, PyYAML, Arrow and Spark look for these names.
 OF_LIBRARIES = {
     *(
+        "__delattr__",
         "__getattr__",
+        "__getstate__",
+        "__hash__",
         "__init_subclass__",
+        "__setstate__",
         "format_commands",
         "flow_style",
         "maxlong",

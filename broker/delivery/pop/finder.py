@@ -5,7 +5,7 @@ knows and their handle, as in RocketMQ: its clients take retry topics for topics
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from broker.delivery.pop.inflight import PopLease
 from broker.delivery.pop.log import ReviveLog
@@ -17,6 +17,7 @@ from broker.store.filter import Filter
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.store import MessageStore
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.columns import record_starts
 from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import replace_properties
@@ -28,7 +29,7 @@ from remoting.protocol.requests.pops import ANY_QUEUE
 READS = 4
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PopQuery:
     """What a request wants. ``topics`` are the topic and its retry topics, in the order in which they are read."""
 
@@ -44,7 +45,7 @@ class PopQuery:
     attempt_id: str | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class QueueMessages:
     """Messages of one queue. ``position`` is None when the group does not move: they were popped before."""
 
@@ -55,7 +56,7 @@ class QueueMessages:
     counts: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PopResult:
     """What was found for a request. ``rest``: messages after these. ``unseen``: there are queues to look into yet."""
 

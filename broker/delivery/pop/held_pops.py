@@ -7,11 +7,11 @@ Deadlines have the precision of `TICK_S`. Times are trio's.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from broker.store.filter import Filter
 from broker.store.queue.consumequeue import ConsumeQueue
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.net.channel import Channel
 from remoting.net.server import failure
 from remoting.protocol.command import Command
@@ -25,7 +25,7 @@ K = TypeVar("K")
 Place = tuple[str, str]
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class HeldPop:
     """A request while it is tried, and while it waits for messages of ``topics``, which all requests of a place share.
 

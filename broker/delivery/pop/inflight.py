@@ -8,10 +8,11 @@ A queue that is popped in order has at most one lease, which the next one replac
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from broker.delivery.pop.records import Ack, Key, PopCheckpoint, Queue
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 # Rows of leases that have ended are dropped when they are more than those of the others, and than this.
 SPARE_ROWS = 10_000
@@ -180,7 +181,7 @@ class PendingCommits:
         self._rows = deque(row for row in self._rows if row[1] != queue)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Horizon:
     """The start of the revive log that may be saved.
 

@@ -10,10 +10,11 @@ An acknowledgement (tag "bAck"; Java also writes "ack" with ao for one): so, pt,
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from mqcommon.errors import ProtocolError
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 CHECKPOINT, ACK, BATCH_ACK = b"ck", b"ack", b"bAck"
 _NO_TIMES: Mapping[int, int] = {}
@@ -35,7 +36,7 @@ class Key(NamedTuple):
     pop_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PopCheckpoint:
     """See the module. ``position`` is None when the pop does not move the group."""
 
@@ -58,7 +59,7 @@ class PopCheckpoint:
         return self.key.pop_ms + self.invisible_ms
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Ack:
     """Messages of a check point that are consumed, or that have come back as copies."""
 

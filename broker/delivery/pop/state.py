@@ -1,14 +1,13 @@
 """The state of pop consumption, which its parts share."""
 
-from dataclasses import dataclass
-
 from broker.delivery.pop.copies import RevivedCopies
 from broker.delivery.pop.held_pops import HeldPops
 from broker.delivery.pop.log import ReviveLog
 from broker.delivery.pop.positions import Positions
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PopState:
     """What is popped, how far groups are, the requests that wait, and the copies of messages that come back."""
 

@@ -11,10 +11,11 @@ The same epoch never names two masters; if it does, the two come from different 
 `MasterLease` says until when a master may go on without an answer. Neighbours: role.py (what clients see).
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from math import inf
 from typing import NamedTuple
+
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 NO_EPOCH = -1
 
@@ -35,7 +36,7 @@ class News(NamedTuple):
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RoleDecision:
     """``stand`` from now on, to or in which epoch; ``begins``: the log gets a new epoch before the first message."""
 

@@ -12,7 +12,6 @@ Neighbours: frames.py (the bytes), epochs.py; replication/link.py (the same for 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
@@ -41,6 +40,7 @@ from broker.replication.link import (
 )
 from mqcommon.addresses import split_address
 from mqcommon.errors import ProtocolError, ReplicationRefused
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 # A slave is told of a confirm offset that has moved after this time, if nothing else is sent to it.
 CONFIRM_S = 0.1
@@ -64,7 +64,7 @@ class Newcomer(NamedTuple):
         return self.addr or split_address(self.peer)[0]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ElectedLog:
     """The log of an elected master. ``bounds`` and ``confirm_offset`` are asked each time.
 

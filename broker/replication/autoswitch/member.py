@@ -10,7 +10,6 @@ promotion takes time. The notice is not trusted, since anybody can send one: the
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 
 import trio
@@ -30,6 +29,7 @@ from broker.writing.elected import Elected
 from broker.writing.waits import AckLedger
 from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ConfigError, ProtocolError, RemotingError, StoreError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.signal import Signal
 from remoting.net.channel import Channel
 from remoting.net.client import OpenClient, RemotingClient
@@ -57,7 +57,7 @@ UNKNOWN_BROKER = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
 UNLISTED = ""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class MemberState:
     """What the Controllers' answers change: the role, what a master may acknowledge, and where the master is."""
 
@@ -66,7 +66,7 @@ class MemberState:
     known: KnownMaster
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class MemberLog:
     """The log, and who has how much of it.
 

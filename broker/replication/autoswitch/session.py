@@ -10,7 +10,6 @@ Neighbours: link.py (the protocol), ../session.py (what the transports need), wi
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
@@ -33,6 +32,7 @@ from broker.replication.session import (
 from broker.writing.waits import AckLedger
 from mqcommon.addresses import split_address
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 # The Controllers are asked at most this often, however many strangers connect.
 ASK_S = 0.5
@@ -223,7 +223,7 @@ class SwitchMasterSession(MasterSide):
             self._followers.ended(self, self._newcomer)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SlaveLog:
     """The log of a slave that follows elected masters.
 

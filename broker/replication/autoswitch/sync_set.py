@@ -16,9 +16,9 @@ others out of it. Times are of a monotonic clock, in seconds.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import inf
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.codes import ResponseCode
 
 # A slave that lost its connection may connect again for this long before it leaves the set.
@@ -41,7 +41,7 @@ DECIDED = frozenset(
 )
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Copy:
     """A connected slave: its log's end, and when it last had all that the master had."""
 

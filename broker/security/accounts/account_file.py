@@ -5,7 +5,7 @@ were not there; then an account has other rights than its file seems to say.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from broker.security.accounts.addresses import Addresses
 from broker.security.accounts.permissions import DENY, parse_permission
 from mqcommon.acl_accounts import parse_accounts
 from mqcommon.errors import ConfigError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import RETRY_PREFIX
 from remoting.protocol.body import DataVersion
 
@@ -35,7 +36,7 @@ _ACCOUNT_KEYS: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Account:
     """One account. Its secret is in no repr."""
 
@@ -54,7 +55,7 @@ class Account:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class AccountFile:
     """What is in one file."""
 

@@ -4,17 +4,18 @@ What is not changed stays as it is written, except comments, which RocketMQ's br
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from broker.security.accounts import account_file as keys
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.yaml_documents import compose_yaml, import_yaml
 from remoting.protocol.body import DataVersion
 
 _TAG: Final = "tag:yaml.org,2002:"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class AccountChange:
     """What to set in an account, or in a new one; what is None stays as it is."""
 

@@ -7,7 +7,7 @@ what was read of it before. Files have mode 0600, as they hold secrets.
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from broker.security.accounts.account_file import AccountFile, parse_file
 from broker.security.accounts.edits import AccountDocument
@@ -16,6 +16,7 @@ from mqcommon.disk.atomic import write_atomic
 from mqcommon.disk.files import OsFiles
 from mqcommon.disk.secret_file import read_secret_file
 from mqcommon.errors import ConfigError, StoreError, UserError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.yaml_documents import parse_yaml
 
 FOLDER = "acl"
@@ -26,7 +27,7 @@ _SETTLE_S = 0.05
 _MOST_READS = 20
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class _Read:
     text: str = field(repr=False)
     file: AccountFile

@@ -12,12 +12,12 @@ A request may need one of several actions: then it is enough if one of them is a
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final
 
 from broker.security.access import Address, address_of
 from mqcommon.bounded_cache import BoundedCache
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.requests.auth import AclInfo, PolicyEntryInfo
 from remoting.protocol.rights import CLUSTER, GROUP, TOPIC
 
@@ -30,7 +30,7 @@ _EXAMPLES: Final = "give Topic:name, Topic:prefix*, Topic:*, so also Group, Name
 _SEPARATOR: Final = "%"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Resource:
     """What a policy entry is about: a cluster, a namespace, a topic or a group, by its name, a prefix, or ``*``.
 
@@ -87,7 +87,7 @@ MAX_DECIDED_BYTES: Final = 256 * 1024
 Network = IPv4Network | IPv6Network
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PolicyEntry:
     """A policy entry, ready to be matched."""
 
@@ -105,7 +105,7 @@ class PolicyEntry:
         return not self.networks or (address is not None and any(address in network for network in self.networks))
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PolicyDecision:
     """Whether an action is allowed, and by which entry; ``entry`` is empty when none matches, which refuses."""
 

@@ -8,7 +8,7 @@ Neighbours: log_files.py (the log, read only), repair.py, broker/commands/verify
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from broker.store.queue.rebuild import is_queued
 from broker.store.queue.tags import TagCodes
 from broker.store.recovery import why_torn
 from mqcommon.disk.files import FileSystem, MappedFile
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.flags import INNER_BATCH
 from mqcommon.message.javahash import KeyHasher
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
@@ -50,7 +51,7 @@ class DamagedPart(Enum):
     INDEX = "index"
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class Damage:
     """Bytes ``offset`` to ``end`` of ``file`` are not what they should be."""
 
@@ -64,7 +65,7 @@ class Damage:
         return f"{self.file}: offset {self.offset}: {self.reason}"
 
 
-@dataclass
+@lazy_dataclass
 class VerifyReport:
     """What was read, and what is wrong. ``torn_tail``: never durable; the next start cuts it."""
 

@@ -6,13 +6,13 @@ On a slave, the master's bytes are written into `room` and may end within a reco
 
 import mmap
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from broker.store.log.residency import Span, check_resident
 from broker.store.log.segment import Segment, SegmentChain, file_names
 from broker.store.log.valid_record import valid_record
 from mqcommon.disk.files import FileSystem
 from mqcommon.errors import ConfigError, StoreError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SIZE_MAGIC, UNFINISHED_MAGIC
 from mqcommon.message.record import Record
 
@@ -293,7 +293,7 @@ OnProgress = Callable[[int], None]
 IsTorn = Callable[[mmap.mmap, int, Record], str]
 
 
-@dataclass
+@lazy_dataclass
 class ScanResult:
     """``end``: one past the last sound record; ``reason``: what is wrong there in ``file``, "" if nothing follows."""
 

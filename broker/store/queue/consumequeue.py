@@ -14,7 +14,6 @@ checkpoint, of the cleaner or of a deletion, and on the loop in `move_to` and `s
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.store.log.residency import check_resident
@@ -23,6 +22,7 @@ from broker.store.queue.bounds_search import BoundsSearch, entries_back, first_i
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from mqcommon.disk.files import FileSystem, MappedFile
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.layout import MIN_RECORD
 from mqcommon.message.record import Record
 from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
@@ -39,7 +39,7 @@ _STEP_BYTES = 20 * 4096
 IsSound = Callable[[int, int, int], bool]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class QueueWrite:
     """New entries for a thread to write: ``data`` goes to position ``at`` of files that have ``segment_bytes``.
 

@@ -5,8 +5,9 @@ Neighbours: tags.py (the due time in a queue's entry), delivery/delayed_delivery
 """
 
 import re
-from dataclasses import dataclass
 from functools import cached_property
+
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 MAX_LEVELS = 128
@@ -15,7 +16,7 @@ _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 24 * 3_600_000}
 _DELAY = re.compile(r"([0-9]{1,12})([smhd])", re.ASCII)
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class DelayLevels:
     """``delays_ms``: the delay of each level; the first belongs to level 1."""
 

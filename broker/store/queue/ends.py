@@ -13,7 +13,7 @@ misses what is gone of any queue file. After a power loss it is not used, as it 
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from zlib import crc32
 
@@ -22,6 +22,7 @@ import cbor2
 from mqcommon.disk.atomic import read_with_crc, write_with_crc
 from mqcommon.disk.files import FileSystem, ReadableFiles
 from mqcommon.errors import DiskFull, OutOfDescriptors
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 FILE_NAME = "queueEnds"
 SINCE_NAME = "queueEnds.since"
@@ -33,7 +34,7 @@ _ARRAY_OF_5 = b"\x85"
 _MAP = struct.Struct(">BI")
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class QueueEnds:
     """``queues``: topic -> queue -> (min offset, next offset); ``index_files``: name -> last physical offset in it.
 

@@ -5,11 +5,11 @@ The TLS library is loaded only when TLS is switched on.
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mqcommon.disk.secret_file import read_secret_file
 from mqcommon.errors import ConfigError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.options.conf_file import entries
 from mqcommon.options.fields import option
 from remoting.net import sockets
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 USUAL_FILE = "/etc/rocketmq/tls.properties"
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class TlsOptions:
     """Part of the options of both daemons."""
 
@@ -34,7 +34,7 @@ class TlsOptions:
     )
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class DaemonTls:
     """How a daemon connects to others, and who may connect to it; without TLS ``server`` is None."""
 

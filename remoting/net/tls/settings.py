@@ -6,15 +6,16 @@ tls.client.authServer says false.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from mqcommon.errors import ConfigError
+from mqcommon.lazy_dataclass import lazy_dataclass
 
 DISABLED, PERMISSIVE, ENFORCING = "disabled", "permissive", "enforcing"
 NONE, OPTIONAL, REQUIRE = "none", "optional", "require"
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class Tls:
     """TLS of a client.
 
@@ -34,7 +35,7 @@ class Tls:
     verify: bool = True
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class ServerTls:
     """TLS of a server: which clients it serves, and its certificate."""
 
@@ -48,7 +49,7 @@ class ServerTls:
     is_test: bool = False
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True)
 class TlsProperties:
     """A tls.properties: of the server, and of its requests to others. None: without TLS."""
 

@@ -2,15 +2,15 @@
 
 from dataclasses import field
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.body import FLAG, TEXT, Body, body_of, list_of, member
 from remoting.protocol.header import Header, optional, required
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
 from remoting.protocol.scalars import read_flag, read_int, read_text
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class UpdateAclConfigRequestHeader(Header):
     """50: create or change an account. What is not there stays. Lists have commas. The secret is in no repr."""
 
@@ -24,14 +24,14 @@ class UpdateAclConfigRequestHeader(Header):
     group_perms: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class DeleteAclConfigRequestHeader(Header):
     """51: delete an account."""
 
     access_key: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class UpdateGlobalWhiteAddrsRequestHeader(Header):
     """53: replace the global white list of a file, by default that of plain_acl.yml."""
 
@@ -39,7 +39,7 @@ class UpdateGlobalWhiteAddrsRequestHeader(Header):
     acl_file_full_path: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class AclVersionResponseHeader(Header):
     """52: the DataVersion of plain_acl.yml, and those of all files by their path, as JSON."""
 
@@ -50,7 +50,7 @@ class AclVersionResponseHeader(Header):
     all_acl_file_version: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ExplainAccessRequestHeader(Header):
     """7102: whether a client with this account at this address may send a request about this topic and group."""
 
@@ -61,7 +61,7 @@ class ExplainAccessRequestHeader(Header):
     group: str = optional(read_text, "")
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class PlainAccessConfig(Body):
     """An account. Permissions are texts like ``topicA=PUB|SUB``. The secret is in no repr, and in no answer."""
 
@@ -75,7 +75,7 @@ class PlainAccessConfig(Body):
     group_perms: list[str] | None = member(list_of(TEXT), None)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class AclConfig(Body):
     """54: all accounts of a broker, and the addresses that are not asked who they are."""
 
@@ -83,7 +83,7 @@ class AclConfig(Body):
     plain_access_configs: list[PlainAccessConfig] = member(list_of(body_of(PlainAccessConfig)))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class AccessStep(Body):
     """A question, its answer (yes or no), and the rule that gave it."""
 
@@ -92,7 +92,7 @@ class AccessStep(Body):
     rule: str = member(TEXT, "")
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class AccessExplanation(Body):
     """7102. ``text``: why, or the refusal that a client would get. The last step decided."""
 

@@ -4,37 +4,37 @@ from dataclasses import field
 from typing import Any, Self
 
 from mqcommon.errors import ProtocolError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.body import TEXT, Body, DataVersion, body_of, list_of, member
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request, SlaveAnswer
 from remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
 from remoting.protocol.scalars import read_text
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class UserRequestHeader(Header):
     """3001 to 3004: about one user. In 3001 and 3002 this name counts, not that of the body."""
 
     username: str = optional(read_text, "")
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ListUsersRequestHeader(Header):
     """3005: users whose name contains the filter, or all."""
 
     filter: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class AclRequestHeader(Header):
     """3006, 3007, 3009: about the policies of one subject."""
 
     subject: str = optional(read_text, "")
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class DeleteAclRequestHeader(Header):
     """3008: without a resource all policies of the subject are deleted; without a policy type Custom is meant."""
 
@@ -43,7 +43,7 @@ class DeleteAclRequestHeader(Header):
     resource: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ListAclsRequestHeader(Header):
     """3010: subjects whose name contains the filter; of these the entries whose resource contains the other."""
 
@@ -51,7 +51,7 @@ class ListAclsRequestHeader(Header):
     resource_filter: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class UserInfo(Body):
     """A user. The password is in no repr, so that it gets into no log."""
 
@@ -63,7 +63,7 @@ class UserInfo(Body):
     user_status: str | None = member(TEXT, None)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class PolicyEntryInfo(Body):
     """Whether some actions on a resource are allowed. Without addresses it holds for all clients."""
 
@@ -74,7 +74,7 @@ class PolicyEntryInfo(Body):
     decision: str = member(TEXT, "")
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class PolicyInfo(Body):
     """Entries of one type: Custom or Default."""
 
@@ -82,7 +82,7 @@ class PolicyInfo(Body):
     entries: list[PolicyEntryInfo] = member(list_of(body_of(PolicyEntryInfo)))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class AclInfo(Body):
     """The policies of a subject, which is a user: ``User:name``."""
 
@@ -90,7 +90,7 @@ class AclInfo(Body):
     policies: list[PolicyInfo] = member(list_of(body_of(PolicyInfo)))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class UserInfos(Body):
     """Users, as a JSON array (3005)."""
 
@@ -104,7 +104,7 @@ class UserInfos(Body):
         return cls([UserInfo.from_wire(each) for each in _array(obj)])
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class AclInfos(Body):
     """The policies of several subjects, as a JSON array (3010)."""
 
@@ -118,7 +118,7 @@ class AclInfos(Body):
         return cls([AclInfo.from_wire(each) for each in _array(obj)])
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class AuthTables(Body):
     """7101: all users with their passwords, and all policies, for a slave."""
 

@@ -2,6 +2,7 @@
 state of its replication (907, 908).
 """
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.body import (
     FLAG,
     INT,
@@ -15,13 +16,12 @@ from remoting.protocol.body import (
     member,
 )
 from remoting.protocol.header import Header, required
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
 from remoting.protocol.scalars import read_long, read_text
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class HAConnectionRuntimeInfo(Body):
     """A slave that is connected to the master."""
 
@@ -33,7 +33,7 @@ class HAConnectionRuntimeInfo(Body):
     transfer_from_where: int = member(LONG, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class HAClientRuntimeInfo(Body):
     """A slave's own state; ``master_addr`` is the address of the master's HA port."""
 
@@ -45,7 +45,7 @@ class HAClientRuntimeInfo(Body):
     master_flush_offset: int = member(LONG, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class HARuntimeInfo(Body):
     """The master's part or the slave's part is filled, as ``master`` says."""
 
@@ -56,7 +56,7 @@ class HARuntimeInfo(Body):
     ha_client_runtime_info: HAClientRuntimeInfo = member(body_of(HAClientRuntimeInfo))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class BrokerStatsItem(Body):
     """One counter over one span: sum, per second, and average value per call."""
 
@@ -65,7 +65,7 @@ class BrokerStatsItem(Body):
     avgpt: float = member(REAL, 0.0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class BrokerStatsData(Body):
     """One counter over the last minute, hour and day (315)."""
 
@@ -74,14 +74,14 @@ class BrokerStatsData(Body):
     stats_day: BrokerStatsItem = member(body_of(BrokerStatsItem))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetBrokerConfigResponseHeader(Header):
     """The answer to 26: a DataVersion as JSON text."""
 
     version: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ViewBrokerStatsDataRequestHeader(Header):
     """315: one counter, like TOPIC_PUT_NUMS of a topic."""
 
@@ -89,7 +89,7 @@ class ViewBrokerStatsDataRequestHeader(Header):
     stats_key: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ResetMasterFlushOffsetHeader(Header):
     """908: sets a slave's record of how far the log is on the master's disk."""
 

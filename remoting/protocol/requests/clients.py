@@ -5,6 +5,7 @@ subscribe to (345), their offsets (223), requests of brokers (40, 220, 221, 307,
 from collections.abc import Mapping
 from typing import Any
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.body import (
@@ -23,7 +24,6 @@ from remoting.protocol.body import (
 )
 from remoting.protocol.command import LANGUAGES
 from remoting.protocol.header import Header, optional, required
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.groups import (
     ConsumerGroupRequestHeader,
@@ -69,7 +69,7 @@ CONSUME_FROM_WHERE = choice(
 )
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class SubscriptionData(Body):
     """A subscription as heartbeats carry it. ``tags_set`` and ``code_set`` keep the order they came in."""
 
@@ -105,14 +105,14 @@ def parse_subscription(
     return SubscriptionData(topic, expression, TAG, tags, codes, sub_version)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ChallengeHeader(Header):
     """The answer to 7103. Old versions of Skylark, which have no challenge, and RocketMQ answer with an error."""
 
     challenge: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class HeartbeatResponseHeader(Header):
     """The answer to 34.
 
@@ -125,7 +125,7 @@ class HeartbeatResponseHeader(Header):
     subscription_differences: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class UnregisterClientRequestHeader(Header):
     """35. Group names may be empty."""
 
@@ -134,7 +134,7 @@ class UnregisterClientRequestHeader(Header):
     consumer_group: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class QuerySubscriptionByConsumerRequestHeader(Header):
     """345: the group's subscription to one topic."""
 
@@ -142,7 +142,7 @@ class QuerySubscriptionByConsumerRequestHeader(Header):
     topic: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class QuerySubscriptionResponseBody(Body):
     """The answer to 345; without ``subscription_data`` no member of the group subscribes to the topic."""
 
@@ -151,7 +151,7 @@ class QuerySubscriptionResponseBody(Body):
     subscription_data: SubscriptionData | None = member(body_of(SubscriptionData), None)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetConsumerRunningInfoRequestHeader(Header):
     """307: a broker passes it on to the client."""
 
@@ -160,7 +160,7 @@ class GetConsumerRunningInfoRequestHeader(Header):
     jstack_enable: bool | None = optional(read_flag)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ConsumeMessageDirectlyRequestHeader(Header):
     """309: a broker adds its name and the message that the offset message id names, and passes it on."""
 
@@ -171,7 +171,7 @@ class ConsumeMessageDirectlyRequestHeader(Header):
     broker_name: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ProcessQueueInfo(Body):
     """One queue that the consumer works on. ``droped`` is RocketMQ's spelling."""
 
@@ -191,7 +191,7 @@ class ProcessQueueInfo(Body):
     last_consume_timestamp: int = member(LONG, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class PopProcessQueueInfo(Body):
     """One queue that the consumer pops from."""
 
@@ -200,7 +200,7 @@ class PopProcessQueueInfo(Body):
     last_pop_timestamp: int = member(LONG, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ConsumeStatus(Body):
     """Rates of one topic."""
 
@@ -212,7 +212,7 @@ class ConsumeStatus(Body):
     consume_failed_msgs: int = member(LONG, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ConsumerRunningInfo(Body):
     """Settings, queues and rates of one consumer."""
 
@@ -228,7 +228,7 @@ class ConsumerRunningInfo(Body):
 CONSUME_RESULT = choice("CR_SUCCESS", "CR_LATER", "CR_ROLLBACK", "CR_COMMIT", "CR_THROW_EXCEPTION", "CR_RETURN_NULL")
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ConsumeMessageDirectlyResult(Body):
     """The result of the consumer's listener."""
 
@@ -239,7 +239,7 @@ class ConsumeMessageDirectlyResult(Body):
     spent_time_mills: int = member(LONG, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class Connection(Body):
     """One client's connection."""
 
@@ -249,7 +249,7 @@ class Connection(Body):
     version: int = member(INT, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ConsumerConnection(Body):
     """The members of a consumer group and what they subscribe to."""
 
@@ -260,14 +260,14 @@ class ConsumerConnection(Body):
     consume_from_where: str = member(CONSUME_FROM_WHERE, "CONSUME_FROM_LAST_OFFSET")
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ProducerConnection(Body):
     """The members of a producer group."""
 
     connection_set: list[Connection] = member(list_of(body_of(Connection)))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ProducerInfo(Body):
     """One producer's connection, and when it last sent a heartbeat."""
 
@@ -278,21 +278,21 @@ class ProducerInfo(Body):
     last_update_timestamp: int = member(LONG, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ProducerTableInfo(Body):
     """All connected producers by group (328)."""
 
     data: dict[str, list[ProducerInfo]] = member(map_of(list_of(body_of(ProducerInfo))))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ProducerData(Body):
     """A producer group that the client is in."""
 
     group_name: str = member(TEXT, "")
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ConsumerData(Body):
     """A consumer group that the client is in."""
 
@@ -304,7 +304,7 @@ class ConsumerData(Body):
     unit_mode: bool = member(FLAG, False)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class CheckClientRequestBody(Body):
     """46: a subscription that a client is about to make."""
 
@@ -313,7 +313,7 @@ class CheckClientRequestBody(Body):
     subscription_data: SubscriptionData = member(body_of(SubscriptionData))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class HeartbeatData(Body):
     """One client's groups. With ``without_sub`` the subscriptions are those sent before with the same fingerprint."""
 

@@ -1,16 +1,16 @@
 """Consumers: messages given back (36), queues locked and unlocked (41, 42)."""
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.body import FLAG, TEXT, Body, Kind, list_of, member, read_queue, write_queue
 from remoting.protocol.header import Header, optional, required
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.sends import NO_MESSAGES
 from remoting.protocol.rights import LARGE, SUB, Need, need_group, need_topic, of_body, on_both, on_group
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ConsumerSendMsgBackRequestHeader(Header):
     """``offset`` is the message's physical one. ``delay_level``: 0 lets the broker choose, below 0 is a dead letter."""
 
@@ -26,7 +26,7 @@ class ConsumerSendMsgBackRequestHeader(Header):
 _QUEUES = list_of(Kind(read_queue, write_queue))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class LockBatchRequestBody(Body):
     """41. ``only_this_broker``: do not ask the other members of the broker's set for the lock."""
 
@@ -36,7 +36,7 @@ class LockBatchRequestBody(Body):
     mq_set: list[MessageQueue] = member(_QUEUES)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class UnlockBatchRequestBody(Body):
     """42."""
 
@@ -46,7 +46,7 @@ class UnlockBatchRequestBody(Body):
     mq_set: list[MessageQueue] = member(_QUEUES)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class LockBatchResponseBody(Body):
     """The queues of a 41 that its client owns now."""
 

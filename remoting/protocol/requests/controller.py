@@ -2,16 +2,16 @@
 1010), and the members of the group of Controllers (7120, Skylark's own). Their heartbeat 904 is in registrations.py.
 """
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.body import FLAG, INT, LONG, TEXT, Body, body_of, list_of, map_of, member
 from remoting.protocol.header import Header, optional, required
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.routes import BrokerMemberGroup
 from remoting.protocol.rights import UPDATE_CLUSTER
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class AlterSyncStateSetRequestHeader(Header):
     """1001: the master of a set has another SyncStateSet."""
 
@@ -21,14 +21,14 @@ class AlterSyncStateSetRequestHeader(Header):
     invoke_time: int | None = optional(read_long)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class AlterSyncStateSetResponseHeader(Header):
     """Its answer; 0 when refused."""
 
     new_sync_state_set_epoch: int = required(read_int)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ElectMasterRequestHeader(Header):
     """1002. ``broker_id``: who asks, or, with ``designate_elect``, who is to be the master."""
 
@@ -39,7 +39,7 @@ class ElectMasterRequestHeader(Header):
     invoke_time: int | None = optional(read_long)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class MasterHeader(Header):
     """Who is the master of a set. The answers of 1002 and 1004, and the notice 1008; 1004 has no ``...set_epoch``.
 
@@ -53,7 +53,7 @@ class MasterHeader(Header):
     registered_replicas: int | None = optional(read_int)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class RegisterBrokerToControllerRequestHeader(Header):
     """1003: a broker that has an id tells its address."""
 
@@ -64,7 +64,7 @@ class RegisterBrokerToControllerRequestHeader(Header):
     invoke_time: int | None = optional(read_long)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class RegisterBrokerToControllerResponseHeader(Header):
     """The answer, with the master when the set has one that is alive."""
 
@@ -76,14 +76,14 @@ class RegisterBrokerToControllerResponseHeader(Header):
     sync_state_set_epoch: int | None = optional(read_int)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetReplicaInfoRequestHeader(Header):
     """1004."""
 
     broker_name: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetMetaDataResponseHeader(Header):
     """1005: the leader of the Controllers. ``peers``: ``"n0:ip:port;n1:ip:port;"``."""
 
@@ -94,7 +94,7 @@ class GetMetaDataResponseHeader(Header):
     peers: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class CleanBrokerDataRequestHeader(Header):
     """1011: forget replicas. ``broker_controller_ids_to_clean``: ``"1;2"``; absent: the whole set."""
 
@@ -105,7 +105,7 @@ class CleanBrokerDataRequestHeader(Header):
     invoke_time: int | None = optional(read_long)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetNextBrokerIdRequestHeader(Header):
     """1012."""
 
@@ -113,7 +113,7 @@ class GetNextBrokerIdRequestHeader(Header):
     broker_name: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetNextBrokerIdResponseHeader(Header):
     """Its answer: the lowest id that was never given in this set."""
 
@@ -122,7 +122,7 @@ class GetNextBrokerIdResponseHeader(Header):
     broker_name: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ApplyBrokerIdRequestHeader(Header):
     """1013. ``register_check_code`` tells who holds an id: a broker that asks again with it gets the same id."""
 
@@ -132,7 +132,7 @@ class ApplyBrokerIdRequestHeader(Header):
     register_check_code: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ApplyBrokerIdResponseHeader(Header):
     """Its answer."""
 
@@ -140,7 +140,7 @@ class ApplyBrokerIdResponseHeader(Header):
     broker_name: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ControllerMembersRequestHeader(Header):
     """7120. ``action``: list, add (``address``), remove or transfer (``node``)."""
 
@@ -149,7 +149,7 @@ class ControllerMembersRequestHeader(Header):
     address: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class SyncStateSet(Body):
     """The replicas that have all that was acknowledged, by id."""
 
@@ -157,7 +157,7 @@ class SyncStateSet(Body):
     sync_state_set_epoch: int = member(INT, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ElectMasterAnswer(Body):
     """The answer to 1002: the addresses of all replicas, and the new SyncStateSet."""
 
@@ -165,7 +165,7 @@ class ElectMasterAnswer(Body):
     sync_state_set: list[int] = member(list_of(LONG))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ReplicaIdentity(Body):
     """One replica of a set, as 1006 shows it."""
 
@@ -175,7 +175,7 @@ class ReplicaIdentity(Body):
     alive: bool = member(FLAG, False)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class InSyncStateData(Body):
     """A set, as 1006 shows it."""
 
@@ -187,14 +187,14 @@ class InSyncStateData(Body):
     not_in_sync_replicas: list[ReplicaIdentity] = member(list_of(body_of(ReplicaIdentity)))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class BrokerReplicasInfo(Body):
     """The answer to 1006, by broker name."""
 
     replicas_info_table: dict[str, InSyncStateData] = member(map_of(body_of(InSyncStateData)))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ControllerMembers(Body):
     """The answer to 7120: addresses by node."""
 

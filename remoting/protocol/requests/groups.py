@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.body import (
     FLAG,
@@ -22,7 +23,6 @@ from remoting.protocol.body import (
     write_queue,
 )
 from remoting.protocol.header import Header, optional, required
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.topics import NO_CHANGE_ON_SLAVE, TopicList
 from remoting.protocol.rights import (
@@ -42,28 +42,28 @@ from remoting.protocol.rights import (
 from remoting.protocol.scalars import read_flag, read_int, read_text
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ConsumerGroupRequestHeader(Header):
     """38, 203: about one consumer group."""
 
     consumer_group: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class NotifyConsumerIdsChangedRequestHeader(Header):
     """40: the members of a group changed. Clients ignore a request that names no group."""
 
     consumer_group: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ProducerGroupRequestHeader(Header):
     """204: about one producer group."""
 
     producer_group: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetAllSubscriptionGroupRequestHeader(Header):
     """201: older callers send no header, and get all."""
 
@@ -72,14 +72,14 @@ class GetAllSubscriptionGroupRequestHeader(Header):
     max_group_num: int | None = optional(read_int)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetAllSubscriptionGroupResponseHeader(Header):
     """How many groups there are."""
 
     total_group_num: int | None = optional(read_int)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class DeleteSubscriptionGroupRequestHeader(Header):
     """207. ``remove_offset`` is what 4.x calls ``clean_offset``; clients send both."""
 
@@ -88,7 +88,7 @@ class DeleteSubscriptionGroupRequestHeader(Header):
     remove_offset: bool | None = optional(read_flag)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetConsumeStatsRequestHeader(Header):
     """208. A blank topic means all topics of the group; ``topic_list`` is a ";" list."""
 
@@ -97,14 +97,14 @@ class GetConsumeStatsRequestHeader(Header):
     topic_list: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GroupRequestHeader(Header):
     """343 and 352: about one group."""
 
     group: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class QueryConsumeTimeSpanRequestHeader(Header):
     """303."""
 
@@ -112,7 +112,7 @@ class QueryConsumeTimeSpanRequestHeader(Header):
     group: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetBrokerConsumeStatsRequestHeader(Header):
     """317. ``is_order``: only ordered topics."""
 
@@ -126,7 +126,7 @@ BROADCASTING: Final = "BROADCASTING"
 _QUEUE = Kind(read_queue, write_queue, lambda: MessageQueue("", "", 0))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class MessageRequestMode(Body):
     """How a group consumes a topic: PULL or POP; ``pop_share_queue_num`` is of POP."""
 
@@ -136,7 +136,7 @@ class MessageRequestMode(Body):
     pop_share_queue_num: int = member(INT, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class MessageRequestModes(Body):
     """402: by topic and group."""
 
@@ -145,7 +145,7 @@ class MessageRequestModes(Body):
     )
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class QueryAssignmentRequestBody(Body):
     """400: a member of a group asks for its queues. ``strategy_name``: AVG or AVG_BY_CIRCLE."""
 
@@ -156,7 +156,7 @@ class QueryAssignmentRequestBody(Body):
     message_model: str = member(choice("BROADCASTING", "CLUSTERING"), "CLUSTERING")
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class MessageQueueAssignment(Body):
     """A queue, and how it is consumed."""
 
@@ -164,7 +164,7 @@ class MessageQueueAssignment(Body):
     mode: str = member(TEXT, PULL)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class QueryAssignmentResponseBody(Body):
     """The answer to 400; None when the broker cannot tell. The member then keeps the queues that it has."""
 
@@ -173,7 +173,7 @@ class QueryAssignmentResponseBody(Body):
     )
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ExponentialRetryPolicy(Body):
     """Delays that grow, in milliseconds."""
 
@@ -182,14 +182,14 @@ class ExponentialRetryPolicy(Body):
     multiplier: int = member(LONG, 2)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class CustomizedRetryPolicy(Body):
     """Delays one by one, in milliseconds."""
 
     next: list[int] = member(list_of(LONG))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GroupRetryPolicy(Body):
     """When a message that was not consumed is delivered again."""
 
@@ -198,7 +198,7 @@ class GroupRetryPolicy(Body):
     customized_retry_policy: CustomizedRetryPolicy | None = member(body_of(CustomizedRetryPolicy), None)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class SimpleSubscriptionData(Body):
     """A subscription that the group's configuration fixes."""
 
@@ -208,7 +208,7 @@ class SimpleSubscriptionData(Body):
     version: int = member(LONG, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class SubscriptionGroupConfig(Body):
     """How a broker serves a consumer group."""
 
@@ -229,14 +229,14 @@ class SubscriptionGroupConfig(Body):
     attributes: dict[str, str] = member(map_of(TEXT))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class SubscriptionGroupList(Body):
     """Groups to create or change (225)."""
 
     group_config_list: list[SubscriptionGroupConfig] = member(list_of(body_of(SubscriptionGroupConfig)))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class SubscriptionGroupTable(Body):
     """All groups of a broker (201)."""
 
@@ -245,14 +245,14 @@ class SubscriptionGroupTable(Body):
     data_version: DataVersion = member(body_of(DataVersion))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ConsumerIdList(Body):
     """The members of a consumer group (38)."""
 
     consumer_id_list: list[str] = member(list_of(TEXT))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ConsumeOffset(Body):
     """A group's progress in one queue."""
 
@@ -262,7 +262,7 @@ class ConsumeOffset(Body):
     last_timestamp: int = member(LONG, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ConsumeStats(Body):
     """A group's progress in all its queues (208)."""
 
@@ -270,7 +270,7 @@ class ConsumeStats(Body):
     consume_tps: float = member(REAL, 0.0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ConsumeStatsList(Body):
     """All groups of a broker (317): for each a map with one key, the group, to its progress in each topic."""
 
@@ -280,7 +280,7 @@ class ConsumeStatsList(Body):
     total_inflight_diff: int = member(LONG, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class QueueTimeSpan(Body):
     """Store times in one queue: of its first and last message, and of the last one that the group has consumed.
 
@@ -294,7 +294,7 @@ class QueueTimeSpan(Body):
     delay_time: int = member(LONG, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class QueryConsumeTimeSpanBody(Body):
     """A group's progress in time, in each queue of a topic (303)."""
 

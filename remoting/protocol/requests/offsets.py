@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.body import (
     LONG,
@@ -20,7 +21,6 @@ from remoting.protocol.body import (
 )
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional, required
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request, SlaveAnswer
 from remoting.protocol.rights import (
     GET,
@@ -38,7 +38,7 @@ from remoting.protocol.rights import (
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class QueryConsumerOffsetRequestHeader(Header):
     """14: asks for a group's offset in a queue."""
 
@@ -48,7 +48,7 @@ class QueryConsumerOffsetRequestHeader(Header):
     set_zero_if_not_found: bool | None = optional(read_flag)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class UpdateConsumerOffsetRequestHeader(Header):
     """15: commits a group's offset. Clients do send -1, which must not be stored.
 
@@ -62,7 +62,7 @@ class UpdateConsumerOffsetRequestHeader(Header):
     forward_only: bool | None = optional(read_flag)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetAllConsumerOffsetRequestHeader(Header):
     """43. A Skylark slave tells its Skylark master which version of the offsets it has."""
 
@@ -70,7 +70,7 @@ class GetAllConsumerOffsetRequestHeader(Header):
     known_changes: int | None = optional(read_long)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetAllConsumerOffsetResponseHeader(Header):
     """The answer to 43: the version of these offsets, and whether they are only those that changed."""
 
@@ -79,7 +79,7 @@ class GetAllConsumerOffsetResponseHeader(Header):
     is_part: bool = optional(read_flag, False)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class SearchOffsetRequestHeader(Header):
     """29: the offset for a time. ``boundary_type`` is LOWER or UPPER."""
 
@@ -89,7 +89,7 @@ class SearchOffsetRequestHeader(Header):
     boundary_type: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetMaxOffsetRequestHeader(Header):
     """30: the offset that the next message gets."""
 
@@ -98,7 +98,7 @@ class GetMaxOffsetRequestHeader(Header):
     committed: bool | None = optional(read_flag)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class QueueRequestHeader(Header):
     """31 and 32: the first offset of a queue, or its message's store time."""
 
@@ -106,28 +106,28 @@ class QueueRequestHeader(Header):
     queue_id: int = required(read_int)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class OffsetResponseHeader(Header):
     """The answer to 14, 29, 30, 31."""
 
     offset: int = required(read_long)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class TimestampResponseHeader(Header):
     """The answer to 32; -1 for an empty queue."""
 
     timestamp: int = required(read_long)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetAllDelayOffsetResponseHeader(Header):
     """The answer to 45, from a Skylark master: where its log ends. RocketMQ's says nothing."""
 
     log_end: int | None = optional(read_long)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class CloneGroupOffsetRequestHeader(Header):
     """314. Without a topic: all. ``offline``: also topics that connected consumers no longer subscribe to."""
 
@@ -137,7 +137,7 @@ class CloneGroupOffsetRequestHeader(Header):
     offline: bool = optional(read_flag, False)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class QueryCorrectionOffsetHeader(Header):
     """308. ``filter_groups``: groups that are left out, separated by commas."""
 
@@ -146,7 +146,7 @@ class QueryCorrectionOffsetHeader(Header):
     filter_groups: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ResetOffsetRequestHeader(Header):
     """222 asks a broker to reset a group's offsets; with 220 it tells the group's consumers.
 
@@ -162,7 +162,7 @@ class ResetOffsetRequestHeader(Header):
     offset: int | None = optional(read_long)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetConsumerStatusRequestHeader(Header):
     """223 asks a broker for the offsets of a group's consumers, or of the one that is named; it asks them with 221."""
 
@@ -171,7 +171,7 @@ class GetConsumerStatusRequestHeader(Header):
     client_addr: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ConsumerOffsetTable(Body):
     """Committed offsets by ``topic@group`` and queue; 5.x also sends the topics of each group."""
 
@@ -180,7 +180,7 @@ class ConsumerOffsetTable(Body):
     data_version: DataVersion = member(body_of(DataVersion))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class DelayOffsetTable(Body):
     """How far the messages of each delay level were delivered."""
 
@@ -188,7 +188,7 @@ class DelayOffsetTable(Body):
     data_version: DataVersion = member(body_of(DataVersion))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class CorrectionOffsets(Body):
     """The lowest offset of all groups in each queue of a topic (308)."""
 
@@ -217,21 +217,21 @@ def _read_either(value: Any) -> dict[MessageQueue, int]:
     return found
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ResetOffsetBody(Body):
     """The offsets of 220 and of the answer to 222; both forms are read."""
 
     offset_table: dict[MessageQueue, int] = member(Kind(_read_either, _OFFSETS.write, dict))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ResetOffsetBodyForC(Body):
     """The form of 220 for C++ clients."""
 
     offset_table: list[tuple[MessageQueue, int]] = member(_PAIRS)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetConsumerStatusBody(Body):
     """The offsets of one consumer (answer to 221), or those of several by client id (answer to 223)."""
 

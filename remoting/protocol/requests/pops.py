@@ -4,10 +4,10 @@ import binascii
 from base64 import b64decode, b64encode
 from typing import Any, Final
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.body import INT, LONG, TEXT, Body, Kind, body_of, list_of, member
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional, required
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.rights import LARGE, SUB, SUB_GET, UPDATE_CLUSTER, Need, need_group, need_topic, of_body, on_both
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
@@ -21,7 +21,7 @@ INIT_MAX: Final = 1
 MAX_POP_COUNT: Final = 32
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class PopMessageRequestHeader(Header):
     """200050. Times in ms: ``poll_time`` is how long the broker may hold the request that was sent at ``born_time``."""
 
@@ -39,7 +39,7 @@ class PopMessageRequestHeader(Header):
     attempt_id: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class PopMessageResponseHeader(Header):
     """200050 and 200052. The texts are those of remoting/protocol/pop_info.py."""
 
@@ -52,7 +52,7 @@ class PopMessageResponseHeader(Header):
     order_count_info: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class AckMessageRequestHeader(Header):
     """200051: one message is consumed. ``extra_info`` is its handle."""
 
@@ -63,7 +63,7 @@ class AckMessageRequestHeader(Header):
     offset: int = required(read_long)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class PeekMessageRequestHeader(Header):
     """200052: messages as a pop would return them, which stay visible."""
 
@@ -73,7 +73,7 @@ class PeekMessageRequestHeader(Header):
     consumer_group: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ChangeInvisibleTimeRequestHeader(Header):
     """200053: the message becomes visible ``invisible_time`` ms from now."""
 
@@ -85,7 +85,7 @@ class ChangeInvisibleTimeRequestHeader(Header):
     invisible_time: int = required(read_long)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ChangeInvisibleTimeResponseHeader(Header):
     """The parts of the message's new handle, which begins at the offset of the message."""
 
@@ -94,7 +94,7 @@ class ChangeInvisibleTimeResponseHeader(Header):
     revive_qid: int = required(read_int)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class NotificationRequestHeader(Header):
     """200054: asks whether there is a message to pop, and waits for one."""
 
@@ -107,7 +107,7 @@ class NotificationRequestHeader(Header):
     attempt_id: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class NotificationResponseHeader(Header):
     """``polling_full``: too many requests wait already."""
 
@@ -115,7 +115,7 @@ class NotificationResponseHeader(Header):
     polling_full: bool | None = optional(read_flag)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class PollingInfoRequestHeader(Header):
     """200055."""
 
@@ -124,7 +124,7 @@ class PollingInfoRequestHeader(Header):
     queue_id: int = required(read_int)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class PollingInfoResponseHeader(Header):
     """How many requests of the group wait for the queue."""
 
@@ -146,7 +146,7 @@ def _write_bits(bits: int) -> str:
 BITS = Kind(_read_bits, _write_bits, int)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class BatchAck(Body):
     """Messages of one check point. Bit n of ``bits`` is the message at ``start_offset`` + n.
 
@@ -164,7 +164,7 @@ class BatchAck(Body):
     topic: str = member(TEXT, "", wire="t")
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class BatchAckMessageRequestBody(Body):
     """200151."""
 

@@ -6,9 +6,9 @@ Their answers are the hot path: broker/delivery/pull_handlers.py writes the fiel
 from collections.abc import Mapping
 from typing import Any, Final
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional, required
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.rights import SUB, Need, Right, need_group, need_topic, text_of
 from remoting.protocol.scalars import read_int, read_long, read_text
@@ -22,7 +22,7 @@ PULL_LITE: Final = 0x10
 PULL_UNWRAPS: Final = 0x100  # the client takes inner batches apart; only Skylark's says so, RocketMQ has no such bit
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class PullMessageRequestHeader(Header):
     """11 and 361: asks for messages of a queue."""
 
@@ -42,7 +42,7 @@ class PullMessageRequestHeader(Header):
     proxy_froward_client_id: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class PullMessageResponseHeader(Header):
     """The offset to go on from. Some servers do not suggest a broker."""
 

@@ -1,16 +1,16 @@
 """Finding messages: by key (12), by physical offset (33); and the entries of a queue (321)."""
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.body import FLAG, INT, LONG, TEXT, Body, body_of, list_of, member
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional, required
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.clients import SubscriptionData
 from remoting.protocol.rights import GET, GET_CLUSTER, SUB_GET, on_topic
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class QueryMessageRequestHeader(Header):
     """12: messages with a key. With ``unique_key_query``, or index type U (5.x), the key is a UNIQ_KEY."""
 
@@ -23,7 +23,7 @@ class QueryMessageRequestHeader(Header):
     index_type: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class QueryMessageResponseHeader(Header):
     """The answer to 12: how far the index is."""
 
@@ -31,7 +31,7 @@ class QueryMessageResponseHeader(Header):
     index_last_update_phyoffset: int = required(read_long)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ViewMessageRequestHeader(Header):
     """33: the message at a physical offset.
 
@@ -43,7 +43,7 @@ class ViewMessageRequestHeader(Header):
     takes_batches: bool | None = optional(read_flag)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class QueryConsumeQueueRequestHeader(Header):
     """321: ``count`` entries of a queue from ``index`` on; with a group, also whether its filter accepts each."""
 
@@ -54,7 +54,7 @@ class QueryConsumeQueueRequestHeader(Header):
     consumer_group: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ConsumeQueueData(Body):
     """One entry. ``eval``: whether the filter of the requested group accepts it; ``msg``: what is wrong with it.
 
@@ -70,7 +70,7 @@ class ConsumeQueueData(Body):
     msg: str | None = member(TEXT, None)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ConsumeQueueEntries(Body):
     """Entries in the order of the queue, which has messages from ``min_queue_index`` to before ``max_queue_index``.
 

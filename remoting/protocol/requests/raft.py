@@ -1,12 +1,12 @@
 """The nodes of a Raft group: messages (7110; remoting/raft/codec.py reads the body), and how a node finds its group."""
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.header import Header, required
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.scalars import read_flag, read_long, read_text
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class RaftMessagesHeader(Header):
     """7110. ``addr``: where the sender, ``node``, listens."""
 
@@ -15,14 +15,14 @@ class RaftMessagesHeader(Header):
     addr: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class RaftStatusRequestHeader(Header):
     """7111."""
 
     group: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class RaftStatusHeader(Header):
     """The answer to 7111. ``begun``: whether the node keeps its votes on disk already. No leader: empty texts."""
 
@@ -33,7 +33,7 @@ class RaftStatusHeader(Header):
     leader_addr: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class RaftJoinHeader(Header):
     """7112, to the leader: the node called ``name`` in the conf wants to be a member with the id ``node``."""
 

@@ -8,10 +8,10 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from mqcommon.errors import ProtocolError
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.body import TEXT, Body, DataVersion, KVTable, body_of, list_of, map_of, member
 from remoting.protocol.dialect import Dialect, dumps, loads
 from remoting.protocol.header import Header, optional, required
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.controller import MasterHeader
 from remoting.protocol.requests.routes import (
@@ -25,7 +25,7 @@ from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetBrokerMemberGroupRequestHeader(Header):
     """901: asks for the live members of a set."""
 
@@ -33,7 +33,7 @@ class GetBrokerMemberGroupRequestHeader(Header):
     broker_name: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class BrokerHeartbeatRequestHeader(Header):
     """904. NameServers need the names and addresses; the fields after ``broker_id`` are for Controllers.
 
@@ -53,7 +53,7 @@ class BrokerHeartbeatRequestHeader(Header):
     is_electable: bool | None = optional(read_flag, wire="electable")
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class NotifyMinBrokerIdChangeRequestHeader(Header):
     """905: another live member now has the lowest id."""
 
@@ -173,7 +173,7 @@ _SERVERS: Final = list_of(TEXT)
 _ATTRIBUTES: Final = map_of(TEXT)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class RegisterBrokerBody(Body):
     """All that a broker registers."""
 

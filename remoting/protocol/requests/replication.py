@@ -3,16 +3,16 @@ modes of consumption (402), epochs of the log (1007), Skylark's own 7100. Other 
 offsets.py; the state of replication is in admin.py.
 """
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.body import INT, LONG, TEXT, Body, DataVersion, body_of, list_of, map_of, member
 from remoting.protocol.header import Header, optional, required
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.groups import MessageRequestModes
 from remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
 from remoting.protocol.scalars import read_long, read_text
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class PageRequestHeader(Header):
     """Asks for one page; a request without these fields asks for the whole table."""
 
@@ -20,7 +20,7 @@ class PageRequestHeader(Header):
     page_removals: int | None = optional(read_long)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class PageResponseHeader(Header):
     """The fields for the request of the next page; without ``next_from`` this was the last page."""
 
@@ -36,14 +36,14 @@ class PageResponseHeader(Header):
 FIRST_PAGE = PageRequestHeader(0, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class WatchMetadataRequestHeader(Header):
     """7100: asks for an answer when something changes, at the latest after this time."""
 
     hold_millis: int = required(read_long)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ExchangeHAInfoHeader(Header):
     """906 and its answer: a master tells a slave its addresses, or is asked for them."""
 
@@ -52,7 +52,7 @@ class ExchangeHAInfoHeader(Header):
     master_address: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class TimerCount(Body):
     """Timed messages of a topic that are not due yet."""
 
@@ -60,7 +60,7 @@ class TimerCount(Body):
     time_stamp: int = member(LONG, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class TimerMetrics(Body):
     """61: by topic."""
 
@@ -68,7 +68,7 @@ class TimerMetrics(Body):
     data_version: DataVersion = member(body_of(DataVersion))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class MetadataVersions(Body):
     """The version of each table. That of consumer offsets rises with each commit, before the journal has the commit."""
 
@@ -81,7 +81,7 @@ class MetadataVersions(Body):
     acls: DataVersion = member(body_of(DataVersion))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class EpochEntry(Body):
     """The master of ``epoch`` wrote the bytes from ``start_offset`` to ``end_offset``."""
 
@@ -90,7 +90,7 @@ class EpochEntry(Body):
     end_offset: int = member(LONG, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class EpochEntryCache(Body):
     """The answer to 1007. ``max_offset`` is the end of the log."""
 

@@ -2,16 +2,16 @@
 219), options (318, 319). The requests of brokers are in registrations.py.
 """
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.body import FLAG, INT, TEXT, Body, KVTable, body_of, list_of, map_by_int, map_of, member
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional, required
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.requests.topics import TopicList, TopicQueueMappingInfo, TopicRequestHeader
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class PutKVConfigRequestHeader(Header):
     """100."""
 
@@ -20,7 +20,7 @@ class PutKVConfigRequestHeader(Header):
     value: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class KVConfigRequestHeader(Header):
     """101 and 102: one key."""
 
@@ -28,21 +28,21 @@ class KVConfigRequestHeader(Header):
     key: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetKVConfigResponseHeader(Header):
     """The answer to 101."""
 
     value: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class NamespaceRequestHeader(Header):
     """219: all keys of a namespace."""
 
     namespace: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class RegisterBrokerRequestHeader(Header):
     """103. ``body_crc32`` 0 or absent is not checked.
 
@@ -66,7 +66,7 @@ class RegisterBrokerRequestHeader(Header):
     base_counter: int | None = optional(read_long)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class RegisterBrokerResponseHeader(Header):
     """The answer to 103: for a slave, the addresses of its master. The other fields are Skylark's own.
 
@@ -81,7 +81,7 @@ class RegisterBrokerResponseHeader(Header):
     whole_needed: bool | None = optional(read_flag)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class BrokerRequestHeader(Header):
     """104 and 322: one broker."""
 
@@ -91,7 +91,7 @@ class BrokerRequestHeader(Header):
     broker_id: int = required(read_long)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class QueryDataVersionResponseHeader(Header):
     """The answer to 322: whether the broker must register fully."""
 
@@ -99,7 +99,7 @@ class QueryDataVersionResponseHeader(Header):
     takes_parts: bool | None = optional(read_flag)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetRouteInfoRequestHeader(Header):
     """105."""
 
@@ -107,28 +107,28 @@ class GetRouteInfoRequestHeader(Header):
     accept_standard_json_only: bool | None = optional(read_flag)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class BrokerNameRequestHeader(Header):
     """205 and 327: all topics of one broker name."""
 
     broker_name: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class WipeWritePermResponseHeader(Header):
     """The answer to 205."""
 
     wipe_topic_count: int = required(read_int)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class AddWritePermResponseHeader(Header):
     """The answer to 327."""
 
     add_topic_count: int = required(read_int)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class DeleteTopicFromNamesrvRequestHeader(Header):
     """216: in one cluster, or everywhere."""
 
@@ -136,14 +136,14 @@ class DeleteTopicFromNamesrvRequestHeader(Header):
     cluster_name: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ClusterRequestHeader(Header):
     """224: topics of a cluster."""
 
     cluster: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class BrokerData(Body):
     """The brokers of one name: id (0 is the master) to address."""
 
@@ -154,7 +154,7 @@ class BrokerData(Body):
     enable_acting_master: bool = member(FLAG, False)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class QueueData(Body):
     """The queues that one broker name has of the topic."""
 
@@ -165,7 +165,7 @@ class QueueData(Body):
     topic_sys_flag: int = member(INT, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class TopicRouteData(Body):
     """The route of a topic. ``order_topic_conf`` is like "broker-a:4;broker-b:4"."""
 
@@ -178,7 +178,7 @@ class TopicRouteData(Body):
     )
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ClusterInfo(Body):
     """Brokers by name, broker names by cluster.
 
@@ -190,7 +190,7 @@ class ClusterInfo(Body):
     contested: dict[str, dict[int, str]] | None = member(map_of(map_by_int(TEXT)), None)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class BrokerMemberGroup(Body):
     """The living members of a broker set, by id."""
 
@@ -199,7 +199,7 @@ class BrokerMemberGroup(Body):
     cluster: str = member(TEXT, "")
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class MemberGroupAnswer(Body):
     """The answer to 901."""
 

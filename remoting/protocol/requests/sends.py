@@ -8,17 +8,17 @@ cost too much.
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.properties import LIGHT_QUEUES, find_property
 from mqcommon.names import is_retry_topic
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, header_fields, optional, required
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request, SlaveAnswer
 from remoting.protocol.rights import PUB, SUB, TOPIC, Need, Right, need_topic, on_topic, text_of
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class SendMessageRequestHeader(Header):
     """The fields that go with the body of a message. ``properties`` is the properties string."""
 
@@ -47,7 +47,7 @@ class SendMessageRequestHeader(Header):
         return self._written(True)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class SendMessageResponseHeader(Header):
     """Where the message is stored. ``msg_id`` is a comma list for a batch."""
 
@@ -134,7 +134,7 @@ SEND_BATCH_MESSAGE = Request(
 DEFERRED_BATCHES = "deferredBatches"
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class RecallMessageRequestHeader(Header):
     """``recall_handle`` is that of the answer to the send."""
 
@@ -143,7 +143,7 @@ class RecallMessageRequestHeader(Header):
     producer_group: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class RecallMessageResponseHeader(Header):
     """``msg_id``: the unique key of the message that was recalled."""
 
@@ -156,7 +156,7 @@ RECALL_MESSAGE = Request(
 )  # fmt: skip
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ReplyMessageRequestHeader(Header):
     """326: the fields of the reply, which is the body. Hosts are texts, with a slash in front from Java brokers."""
 

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import perm_text
 from remoting.protocol.body import (
@@ -22,13 +23,12 @@ from remoting.protocol.body import (
 )
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional, required
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request, SlaveAnswer
 from remoting.protocol.rights import CREATE, DELETE, GET, GET_CLUSTER, Need, need_topic, of_body, on_topic
 from remoting.protocol.scalars import read_flag, read_int, read_text
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class TopicQueueMappingInfo(Body):
     """A broker's part in a static topic."""
 
@@ -41,7 +41,7 @@ class TopicQueueMappingInfo(Body):
     curr_id_map: dict[int, int] = member(map_by_int(INT))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class LogicQueueMappingItem(Body):
     """A stretch of a logical queue on one broker."""
 
@@ -55,7 +55,7 @@ class LogicQueueMappingItem(Body):
     time_of_end: int = member(LONG, -1)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class TopicQueueMappingDetail(Body):
     """The same, with the stretches of each queue."""
 
@@ -76,7 +76,7 @@ TOPIC_UNIT: Final = 1
 TOPIC_UNIT_SUB: Final = 2
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class TopicConfig(Body):
     """How a broker keeps a topic."""
 
@@ -100,14 +100,14 @@ class TopicConfig(Body):
         )
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class TopicConfigList(Body):
     """Topics to create or change (18). Their attributes are changes: ``+name``: value, ``-name``: ""."""
 
     topic_config_list: list[TopicConfig] = member(list_of(body_of(TopicConfig)))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class TopicConfigTable(Body):
     """All topics of a broker (21, and within 103). The mapping members are of 5.x and stay empty."""
 
@@ -120,7 +120,7 @@ class TopicConfigTable(Body):
     topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] = member(map_of(body_of(TopicQueueMappingInfo)))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class TopicList(Body):
     """Names of topics (206, 224, 304)."""
 
@@ -128,7 +128,7 @@ class TopicList(Body):
     broker_addr: str | None = member(TEXT, None)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class TopicOffset(Body):
     """The offsets of one queue."""
 
@@ -137,7 +137,7 @@ class TopicOffset(Body):
     last_update_timestamp: int = member(LONG, 0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class TopicStatsTable(Body):
     """All queues of a topic on one broker (202)."""
 
@@ -145,14 +145,14 @@ class TopicStatsTable(Body):
     topic_put_tps: float = member(REAL, 0.0)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GroupList(Body):
     """Names of groups (300)."""
 
     group_list: list[str] = member(list_of(TEXT))
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class CreateTopicRequestHeader(Header):
     """17: create or change a topic. ``attributes`` is like "+k=v,-k"."""
 
@@ -168,7 +168,7 @@ class CreateTopicRequestHeader(Header):
     force: bool | None = optional(read_flag)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetAllTopicConfigRequestHeader(Header):
     """21: older callers send no header, and get all."""
 
@@ -177,21 +177,21 @@ class GetAllTopicConfigRequestHeader(Header):
     max_topic_num: int | None = optional(read_int)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetAllTopicConfigResponseHeader(Header):
     """How many topics there are."""
 
     total_topic_num: int | None = optional(read_int)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class TopicRequestHeader(Header):
     """202, 215, 217, 300: about one topic."""
 
     topic: str = required(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class GetTopicConfigRequestHeader(Header):
     """351. ``lo`` True: the configuration on this broker only, for static topics, which span several brokers."""
 

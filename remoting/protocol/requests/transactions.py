@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.header import Header, optional, required
-from remoting.protocol.lazy_dataclass import lazy_dataclass
 from remoting.protocol.request import NOTHING, Request, SlaveAnswer
 from remoting.protocol.requests.sends import NO_MESSAGES
 from remoting.protocol.rights import PUB, TOPIC, UPDATE_CLUSTER, Need, Right, text_of
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class EndTransactionRequestHeader(Header):
     """37. The half is message ``tran_state_table_offset`` of its queue, and at ``commit_log_offset`` of the log."""
 
@@ -26,7 +26,7 @@ class EndTransactionRequestHeader(Header):
     topic: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class CheckTransactionStateRequestHeader(Header):
     """39, whose body is the half as a message of its own topic."""
 
@@ -38,7 +38,7 @@ class CheckTransactionStateRequestHeader(Header):
     offset_msg_id: str | None = optional(read_text)
 
 
-@lazy_dataclass
+@lazy_dataclass(slots=True)
 class ResumeCheckHalfMessageRequestHeader(Header):
     """323. ``msg_id``: the one with the broker's address and the offset in the log."""
 

@@ -4,14 +4,15 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from mqcommon.lazy_dataclass import lazy_dataclass
 from remoting.protocol.group_subscriptions import Wanted
 
 MASTER_ID = 0
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class NameServerFacts:
     """One NameServer of ``-n``."""
 
@@ -25,7 +26,7 @@ class NameServerFacts:
     topics: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PortFacts:
     """A port of a broker, beside the one that it is known by; ``kind`` is fast or HA."""
 
@@ -34,7 +35,7 @@ class PortFacts:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CertificateFacts:
     """The end of the certificate of a broker that speaks TLS; None, with the reason, when it could not be read."""
 
@@ -43,7 +44,7 @@ class CertificateFacts:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class BrokerFacts:
     """One broker that a NameServer knows; ``info`` is what brokerStatus shows."""
 
@@ -79,7 +80,7 @@ class BrokerFacts:
         return int(text) if text.isdecimal() else default
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ControllerFacts:
     """One Controller that brokers have in their options. ``leader``: where the one is that leads; "" if none does."""
 
@@ -89,7 +90,7 @@ class ControllerFacts:
     leader: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ReplicaSetFacts:
     """A set whose master the Controllers choose: whether each broker of it is alive, by address."""
 
@@ -98,7 +99,7 @@ class ReplicaSetFacts:
     others: Mapping[str, bool] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GroupFacts:
     """What a consumer group has not consumed of a topic; ``members``: how many consumers are connected."""
 
@@ -109,7 +110,7 @@ class GroupFacts:
     members: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Facts:
     """All of it."""
 
@@ -149,7 +150,7 @@ class Facts:
 OK, INFO, WARN, FAIL = "OK", "INFO", "WARN", "FAIL"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Finding:
     """``where`` is the server, group or topic; ``remedy`` is what to do, empty when there is nothing to do."""
 

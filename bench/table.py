@@ -1,0 +1,88 @@
+"""What users meet, in one table of one run: this tree, another commit, the limits, and Redis Streams as a limit.
+
+    python -m bench.table [--before REVISION] [--rounds 5] [--only NAME ...]
+
+Each row is that of the bench that its first column names. With ``--before`` the same bench, as it is in this tree, runs
+on the other commit's product right before it. A ratio above 1 is better than the limit, a gain above 1 than before.
+It takes some 10 minutes, and twice that with ``--before``. The load that the machine had before is printed first.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bench.compare import LESS_IS_BETTER, checkout, env_of
+from scripts.daemons import ROOT
+
+#: The benches with their options.
+BENCHES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("peers", ("--n", "15000")),
+    ("facades", ("--messages", "200000")),
+    ("timed_sends", ("--messages", "40000")),
+    ("java_batches", ("--batches", "300")),
+    ("send_pull", ("--n", "20000")),
+    ("guard_tls", ("--messages", "100000")),
+    ("spark_read", ()),
+    ("startup", ()),
+)
+
+
+def rows_of(tree: Path, bench: str, options: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The rows of one run of a bench on the product of a tree. One that fails has no rows: it may be younger."""
+    command = [sys.executable, "-m", f"bench.{bench}", "--json", *options]
+    run = subprocess.run(command, cwd=tree, env=env_of(tree), capture_output=True, text=True)
+    if run.returncode:
+        reason = (run.stderr.strip().splitlines() or ["no reason given"])[-1]
+        print(f"bench.{bench} failed in {tree.name}: {reason}", file=sys.stderr, flush=True)
+    for line in run.stdout.splitlines():
+        yield json.loads(line)
+
+
+def gain(unit: str, ours: float, before: float) -> float:
+    """How much better than before; above 1 is better."""
+    return before / ours if unit in LESS_IS_BETTER else ours / before
+
+
+def show(bench: str, ours: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]]) -> None:
+    """Print the rows of a bench."""
+    earlier = {row["name"]: row["ours"] for row in before}
+    for row in ours:
+        name, unit, figure, limit, ratio = (row[key] for key in ("name", "unit", "ours", "limit", "ratio"))
+        old = earlier.get(name)
+        told = "|  |  |" if old is None else f"| {old:,.3f} | {gain(unit, figure, old):.2f} |"
+        print(f"| {bench} | {name} | {unit} | {figure:,.3f} | {limit:,.3f} | {ratio:.2f} {told}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--before", help="a commit to compare with")
+    parser.add_argument("--rounds", type=int, default=5, help="measured rounds of each figure; the median is shown")
+    parser.add_argument("--only", nargs="*", choices=[name for name, _ in BENCHES], help="some of the benches")
+    arguments = parser.parse_args()
+    with ExitStack() as stack:
+        other: Path | None = None
+        if arguments.before:
+            other = stack.enter_context(checkout(arguments.before))
+            # The same measurement of both: the benches of this tree, on the other product.
+            shutil.rmtree(other / "bench")
+            shutil.copytree(ROOT / "bench", other / "bench", ignore=shutil.ignore_patterns("__pycache__"))
+        print(f"load before: {', '.join(f'{each:.2f}' for each in os.getloadavg())}\n")
+        print("| bench | what | unit | ours | limit | ratio | before | gain |")
+        print("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |", flush=True)
+        for bench, options in BENCHES:
+            if arguments.only and bench not in arguments.only:
+                continue
+            given = (*options, "--rounds", str(arguments.rounds))
+            before = [] if other is None else list(rows_of(other, bench, given))
+            show(bench, list(rows_of(ROOT, bench, given)), before)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Lazy dataclasses behave as dataclasses do."""
+
+import pickle
+from copy import copy, deepcopy
+from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
+from typing import Any
+
+import pytest
+
+from mqcommon.lazy_dataclass import FIRST_CALLS, lazy_dataclass
+
+
+def make(decorate: Any) -> Any:
+    class Described:
+        name: str
+        secret: str = field(default="s", repr=False)
+        names: list[str] = field(default_factory=list, compare=False)
+
+        def upper(self) -> str:
+            return self.name.upper()
+
+    return decorate(Described)
+
+
+OPTIONS: list[dict[str, bool]] = [
+    *({}, {"slots": True}, {"frozen": True}, {"frozen": True, "slots": True}, {"eq": False}, {"kw_only": True}),
+    {"slots": True, "eq": False},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("decorate", [dataclass, lazy_dataclass])
+def test_objects_are_made_compared_and_shown(decorate: Any, options: dict[str, bool]) -> None:
+    cls = make(decorate(**options))
+    has_eq, is_frozen, named = options.get("eq", True), options.get("frozen", False), options.get("kw_only", False)
+    for _ in range(FIRST_CALLS + 1):  # the methods of the first objects are other functions
+        one, same, other = cls(name="a", names=["x"]), cls(name="a", secret="s", names=["y"]), cls(name="b")
+        assert (one == same) is has_eq and one != other and one != "a" and cls(name="b").names is not other.names
+        assert repr(one).endswith("Described(name='a', names=['x'])")
+        assert replace(one, name="b").upper() == "B" and [each.name for each in fields(one)] == FIELDS
+        for arguments in ((), ("a", "b", [], 1)):
+            with pytest.raises(TypeError, match="argument"):
+                cls(*arguments)
+        with pytest.raises(TypeError, match="wrong"):
+            cls(name="a", wrong=1)
+        if has_eq and not is_frozen:
+            with pytest.raises(TypeError, match="unhashable"):
+                hash(one)
+        else:
+            assert (hash(one) == hash(same)) is has_eq
+        if options.get("slots"):
+            with pytest.raises((AttributeError, TypeError)):
+                one.other = 1
+        if is_frozen:
+            with pytest.raises(FrozenInstanceError, match="cannot assign to field 'name'"):
+                one.name = "c"
+            with pytest.raises(FrozenInstanceError, match="cannot delete field 'name'"):
+                del one.name
+        else:
+            one.name = "c"
+            assert one.upper() == "C"
+        if named:
+            with pytest.raises(TypeError, match="argument"):
+                cls("a")
+
+
+FIELDS = ["name", "secret", "names"]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Point:
+    x: int
+    y: int = 2
+
+    def __post_init__(self) -> None:
+        if self.x < 0:
+            raise ValueError(self.x)
+
+    def __repr__(self) -> str:
+        return f"<{self.x} {self.y}>"
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Place(Point):
+    z: int = 3
+
+
+class Named(Point):
+    def __init__(self, name: str) -> None:
+        super().__init__(len(name), 5)
+
+
+def test_what_the_class_defines_itself_stays() -> None:
+    with pytest.raises(ValueError, match="-1"):
+        Point(-1)
+    assert repr(Point(1)) == "<1 2>" and Point(1) == Point(1, 2) and hash(Point(1)) == hash(Point(1, 2))
+
+
+def test_classes_can_be_derived() -> None:
+    for _ in range(FIRST_CALLS + 1):
+        assert repr(Named("abc")) == "<3 5>"
+        assert [each.name for each in fields(Place(1))] == ["x", "y", "z"] and Place(1) != Place(1, z=4)
+        with pytest.raises(ValueError, match="-1"):
+            Place(-1)
+
+
+def test_objects_can_be_pickled_and_copied() -> None:
+    for copied in (pickle.loads(pickle.dumps(Place(1, z=7))), copy(Place(1, z=7)), deepcopy(Place(1, z=7))):
+        assert copied == Place(1, 2, 7)
+
+
+def test_a_field_that_is_no_argument_is_refused() -> None:
+    with pytest.raises(TypeError, match="has a field without an argument: it needs `dataclass`"):
+
+        @lazy_dataclass
+        class _Wrong:
+            name: str = field(init=False)
+
+
+def test_two_classes_with_the_same_fields_differ() -> None:
+    assert make(lazy_dataclass)("a") != make(lazy_dataclass)("a")
+
+
+@pytest.mark.parametrize("arguments", [{}, {"name": "a", "wrong": 1}, {"secret": "b", "wrong": 1}])
+def test_a_wrong_call_does_not_spoil_the_constructor(arguments: dict[str, Any]) -> None:
+    cls = make(lazy_dataclass)
+    with pytest.raises(TypeError):
+        cls(**arguments)
+    with pytest.raises(TypeError, match="multiple values"):
+        make(lazy_dataclass)("a", name="b")
+    assert cls("a").name == "a"
