@@ -71,8 +71,9 @@ def main() -> None:
         if arguments.before:
             other = stack.enter_context(checkout(arguments.before))
             # The same measurement of both: the benches of this tree, on the other product.
-            shutil.rmtree(other / "bench")
-            shutil.copytree(ROOT / "bench", other / "bench", ignore=shutil.ignore_patterns("__pycache__"))
+            for folder in ("bench", "scripts"):
+                shutil.rmtree(other / folder)
+                shutil.copytree(ROOT / folder, other / folder, ignore=shutil.ignore_patterns("__pycache__"))
         print(f"load before: {', '.join(f'{each:.2f}' for each in os.getloadavg())}\n")
         print("| bench | what | unit | ours | limit | ratio | before | gain |")
         print("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |", flush=True)
