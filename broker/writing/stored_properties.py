@@ -12,7 +12,7 @@ from broker.writing.refusals import illegal
 from mqcommon.clock import Clock
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.ids import RecallHandle, UniqueKeys
-from mqcommon.message.properties import find_property
+from mqcommon.message.properties import LIGHT_QUEUES, find_property
 from mqcommon.message.record import Record
 
 _UNIQ_KEY = b"UNIQ_KEY\x01"
@@ -21,8 +21,8 @@ TIMED = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS", b"__STARTDE
 _ABSOLUTE = TIMED[2:]
 # Properties that the broker sets itself. A consumed message that is sent again already has them all.
 _BROKERS_OWN = (b"MSG_REGION", b"CLUSTER", b"TRACE_ON")
-# Parts of the names of properties that `StoredProperties.of` must look at.
-_SPECIAL = (b"DELAY", b"DELIVER", b"TRAN_MSG", b"CLUSTER\x01")
+# Parts of the names of properties that must be looked at: by `StoredProperties.of`, and by `LightQueues`.
+_SPECIAL = (b"DELAY", b"DELIVER", b"TRAN_MSG", b"CLUSTER\x01", LIGHT_QUEUES.encode())
 
 
 @lazy_dataclass(slots=True)

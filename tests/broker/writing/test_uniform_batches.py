@@ -93,11 +93,13 @@ async def test_a_message_that_no_batch_may_have_is_refused_by_columns_too(broker
     assert not broker.by_columns
 
 
-async def test_the_brokers_own_properties_are_set_anew(broker: Broker) -> None:
-    rows = rows_with(b"CLUSTER\x01other\x02")
-    expected = broker.stored(rows)
+@pytest.mark.parametrize("special", [b"CLUSTER\x01other\x02", b"INNER_MULTI_DISPATCH\x01a,b\x02"])
+async def test_properties_that_must_be_looked_at_are_seen_row_by_row(broker: Broker, special: bytes) -> None:
+    """The broker's own are set anew; light queues are refused where there are some."""
+    expected = broker.stored(rows_with(special))
     await broker.sends.run()
-    assert broker.stored(rows) == expected and b"other" not in expected[0].properties
+    assert broker.stored(rows_with(special)) == expected and not broker.by_columns
+    assert b"other" not in expected[0].properties
 
 
 async def test_a_numpy_that_cannot_be_loaded_is_told_and_hurts_nobody(
