@@ -119,6 +119,7 @@ class SendHandlers(Part):
         await self._first_batch.wait()
         try:
             self._columns = await trio.to_thread.run_sync(Columns)
+            self._writer.use_columns(self._columns.np)
         except ModuleNotFoundError:
             pass  # without the extra `fast` all batches are stored row by row
         except Exception as error:

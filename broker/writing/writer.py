@@ -203,6 +203,10 @@ class Writer:
 
     # --- batches
 
+    def use_columns(self, np: Any) -> None:
+        """numpy is loaded, see `Index.use_columns`."""
+        self._store.index.use_columns(np)
+
     def stamped(self, rows: list[Row]) -> list[Row]:
         """The rows as `put_batch` takes them. RequestRefused when one of them is refused."""
         if self._light is not None:

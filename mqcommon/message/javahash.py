@@ -27,6 +27,11 @@ def _unsigned(units: bytes | list[int]) -> int:
     return h
 
 
+def powers_of_31(count: int) -> tuple[int, ...]:
+    """The highest first, in 32 bits: what the characters of a key of ``count`` - 1 and those before it count for."""
+    return tuple(pow(31, power, 1 << 32) for power in range(count - 1, -1, -1))
+
+
 def java_hash(text: str) -> int:
     """``text.hashCode()`` as Java computes it: a signed 32-bit number."""
     if text.isascii():

@@ -7,7 +7,7 @@ building goes on after the last message that a file holds.
 from bisect import bisect_right
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from broker.store.index.index_file import IndexFile, index_file_bytes
 from broker.store.index.log_keys import Entries, LogKeys
@@ -48,12 +48,17 @@ class Index:
         self._enabled = enabled
         self._hasher = KeyHasher()
         self._keys = LogKeys(self._hasher)
+        self._np: Any = None
         self._synced = 0
         # The index holds all messages of the log before this physical offset.
         self.position = 0
         #: A thread is cutting the last file: nothing may be built.
         self.is_being_cut = False
         self.files: list[IndexFile] = []
+
+    def use_columns(self, np: Any) -> None:
+        """numpy is loaded: many entries are made at once from now on, with the same bytes."""
+        self._np = self._keys.np = np
 
     def load(self) -> None:
         """Open the files on disk. Files of another size than configured are removed and rebuilt."""
@@ -226,7 +231,8 @@ class Index:
                 most = min(done + file.room, count)
                 end = _whole_messages(entries.physicals, done, most)
                 end = end if end > done else most
-            file.put_many(*(column[done:end] for column in entries))
+            hashes, physicals, times_ms = (column[done:end] for column in entries)
+            file.put_many(hashes, physicals, times_ms, self._np)
             done = end
 
     def _writable(self, store_ms: int) -> IndexFile:

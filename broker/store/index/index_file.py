@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import repeat
+from typing import Any
 
 from broker.store.log.residency import NotResident, check_resident
 from mqcommon.disk.files import MappedFile
@@ -28,6 +29,8 @@ _unpack_entry = ENTRY.unpack_from
 # A file has its full size at once, as RocketMQ's has (420 MB). Its blocks are allocated in steps, as entries need them.
 ALLOCATED_BYTES = 4 * 1024 * 1024
 _SLOTS_AT_ONCE = 65_536
+# numpy's calls cost more than fewer entries do.
+LEAST_COLUMNS = 64
 _ENTRIES_AT_ONCE = 1024
 
 
@@ -75,11 +78,14 @@ class IndexFile:
         """How many more entries fit."""
         return self.capacity - self.count
 
-    def put_many(self, hashes: Sequence[int], physicals: Sequence[int], times_ms: Sequence[int]) -> None:
+    def put_many(
+        self, hashes: Sequence[int], physicals: Sequence[int], times_ms: Sequence[int], np: Any = None
+    ) -> None:
         """Add entries (key hash, physical offset, store time), at most `room` of them, and write the header.
 
-        DiskFull changes nothing. The order matters: first the entries, then the slots that point at them, then the
-        header. A kill in between leaves slots that are ahead of the header, but no slot loses its older entries.
+        With numpy as ``np`` many are added by columns. DiskFull changes nothing. The order matters: first the entries,
+        then the slots that point at them, then the header. A kill in between leaves slots that are ahead of the header,
+        but no slot loses its older entries.
         """
         if not hashes:
             return
@@ -90,18 +96,51 @@ class IndexFile:
         self.file.allocate(min(-(-end // ALLOCATED_BYTES) * ALLOCATED_BYTES, self.file.size))
         if first == 1:
             self.begin_physical, self.begin_ms = physicals[0], times_ms[0]
+        if np is not None and len(hashes) >= LEAST_COLUMNS:
+            self._put_columns(np, hashes, physicals, times_ms)
+        else:
+            self._put_rows(hashes, physicals, times_ms)
+        self.end_physical, self.end_ms = physicals[-1], times_ms[-1]
+        self._write_header()
+
+    def _put_rows(self, hashes: Sequence[int], physicals: Sequence[int], times_ms: Sequence[int]) -> None:
+        """Write the entries, then the slots."""
+        first, slots = self.count, self._slots
         places = [key_hash % self.slots for key_hash in hashes]
         previous = self._newest_of(places)
         self.slot_count += previous.count(0)
-        data = b"".join(map(ENTRY.pack, hashes, physicals, self._seconds(times_ms), previous))
-        at = self.entries_at + first * ENTRY_BYTES
-        self.view[at : at + len(data)] = data
-        self.count = first + len(hashes)
-        slots = self._slots
+        self._write_entries(b"".join(map(ENTRY.pack, hashes, physicals, self._seconds(times_ms), previous)))
         for place, number in zip(places, _swapped(range(first, self.count)), strict=True):
             slots[place] = number
-        self.end_physical, self.end_ms = physicals[-1], times_ms[-1]
-        self._write_header()
+
+    def _put_columns(self, np: Any, hashes: Sequence[int], physicals: Sequence[int], times_ms: Sequence[int]) -> None:
+        """As `_put_rows`, all entries at once."""
+        numbers = np.arange(self.count, self.count + len(hashes))
+        entries = np.empty(len(hashes), [("hash", ">i4"), ("physical", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+        entries["hash"], entries["physical"] = hashes, physicals
+        seconds = self._seconds(times_ms)
+        entries["seconds"] = next(seconds) if isinstance(seconds, repeat) else seconds
+        places = entries["hash"].astype(np.int64) % self.slots
+        # Dropped before the file may be closed: a mapped file with an array on it cannot be.
+        slots = np.frombuffer(self._slots, ">i4")
+        previous = slots[places].astype(np.int64)
+        if int(previous.max()) >= self.count or int(previous.min()) < 0:
+            previous = np.array([self._known(number) for number in previous.tolist()], np.int64)
+        # Several new entries in one slot: the predecessor of each is the new one before it, not the slot's old entry.
+        order = np.argsort(places, kind="stable")
+        again = np.flatnonzero(places[order[1:]] == places[order[:-1]])
+        previous[order[again + 1]] = numbers[order[again]]
+        self.slot_count += int((previous == 0).sum())
+        entries["previous"] = previous
+        self._write_entries(entries.tobytes())
+        # Of several numbers for one slot the last one stays.
+        slots[places] = numbers
+
+    def _write_entries(self, data: bytes) -> None:
+        """Write new entries behind the others, and count them."""
+        at = self.entries_at + self.count * ENTRY_BYTES
+        self.view[at : at + len(data)] = data
+        self.count += len(data) // ENTRY_BYTES
 
     def newest(self, key_hash: int) -> int:
         """The newest entry in the slot of this hash, where `walk` begins; 0 if there is none."""

@@ -9,7 +9,7 @@ import mmap
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from broker.store.queue.entry import uniform_rows
 from mqcommon.errors import ProtocolError
@@ -18,7 +18,7 @@ from mqcommon.message.columns import MIN_RUN, Fixed, RunReader, Shape
 from mqcommon.message.compression import decompressed
 from mqcommon.message.flags import COMPRESSED, HOSTS_V6, INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK, WRAPPED
 from mqcommon.message.inner import MAX_INNER
-from mqcommon.message.javahash import TAIL, KeyHasher, head_hash
+from mqcommon.message.javahash import TAIL, KeyHasher, head_hash, java_hash, powers_of_31
 from mqcommon.message.layout import HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD, TAIL_BYTES_V1, TOPIC_LENGTH_V1
 from mqcommon.message.properties import find_property
 from mqcommon.message.record import Record, decode_record
@@ -55,6 +55,8 @@ class LogKeys:
         self._hasher = hasher
         self._runs = RunReader[_TwoKeys | None](_learn_shape, _MAX_REACH)
         self._starts = _Starts()
+        #: numpy, when it is loaded.
+        self.np: Any = None
 
     def read(self, view: mmap.mmap, at: int, end: int, base: int, limit: int) -> tuple[Entries, int, int]:
         """(entries of up to ``limit`` records from ``at`` on, where the next record is, how many records).
@@ -131,6 +133,11 @@ class LogKeys:
         key_at = OVERHEAD + body_length + len(_UNIQ_KEY)
         if stride - 1 - key_at < TAIL:
             raise KeyError
+        # The batch's own key may be that of one of its messages; a second entry of a hash would find nothing new.
+        own = [self._hasher.index_hash(prefix + key) for key in index_keys(record.properties)]
+        if self.np is not None:
+            columns = self.np.frombuffer(record.body, self.np.uint8).reshape(count, stride)[:, key_at : stride - 1]
+            return list(dict.fromkeys(own + _column_hashes(self.np, prefix, columns)))
         keys = struct.Struct(f"{key_at}x{stride - 1 - key_at - TAIL}s2s2sx")
         heads, high, low = zip(*keys.iter_unpack(record.body), strict=True)
         starts = {}
@@ -138,8 +145,6 @@ class LogKeys:
             if b"\x02" in head:  # another property follows the key
                 raise KeyError(head)
             starts[head] = head_hash(prefix + head)
-        # The batch's own key may be that of one of its messages; a second entry of a hash would find nothing new.
-        own = [self._hasher.index_hash(prefix + key) for key in index_keys(record.properties)]
         return list(dict.fromkeys(own + self._hashes(starts, heads, high, low)))
 
     # --- runs
@@ -182,6 +187,17 @@ class LogKeys:
             h if (h := starts[a] + pairs[b] + last_pairs[c] & 0xFFFFFFFF) < 0x80000000 else 0x100000000 - h & 0x7FFFFFFF
             for a, b, c in zip(heads, high, low, strict=True)
         ]
+
+
+def _column_hashes(np: Any, prefix: bytes, keys: Any) -> list[int]:
+    """As `KeyHasher.index_hash` of ``prefix`` and each row of ``keys``, bytes of ASCII; KeyError for others."""
+    if bool((keys >= 0x80).any()) or bool((keys == 2).any()):
+        raise KeyError("another property follows the key, or it is not plain")
+    powers = np.array(powers_of_31(keys.shape[1] + 1), np.uint32)
+    head = np.uint32(java_hash(prefix.decode("utf-8", "replace")) & 0xFFFFFFFF) * powers[:1]
+    # In 32 bits, as Java counts.
+    hashes = keys.astype(np.uint32) @ powers[1:] + head
+    return np.where(hashes < 0x80000000, hashes, -hashes & np.uint32(0x7FFFFFFF)).tolist()  # type: ignore[no-any-return]
 
 
 class _TwoKeys(NamedTuple):

@@ -1,15 +1,20 @@
 """An index file's bytes are those of RocketMQ's algorithm, however its entries come."""
 
 import struct
+from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.store.index import index_file
 from broker.store.index.index_file import SLOTS_AT, IndexFile, index_file_bytes
 from mqcommon.disk.files import MappedFile
 from tests.support.memory_files import MemoryFiles
 
 SLOTS, CAPACITY = 7, 60
+# The fixture changes nothing from example to example.
+fixed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 SIZE = index_file_bytes(SLOTS, CAPACITY)
 Row = tuple[int, int, int]
 
@@ -45,18 +50,26 @@ rows = st.lists(
 )
 
 
-def put(file: IndexFile, rows: list[Row]) -> None:
+def put(file: IndexFile, rows: list[Row], np: Any = None) -> None:
     if rows:
         hashes, physicals, times_ms = map(list, zip(*rows, strict=True))
-        file.put_many(hashes, physicals, times_ms)
+        file.put_many(hashes, physicals, times_ms, np)
 
 
-@given(rows, st.integers(1, 20))
-def test_entries_chain_as_rocketmq_chains_them(rows: list[Row], step: int) -> None:
+@pytest.fixture(params=["rows", "columns"])
+def np(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """How entries are made: one by one, or with numpy."""
+    monkeypatch.setattr(index_file, "LEAST_COLUMNS", 1)
+    return pytest.importorskip("numpy") if request.param == "columns" else None
+
+
+@given(rows=rows, step=st.integers(1, 20))
+@fixed
+def test_entries_chain_as_rocketmq_chains_them(np: Any, rows: list[Row], step: int) -> None:
     mapped = new_file(MemoryFiles())
     file = IndexFile(mapped, SLOTS, CAPACITY)
     for start in range(0, len(rows), step):
-        put(file, rows[start : start + step])
+        put(file, rows[start : start + step], np)
     if rows:
         assert mapped.view[:] == by_the_book(rows)
     for key_hash, _, _ in rows:
@@ -65,21 +78,22 @@ def test_entries_chain_as_rocketmq_chains_them(rows: list[Row], step: int) -> No
     file.close()
 
 
-@given(rows, st.integers(0, CAPACITY), st.booleans())
-def test_a_kill_between_slots_and_header_loses_no_older_entry(rows: list[Row], sure: int, again: bool) -> None:
+@given(rows=rows, sure=st.integers(0, CAPACITY), again=st.booleans())
+@fixed
+def test_a_kill_between_slots_and_header_loses_no_older_entry(np: Any, rows: list[Row], sure: int, again: bool) -> None:
     fs = MemoryFiles()
     mapped = new_file(fs)
     file = IndexFile(mapped, SLOTS, CAPACITY)
-    put(file, rows[:sure])
+    put(file, rows[:sure], np)
     header = mapped.view[:SLOTS_AT]
-    put(file, rows[sure:])
+    put(file, rows[sure:], np)
     mapped.view[:SLOTS_AT] = header
     file.close()
     mapped = fs.killed().open_map("/index/1", SIZE, create=False)
     file = IndexFile(mapped, SLOTS, CAPACITY)
     known = rows[:sure]
     if again:
-        put(file, rows[sure:])
+        put(file, rows[sure:], np)
         known = rows
         if rows:
             assert mapped.view[:] == by_the_book(rows)

@@ -164,14 +164,17 @@ def test_a_record_that_cannot_be_read_has_no_keys() -> None:
         b"UNIQ_KEY\x01AAAA99999\x02",  # of another size
     ],
 )
-def test_the_keys_of_an_inner_batch_are_found_whatever_their_form(own: bytes, last: bytes) -> None:
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_the_keys_of_an_inner_batch_are_found_whatever_their_form(own: bytes, last: bytes, by_columns: bool) -> None:
     rows = [(0, b"body", b"UNIQ_KEY\x01AAAA%04d\x02" % number) for number in range(20)]
     magic, tail = topic_field("t")
     batch = encode_batch([*rows, (0, b"body", last)])
     record = encode_record(magic, tail, 0, 0, BASE, batch, own, 0, WRAPPED, 0, bytes(8), 7, STORE_HOST, 0, 0)
     view = mmap.mmap(-1, len(record))
     view[:] = record
-    entries, _, _ = LogKeys(KeyHasher()).read(view, 0, len(record), BASE, 100)
+    reader = LogKeys(KeyHasher())
+    reader.np = pytest.importorskip("numpy") if by_columns else None
+    entries, _, _ = reader.read(view, 0, len(record), BASE, 100)
     keys = record_keys(decode_record(record))
     assert set(entries.hashes) == {KeyHasher().index_hash(b"t#" + key) for key in keys} and len(keys) >= 20
     assert len(entries.hashes) == len(set(entries.hashes))
