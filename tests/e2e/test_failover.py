@@ -65,11 +65,11 @@ async def test_one_of_two_masters_frozen_costs_no_send_and_gets_none_until_it_an
         other, victim = cluster.brokers
         async with under_load(cluster.nameserver, TOPIC) as load:
 
-            def counted(group: str, queue: MessageQueue, *rest: Any) -> Command:
+            def counted(group: str, queue: MessageQueue, *rest: Any, **named: Any) -> Command:
                 # On a busy machine the other one may be slow, too, for a while. Then there is none to prefer.
                 if load.producer.brokers.faults.usable(other.addr, trio.current_time() * 1000):
                     asked[queue.broker_name] += 1
-                return send_request(group, queue, *rest)
+                return send_request(group, queue, *rest, **named)
 
             monkeypatch.setattr(lane, "send_request", counted)
             await load.more_from(victim.name, 500)
