@@ -195,7 +195,7 @@ class AlikeRows:
     ) -> tuple[tuple[str, int], bytes, bytes, bytes, bytes] | None:
         known = self._learn(given, given[: -len(_KEY_MARK + end)], end)
         # A property that counts more than the time, or says more than that, is looked at in each message.
-        if known is None or known[0][0] != TIMER_TOPIC or before.find(b"TIMER_") >= 0 or before.find(_DELAY) >= 0:
+        if known is None or known[0][0] != TIMER_TOPIC or before.find(_DELAY) >= 0:
             return None
         if before and before[-1] != _PAIR_END:
             return None

@@ -36,6 +36,8 @@ CODES = [code for name, code in vars(ResponseCode).items() if name.isupper()]
         (WrongBroker("a:1", "broker-a", "broker-b"), Outcome.NOTHING),
         (TooManyRequests("a:1", 9), Outcome.NOTHING),
         (BrokerError(ResponseCode.SYSTEM_BUSY, "busy"), Outcome.NOTHING),
+        (BrokerError(ResponseCode.FLOW_CONTROL, "too fast"), Outcome.NOTHING),
+        (BrokerError(ResponseCode.POLLING_FULL, "too many"), Outcome.NOTHING),
         (BrokerError(ResponseCode.SERVICE_NOT_AVAILABLE, "stopping"), Outcome.NOTHING),
         (BrokerError(ResponseCode.GO_AWAY, "leaving"), Outcome.NOTHING),
         (BrokerError(ResponseCode.NOT_LEADER_FOR_QUEUE, "not I"), Outcome.NOTHING),

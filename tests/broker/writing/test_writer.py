@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.observe.stats import BrokerStats
@@ -132,7 +132,7 @@ def test_a_batch_has_no_delay() -> None:
 AT = b"TIMER_DELIVER_MS\x01170000%07d\x02"
 TIMES = [
     *(b"", b"DELAY\x013\x02", b"DELAY\x01x\x02", b"TIMER_DELAY_MS\x01%d\x02", AT, AT[:-1], b"X" + AT, b"K\x01v" + AT),
-    *(b"DELAY\x012\x02" + AT, b"TIMER_DELAY_SEC\x013\x02" + AT, b"TIMER_OUT_MS\x015\x02" + AT),
+    *(b"DELAY\x012\x02" + AT, AT + AT, b"TIMER_DELAY_SEC\x013\x02" + AT, b"TIMER_OUT_MS\x015\x02" + AT),
     *(b"__START" + AT[6:], b"__STARTDELIVERTIME\x011700002999999\x02X" + AT),
 ]
 KEYS = [b"UNIQ_KEY\x01%s\x02" % key for key in (b"K%d", b"DELAY%d", b"a-%d", b"")] + [b"UNIQ_KEY\x01K%d"]
@@ -150,7 +150,14 @@ def stored_at(desk: Desk, physical: int) -> tuple[Record, int]:
     return record._replace(physical_offset=0), code
 
 
-@given(st.lists(st.tuples(_parts, st.sampled_from([1, 1, 2, 50_000])), min_size=1, max_size=6), st.integers(1, 5))
+PLAIN_KEY = (b"", AT, KEYS[0], b"")
+
+
+@given(st.lists(st.tuples(_parts, st.sampled_from([0, 1, 1, 2, 50_000])), min_size=1, max_size=6), st.integers(1, 5))
+@example([(PLAIN_KEY, 1), (PLAIN_KEY, 50_000)], 2)  # the second time is too far away
+@example([(PLAIN_KEY, 1), (PLAIN_KEY, 0)], 2)  # and here over
+@example([((b"", AT + AT, KEYS[0], b""), 1)], 3)
+@example([((b"", b"TIMER_DELAY_SEC\x013\x02" + AT, KEYS[0], b""), 1)], 3)
 def test_the_rows_of_a_batch_are_placed_as_single_messages_are(parts: list[tuple[Any, int]], copies: int) -> None:
     rows = []
     for texts, kind in parts:

@@ -17,6 +17,7 @@ from mqcommon.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
+from mqcommon.raft.raft import Leader
 from mqcommon.raft.ready import HardState
 from tests.mqcommon.raft.hand import ELECTION_MS, Hand
 
@@ -42,6 +43,18 @@ def test_followers_name_the_leader() -> None:
     with pytest.raises(NotLeader, match="ask a") as refused:
         hand["b"].propose(b"x")
     assert refused.value.leader == "a"
+
+
+def test_votes_of_an_older_term_do_not_count() -> None:
+    hand = Hand("a", "b", "c")
+    hand.nodes["a"].hard_state = HardState(3, "")
+    hand.crash("a")
+    candidate = hand["a"]
+    candidate.stand(pre=False)
+    hand.nodes["a"].work()
+    for term, is_leader in ((3, False), (4, True)):
+        candidate.step(VoteResponse("b", "a", term, True))
+        assert (candidate.term, isinstance(candidate.role, Leader)) == (4, is_leader)
 
 
 def test_entries_of_older_terms_are_not_committed_by_counting() -> None:

@@ -57,6 +57,24 @@ def test_what_is_confirmed_is_in_each_log_that_can_be_elected(history: list[tupl
         assert 4 not in members and ME in members
 
 
+def test_the_present_epoch_does_not_end_a_question() -> None:
+    tracked = SyncSet(ME, {ME}, 1, PATIENCE_S, 0.0)
+    tracked.acked(2, 0, 0, 0.0)
+    tracked.propose(frozenset({ME, 2}))
+    tracked.update({ME}, 1, 0, 1.0)
+    assert tracked.proposed == {ME, 2}
+    tracked.update({ME, 2}, 2, 0, 1.0)
+    assert (tracked.members, tracked.proposed) == ({ME, 2}, None)
+
+
+def test_an_old_acknowledgement_takes_nothing_back() -> None:
+    tracked = SyncSet(ME, {ME, 2, 3}, 1, PATIENCE_S, 0.0)
+    tracked.acked(2, 80, 100, 0.0)
+    tracked.acked(2, 50, 100, 0.0)
+    tracked.acked(3, 100, 100, 0.0)
+    assert tracked.confirm_offset == 80
+
+
 def test_a_slave_joins_when_it_has_all_that_is_confirmed_and_leaves_when_it_lags() -> None:
     tracked = SyncSet(ME, {ME}, 1, PATIENCE_S, 0.0)
     tracked.advance(100)

@@ -78,6 +78,16 @@ def test_entries_chain_as_rocketmq_chains_them(np: Any, rows: list[Row], step: i
     file.close()
 
 
+def test_a_slot_whose_entries_point_at_themselves_is_walked_once() -> None:
+    """Such a file is damaged. A walk without end would hold up the broker."""
+    file = IndexFile(new_file(MemoryFiles()), SLOTS, CAPACITY)
+    put(file, [(7, 100, 10**12), (7, 200, 10**12)])
+    for previous in (2, 5, -1):
+        struct.pack_into(">i", file.view, file.entries_at + 2 * 20 + 16, previous)
+        assert file.walk(2, 7, 0, 1 << 60, 50) == ([200], 1, 0)
+    file.close()
+
+
 @given(rows=rows, sure=st.integers(0, CAPACITY), again=st.booleans())
 @fixed
 def test_a_kill_between_slots_and_header_loses_no_older_entry(np: Any, rows: list[Row], sure: int, again: bool) -> None:

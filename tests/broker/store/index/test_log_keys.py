@@ -166,7 +166,8 @@ def test_a_record_that_cannot_be_read_has_no_keys() -> None:
 )
 @pytest.mark.parametrize("by_columns", [False, True])
 def test_the_keys_of_an_inner_batch_are_found_whatever_their_form(own: bytes, last: bytes, by_columns: bool) -> None:
-    rows = [(0, b"body", b"UNIQ_KEY\x01AAAA%04d\x02" % number) for number in range(20)]
+    # Of their hashes half are negative.
+    rows = [(0, b"body", b"UNIQ_KEY\x01%cAAA%04d\x02" % (65 + number, number)) for number in range(20)]
     magic, tail = topic_field("t")
     batch = encode_batch([*rows, (0, b"body", last)])
     record = encode_record(magic, tail, 0, 0, BASE, batch, own, 0, WRAPPED, 0, bytes(8), 7, STORE_HOST, 0, 0)

@@ -1,0 +1,165 @@
+"""Mutants: small mistakes in the core, each of which a test must notice.
+
+    python -m scripts.mutants [--only TEXT]
+
+Each mutant is put into a copy of the tree, and the tests that are to notice it run there. Ends with exit code 1 if one
+is not noticed. All of them take some minutes. `tests/tidy` checks that each one still fits the code.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from scripts.daemons import ROOT
+
+
+class Mutant(NamedTuple):
+    """``old`` stands once in ``file`` and becomes ``new``; a test in ``tests`` fails then."""
+
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+_INDEX = "broker/store/index"
+_RAFT = "mqcommon/raft"
+_SET = "broker/replication/autoswitch"
+
+MUTANTS = (
+    # Consensus.
+    Mutant(f"{_RAFT}/raft.py", "return count // 2 + 1", "return max(count // 2, 1)", "tests/mqcommon/raft"),
+    Mutant(f"{_RAFT}/raft.py", "if message.term < self.term:", "if message.term < 0:", "tests/mqcommon/raft"),
+    Mutant(f"{_RAFT}/log.py", "if index <= self.commit:", "if index < 0:", "tests/sim/raft"),
+    # What a set of brokers has confirmed, and how long its master may say so.
+    Mutant(f"{_SET}/sync_set.py", "(self.members | (self.proposed or frozenset()))", "self.members", f"tests/{_SET}"),
+    Mutant(f"{_SET}/sync_set.py", "if epoch <= self.epoch:", "if epoch < self.epoch:", f"tests/{_SET}"),
+    Mutant(f"{_SET}/sync_set.py", "copy.end = max(copy.end, end)", "copy.end = end", f"tests/{_SET}"),
+    Mutant(f"{_SET}/decisions.py", "if sent_at > self._ended_at:", "if True:", f"tests/{_SET}"),
+    Mutant(f"{_SET}/decisions.py", "timeout_s * (1 - MARGIN)", "timeout_s", f"tests/{_SET}"),
+    # The store.
+    Mutant(
+        "broker/store/log/valid_record.py", "properties[-1] == 0 and not any(", "properties[-1] == 0 and any(",
+        "tests/broker/store/test_recovery.py",
+    ),
+    Mutant(
+        "broker/writing/waits.py", "if end <= self.reached:", "if end < 0:",
+        "tests/broker/writing",
+    ),
+    Mutant(
+        "broker/writing/waits.py", "self.reached = min(self.reached, end)", "self.reached = self.reached",
+        "tests/broker/writing",
+    ),
+    Mutant(f"{_INDEX}/log_keys.py", "tail.count(_KEYS) > 1", "tail.count(_KEYS) > 2", f"tests/{_INDEX}"),
+    Mutant(f"{_INDEX}/log_keys.py", 'if any([b" " in', 'if any([b"~" in', f"tests/{_INDEX}"),
+    Mutant(f"{_INDEX}/log_keys.py", "hashes < 0x80000000", "hashes <= 0xFFFFFFFF", f"tests/{_INDEX}"),
+    Mutant(
+        f"{_INDEX}/index_file.py", "previous[order[again + 1]] = numbers[order[again]]", "pass", f"tests/{_INDEX}"
+    ),
+    Mutant(f"{_INDEX}/index_file.py", "at = previous if previous < at else 0", "at = previous", f"tests/{_INDEX}"),
+    Mutant(
+        "broker/store/queue/batch_columns.py", "if tagged == len(self) and", "if", "tests/broker/store/queue"
+    ),
+    # Sends.
+    Mutant(
+        "broker/writing/stored_properties.py", ', LIGHT_QUEUES.encode())', ")", "tests/broker/writing"
+    ),
+    Mutant(
+        "broker/writing/deferred.py", "(deliver_ms - 1) // precision_ms", "deliver_ms // precision_ms",
+        "tests/broker/writing",
+    ),
+    Mutant(
+        "broker/writing/deferred.py", 'or before.find(_DELAY) >= 0', "", "tests/broker/writing/test_writer.py"
+    ),
+    Mutant(
+        "broker/writing/deferred.py", "if not self._soonest <= time <= self._latest:", "if not time:",
+        "tests/broker/writing/test_writer.py",
+    ),
+    Mutant("sdk/retry.py", "ResponseCode.FLOW_CONTROL,", "", "tests/sdk/test_retry.py"),
+    Mutant(
+        "sdk/producer/pending.py", "if send.alone > most_alone:", "if False:",
+        "tests/sdk/producer",
+    ),
+    # Consumers.
+    Mutant(
+        "sdk/consumer/window.py", "while batches and not batches[0].left:", "while batches:",
+        "tests/sdk/consumer/test_window.py",
+    ),
+    Mutant(
+        "sdk/consumer/workers.py", "        if len(self.calls) == 1:\n            return []",
+        "        if len(self.calls) == 1:\n            return [self]", "tests/sdk/consumer/test_workers.py",
+    ),
+    Mutant(
+        "sdk/blocking/handlers.py", "elif seen == (leader, leader.served):", "elif seen == ():",
+        "tests/sdk/facades/test_threads.py",
+    ),
+    Mutant(
+        "broker/delivery/pop/inflight.py", "& ~checkpoint.acked", "", "tests/broker/delivery/pop/test_inflight.py"
+    ),
+    # Spark.
+    Mutant(
+        "spark_connector/store/local.py", "for offset in (wanted.start, wanted.end - 1):",
+        "for offset in ():", "tests/spark_connector/store/test_local.py",
+    ),
+    Mutant(
+        "spark_connector/store/local.py", "done = end", "pass", "tests/spark_connector/store/test_local.py"
+    ),
+    # Descriptions.
+    Mutant(
+        "mqcommon/lazy_dataclass.py", "values.keys().isdisjoint(kwargs)", "True",
+        "tests/mqcommon/test_lazy_dataclass.py",
+    ),
+)  # fmt: skip
+
+
+def is_noticed(tree: Path, mutant: Mutant) -> bool:
+    """Whether a test fails in ``tree`` with the mutant, which is taken out again."""
+    path = tree / mutant.file
+    text = path.read_text()
+    path.write_text(text.replace(mutant.old, mutant.new))
+    try:
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", mutant.tests]
+        # A compiled file is known by size and time, and a mutant may differ in neither.
+        env = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+        run = subprocess.run(command, cwd=tree, env=env, capture_output=True)
+    finally:
+        path.write_text(text)
+    # 1: a test failed; 2: a file of tests cannot be imported.
+    return run.returncode in (1, 2)
+
+
+def copy_tree(to: Path) -> None:
+    """The files of this tree that git knows."""
+    names = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    for name in names:
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, to / name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--only", default="", help="mutants whose file or text has this in it")
+    only = parser.parse_args().only
+    chosen = [mutant for mutant in MUTANTS if only in mutant.file or only in mutant.old]
+    survived = 0
+    with tempfile.TemporaryDirectory() as home:
+        tree = Path(home)
+        copy_tree(tree)
+        for mutant in chosen:
+            noticed = is_noticed(tree, mutant)
+            survived += not noticed
+            what = "noticed " if noticed else "SURVIVED"
+            print(f"{what} {mutant.file}: {mutant.old.splitlines()[0].strip()} -> {mutant.new.strip()}", flush=True)
+    print(f"{len(chosen) - survived} of {len(chosen)} noticed")
+    sys.exit(1 if survived else 0)
+
+
+if __name__ == "__main__":
+    main()
