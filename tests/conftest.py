@@ -30,6 +30,12 @@ STARTS_PROCESSES = re.compile(
     r"^(import subprocess|from (pyspark|scripts\.(daemons|controller_set)|tests\.support\.(daemons|spark\w*)) )",
     re.MULTILINE,
 )
+# A file of tests that has one of these needs numpy, which brokers and most of the SDK do without.
+NEEDS_NUMPY = re.compile(
+    r"^(import|from) (numpy|pyarrow|pandas|pyspark|sdk\.arrow|spark_connector|tests\.sdk\.arrow|tests\.support\.spark)"
+    r"|(send|pull)_arrow\(|arrow_handler=|import inner_batch",
+    re.MULTILINE,
+)
 # Files and folders that take seconds, whatever the number of examples; --quick leaves them out, too.
 SLOW = (
     "tests/fuzz/",
@@ -103,6 +109,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if dropped:
         config.hook.pytest_deselected(items=dropped)
     items[:] = sorted(kept, key=_turn)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Without numpy leave out the files of tests that need it, and Spark's."""
+    if _has_numpy():
+        return None
+    if collection_path.suffix != ".py":
+        return collection_path.name == "spark_connector" or None
+    return bool(NEEDS_NUMPY.search(collection_path.read_text(encoding="utf-8"))) or None
+
+
+@cache
+def _has_numpy() -> bool:
+    try:
+        import numpy  # noqa: F401  only whether it is there
+    except ImportError:
+        return False
+    return True
 
 
 @cache

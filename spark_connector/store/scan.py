@@ -233,22 +233,26 @@ class _Scan:
                 reason = self._torn(file, at - base, record)
             if record is None or reason:
                 # The end of the log, or damage. A sound record behind it makes it damage, and the scan goes on there.
-                return self._look_past(file, at, reason, is_empty=not size and not magic)
+                following = _next_sound(self._log, file, at)
+                if record is None and following is not None and _is_sound(file, at):
+                    # A broker that runs has written it, and those behind it, since it was looked at.
+                    continue
+                self._report(file, at, reason, following, is_empty=not size and not magic)
+                return following
             self._keep_each(record)
             at += record.size
         self._found.end = end
         return end
 
-    def _look_past(self, file: LogFile, at: int, reason: str, *, is_empty: bool) -> int | None:
-        """There is no sound record at ``at``: the log ends there, or it is damaged up to the next sound record."""
-        found, following = self._found, _next_sound(self._log, file, at)
+    def _report(self, file: LogFile, at: int, reason: str, following: int | None, *, is_empty: bool) -> None:
+        """There is no sound record at ``at``: the log ends there, or is damaged up to ``following``."""
+        found = self._found
         found.end = at
         if following is not None:
             reason = "zeros where a record was" if is_empty else reason
             found.holes.append((file.path, at - file.base, f"{reason}; the next record begins at {following}"))
         elif not is_empty:
             found.torn = f"the log ends at byte {at - file.base} of {file.path}, in the middle of a record: {reason}"
-        return following
 
     def _keep(self, record: Record) -> None:
         place = record.topic, record.queue_id
@@ -272,6 +276,12 @@ class _Scan:
         if tail is None:
             tail = self._found.tails[place] = Tail(first)
         return tail
+
+
+def _is_sound(file: LogFile, at: int) -> bool:
+    """Whether there is a sound record."""
+    size, _ = SIZE_MAGIC.unpack_from(file.view, at - file.base)
+    return valid_record(file.view[at - file.base : min(at + max(size, 0), file.end) - file.base], at)[0] is not None
 
 
 def _next_sound(log: LogFiles, file: LogFile, at: int) -> int | None:

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from mqcommon.message.light import offsets_property
 from spark_connector.store import scan as store_scan
 from spark_connector.store.files import ReadOnlyFiles
 from spark_connector.store.scan import Scanned, scan
-from tests.broker.store.support import BORN_HOST
+from tests.broker.store.support import BORN_HOST, put
 from tests.spark_connector.stores import copied, few_examples, opened, options_of
 
 LIGHT = b"INNER_MULTI_DISPATCH\x01%LMQ%x\x02" + offsets_property([7])
@@ -52,3 +53,28 @@ def test_runs_change_nothing(
         patch.setattr(store_scan, "run_at", lambda data, at: None)
         assert scanned(copy, keep_from) == fast
     shutil.rmtree(home)
+
+
+def test_what_a_broker_writes_during_the_scan_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record is looked at before it is written, and the one behind it afterwards."""
+    with opened(options_of(tmp_path / "store")) as store:
+        starts: list[int] = []
+        for number in range(6):
+            starts.append(store.log.end)
+            put(store, "a", 0, b"body %d" % number)
+        copy = copied(tmp_path / "store", tmp_path)
+    (path,) = (copy / "commitlog").iterdir()
+    whole, expected = path.read_bytes(), scanned(copy, 0)
+    missing = slice(starts[2], starts[3])
+    path.write_bytes(whole[: missing.start] + bytes(missing.stop - missing.start) + whole[missing.stop :])
+    assert scanned(copy, 0).holes
+
+    def written(*given: Any) -> int | None:
+        with path.open("r+b") as file:
+            file.write(whole)
+        return next_sound(*given)
+
+    next_sound = store_scan._next_sound
+    monkeypatch.setattr(store_scan, "_next_sound", written)
+    found = scanned(copy, 0)
+    assert not found.holes and found == expected
