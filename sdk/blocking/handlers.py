@@ -226,7 +226,8 @@ class _Pool:
             if number != end:  # another thread has taken calls in between
                 self._succeeded(me, job, start, end, now - began)
                 start, began = number, now
-            if window is not None and window.is_closed:
+            # While `stop` empties the iterator, a call behind one that it returned must not begin.
+            if self._is_stopping or (window is not None and window.is_closed):
                 self._succeeded(me, job, start, number, now - began)
                 _give_back(job, number)
                 start = end = number + 1
