@@ -64,7 +64,9 @@ def _chunks(
         for offset in (wanted.start, wanted.end - 1):
             _check_same(options, log, consumer, wanted, offset)
         part = StorePart(wanted, 0, wanted.end, b"", wanted.start, False, QUEUES)
-        yield from StoreRows(directory, part, schema, options, _refuse).chunks()
+        rows = StoreRows(directory, part, schema, options, _refuse)
+        rows.blanks_are_lost = True
+        yield from rows.chunks()
 
 
 def _check_same(options: ReadOptions, log: LogBytes, consumer: QueueReader, wanted: OffsetRange, offset: int) -> None:
@@ -89,5 +91,12 @@ def _refuse(lost: LostRange) -> NoReturn:
 
 
 @cache
+def _untold(directory: str) -> Iterator[str]:
+    """Has one element, until something was told of the directory."""
+    return iter([directory])
+
+
 def _tell(directory: str, reason: str) -> None:
-    logger.warning("option localStorePath: %s is not read, and the broker is asked: %s", directory, reason)
+    """Say it once for a directory in this process: a stream asks again with each micro-batch."""
+    for untold in _untold(directory):
+        logger.warning("option localStorePath: %s is not read, and the broker is asked: %s", untold, reason)

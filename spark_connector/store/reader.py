@@ -103,6 +103,8 @@ class StoreRows:
         self._log = LogBytes(files, directory)
         (kind,) = [each for each in KINDS if each.folder == part.folder]
         self._queue = kind(files, f"{directory}/{part.folder}/{topic}/{queue_id}")
+        #: Whether a blank entry is a message that is missing. One that planning has reported is not.
+        self.blanks_are_lost = False
         # Where the batches of a batch queue begin.
         self._firsts: Ints = np.zeros(0, dtype=np.int64)
 
@@ -136,6 +138,8 @@ class StoreRows:
         # A blank is a hole that was found before, or a message within a batch.
         is_message = entries["size"] != BLANK_SIZE
         if not is_message.all():
+            if self.blanks_are_lost:
+                self._lose(offsets[~is_message], entries["physical"][~is_message].astype(np.int64), "a blank entry")
             entries, offsets = entries[is_message], offsets[is_message]
         physical, sizes = entries["physical"].astype(np.int64), entries["size"].astype(np.int64)
         numbers = np.searchsorted(self._log.bases, physical, side="right") - 1

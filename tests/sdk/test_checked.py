@@ -60,6 +60,8 @@ def client(cls: str) -> Any:
 @pytest.mark.parametrize(("cls", "name", "argument"), cases())
 async def test_junk_is_refused(cls: str, name: str, argument: str) -> None:
     """In a client that is not even open, since arguments are looked at first."""
+    if "arrow" in name:
+        pytest.importorskip("numpy")
     made = client(cls)
     method = getattr(made, name)
     hints = get_type_hints(method, include_extras=True)

@@ -42,6 +42,7 @@ async def the_queue(consumer: PullConsumer) -> MessageQueue:
 
 
 async def test_pulls_and_streams(cluster: Servers) -> None:
+    pytest.importorskip("numpy")
     async with PullConsumer(cluster.nameserver, group="g", consume_from=FIRST) as consumer:
         mq = await the_queue(consumer)
         whole = [message async for message in consumer.messages(mq, 0, COUNT)]

@@ -9,6 +9,7 @@ from typing import Any, Self
 import pytest
 from pyspark.sql.datasource import InputPartition
 
+from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.store import MessageStore
 from mqcommon.errors import BrokerError
 from mqcommon.message.queue import MessageQueue
@@ -55,7 +56,7 @@ def broker_on(directory: Path) -> Iterator[Broker]:
 @pytest.fixture(autouse=True)
 def _every_range_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_LEAST", 2)
-    local._tell.cache_clear()
+    local._untold.cache_clear()
 
 
 @pytest.fixture
@@ -107,6 +108,20 @@ def test_a_file_that_is_removed_meanwhile_is_pulled(directory: Path, tmp_path: P
         pulled, broker.given = read(broker, ""), 0
         assert read(broker, copy) == pulled
         assert 2 < broker.given < COUNT
+
+
+def test_a_blank_entry_is_pulled_and_told_once(
+    directory: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = copied(directory, tmp_path)
+    (first, *_) = sorted((copy / "consumequeue" / "a" / "0").iterdir())
+    with first.open("r+b") as file:
+        file.seek(5 * ENTRY_BYTES)
+        file.write(ENTRY.pack(0, BLANK_SIZE, 0))
+    with broker_on(directory) as broker:
+        pulled = read(broker, "")
+        assert read(broker, copy) == pulled and read(broker, copy, 1) == pulled[1:]
+    assert len([record for record in caplog.records if "a blank entry" in record.message]) == 1
 
 
 def test_a_directory_that_is_not_the_brokers_is_not_read(
