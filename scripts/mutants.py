@@ -85,6 +85,10 @@ MUTANTS = (
         "sdk/producer/pending.py", "if send.alone > most_alone:", "if False:",
         "tests/sdk/producer",
     ),
+    Mutant(
+        "sdk/producer/lane.py", "sends[0].alone == DEFERRED and not self._takes_deferred(addr):", "False:",
+        "tests/sdk/producer/test_lane.py",
+    ),
     # Consumers.
     Mutant(
         "sdk/consumer/window.py", "while batches and not batches[0].left:", "while batches:",
@@ -156,7 +160,7 @@ def main() -> None:
             noticed = is_noticed(tree, mutant)
             survived += not noticed
             what = "noticed " if noticed else "SURVIVED"
-            print(f"{what} {mutant.file}: {mutant.old.splitlines()[0].strip()} -> {mutant.new.strip()}", flush=True)
+            print(f"{what} {mutant.file}: {mutant.old!r} -> {mutant.new!r}", flush=True)
     print(f"{len(chosen) - survived} of {len(chosen)} noticed")
     sys.exit(1 if survived else 0)
 

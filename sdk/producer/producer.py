@@ -252,10 +252,13 @@ class Producer:
             self._open_lanes[message.topic].add(send)
             result = await trio.lowlevel.wait_task_rescheduled(send.abort)
             return result
-        open_lane = self._deferred_lane(message, queue, selector, timeout_ms, deliver_at, delay)
+        is_timed = deliver_at is not None or delay is not None
+        open_lane: Lane | None = None
+        if queue is None and selector is None and timeout_ms is None:
+            open_lane = self._deferred_lane(message, is_timed)
         if open_lane is not None:
             send = new_ticket(PendingSend, message, message.body, self.timeout_s, trio.lowlevel.current_task())
-            if deliver_at is not None or delay is not None:
+            if is_timed:
                 name, value = time_property(message, deliver_at, delay)
                 send.properties += b"%s\x01%d\x02" % (name.encode(), value)
             send.alone = DEFERRED
@@ -271,7 +274,6 @@ class Producer:
             check_milliseconds("timeout_ms", timeout_ms)
         timeout_s = self.timeout_s if timeout_ms is None else timeout_ms / 1000
         topic = message.topic
-        is_timed = deliver_at is not None or delay is not None
         if is_timed:
             message = timed(message, deliver_at, delay)
         is_deferred = is_timed or (message.properties is not None and DELAY in message.properties)
@@ -609,31 +611,17 @@ class Producer:
             return len(body)
         return None
 
-    def _deferred_lane(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        selector: Selector | None,
-        timeout_ms: float | None,
-        deliver_at: datetime | None,
-        delay: timedelta | None,
-    ) -> Lane | None:
+    def _deferred_lane(self, message: Message, is_timed: bool) -> Lane | None:
         """The open lane of a plain message that is to be delivered later; None for others, and before the first one."""
-        if (
-            self._client.forks != FORKS.count
-            or type(message) is not Message
-            or not (queue is None and selector is None and timeout_ms is None)
-            or type(message.body) is not bytes
-            or len(message.body) > self._plain_bytes
-        ):
+        if self._client.forks != FORKS.count or type(message) is not Message:
             return None
-        properties = message.properties
-        if properties is None:
-            is_deferred = deliver_at is not None or delay is not None
-        else:
-            is_deferred = deliver_at is not None or delay is not None or DELAY in properties
-            is_deferred = is_deferred and SHARDING_KEY not in properties and LIGHT_QUEUES not in properties
-        return self._open_lanes.get(deferred_lane(message.topic)) if is_deferred else None
+        properties = message.properties or {}
+        is_deferred = is_timed or DELAY in properties
+        if not is_deferred or SHARDING_KEY in properties or LIGHT_QUEUES in properties:
+            return None
+        if type(message.body) is not bytes or len(message.body) > self._plain_bytes:
+            return None
+        return self._open_lanes.get(deferred_lane(message.topic))
 
     def put_ticket(self, ticket: PendingSend) -> None:
         """In the loop: put the ticket into the lane of its topic, or end it."""

@@ -20,7 +20,7 @@ from remoting.protocol.requests.sends import SEND_BATCH_MESSAGE
 from sdk.client import ClientHandle
 from sdk.producer.brokers import Brokers
 from sdk.producer.lane import Lane
-from sdk.producer.pending import PendingSend
+from sdk.producer.pending import TOGETHER, PendingSend
 from sdk.producer.result import SendResult
 from sdk.producer.routing import SendRoutes, Turns
 from sdk.routes import RouteCache, TopicRoute, make_route
@@ -47,6 +47,8 @@ class Cluster:
         # (trio's time, address) of every try, also of those that could not connect.
         self.tries: list[tuple[float, str]] = []
         self.stored: list[tuple[str, bytes]] = []
+        #: Addresses whose connection is open and leads to a broker that takes batches with times of delivery.
+        self.greeted: set[str] = set()
 
     def tries_at(self, name: str) -> list[float]:
         return [when for when, addr in self.tries if addr == addr_of(name)]
@@ -76,6 +78,9 @@ class Cluster:
 
     def broker_name_at(self, addr: str) -> str:
         return ""
+
+    def greets_with(self, addr: str, field: str) -> bool:
+        return addr in self.greeted
 
     async def channel(self, addr: str, timeout_ms: float) -> None:
         await trio.lowlevel.checkpoint()
@@ -170,8 +175,9 @@ class Sender:
         self.errors: dict[bytes, SkylarkError] = {}
         self.ended_at: dict[bytes, float] = {}
 
-    async def send(self, body: bytes, timeout_s: float = 3) -> None:
+    async def send(self, body: bytes, timeout_s: float = 3, alone: int = TOGETHER) -> None:
         send = PendingSend(Message("t", body), None, timeout_s, trio.lowlevel.current_task())
+        send.alone = alone
         self.lane.add(send)
         self.added.append(body)
         try:

@@ -30,7 +30,7 @@ from remoting.protocol.command import Command
 from sdk.producer import Producer
 from sdk.producer.brokers import Faults, isolation_ms
 from sdk.producer.lane import Alarm
-from sdk.producer.pending import PendingSend
+from sdk.producer.pending import DEFERRED, PendingSend
 from sdk.producer.routing import Turns, queue_of_key
 from tests.sdk.fakes import Answer, FakeBroker, FakeNamesrv, serving
 from tests.sdk.producer.lanes import LOSING, OK, REFUSING, SILENT, Sender, a_lane, addr_of
@@ -43,6 +43,26 @@ LANES = pytest.mark.parametrize("queue", [None, QUEUE], ids=["any queue", "one q
 async def comes_back(sender: Sender, name: str, after_s: float) -> None:
     await trio.sleep(after_s)
     sender.cluster.acts[addr_of(name)] = OK
+
+
+async def test_a_batch_with_times_does_not_reach_another_broker_at_the_address(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker that took such batches was replaced by one of RocketMQ, which would deliver the messages at once."""
+    async with a_lane("a") as sender:
+        cluster = sender.cluster
+        cluster.greeted.add("a:1")
+
+        async def connect(addr: str, timeout_ms: float) -> None:
+            await trio.lowlevel.checkpoint()
+            cluster.greeted.clear()
+
+        monkeypatch.setattr(cluster, "connected", lambda addr: not cluster.greeted)
+        monkeypatch.setattr(cluster, "channel", connect)
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(sender.send, b"%d" % number, 3, DEFERRED)
+        assert len(cluster.tries) == len(cluster.stored) == 20
 
 
 @LANES
