@@ -58,7 +58,7 @@ def batch_frames(count: int, first: int) -> list[bytes]:
 
 
 async def replay(addr: str, frames: list[list[bytes]], expect: bytes) -> float:
-    """Messages a second, each list of frames through a connection of its own."""
+    """Messages a second: each list of frames goes through a connection of its own, and the rates of these are added."""
     rates: list[float] = []
 
     async def one(mine: list[bytes]) -> None:

@@ -35,12 +35,15 @@ BENCHES: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def rows_of(tree: Path, bench: str, options: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The rows of one run of a bench on the product of a tree. One that fails has no rows: it may be younger."""
+    """The rows of one run of a bench on the product of a tree. On another commit's it may fail: it may be younger."""
     command = [sys.executable, "-m", f"bench.{bench}", "--json", *options]
     run = subprocess.run(command, cwd=tree, env=env_of(tree), capture_output=True, text=True)
     if run.returncode:
-        reason = (run.stderr.strip().splitlines() or ["no reason given"])[-1]
-        print(f"bench.{bench} failed in {tree.name}: {reason}", file=sys.stderr, flush=True)
+        reason = " / ".join(run.stderr.strip().splitlines()[-3:]) or "it gave no reason"
+        failed = f"bench.{bench} failed in {tree}, and its other rows are missing: {reason}"
+        if tree == ROOT:
+            raise SystemExit(failed)
+        print(failed, file=sys.stderr, flush=True)
     for line in run.stdout.splitlines():
         yield json.loads(line)
 

@@ -2,7 +2,7 @@
 
     python -m bench.timed_sends [--messages 40000] [--rounds 5] [--json]
 
-Each message has a time, a delay, or a delay level of its own; none is due while the bench runs.
+The messages have one delay, one delay level, or each a time of its own; none is due while the bench runs.
 """
 
 import argparse
@@ -21,6 +21,7 @@ BODY = b"x" * 128
 TASKS = (1_000, 64)
 DELAY = timedelta(hours=1)
 LEVEL = 18
+SOON = datetime.now(UTC) + DELAY
 
 Send = Callable[[Producer, int], Awaitable[SendResult]]
 
@@ -42,10 +43,7 @@ async def leveled(producer: Producer, number: int) -> SendResult:
 
 async def timed(producer: Producer, number: int) -> SendResult:
     """Each has a time of its own."""
-    return await producer.send(Message(TOPIC, BODY), deliver_at=_SOON + timedelta(milliseconds=number))
-
-
-_SOON = datetime.now(UTC) + timedelta(hours=1)
+    return await producer.send(Message(TOPIC, BODY), deliver_at=SOON + timedelta(milliseconds=number))
 
 
 async def rate(at: Cluster, send: Send, messages: int, tasks: int) -> float:

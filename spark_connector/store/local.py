@@ -15,12 +15,12 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from mqcommon.errors import ProtocolError, UserError
+from mqcommon.errors import ProtocolError
 from mqcommon.message.record import decode_record
 from spark_connector.offsets import LostRange, OffsetRange
 from spark_connector.options.read import SQL92, ReadOptions
 from spark_connector.reading.pulling import AWAY, MAX_PULL_BYTES, QueueReader
-from spark_connector.store.files import QUEUES, LogBytes, ReadOnlyFiles, StorePart, reading
+from spark_connector.store.files import QUEUES, LogBytes, ReadOnlyFiles, StorePart
 from spark_connector.store.reader import StoreRows
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def local_rows(
         for end, batches in _chunks(options, directory, wanted, schema, consumer):
             yield from batches
             done = end
-    except (NotHere, UserError, OSError) as error:
+    except (NotHere, OSError) as error:
         _tell(directory, str(error))
     return done
 
@@ -57,16 +57,17 @@ def _chunks(
 ) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
     """(next offset, rows before it), in order. Raises NotHere where the files end or do not fit."""
     queue = wanted.queue
-    with reading(directory):
-        if not os.path.isdir(f"{directory}/{QUEUES}/{queue.topic}/{queue.queue_id}"):
-            raise NotHere(f"it has no files of queue {queue.queue_id} of topic {queue.topic}")
-        log = LogBytes(ReadOnlyFiles(), directory)
-        for offset in (wanted.start, wanted.end - 1):
-            _check_same(options, log, consumer, wanted, offset)
-        part = StorePart(wanted, 0, wanted.end, b"", wanted.start, False, QUEUES)
-        rows = StoreRows(directory, part, schema, options, _refuse)
-        rows.blanks_are_lost = True
-        yield from rows.chunks()
+    if not os.path.isdir(directory):
+        raise NotHere("there is no such directory on this machine")
+    if not os.path.isdir(f"{directory}/{QUEUES}/{queue.topic}/{queue.queue_id}"):
+        raise NotHere(f"it has no files of queue {queue.queue_id} of topic {queue.topic}")
+    log = LogBytes(ReadOnlyFiles(), directory)
+    for offset in (wanted.start, wanted.end - 1):
+        _check_same(options, log, consumer, wanted, offset)
+    part = StorePart(wanted, 0, wanted.end, b"", wanted.start, False, QUEUES)
+    rows = StoreRows(directory, part, schema, options, _refuse)
+    rows.blanks_are_lost = True
+    yield from rows.chunks()
 
 
 def _check_same(options: ReadOptions, log: LogBytes, consumer: QueueReader, wanted: OffsetRange, offset: int) -> None:

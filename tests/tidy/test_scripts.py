@@ -1,4 +1,4 @@
-"""The shell scripts: they parse, can be run, and explain what is missing."""
+"""The shell scripts parse, can be run, and explain what is missing; mutants fit the code, and nightly are noticed."""
 
 import fcntl
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.mutants import MUTANTS, Mutant, copy_tree, is_noticed
 from tests import conftest
 from tests.tidy.tree import ROOT
 
@@ -91,3 +92,16 @@ def test_missing_java_is_explained() -> None:
 
 def test_files_that_conftest_names_exist() -> None:
     assert [name for name in (*conftest.LONGEST, *conftest.SLOW) if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.file)
+def test_each_mutant_changes_one_place(mutant: Mutant) -> None:
+    assert (ROOT / mutant.file).read_text().count(mutant.old) == 1 and mutant.old != mutant.new
+    assert (ROOT / mutant.tests).exists()
+
+
+@pytest.mark.nightly
+def test_each_mutant_is_noticed(tmp_path_factory: pytest.TempPathFactory) -> None:
+    tree = tmp_path_factory.mktemp("mutants")
+    copy_tree(tree)
+    assert [mutant for mutant in MUTANTS if not is_noticed(tree, mutant)] == []

@@ -197,7 +197,8 @@ def _column_hashes(np: Any, prefix: bytes, keys: Any) -> list[int]:
     head = np.uint32(java_hash(prefix.decode("utf-8", "replace")) & 0xFFFFFFFF) * powers[:1]
     # In 32 bits, as Java counts.
     hashes = keys.astype(np.uint32) @ powers[1:] + head
-    return np.where(hashes < 0x80000000, hashes, -hashes & np.uint32(0x7FFFFFFF)).tolist()  # type: ignore[no-any-return]
+    absolute: list[int] = np.where(hashes < 0x80000000, hashes, -hashes & np.uint32(0x7FFFFFFF)).tolist()
+    return absolute
 
 
 class _TwoKeys(NamedTuple):

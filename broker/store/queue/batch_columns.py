@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 #: Fewer messages are made one by one: numpy's calls cost some 30 µs. More would hold up the event loop.
 LEAST, MOST = 32, 10_000
-#: Of a message's size, and of the code in an entry.
-SIZE_BYTES, CODE_BYTES = 4, 8
+# Of a message's size, and of the code in an entry.
+_SIZE_BYTES, _CODE_BYTES = 4, 8
 _UNIQ_KEY = b"UNIQ_KEY\x01"
-PAIR_END = b"\x02"
+_PAIR_END = b"\x02"
 # Heads with IPv6 hosts differ after these fields only.
 _FIRST = HEAD_V4.starts
 
@@ -49,7 +49,7 @@ class UniformBatch:
     def __init__(self, np: Any, batch: bytes) -> None:
         self._np = np
         self._batch = batch
-        size = int.from_bytes(batch[:SIZE_BYTES], "big")
+        size = int.from_bytes(batch[:_SIZE_BYTES], "big")
         self._messages: NDArray[Any] = np.frombuffer(batch, np.uint8).reshape(-1, size)
         self._body_length = int.from_bytes(batch[BODY_LENGTH_AT:BODY_AT], "big")
         self.most_properties = size - OVERHEAD - self._body_length
@@ -69,7 +69,7 @@ class UniformBatch:
         size, first = self.most_properties, self.properties[: self.most_properties]
         return (
             0 < size <= SECTOR_BYTES
-            and first.endswith(PAIR_END)
+            and first.endswith(_PAIR_END)
             and (at := first.find(_UNIQ_KEY)) >= 0
             and self._is_same(at, at + len(_UNIQ_KEY))
             and self._is_same(size - 1, size)
@@ -83,7 +83,7 @@ class UniformBatch:
     @property
     def has_only_keys(self) -> bool:
         """Whether the unique key is the only property of each message; `has_keys` must hold."""
-        return self.properties.startswith(_UNIQ_KEY) and self.properties.count(PAIR_END) == len(self)
+        return self.properties.startswith(_UNIQ_KEY) and self.properties.count(_PAIR_END) == len(self)
 
     def _codes(self, tag_code: TagCode) -> int | list[int]:
         """The tags code of all messages, or that of each."""
@@ -94,7 +94,7 @@ class UniformBatch:
         first = properties[:size]
         start = first.find(TAGS)
         # With more of them than messages it must be looked which of a message's counts.
-        if tagged == len(self) and start >= 0 and self._is_same(max(start - 1, 0), first.index(PAIR_END, start) + 1):
+        if tagged == len(self) and start >= 0 and self._is_same(max(start - 1, 0), first.index(_PAIR_END, start) + 1):
             return tag_code(first)
         return [tag_code(properties[at : at + size]) for at in range(0, len(properties), size)]
 
@@ -135,7 +135,7 @@ class UniformBatch:
         entries[:] = self._same(ENTRY.pack(0, size, codes if isinstance(codes, int) else 0))
         entries[:, : offsets.shape[1]] = offsets
         if not isinstance(codes, int):
-            entries[:, ENTRY_BYTES - CODE_BYTES :] = self._bytes(np.array(codes, np.int64), ">i8")
+            entries[:, ENTRY_BYTES - _CODE_BYTES :] = self._bytes(np.array(codes, np.int64), ">i8")
         return BatchRecords(records.tobytes(), entries.tobytes(), physical)
 
     def _same(self, content: bytes) -> "NDArray[Any]":

@@ -140,7 +140,7 @@ def test_a_directory_that_is_not_the_brokers_is_not_read(
             (other, "the log there is not that of broker broker-a"),
             (old, "the log there is not that of broker broker-a, or ends earlier"),
             (without, "it has no files of queue 0 of topic a"),
-            (tmp_path / "nowhere", "is no directory on this machine"),
+            (tmp_path / "nowhere", "there is no such directory on this machine"),
         ):
             broker.given = 0
             assert read(broker, path, 0, 3 * COUNT) == pulled
