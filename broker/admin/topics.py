@@ -16,12 +16,13 @@ from broker.meta.table_pages import Cursor, answer_whole_or_page, some_rows
 from broker.meta.topics import attribute_changes, changed_attributes, parse_attribute_changes
 from broker.observe.stats import BrokerStats
 from broker.part import Part
+from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
 from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, check_topic_is_users, is_system_topic
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.net.steps import NAMES, StepHandler, Steps, run_slices, slices
+from remoting.net.steps import NAMES, StepHandler, Steps, result_of, run_slices, slices
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
@@ -48,6 +49,7 @@ class TopicHandlers(Part):
 
     def __init__(
         self,
+        store: MessageStore,
         metadata: Metadata,
         stats: BrokerStats,
         durable: Durable,
@@ -55,6 +57,8 @@ class TopicHandlers(Part):
     ) -> None:
         self._topics = metadata.topics
         self._offsets = metadata.consumer_offsets
+        self._seals = metadata.seals
+        self._store = store
         self._stats = stats
         self._durable = durable
         self._cursor = Cursor()
@@ -97,7 +101,13 @@ class TopicHandlers(Part):
         """Put topics that ``configs`` makes, which looks at the present ones and refuses."""
         with refused_when_not_stored():
             async with self._deleting:  # not between the parts of a deletion
-                for config in configs():
+                changed = [config for config in configs() if config != self._topics.get(config.topic_name)]
+                for config in changed:
+                    # Sealed queues that get messages again; a refusal comes before the first change.
+                    await result_of(
+                        self._seals.lift(config.topic_name, self._offsets, self._store, config.write_queue_nums)
+                    )
+                for config in changed:
                     if config != self._topics.get(config.topic_name):
                         self._topics.put(config)
                         logger.info("topic %s set to %s by %s", config.topic_name, config, channel.remote)
@@ -119,15 +129,10 @@ class TopicHandlers(Part):
 
     async def _retry_topics(self, topic: str) -> list[str]:
         """The topics in which messages of ``topic`` come back to groups that pop."""
-        steps = self._offsets.groups_of(topic)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                # By both forms of the name: the option that chooses between them may have changed since.
-                names = [pop_retry_topic(topic, group, retry) for group in end.value for retry in (RETRY_V1, RETRY_V2)]
-                return [name for name in names if self._topics.get(name) is not None]
-            await trio.lowlevel.checkpoint()
+        groups = await result_of(self._offsets.groups_of(topic))
+        # By both forms of the name: the option that chooses between them may have changed since.
+        names = [pop_retry_topic(topic, group, retry) for group in groups for retry in (RETRY_V1, RETRY_V2)]
+        return [name for name in names if self._topics.get(name) is not None]
 
     async def _delete(self, topic: str) -> bool:
         with refused_when_not_stored(), self._topics.leaving(topic):
@@ -135,6 +140,7 @@ class TopicHandlers(Part):
             # a topic, which 316 removes; the other way round a topic would be left that has lost its messages.
             existed = self._topics.delete(topic)
             await run_slices(self._offsets.remove_topic(topic))
+            self._seals.drop(topic)
             self._stats.drop_topic(topic)
             await self._durable()
             await self._delete_messages(topic)

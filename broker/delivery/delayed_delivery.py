@@ -158,6 +158,16 @@ class DelayedDelivery(Part):
         if self._levels and self._is_active():
             self._save()
 
+    @property
+    def undelivered(self) -> int:
+        """Messages that wait in all levels."""
+        done = {level.number: level.progress.next_offset for level in self._levels}
+        saved = self._offsets.table.offset_table
+        return sum(
+            max(self._end(number) - done.get(number, saved.get(number, 0)), 0)
+            for number in range(1, len(self._delays.delays_ms) + 1)
+        )
+
     def _follow_role(self) -> None:
         """Take up the levels when this broker becomes the master, drop them when it is none.
 

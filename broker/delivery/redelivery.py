@@ -155,7 +155,7 @@ class SendBack(Part):
         """36. Reads before it changes anything, since it runs again when the message was on disk only."""
         header = CONSUMER_SEND_MSG_BACK.header(request)
         group = known_group(self._groups, header.group)
-        if not self._options.broker_permission & PERM_WRITE:
+        if not self._topics.registered_perm & PERM_WRITE:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION, f"the broker[{self._options.broker_ip1}] sending message is forbidden"
             )

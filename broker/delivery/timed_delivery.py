@@ -392,6 +392,14 @@ class TimedDelivery(Part):
         return 0 if self._state is None else max(end - self._state.read_to, 0)
 
     @property
+    def undelivered(self) -> int:
+        """Messages that wait; all that the queue has while it is not known which of them do."""
+        queue = self._store.queues.find(TIMER_TOPIC, 0)
+        if queue is None:
+            return 0
+        return queue.next_offset - queue.min_offset if self._state is None else self.waiting + self.unread
+
+    @property
     def behind_ms(self) -> int:
         """How late the message is that should be delivered next."""
         first = None if self._state is None else self._state.pending.first_slot

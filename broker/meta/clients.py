@@ -183,6 +183,15 @@ class Clients:
         """Groups that are connected and subscribe to ``topic``."""
         return [name for name, group in self._consumers.items() if topic in group.subscriptions]
 
+    def subscriptions(self) -> list[tuple[str, str]]:
+        """Each connected group with each topic that it subscribes to, without groups whose offsets are at clients."""
+        return [
+            (name, topic)
+            for name, group in self._consumers.items()
+            if group.message_model != "BROADCASTING"
+            for topic in group.subscriptions
+        ]
+
     def find(self, group: str, client_id: str) -> Member | None:
         """The member of a consumer group with this client id."""
         members = self._consumers.get(group)

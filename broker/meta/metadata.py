@@ -18,6 +18,7 @@ from broker.meta.groups import Groups
 from broker.meta.journal import Journal, JournalReport
 from broker.meta.json_files import JsonFiles, JsonTables, read_tables
 from broker.meta.request_modes import RequestModes
+from broker.meta.seals import Seals
 from broker.meta.table import Change, JournalledValue, Tables
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
@@ -49,6 +50,7 @@ class Metadata:
         self.consumer_offsets = ConsumerOffsets(self.journal, clock.now_ms())
         self.delay_offsets = DelayOffsets(self.journal)
         self.request_modes = RequestModes(self.journal, clock)
+        self.seals = Seals(self.journal, clock)
         self.users = Users(self.journal, clock)
         self.acls = Acls(self.journal, clock)
         #: On a slave: the topics of all messages before this offset of the log are in the table; -1 when unknown.
@@ -57,7 +59,7 @@ class Metadata:
         # Add a new table here; it declares its kinds of records itself.
         self._tables = Tables(
             self.topics, self.groups, self.consumer_offsets, self.delay_offsets, self.request_modes,
-            self.json_files.seen, self.users, self.acls, self.topics_to,
+            self.json_files.seen, self.users, self.acls, self.topics_to, self.seals,
         )  # fmt: skip
 
     def open(self, *, must_exist: bool = False) -> MetadataReport:

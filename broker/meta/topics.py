@@ -12,11 +12,11 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 
 from broker.meta.journal import Journal
-from broker.meta.table import JournalledTable, TableFormat
+from broker.meta.table import Applier, Change, JournalledTable, JournalledValue, TableFormat
 from broker.options import BrokerOptions
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
@@ -24,6 +24,7 @@ from mqcommon.names import (
     AUTO_CREATE_TOPIC,
     PERM_INHERIT,
     PERM_READ_WRITE,
+    PERM_WRITE,
     can_have_retry_topic,
     dlq_topic,
     is_light,
@@ -102,6 +103,8 @@ class Topics(JournalledTable[TopicConfig]):
         if options.enable_lmq:
             self.get = self._get_or_light
         self._options = options
+        #: Since when this broker is drained, ms since 1970; 0: it is not. See admin/draining.py.
+        self.drained_since = JournalledValue(journal, "drained-since", 0, int, int)
         self._leaving: set[str] = set()
         #: The changes of this run.
         self.changes = RecentChanges()
@@ -185,6 +188,29 @@ class Topics(JournalledTable[TopicConfig]):
         """Raise the version: something in the registration of all topics has changed."""
         self.changes.note_all()
         self._changed()
+
+    @property
+    def registered_perm(self) -> int:
+        """The permissions with which NameServers may know topics of this broker, as bits."""
+        perm = self._options.broker_permission
+        return perm & ~PERM_WRITE if self.drained_since.value else perm
+
+    def appliers(self) -> list[Applier]:
+        """See Journalled."""
+        return [*super().appliers(), *self.drained_since.appliers()]
+
+    def state(self) -> Iterator[Change]:
+        """See Journalled."""
+        return chain(super().state(), self.drained_since.state())
+
+    def queue_for(self, topic: str, queue_id: int) -> int:
+        """Where a message goes that was deferred for that queue: there, or to another one if the topic has shrunk."""
+        config = self.get(topic)
+        if config is None or queue_id < config.write_queue_nums or not config.write_queue_nums:
+            return queue_id
+        if topic in self._system:  # delay levels, for example, are not known by a number of queues
+            return queue_id
+        return queue_id % config.write_queue_nums
 
     def _note(self, name: str) -> None:
         self.changes.note(name)

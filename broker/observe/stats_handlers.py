@@ -255,7 +255,8 @@ class StatsHandlers(Part):
     def _consume_offset(self, group: str, topic: str, queue_id: int, pulled: int) -> ConsumeOffset:
         consumed = max(self._offsets.query(group, topic, queue_id), 0)
         last_ms = self._store.store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
-        return ConsumeOffset(self._store.max_offset(topic, queue_id), consumed, max(consumed, pulled), max(last_ms, 0))
+        end = self._store.readable_end(topic, queue_id)
+        return ConsumeOffset(end, consumed, max(consumed, pulled), max(last_ms, 0))
 
     def _span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
         store, end = self._store, self._store.max_offset(topic, queue_id)

@@ -134,7 +134,7 @@ class Registration:
 
     def _body(self, names: Sequence[str], version: DataVersion) -> RegisterBrokerBody:
         """The existing topics of ``names``, their permissions limited by ``brokerPermission``."""
-        perm = self._options.broker_permission
+        perm = self._topics.registered_perm
         table = {name: config for name in names if (config := self._topics.get(name)) is not None}
         if perm & PERM_READ_WRITE != PERM_READ_WRITE:
             table = {name: replace(config, perm=config.perm & perm) for name, config in table.items()}

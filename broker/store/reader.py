@@ -128,17 +128,22 @@ def read_queue(
     confirmed: Callable[[], int] | None = None,
     *,
     unwraps: bool = False,
+    past_seal: bool = False,
 ) -> GetResult:
     """Messages of ``queue`` from ``offset`` on: at most ``max_count`` and ``max_bytes``, but always at least one.
 
     None stands for a queue that never had a message; it reads as an empty one. With ``confirmed`` messages that end
     after that offset of the log are hidden, as if they had not come yet; who is at one of them waits.
+    The messages of a sealed queue (`ConsumeQueue.sealed_at`) end at the seal, unless the reader goes ``past_seal``.
     ``unwraps``: the reader takes inner batches apart. It may get more than ``max_count`` messages in one.
     """
     if queue is None:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
     part: Part = queue
-    if confirmed is not None and (end := visible_end(log, queue, confirmed())) < queue.next_offset:
+    end = queue.next_offset if confirmed is None else visible_end(log, queue, confirmed())
+    if queue.sealed_at is not None and not past_seal:
+        end = min(end, queue.sealed_at)
+    if end < queue.next_offset:
         if end <= offset <= queue.next_offset:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, queue.min_offset, end)
         part = VisiblePart(queue, end)

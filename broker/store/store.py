@@ -402,13 +402,13 @@ class MessageStore:
         """Bytes of the log whose messages the index does not hold yet."""
         return max(self.log.end - self.index.position, 0)
 
-    def delete_topic(self, topic: str) -> None:
-        """Forget the queues of ``topic``; its messages stay in the log until that is cleaned.
+    def delete_topic(self, topic: str, first: int = 0) -> None:
+        """Forget the queues of ``topic``, from number ``first`` on; messages stay in the log until that is cleaned.
 
         The caller must write a checkpoint next. Recovery reads the log only after it, so the queues do not come back.
         The checkpoint also removes the queues' files, unless `Queues.remove_files` did it before.
         """
-        self.arrived.difference_update(self.queues.remove(topic))
+        self.arrived.difference_update(self.queues.remove(topic, first))
 
     # --- reading
 
@@ -430,12 +430,17 @@ class MessageStore:
         queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else queue.next_offset
 
+    def readable_end(self, topic: str, queue_id: int) -> int:
+        """As `max_offset`, without messages after a seal."""
+        queue = self.queues.find(topic, queue_id)
+        return 0 if queue is None else queue.next_offset if queue.sealed_at is None else queue.sealed_at
+
     def visible_end(self, topic: str, queue_id: int) -> int:
-        """As `max_offset`, without messages that consumers do not see yet."""
+        """As `readable_end`, without messages that are not confirmed."""
         queue = self.queues.find(topic, queue_id)
         if queue is None or self.confirmed is None:
-            return 0 if queue is None else queue.next_offset
-        return visible_end(self.log, queue, self.confirmed())
+            return self.readable_end(topic, queue_id)
+        return min(visible_end(self.log, queue, self.confirmed()), self.readable_end(topic, queue_id))
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The offset of the oldest message that is still stored."""

@@ -161,14 +161,14 @@ class Flusher(Part):
             await self.flush()
         await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
 
-    async def delete_topic(self, topic: str) -> None:
-        """Remove the topic's queues for good. OSError if files could not be removed; the next checkpoint tries again.
+    async def delete_topic(self, topic: str, first: int = 0) -> None:
+        """Remove the topic's queues, from number ``first`` on, for good.
 
-        The topic may be made again meanwhile. Only a checkpoint makes files for its new queues, and that is after the
+        OSError if files could not be removed; the next checkpoint tries again. The topic may be made again meanwhile. Only a checkpoint makes files for its new queues, and that is after the
         old files are gone: both run under `one_at_a_time`.
         """
         async with self.one_at_a_time:
-            self._store.delete_topic(topic)
+            self._store.delete_topic(topic, first)
             await trio.to_thread.run_sync(self._store.queues.remove_files)
         # Take its queues out of the noted ends, or the next start would rebuild them.
         await self.checkpoint(note_ends=True)

@@ -130,6 +130,7 @@ def make_core(
         store, durability, stats, StoredProperties(options, unique_keys, clock), Deferral(options, unique_keys, clock),
         store_host_is_v6=len(store_host) > 8, max_message_bytes=options.max_message_size,
         light=LightQueues(store, options.max_lmq_consume_queue_num) if options.enable_multi_dispatch else None,
+        queue_for=metadata.topics.queue_for,
     )  # fmt: skip
     persister, turn_end = Persister(metadata, options), TurnEnd()
     unconfirmed = None

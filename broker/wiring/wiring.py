@@ -11,9 +11,11 @@ from broker.admin.access_control import ExplainHandlers, PolicyHandlers, UserHan
 from broker.admin.accounts import AccountHandlers
 from broker.admin.clean import CleanHandlers
 from broker.admin.config import ConfigHandlers
+from broker.admin.draining import Draining, Undelivered
 from broker.admin.forwarded import ForwardedHandlers
 from broker.admin.groups import GroupHandlers
 from broker.admin.reset_offsets import ResetOffsetHandlers
+from broker.admin.sealing import Sealing
 from broker.admin.topics import TopicHandlers
 from broker.assembly import ClientPort, OpenConnections, closed_of, handlers_of
 from broker.broker_names import BrokerNames
@@ -122,11 +124,12 @@ def wire(
         is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core), timers=lambda: _timers(timed),
     )  # fmt: skip
     runtime = RuntimeInfo(options.store_path_root_dir, runtime_sources)
+    delayed = DelayedDelivery(core.background(delivers_delayed), options.delay_levels, core.metadata.delay_offsets)
     answering = (
-        access.guard, core.cold, *_request_parts(core, replicated, cleaner, transactions, timed, access, runtime),
+        access.guard, core.cold,
+        *_request_parts(core, replicated, cleaner, transactions, timed, delayed, access, runtime),
         *replicated.others,
     )  # fmt: skip
-    delayed = DelayedDelivery(core.background(delivers_delayed), options.delay_levels, core.metadata.delay_offsets)
     quick, slow = handlers_of(answering, core.stepper, core.cold.guarded)
     registrar = _registrar(core, replicated)
     # The first of the parts of pops.
@@ -190,7 +193,7 @@ def _timed(core: Core, is_active: Callable[[], bool]) -> TimedDelivery:
 
 def _request_parts(
     core: Core, replicated: Replicated, cleaner: Cleaner, transactions: Transactions, timed: TimedDelivery,
-    access: Access, runtime: RuntimeInfo,
+    delayed: DelayedDelivery, access: Access, runtime: RuntimeInfo,
 ) -> list[Part]:  # fmt: skip
     """The parts that answer clients and administrators."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
@@ -201,10 +204,18 @@ def _request_parts(
     replicated.known.on_return.append(held.release)
     resets = wire_resets(core, held)
     locks, filters = QueueLocks(core.clock), Filters()
-    topic_handlers = TopicHandlers(core.metadata, stats, core.persister.wait, core.flusher.delete_topic)
+    topic_handlers = TopicHandlers(store, core.metadata, stats, core.persister.wait, core.flusher.delete_topic)
     offset_handlers = OffsetHandlers(store, core.metadata, resets, in_memory_bytes)
+    pops = wire_pop(core, held, filters, resets, offset_handlers.all_in_memory)
+    reviving = pops[0]
+    undelivered = Undelivered(
+        delayed=lambda: delayed.undelivered,
+        timed=lambda: timed.undelivered,
+        half=lambda: transactions.open_halves,
+        popped=lambda: reviving.open_checkpoints,
+    )
     parts: list[Part] = [
-        *wire_pop(core, held, filters, resets, offset_handlers.all_in_memory),
+        *pops,
         SendHandlers(
             core.writer, topics, options, core.store_host, core.stepper, core.turn_end,
             RetrySends(groups, topics, locks.is_ordered).dead_letter_topic,
@@ -226,6 +237,11 @@ def _request_parts(
         ClientHandlers(clients, topics, groups, options, core.clock),
         ForwardedHandlers(clients, options, store.visible_record_at),
         topic_handlers,
+        Draining(store, core.metadata, clients, core.writer, undelivered, core.persister.wait, core.clock),
+        Sealing(
+            store, core.metadata, clients, core.writer, reviving.popped_to, undelivered.popped, core.persister.wait,
+            core.flusher.delete_topic, core.turn_end,
+        ),
         GroupHandlers(core.metadata, stats, core.persister.wait),
         CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues),
         ConfigHandlers(options, topics, core.fs, core.clock, runtime),
@@ -255,8 +271,8 @@ def _transactions(core: Core, access: Access) -> Transactions:
 
 def wire_pop(
     core: Core, held_pulls: HeldPulls, filters: Filters, resets: OffsetResets, all_in_memory: Callable[[str, int], bool]
-) -> list[Part]:
-    """The parts, of which `Reviving` is the first: it has read the revive log before clients connect."""
+) -> tuple[Reviving, PopHandlers, AckHandlers]:
+    """The parts; `Reviving` is the first, since it has read the revive log before clients connect."""
     options, store, clock, metadata = core.options, core.store, core.clock, core.metadata
     topics, groups, offsets = metadata.topics, metadata.groups, metadata.consumer_offsets
     log = ReviveLog(store, core.writer, offsets, clock, options, core.store_host, core.stats.pops)
@@ -284,11 +300,11 @@ def wire_pop(
 
     core.role.observe(role_changed)
     finder = Finder(store, topics, log, positions, core.unconfirmed)
-    return [
+    return (
         reviving,
         PopHandlers(state, finder, checks, core.cold, core.stats, options, clock),
         AckHandlers(state, checks, store, core.durability, clock),
-    ]
+    )
 
 
 def _safe_end(core: Core) -> int:

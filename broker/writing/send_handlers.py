@@ -140,8 +140,8 @@ class SendHandlers(Part):
 
     def send(self, names: SendFields, batch: bool, channel: Channel, request: Command) -> Command | None:
         """10, 310 and 320: store the message, and answer at once or when it is safe."""
-        if self._writer.refusal is not None:
-            raise RequestRefused(*self._writer.refusal)
+        if self._writer.sends_refused is not None:
+            raise RequestRefused(*self._writer.sends_refused)
         ext = request.ext or {}
         try:
             topic: str = ext[names.topic]

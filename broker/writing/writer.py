@@ -62,7 +62,9 @@ class Writer:
         store_host_is_v6: bool,
         max_message_bytes: int,
         light: LightQueues | None = None,
+        queue_for: Callable[[str, int], int] = lambda topic, queue_id: queue_id,
     ) -> None:
+        """``queue_for``: the queue in which a message is stored that was deferred for that topic and queue."""
         self._store = store
         self._light = light
         self._put = store.put if light is None else light.put
@@ -79,6 +81,10 @@ class Writer:
         self.deferral = deferral
         #: (code, reason) when this broker takes no messages; None when it does.
         self.refusal: tuple[int, str] | None = None
+        #: The same for messages of producers.
+        self.sends_refused: tuple[int, str] | None = None
+        self._closed: tuple[int, str] | None = None
+        self._queue_for = queue_for
         self._is_guarded = durability.needs_slaves
 
     # --- the role
@@ -86,14 +92,20 @@ class Writer:
     def accept(self) -> None:
         """This broker takes messages from now on."""
         self.refusal = None
+        self.sends_refused = self._closed
         self.durability.lead(True)
         self._is_guarded = self.durability.needs_slaves
 
     def refuse(self, code: int, reason: str) -> None:
         """This broker takes no messages from now on. Waits for slaves end: no more copies are reported."""
-        self.refusal = code, reason
+        self.refusal = self.sends_refused = code, reason
         self._is_guarded = True
         self.durability.lead(False)
+
+    def close_to_clients(self, refusal: tuple[int, str] | None) -> None:
+        """Take no messages of producers, with this code and reason; None ends that. What waits here is delivered."""
+        self._closed = refusal
+        self.sends_refused = self.refusal or refusal
 
     # --- one message
 
@@ -157,7 +169,7 @@ class Writer:
         try:
             put = self._put(
                 message.topic,
-                message.queue_id,
+                self._queue_for(message.topic, message.queue_id),
                 message.body,
                 message.properties if is_complete else self._completed(message.properties),
                 flag=message.flag,

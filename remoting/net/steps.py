@@ -87,6 +87,17 @@ async def run_slices(steps: Iterable[None]) -> None:
         await trio.lowlevel.checkpoint()
 
 
+async def result_of(steps: Generator[None, None, T]) -> T:
+    """As `run_slices`, for steps that have a result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await trio.lowlevel.checkpoint()
+
+
 def finish(steps: Steps[T]) -> T:
     """The result of ``steps`` without a loop in between: for few names, and for threads."""
     resume: Callable[[], Callable[[], Any] | None] = partial(steps.send, None)

@@ -34,6 +34,7 @@ from remoting.protocol.requests import (
     query,
     replication,
     routes,
+    shrinking,
     topics,
 )
 from remoting.protocol.requests.acl import AccessExplanation, AclConfig, AclVersionResponseHeader, PlainAccessConfig
@@ -244,6 +245,11 @@ class Admin:
         answers = await self._ask.each_of_topic(topic, ask)
         return sorted({group for found in answers.any() for group in found.group_list})
 
+    async def groups_of_topic_at(self, addr: str, topic: str) -> list[str]:
+        """The groups that consume the topic at one broker."""
+        found = await self._ask.call(addr, topics.QUERY_TOPIC_CONSUME_BY_WHO, topics.TopicRequestHeader(topic))
+        return sorted(found.body().group_list)
+
     # --- groups
 
     async def create_group(self, addr: str, config: SubscriptionGroupConfig) -> None:
@@ -299,6 +305,11 @@ class Admin:
         # Brokers without the topic or the group have nothing to add; one that does not answer is an error, since the
         # sums would be too small.
         return _merge_consume_stats(answers.all(ignore=(*_NO_SUCH_TOPIC, *_NO_SUCH_GROUP)))
+
+    async def consume_stats_at(self, addr: str, group: str, topic: str) -> ConsumeStats:
+        """As `consume_stats`, of one broker; BrokerError when it has no such topic."""
+        header = groups.GetConsumeStatsRequestHeader(group, topic)
+        return (await self._ask.call(addr, groups.GET_CONSUME_STATS, header)).body()
 
     async def consumer_connection(self, group: str, addr: str | None = None) -> ConsumerConnection:
         """The group's consumers connected to the broker at ``addr``, or to any broker; BrokerError 206 when none is."""
@@ -512,6 +523,47 @@ class Admin:
         """
         header = query.QueryConsumeQueueRequestHeader(topic, queue_id, index, count, group)
         return (await self._ask.call(addr, query.QUERY_CONSUME_QUEUE, header)).body()
+
+    # --- brokers and topics that become smaller
+
+    async def drain_broker(self, addr: str, *, drain: bool = True) -> None:
+        """Have the broker, one of Skylark's, take no sends any more; with ``drain`` false take them again."""
+        await self._ask.call(addr, shrinking.DRAIN_BROKER, shrinking.DrainBrokerRequestHeader(drain))
+
+    async def drain_status(self, addr: str, forgotten: Sequence[str] = ()) -> shrinking.DrainStatus:
+        """What the broker has left to deliver, and groups to read; ``forgotten``: groups that are not waited for."""
+        header = shrinking.GetDrainStatusRequestHeader(",".join(forgotten) or None)
+        return (await self._ask.call(addr, shrinking.GET_DRAIN_STATUS, header)).body()
+
+    async def seal_queues(self, addr: str, topic: str, first_queue: NotNegative) -> list[shrinking.SealedQueue]:
+        """Show consumers nothing of these queues that comes after what any group has reached; see sdk/admin/moving.py.
+
+        Returns the topic's sealed queues from number ``first_queue`` on.
+        """
+        header = shrinking.SealQueuesRequestHeader(topic, first_queue)
+        return (await self._ask.call(addr, shrinking.SEAL_QUEUES, header)).body().queues
+
+    async def read_sealed(self, addr: str, topic: str, queue_id: NotNegative, offset: Offset) -> tuple[bytes, int]:
+        """Records of a sealed queue from ``offset`` on, one after another, and the offset after the last of them."""
+        answer = await self._ask.call(
+            addr, shrinking.READ_SEALED, shrinking.ReadSealedRequestHeader(topic, queue_id, offset)
+        )
+        return answer.body(), answer.header().next_offset
+
+    async def store_moved(self, addr: str, topic: str, queue_id: NotNegative, records: bytes) -> None:
+        """Store records of another queue in this one, with their keys, properties and times."""
+        await self._ask.call(addr, shrinking.STORE_MOVED, shrinking.StoreMovedRequestHeader(topic, queue_id), records)
+
+    async def note_moved(self, addr: str, topic: str, queue_id: NotNegative, moved_to: Offset) -> None:
+        """Note that the messages of a sealed queue before ``moved_to`` are stored elsewhere."""
+        await self._ask.call(addr, shrinking.NOTE_MOVED, shrinking.NoteMovedRequestHeader(topic, queue_id, moved_to))
+
+    async def remove_queues(
+        self, addr: str, topic: str, first_queue: NotNegative, forgotten: Sequence[str] = ()
+    ) -> shrinking.RemovedQueues:
+        """Remove the queues from number ``first_queue`` on, which the topic has no more; or say what is unread."""
+        header = shrinking.RemoveQueuesRequestHeader(topic, first_queue, ",".join(forgotten) or None)
+        return (await self._ask.call(addr, shrinking.REMOVE_QUEUES, header)).body()
 
     # --- brokers
 

@@ -76,7 +76,9 @@ class Desk:
         identity = Identity("DefaultCluster", "broker-a", 0, "127.0.0.1:10911", "127.0.0.1:10912")
         self.stats_handlers = StatsHandlers(identity, self.store, meta.metadata, self.clients, self.stats, meta.clock)
         families: list[Any] = [
-            TopicHandlers(meta.metadata, self.stats, lambda: self.durable(), lambda topic: self.delete_messages(topic)),
+            TopicHandlers(
+                self.store, meta.metadata, self.stats, lambda: self.durable(), lambda topic: self.delete_messages(topic)
+            ),
             GroupHandlers(meta.metadata, self.stats, self.durable),
             ConfigHandlers(meta.options, meta.topics, meta.fs, meta.clock, self.runtime),
             self.ha,

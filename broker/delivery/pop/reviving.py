@@ -7,7 +7,7 @@ Neighbours: log.py, copies.py, inflight.py (`Horizon`), java_takeover.py; wiring
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from itertools import islice
 
@@ -120,6 +120,12 @@ class Reviving(Part):
     def open_checkpoints(self) -> int:
         """How many check points are open: not all of their messages are acknowledged or delivered again."""
         return len(self._log.inflight)
+
+    def popped_to(self, topic: str) -> Iterator[tuple[int, int]]:
+        """Queue and offset up to which it was popped, of each group that pops ``topic``."""
+        for queue, position in self._log.inflight.positions.items():
+            if queue.topic == topic:
+                yield queue.queue_id, position
 
     @property
     def late_ms(self) -> int:

@@ -135,6 +135,7 @@ class ConsumeQueue:
         "next_offset",
         "queue_id",
         "record_overhead",
+        "sealed_at",
         "topic",
         "topic_tail",
     )
@@ -162,6 +163,8 @@ class ConsumeQueue:
         self.next_offset = 0
         self.min_offset = 0
         self.dirty = False
+        #: Consumers see no message from this offset on, see meta/seals.py; None: they see all.
+        self.sealed_at: int | None = None
         # Whether held pulls may wait for the next message; HeldPulls clears it. A pull may wait for a queue to be made.
         self.is_awaited = True
 

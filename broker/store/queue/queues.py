@@ -148,10 +148,21 @@ class Queues:
         """All topics that have queues."""
         return list(self._by_topic)
 
-    def remove(self, topic: str) -> list[ConsumeQueue]:
-        """Forget the queues of ``topic``; returns them. `remove_files` takes their files off the disk."""
-        removed = list(self._by_topic.pop(topic, {}).values())
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """The queues of ``topic`` that ever had a message, in no order."""
+        return list(self._by_topic.get(topic, {}).values())
+
+    def remove(self, topic: str, first: int = 0) -> list[ConsumeQueue]:
+        """Forget the queues of ``topic`` from number ``first`` on; returns them. `remove_files` removes their files."""
+        removed = [queue for queue in self.of_topic(topic) if queue.queue_id >= first]
+        kept = {queue.queue_id: queue for queue in self.of_topic(topic) if queue.queue_id < first}
+        # The noted ends of the topic go as a whole: the next checkpoint notes those of the queues that stay.
         self._gone.append(topic)
+        self._by_topic.pop(topic, None)
+        if kept:
+            self._by_topic[topic] = kept
+            for queue in kept.values():
+                self.touch(queue)
         for queue in removed:
             queue.dirty = False
             self._forget(queue)

@@ -24,6 +24,7 @@ from remoting.protocol.requests import (
     replication,
     routes,
     sends,
+    shrinking,
     topics,
     transactions,
 )
@@ -32,7 +33,7 @@ AnyRequest = Request[Any, Any, Any, Any]
 
 FAMILIES: Final = (
     acl, auth, brokers, clients, consuming, controller, groups, offsets, pops, pulls, query, raft, registrations,
-    replication, routes, sends, topics, transactions,
+    replication, routes, sends, shrinking, topics, transactions,
 )  # fmt: skip
 #: Each description is a constant whose name is RocketMQ's name of the code.
 BY_NAME: Final[Mapping[str, AnyRequest]] = {

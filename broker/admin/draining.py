@@ -1,0 +1,201 @@
+"""Draining this broker before it leaves the cluster for good: 7110, and what is left to do: 7111.
+
+The drain is kept on disk, so a restart does not end it. NameServers get all topics without the permission to write, so
+producers go elsewhere as soon as they know. Until then, for GRACE_MS, their sends are still taken; after that they are
+refused with a code on which producers of RocketMQ and Skylark try another broker. Messages that consumers give back are
+refused at once: consumers then send them to the retry topic of another broker. The broker still stores what it delivers
+itself: delayed and timed messages, committed transactions, popped messages that come back.
+Each broker of a set is told, since any of them may become the master.
+Neighbours: meta/topics.py (`drained_since`), registration/registration.py, writing/writer.py (refuses sends).
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+import trio
+
+from broker.meta.clients import Clients
+from broker.meta.metadata import Metadata
+from broker.meta.table import Durable, refused_when_not_stored
+from broker.part import Part
+from broker.store.store import MessageStore
+from broker.writing.writer import Writer
+from mqcommon.clock import Clock
+from mqcommon.lazy_dataclass import lazy_dataclass
+from mqcommon.names import is_retry_topic, is_system_topic
+from remoting.net.answers import answer_steps
+from remoting.net.channel import Channel
+from remoting.net.server import SlowHandler
+from remoting.net.steps import StepHandler, Steps, result_of
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.requests.shrinking import (
+    DRAIN_BROKER,
+    GET_DRAIN_STATUS,
+    DrainStatus,
+    UnclaimedTopic,
+    UnreadQueue,
+)
+
+logger = logging.getLogger(__name__)
+
+# Clients of RocketMQ ask for routes every 30 s. A send that was on its way then has 5 s more.
+GRACE_MS = 35_000
+# Rows of unread queues, and of topics that nobody reads, in one answer.
+MOST_ROWS = 1_000
+# Topics or pairs of topic and group that one step looks at.
+AT_ONCE = 200
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Undelivered:
+    """Functions that count what the broker will deliver or decide itself."""
+
+    delayed: Callable[[], int]
+    timed: Callable[[], int]
+    half: Callable[[], int]
+    popped: Callable[[], int]
+
+
+class Draining(Part):
+    """See the module."""
+
+    tick_interval_ms = 500
+
+    def __init__(
+        self,
+        store: MessageStore,
+        metadata: Metadata,
+        clients: Clients,
+        writer: Writer,
+        undelivered: Undelivered,
+        durable: Durable,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._topics = metadata.topics
+        self._clients = clients
+        self._writer = writer
+        self._undelivered = undelivered
+        self._durable = durable
+        self._clock = clock
+
+    def step_handlers(self) -> dict[int, StepHandler]:
+        return {GET_DRAIN_STATUS.code: self.status}
+
+    def slow_handlers(self) -> dict[int, SlowHandler]:
+        return {DRAIN_BROKER.code: self.drain}
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Go on with the drain of an earlier run."""
+        since_ms = self._topics.drained_since.value
+        if since_ms:
+            since = datetime.fromtimestamp(since_ms / 1000).isoformat(" ", "seconds")
+            logger.warning("this broker is drained since %s: it takes no sends; mqadmin undrain ends that", since)
+        self.tick()
+        task_status.started()
+
+    def tick(self) -> None:
+        """Refuse sends when clients with old routes have had their time."""
+        is_closed = bool(self._topics.drained_since.value) and not self._closes_in_ms()
+        self._writer.close_to_clients(
+            (ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is drained and takes no messages: refresh the route")
+            if is_closed
+            else None
+        )
+
+    async def drain(self, channel: Channel, request: Command) -> Command:
+        """7110: answered when the drain is on disk."""
+        drains = DRAIN_BROKER.header(request).drain
+        topics = self._topics
+        if drains != bool(topics.drained_since.value):
+            with refused_when_not_stored():
+                if not drains:
+                    for topic in dict.fromkeys(seal.topic for seal in list(self._metadata.seals.all().values())):
+                        await result_of(self._metadata.seals.lift(topic, self._metadata.consumer_offsets, self._store))
+                topics.drained_since.put(self._clock.now_ms() if drains else 0)
+                await self._durable()
+            topics.changed()  # NameServers get the permissions of topics
+            self.tick()
+            logger.warning("this broker %s, by %s", "is drained from now on" if drains else "takes sends again",
+                           channel.remote)  # fmt: skip
+        return request.respond()
+
+    def status(self, channel: Channel, request: Command) -> Steps[Command]:
+        """7111."""
+        forgotten = group_names(GET_DRAIN_STATUS.header(request).forgotten)
+        found, seals = self._undelivered, self._metadata.seals
+        status = DrainStatus(
+            self._topics.drained_since.value, self._closes_in_ms(), len(self._writer.durability),
+            found.delayed(), found.timed(), found.half(), found.popped(),
+            sum(self._store.max_offset(each.topic, each.queue_id) - each.moved_to for each in seals.all().values()),
+        )  # fmt: skip
+        claimed: set[str] = set()
+        for number, (topic, group) in enumerate((yield from self._readers()), 1):
+            if number % AT_ONCE == 0:
+                yield None
+            claimed.add(topic)
+            if group not in forgotten:
+                for row in unread_queues(self._store, self._metadata, self._clients, topic, group):
+                    status.unread_total += row.unread
+                    if len(status.unread) < MOST_ROWS:
+                        status.unread.append(row)
+        for number, topic in enumerate(self._topics.names(), 1):
+            if number % AT_ONCE == 0:
+                yield None
+            if topic not in claimed and not self._is_inner(topic):
+                moved = {seal.queue_id: seal.moved_to for seal in seals.of_topic(topic)}
+                count = sum(
+                    queue.next_offset - max(queue.min_offset, moved.get(queue.queue_id, 0))
+                    for queue in self._store.queues.of_topic(topic)
+                )
+                if count and len(status.unclaimed) < MOST_ROWS:
+                    status.unclaimed.append(UnclaimedTopic(topic, count))
+        return (yield from answer_steps(GET_DRAIN_STATUS, request, status, channel.max_frame_bytes))
+
+    def _closes_in_ms(self) -> int:
+        since_ms = self._topics.drained_since.value
+        return max(since_ms + GRACE_MS - self._clock.now_ms(), 0) if since_ms else 0
+
+    def _readers(self) -> Steps[list[tuple[str, str]]]:
+        """The topics of this broker, each with every group that reads it."""
+        found: dict[tuple[str, str], None] = {}
+        for number, (group, topics) in enumerate(
+            (yield from self._metadata.consumer_offsets.topics_by_group()).items()
+        ):
+            if number % AT_ONCE == AT_ONCE - 1:
+                yield None
+            found.update(dict.fromkeys((topic, group) for topic in topics))
+        for group, topic in self._clients.subscriptions():
+            found[topic, group] = None
+        return [
+            (topic, group)
+            for topic, group in found
+            if self._topics.get(topic) is not None
+            and not self._is_inner(topic)
+            and not self._clients.has_left(group, topic)
+        ]
+
+    def _is_inner(self, topic: str) -> bool:
+        return (self._topics.is_system(topic) or is_system_topic(topic)) and not is_retry_topic(topic)
+
+
+def group_names(text: str | None) -> frozenset[str]:
+    """The groups in a text with commas."""
+    return frozenset(filter(None, (name.strip() for name in (text or "").split(","))))
+
+
+def unread_queues(
+    store: MessageStore, metadata: Metadata, clients: Clients, topic: str, group: str, first: int = 0
+) -> Iterator[UnreadQueue]:
+    """The queues of ``topic``, from number ``first`` on, with messages that ``group`` has not consumed."""
+    offsets = metadata.consumer_offsets.queues_of(group, topic)
+    is_online = clients.consumer_group(group) is not None
+    for queue in store.queues.of_topic(topic):
+        if queue.queue_id >= first:
+            done = max(offsets.get(queue.queue_id, -1), queue.min_offset)
+            unread = store.visible_end(topic, queue.queue_id) - done
+            if unread > 0:
+                yield UnreadQueue(topic, queue.queue_id, group, unread, is_online)

@@ -1,0 +1,270 @@
+"""Queues that end: sealed (7112), read past the seal (7113), copied here from elsewhere (7114, 7115), removed (7116).
+
+mqadmin shrinkTopic and drain --move carry the messages: they read a part at one broker, have it stored at another, and
+note at the first how far that was done. When they are killed in between, the part is copied again, so its messages come
+twice; none is lost. A copy has the key, properties, times and sender of its message.
+Neighbours: meta/seals.py says what a seal is; store/reader.py hides what comes after it.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+
+import trio
+
+from broker.admin.draining import group_names, unread_queues
+from broker.meta.clients import Clients
+from broker.meta.metadata import Metadata
+from broker.meta.pull_positions import furthest_pulled
+from broker.meta.seals import Seal
+from broker.meta.table import Durable, refused_when_not_stored
+from broker.meta.topics import no_such_topic
+from broker.part import Part
+from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.reader import read_queue
+from broker.store.store import MessageStore
+from broker.writing.stored_properties import Incoming
+from broker.writing.writer import Writer
+from mqcommon.errors import ProtocolError, RequestRefused
+from mqcommon.message.flags import TRANSACTION_MASK
+from mqcommon.message.record import Record, decode_record
+from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, is_dlq_topic, is_retry_topic
+from remoting.net.answers import answer_with
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, SlowHandler
+from remoting.net.steps import result_of, run_slices
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.requests.shrinking import (
+    NOTE_MOVED,
+    READ_SEALED,
+    REMOVE_QUEUES,
+    SEAL_QUEUES,
+    STORE_MOVED,
+    ReadSealedResponseHeader,
+    RemovedQueues,
+    SealedQueue,
+    SealedQueues,
+    UnreadQueue,
+)
+from remoting.protocol.requests.topics import TopicConfig
+
+logger = logging.getLogger(__name__)
+
+# What one part has at most. Storing it takes the event loop some milliseconds.
+PART_MESSAGES = 256
+PART_BYTES = 1 << 20
+# Rows of one answer.
+MOST_ROWS = 1_000
+
+
+class Sealing(Part):
+    """See the module.
+
+    ``popped_to``: how far a group has popped in each queue of a topic. ``open_pops``: check points that are open.
+    """
+
+    reads_disk = (READ_SEALED.code,)
+
+    def __init__(
+        self,
+        store: MessageStore,
+        metadata: Metadata,
+        clients: Clients,
+        writer: Writer,
+        popped_to: Callable[[str], Iterator[tuple[int, int]]],
+        open_pops: Callable[[], int],
+        durable: Durable,
+        delete_queues: Callable[[str, int], Awaitable[None]],
+        turned: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._topics = metadata.topics
+        self._seals = metadata.seals
+        self._offsets = metadata.consumer_offsets
+        self._clients = clients
+        self._writer = writer
+        self._popped_to = popped_to
+        self._open_pops = open_pops
+        self._durable = durable
+        self._delete_queues = delete_queues
+        self._turned = turned
+        self._seals.apply(store)
+
+    def handlers(self) -> dict[int, Handler]:
+        return {READ_SEALED.code: self.read, STORE_MOVED.code: self.store}
+
+    def slow_handlers(self) -> dict[int, SlowHandler]:
+        return {SEAL_QUEUES.code: self.seal, NOTE_MOVED.code: self.note, REMOVE_QUEUES.code: self.remove}
+
+    async def seal(self, channel: Channel, request: Command) -> Command:
+        """7112: answered when the seals are on disk."""
+        header = SEAL_QUEUES.header(request)
+        topic = header.topic
+        self._existing(topic)
+        groups = await result_of(self._offsets.groups_of(topic))
+        groups = list(dict.fromkeys([*groups, *self._clients.consumers_of(topic)]))
+        # In one turn: no pull may come between the look at what groups have reached and the seal.
+        sealed = [
+            queue
+            for queue in self._store.queues.of_topic(topic)
+            if queue.queue_id >= header.first_queue and self._seals.of(topic, queue.queue_id) is None
+        ]
+        with refused_when_not_stored():
+            if sealed:
+                reached = self._reached(topic, groups)
+                for queue in sealed:
+                    self._seal(queue, reached.get(queue.queue_id, 0))
+            await self._durable()
+        if sealed:
+            logger.warning("queues of topic %s sealed by %s: %s", topic, channel.remote,
+                           ", ".join(f"{queue.queue_id} at {queue.sealed_at}" for queue in sealed))  # fmt: skip
+        rows = [
+            SealedQueue(seal.queue_id, seal.limit, seal.moved_to, self._store.max_offset(topic, seal.queue_id))
+            for seal in self._seals.of_topic(topic, header.first_queue)
+        ]
+        return answer_with(SEAL_QUEUES, request, SealedQueues(rows))
+
+    def _seal(self, queue: ConsumeQueue, reached: int) -> None:
+        limit = min(max(reached, queue.min_offset), queue.next_offset)
+        self._seals.put(Seal(queue.topic, queue.queue_id, limit, limit))
+        queue.sealed_at = limit
+
+    def _reached(self, topic: str, groups: list[str]) -> dict[int, int]:
+        """Queue → the furthest offset that any group has committed, pulled or popped."""
+        found: dict[int, int] = {}
+        for group in groups:
+            members = self._clients.consumer_group(group)
+            pulled = furthest_pulled(members.members, group, topic) if members else {}
+            for queue_id, offset in [*self._offsets.queues_of(group, topic).items(), *pulled.items()]:
+                found[queue_id] = max(offset, found.get(queue_id, 0))
+        for queue_id, offset in self._popped_to(topic):
+            found[queue_id] = max(offset, found.get(queue_id, 0))
+        return found
+
+    def read(self, channel: Channel, request: Command) -> Command:
+        """7113: records from an offset on. Their message may be on disk only: the handler then runs again."""
+        header = READ_SEALED.header(request)
+        seal = self._known_seal(header.topic, header.queue_id)
+        offset = max(header.offset, seal.limit)
+        queue = self._store.queues.find(header.topic, header.queue_id)
+        result = read_queue(
+            self._store.log, queue, offset, PART_MESSAGES, PART_BYTES, confirmed=self._store.confirmed, past_seal=True
+        )
+        return READ_SEALED.answer(request, ReadSealedResponseHeader(result.next_offset), body=result.records)
+
+    def store(self, channel: Channel, request: Command) -> Command | None:
+        """7114: answered when the copies are as safe as messages of producers."""
+        header = STORE_MOVED.header(request)
+        config = self._target(header.topic)
+        if not 0 <= header.queue_id < config.write_queue_nums:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"topic {header.topic} has {config.write_queue_nums} queues to write, and no queue {header.queue_id}",
+            )
+        self._writer.admit(b"")
+        records = _records(request.body)
+        end = 0
+        for record in records:
+            message = Incoming.of(record, header.topic, header.queue_id, record.properties)
+            message.sys_flag &= ~TRANSACTION_MASK
+            end = self._writer.put_again(message).end
+        if not records:
+            return request.respond()
+        self._turned()
+        return self._writer.durability.answer_when_safe(
+            channel, request, request.respond(), end, trio.current_time(), lambda response: None
+        )
+
+    async def note(self, channel: Channel, request: Command) -> Command:
+        """7115: answered when that is on disk."""
+        header = NOTE_MOVED.header(request)
+        seal = self._known_seal(header.topic, header.queue_id)
+        end = self._store.max_offset(header.topic, header.queue_id)
+        if not seal.limit <= header.moved_to <= end:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER, f"movedTo {header.moved_to} is not within {seal.limit} and {end}"
+            )
+        with refused_when_not_stored():
+            if header.moved_to > seal.moved_to:
+                self._seals.put(Seal(seal.topic, seal.queue_id, seal.limit, header.moved_to))
+            await self._durable()
+        return request.respond()
+
+    async def remove(self, channel: Channel, request: Command) -> Command:
+        """7116: the queues, the offsets of groups in them, and their seals."""
+        header = REMOVE_QUEUES.header(request)
+        topic, first = header.topic, header.first_queue
+        config = self._existing(topic)
+        if first < max(config.read_queue_nums, config.write_queue_nums, 1):
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"topic {topic} has {config.read_queue_nums} queues to read and {config.write_queue_nums} to write:"
+                f" queue {first} is one of them",
+            )
+        answer = RemovedQueues(popped=self._open_pops())
+        forgotten = group_names(header.forgotten)
+        for group in await result_of(self._offsets.groups_of(topic)):
+            if group not in forgotten:
+                rows = unread_queues(self._store, self._metadata, self._clients, topic, group, first)
+                answer.unread += list(rows)[: MOST_ROWS - len(answer.unread)]
+        answer.unread += self._unmoved(topic, first)
+        if not answer.unread and not answer.popped:
+            answer.removed = sorted(
+                queue.queue_id for queue in self._store.queues.of_topic(topic) if queue.queue_id >= first
+            )
+            with refused_when_not_stored():
+                # Offsets first: a queue that is made again begins at 0, and an old offset would hide its messages.
+                await run_slices(self._offsets.remove_queues(topic, first))
+                self._seals.drop(topic, first)
+                await self._durable()
+                if answer.removed:
+                    await self._delete_queues(topic, first)
+            logger.info("queues of topic %s removed by %s: %s", topic, channel.remote, answer.removed)
+        return answer_with(REMOVE_QUEUES, request, answer)
+
+    def _unmoved(self, topic: str, first: int) -> list[UnreadQueue]:
+        """What comes after a seal and was not copied; of no group."""
+        return [
+            UnreadQueue(topic, seal.queue_id, "", left)
+            for seal in self._seals.of_topic(topic, first)
+            if (left := self._store.max_offset(topic, seal.queue_id) - seal.moved_to) > 0
+        ]
+
+    def _known_seal(self, topic: str, queue_id: int) -> Seal:
+        seal = self._seals.of(topic, queue_id)
+        if seal is None:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"queue {queue_id} of topic {topic} is not sealed")
+        return seal
+
+    def _existing(self, topic: str) -> TopicConfig:
+        config = self._topics.get(topic)
+        if config is None:
+            raise no_such_topic(topic)
+        return config
+
+    def _target(self, topic: str) -> TopicConfig:
+        """The topic that moved messages come to; the topics of a group are made if they are missing."""
+        config = self._topics.get(topic)
+        with refused_when_not_stored():
+            if config is None and is_retry_topic(topic):
+                config = self._topics.create_retry_topic(topic.removeprefix(RETRY_PREFIX))
+            elif config is None and is_dlq_topic(topic):
+                config = self._topics.create_dlq_topic(topic.removeprefix(DLQ_PREFIX))
+        return self._existing(topic) if config is None else config
+
+
+def _records(raw: bytes) -> list[Record]:
+    """The records in ``raw``. RequestRefused, before anything is stored, when one of them is damaged."""
+    records: list[Record] = []
+    at = 0
+    try:
+        while at < len(raw):
+            record = decode_record(raw, at)
+            records.append(record)
+            at += record.size
+    except ProtocolError as error:
+        raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"the records cannot be read: {error}") from None
+    if len(records) > PART_MESSAGES:
+        raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"{len(records)} records, at most {PART_MESSAGES} are taken")
+    return records

@@ -1,0 +1,192 @@
+"""Brokers and topics that become smaller, all Skylark's own: drains (7110, 7111), and queues that end (7112 to 7116).
+
+A broker that is drained takes no sends from clients, and says what is left to consume. A queue that is sealed shows its
+consumers no message from the seal on, so that these messages can be copied to other queues; in the end it is removed.
+"""
+
+from mqcommon.lazy_dataclass import lazy_dataclass
+from remoting.protocol.body import FLAG, INT, LONG, TEXT, Body, body_of, list_of, member
+from remoting.protocol.header import Header, optional, required
+from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.requests.sends import NO_MESSAGES
+from remoting.protocol.rights import GET_CLUSTER, UPDATE_CLUSTER
+from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
+
+
+@lazy_dataclass(slots=True)
+class DrainBrokerRequestHeader(Header):
+    """7110: drain the broker, or (false) let it take sends again."""
+
+    drain: bool = required(read_flag)
+
+
+@lazy_dataclass(slots=True)
+class GetDrainStatusRequestHeader(Header):
+    """7111. ``forgotten``: groups that are not waited for, separated by commas."""
+
+    forgotten: str | None = optional(read_text)
+
+
+@lazy_dataclass(slots=True)
+class UnreadQueue(Body):
+    """Messages of a queue that a group must still read. ``is_online``: the group has a consumer at this broker."""
+
+    topic: str = member(TEXT, "")
+    queue_id: int = member(INT, 0)
+    group: str = member(TEXT, "")
+    unread: int = member(LONG, 0)
+    is_online: bool = member(FLAG, False)
+
+
+@lazy_dataclass(slots=True)
+class UnclaimedTopic(Body):
+    """A topic with messages, which no group reads: dead letters, for example."""
+
+    topic: str = member(TEXT, "")
+    messages: int = member(LONG, 0)
+
+
+@lazy_dataclass(slots=True)
+class DrainStatus(Body):
+    """The answer to 7111.
+
+    ``drained_since``: ms since 1970, 0 for a broker that is not drained. ``closes_in_ms``: how long sends of clients
+    with old routes are still taken. ``delayed``, ``timed``, ``half`` and ``popped``: messages (of pops: check points)
+    that this broker will deliver or decide itself. ``unmoved``: messages after seals that were not copied. ``unread``
+    and ``unclaimed`` list the first ones only.
+    """
+
+    drained_since: int = member(LONG, 0)
+    closes_in_ms: int = member(LONG, 0)
+    sends_in_flight: int = member(LONG, 0)
+    delayed: int = member(LONG, 0)
+    timed: int = member(LONG, 0)
+    half: int = member(LONG, 0)
+    popped: int = member(LONG, 0)
+    unmoved: int = member(LONG, 0)
+    unread_total: int = member(LONG, 0)
+    unread: list[UnreadQueue] = member(list_of(body_of(UnreadQueue)))
+    unclaimed: list[UnclaimedTopic] = member(list_of(body_of(UnclaimedTopic)))
+
+    @property
+    def waiting(self) -> int:
+        """What this broker or an administrator must do first: no group can read it yet."""
+        return self.sends_in_flight + self.delayed + self.timed + self.half + self.popped + self.unmoved
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to wait for."""
+        return self.drained_since > 0 and not (self.closes_in_ms or self.waiting or self.unread_total)
+
+
+@lazy_dataclass(slots=True)
+class SealQueuesRequestHeader(Header):
+    """7112: seal the topic's queues from number ``first_queue`` on, where they are not sealed yet."""
+
+    topic: str = required(read_text)
+    first_queue: int = required(read_int)
+
+
+@lazy_dataclass(slots=True)
+class SealedQueue(Body):
+    """A sealed queue: consumers see the messages before ``limit``.
+
+    Those from there up to ``moved_to`` have been copied to another queue; ``end`` is the offset after the last message.
+    """
+
+    queue_id: int = member(INT, 0)
+    limit: int = member(LONG, 0)
+    moved_to: int = member(LONG, 0)
+    end: int = member(LONG, 0)
+
+
+@lazy_dataclass(slots=True)
+class SealedQueues(Body):
+    """The answer to 7112: all sealed queues of the topic from that number on."""
+
+    queues: list[SealedQueue] = member(list_of(body_of(SealedQueue)))
+
+
+@lazy_dataclass(slots=True)
+class ReadSealedRequestHeader(Header):
+    """7113: messages of a sealed queue from an offset on, at or after the seal."""
+
+    topic: str = required(read_text)
+    queue_id: int = required(read_int)
+    offset: int = required(read_long)
+
+
+@lazy_dataclass(slots=True)
+class ReadSealedResponseHeader(Header):
+    """The answer to 7113, whose body has the records: the offset after the last of them."""
+
+    next_offset: int = required(read_long)
+
+
+@lazy_dataclass(slots=True)
+class StoreMovedRequestHeader(Header):
+    """7114: store the records in the body, which are of another queue or broker, in this queue."""
+
+    topic: str = required(read_text)
+    queue_id: int = required(read_int)
+
+
+@lazy_dataclass(slots=True)
+class NoteMovedRequestHeader(Header):
+    """7115: the messages of a sealed queue before ``moved_to`` are stored elsewhere."""
+
+    topic: str = required(read_text)
+    queue_id: int = required(read_int)
+    moved_to: int = required(read_long)
+
+
+@lazy_dataclass(slots=True)
+class RemoveQueuesRequestHeader(Header):
+    """7116: remove the topic's queues from number ``first_queue`` on, which nobody can read or write any more.
+
+    Refused while a group, other than those in ``forgotten`` (separated by commas), has not read them.
+    """
+
+    topic: str = required(read_text)
+    first_queue: int = required(read_int)
+    forgotten: str | None = optional(read_text)
+
+
+@lazy_dataclass(slots=True)
+class RemovedQueues(Body):
+    """The answer to 7116: the queues that were removed, or those that were kept because of ``unread`` messages."""
+
+    removed: list[int] = member(list_of(INT))
+    unread: list[UnreadQueue] = member(list_of(body_of(UnreadQueue)))
+    #: Check points of pops that are open; while there are any, no queue is removed.
+    popped: int = member(LONG, 0)
+
+
+DRAIN_BROKER = Request(
+    7110, DrainBrokerRequestHeader, NOTHING, NOTHING, NOTHING,
+    right=UPDATE_CLUSTER,
+)  # fmt: skip
+GET_DRAIN_STATUS = Request(
+    7111, GetDrainStatusRequestHeader, NOTHING, NOTHING, DrainStatus,
+    right=GET_CLUSTER,
+)  # fmt: skip
+SEAL_QUEUES = Request(
+    7112, SealQueuesRequestHeader, NOTHING, NOTHING, SealedQueues,
+    right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
+)  # fmt: skip
+READ_SEALED = Request(
+    7113, ReadSealedRequestHeader, NOTHING, ReadSealedResponseHeader, bytes,
+    right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
+)  # fmt: skip
+STORE_MOVED = Request(
+    7114, StoreMovedRequestHeader, bytes, NOTHING, NOTHING,
+    right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
+)  # fmt: skip
+NOTE_MOVED = Request(
+    7115, NoteMovedRequestHeader, NOTHING, NOTHING, NOTHING,
+    right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
+)  # fmt: skip
+REMOVE_QUEUES = Request(
+    7116, RemoveQueuesRequestHeader, NOTHING, NOTHING, RemovedQueues,
+    right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
+)  # fmt: skip

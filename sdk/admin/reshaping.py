@@ -1,0 +1,107 @@
+"""Which step comes next when a topic gets other numbers of queues on its brokers. Pure.
+
+A broker has the queues 0 to ``read`` - 1 of a topic; producers write to those below ``write``. Growing: first the
+queues can be read, then written, so no message waits unread. Shrinking: first the last queues are written no more; when
+producers know that, and all groups have read these queues to their ends, they can be read no more; then they are
+removed. Nothing is remembered between steps: each is decided from what brokers say. So a command that was killed goes
+on where it was when it is run again, and a step that is repeated changes nothing.
+Neighbours: reshape.py asks brokers and takes the steps.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from mqcommon.errors import UserError
+
+
+class Shape(NamedTuple):
+    """The numbers of queues of a topic on one broker."""
+
+    write: int
+    read: int
+
+    def __str__(self) -> str:
+        return f"{self.write} to write, {self.read} to read"
+
+
+class Tail(NamedTuple):
+    """The queues that are to go, from the first one that the target lacks on."""
+
+    #: Messages that groups must still read, or that must still be copied.
+    unread: int
+    #: Whether producers have had the time to learn that these queues are written no more.
+    is_settled: bool
+    #: One more than the last of these queues that is still there; 0: none is.
+    ends_at: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self.is_settled and not self.unread
+
+
+class Wait(Enum):
+    """Nothing can be done now."""
+
+    FOR_PRODUCERS = "producers that have an old route"
+    FOR_GROUPS = "groups that read the queues to their ends"
+
+
+class SetQueues(NamedTuple):
+    """Change the topic on the broker."""
+
+    shape: Shape
+
+
+class RemoveQueues(NamedTuple):
+    """Remove the queues from ``first`` on."""
+
+    first: int
+
+
+Step = SetQueues | RemoveQueues | Wait
+
+
+def next_step(now: Shape, target: Shape, tail: Tail) -> Step | None:
+    """What to do next on one broker; None when the topic has its shape there, and no queue is left over."""
+    if now.read < target.read:
+        return SetQueues(Shape(now.write, target.read))
+    if now.write != target.write:
+        return SetQueues(Shape(target.write, now.read))
+    if now.read > target.read:
+        if tail.is_empty:
+            return SetQueues(target)
+        return Wait.FOR_GROUPS if tail.is_settled else Wait.FOR_PRODUCERS
+    if tail.ends_at <= target.read:
+        return None
+    # A message came in the moment in which the queues were closed: they are opened to readers again.
+    return SetQueues(Shape(target.write, tail.ends_at)) if tail.unread else RemoveQueues(target.read)
+
+
+def spread(now: Mapping[str, Shape], brokers: Sequence[str], total: int) -> dict[str, Shape]:
+    """The shape with ``total`` queues spread evenly over ``brokers``; those that have more keep one more than others.
+
+    A broker that has the topic keeps a queue at least: what waits there for its time comes into one. UserError when
+    there are not enough queues for that.
+    """
+    holders = [name for name in brokers if name in now]
+    if not brokers:
+        raise UserError("no broker takes queues of the topic")
+    if total < len(holders):
+        raise UserError(
+            f"{total} queues are too few: {len(holders)} brokers have the topic, and each keeps one at least;"
+            " give -w a larger number"
+        )
+    # The most loaded ones first, so that as few queues as possible move; brokers without a queue get one last.
+    order = sorted(brokers, key=lambda name: (-now[name].write if name in now else 1, name))
+    share, more = divmod(total, len(order))
+    if share == 0:
+        order = order[:total] if len(holders) <= total else order
+        share, more = 1, 0
+    return {name: Shape(n := share + (number < more), n) for number, name in enumerate(order)}
+
+
+def changes(now: Mapping[str, Shape], target: Mapping[str, Shape]) -> dict[str, tuple[Shape, Shape]]:
+    """The brokers whose shape changes: from which, to which."""
+    nothing = Shape(0, 0)
+    return {name: (now.get(name, nothing), shape) for name, shape in target.items() if now.get(name, nothing) != shape}

@@ -1,0 +1,214 @@
+"""drain, undrain, shrinkTopic and rebalanceTopic on brokers of ours: messages are consumed once, wherever they are."""
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from click.testing import CliRunner
+
+import broker.admin.draining
+from mqcommon.errors import SendFailed
+from sdk import Admin, ConsumeFrom, Message, MessageQueue, Producer, PullConsumer, PushConsumer
+from sdk.admin.cli import mqadmin
+from sdk.testing import Cluster
+from tests.support.waiting import until
+
+TOPIC = "orders"
+
+
+@pytest.fixture
+async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    # Clients of this process know of a change at once, as they ask for routes anew.
+    monkeypatch.setattr(broker.admin.draining, "GRACE_MS", 0)
+    with Cluster(brokers=2) as cluster:
+        cluster.create_topic(TOPIC)
+        yield cluster
+
+
+async def run(cluster: Cluster, *words: str, ends_with: int = 0) -> dict[str, Any]:
+    """The result of a command; its exit code must be as given."""
+    line = [*words, "-n", cluster.nameserver, "--output", "json"]
+    done = await trio.to_thread.run_sync(lambda: CliRunner().invoke(mqadmin, line))
+    assert done.exit_code == ends_with, done.output
+    found: dict[str, Any] = json.loads(done.stdout) if done.stdout else {"error": done.stderr}
+    return found
+
+
+async def send(cluster: Cluster, count: int, broker_name: str = "") -> list[bytes]:
+    bodies = [b"%s %d" % (broker_name.encode(), number) for number in range(count)]
+    async with Producer(cluster.nameserver, group="p") as producer:
+        for number, body in enumerate(bodies):
+            message = Message(TOPIC, body, keys=f"key-{number % 5}")
+            queue = MessageQueue(TOPIC, broker_name, number % 4) if broker_name else None
+            await producer.send(message, queue=queue)
+    return bodies
+
+
+async def consumed(cluster: Cluster, count: int, group: str = "g") -> list[bytes]:
+    """The bodies of so many messages, as a push consumer gets them."""
+    found: list[bytes] = []
+    enough = trio.Event()
+
+    async def handle(message: Any) -> None:
+        found.append(message.body)
+        if len(found) >= count:
+            enough.set()
+
+    first = ConsumeFrom.FIRST_OFFSET
+    async with PushConsumer(
+        cluster.nameserver, group=group, subscriptions={TOPIC: "*"}, handler=handle, consume_from=first
+    ):
+        with trio.fail_after(60):
+            await enough.wait()
+    return found
+
+
+async def until_writes(cluster: Cluster, wanted: dict[str, int]) -> None:
+    """Return when the NameServer knows so many queues of each broker that producers may write to."""
+
+    async def known() -> bool:
+        queues = (await admin.topic_route(TOPIC)).queue_datas
+        return {one.broker_name: one.write_queue_nums if one.perm & 2 else 0 for one in queues} == wanted
+
+    async with Admin(cluster.nameserver) as admin:
+        await until(known)
+
+
+async def test_a_drained_broker_is_read_to_its_end_and_stays_drained(cluster: Cluster) -> None:
+    sent = await send(cluster, 8, "broker-a")
+    assert sorted(await consumed(cluster, 8)) == sorted(sent)
+    sent = await send(cluster, 40, "broker-a") + await send(cluster, 8, "broker-b")
+    left = await run(cluster, "drain", "-b", "broker-a", "--deadline", "0", ends_with=1)
+    assert not left["isDrained"]
+    assert left["unreadTotal"] == 40
+    assert {(row["group"], row["isOnline"]) for row in left["unread"]} == {("g", False)}
+    await until_writes(cluster, {"broker-a": 0, "broker-b": 4})
+    with pytest.raises(SendFailed, match="is drained"):
+        await send(cluster, 1, "broker-a")
+    # What only a broker remembers would be gone now.
+    cluster.brokers[0].kill()
+    cluster.brokers[0].start()
+    sent += await send(cluster, 8)
+    await until_writes(cluster, {"broker-a": 0, "broker-b": 4})
+    assert sorted(await consumed(cluster, len(sent))) == sorted(sent)
+    assert (await run(cluster, "drain", "-b", "broker-a"))["isDrained"]
+    assert "error" not in await run(cluster, "undrain", "-b", "broker-a")
+    await until_writes(cluster, {"broker-a": 4, "broker-b": 4})
+    await send(cluster, 1, "broker-a")
+
+
+async def test_what_nobody_has_read_moves_to_other_brokers(cluster: Cluster) -> None:
+    first = await send(cluster, 20, "broker-a")
+    assert sorted(await consumed(cluster, 20)) == sorted(first)
+    sent = await send(cluster, 300, "broker-a")
+    keys = await unique_keys(cluster, "broker-a")
+    drained = await run(cluster, "drain", "-b", "broker-a", "--move")
+    assert (drained["isDrained"], drained["moved"]) == (True, 300)
+    cluster.brokers[0].stop()
+    found = await consumed(cluster, 300)
+    assert Counter(found) == Counter(sent)
+    assert sorted(await unique_keys(cluster, "broker-b")) == sorted(keys[20:])
+
+
+async def unique_keys(cluster: Cluster, broker_name: str) -> list[str]:
+    """The unique keys of all messages of a broker, in their order in each queue."""
+    found = []
+    async with PullConsumer(cluster.nameserver, group="looking") as consumer:
+        for number in range(4):
+            offset = 0
+            queue = MessageQueue(TOPIC, broker_name, number)
+            while messages := (await consumer.pull(queue, offset, wait_ms=0)).messages:
+                found += [(message.queue_offset, message.msg_id) for message in messages]
+                offset = messages[-1].queue_offset + 1
+    return [key for _, key in sorted(found)]
+
+
+async def test_a_topic_shrinks_under_its_producers_and_consumers(cluster: Cluster) -> None:
+    """Nothing is refused, and every message is consumed once; the files of the queues are gone."""
+    found: list[bytes] = []
+    sent: list[bytes] = []
+    done = False
+
+    async def handle(message: Any) -> None:
+        found.append(message.body)
+
+    async def produce(number: int) -> None:
+        async with Producer(cluster.nameserver, group="p") as producer:
+            while not done:
+                body = b"%d %d" % (number, len(sent))
+                await producer.send(Message(TOPIC, body))
+                sent.append(body)
+                await trio.sleep(0.001)
+
+    async with (
+        PushConsumer(cluster.nameserver, group="g", subscriptions={TOPIC: "*"}, handler=handle),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(produce, 1)
+        nursery.start_soon(produce, 2)
+        words = ["-t", TOPIC, "-c", "DefaultCluster", "--settle", "0.5"]
+        shrunk = await run(cluster, "shrinkTopic", *words, "-w", "1")
+        assert [(row["write"], row["newRead"]) for row in shrunk["plan"]] == [(4, 1), (4, 1)]
+        assert (await run(cluster, "shrinkTopic", *words, "-w", "1"))["plan"] == []
+        await run(cluster, "rebalanceTopic", *words, "-w", "5")
+        done = True
+    await until_writes(cluster, {"broker-a": 3, "broker-b": 2})
+    async with PushConsumer(cluster.nameserver, group="g", subscriptions={TOPIC: "*"}, handler=handle):
+        await until(lambda: len(found) >= len(sent))
+    assert Counter(found) == Counter(sent)
+    assert len(queue_files(cluster)) <= 5
+
+
+def queue_files(cluster: Cluster) -> list[Path]:
+    return [path for node in cluster.brokers for path in node.directory.glob(f"**/consumequeue/{TOPIC}/*/*")]
+
+
+async def test_the_queues_that_stay_get_what_nobody_has_read(cluster: Cluster) -> None:
+    first = await send(cluster, 20, "broker-b")
+    assert sorted(await consumed(cluster, 20)) == sorted(first)
+    sent = await send(cluster, 300, "broker-b")
+    words = ["shrinkTopic", "-t", TOPIC, "-c", "DefaultCluster", "-w", "1", "--settle", "0"]
+    dry = await run(cluster, *words, "--dryRun")
+    assert [row["messages"] for row in dry["plan"]] == [0, 240]
+    await until_writes(cluster, {"broker-a": 4, "broker-b": 4})
+    assert (await run(cluster, *words, "--move"))["moved"] == 225
+    found = await consumed(cluster, 300)
+    assert Counter(found) == Counter(sent)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["shrinkTopic", "-t", TOPIC, "-w", "8"], "has fewer queues than that"),
+        (["shrinkTopic", "-t", TOPIC, "-w", "2", "-r", "1"], "nobody can read"),
+        (["shrinkTopic", "-t", "none", "-w", "2"], "there is no topic none"),
+        (["shrinkTopic", "-t", TOPIC, "-w", "1", "--settle", "0"], "no group reads topic orders on broker-"),
+        (["rebalanceTopic", "-t", TOPIC, "-w", "1"], "2 brokers have the topic"),
+    ],
+)
+async def test_refusals(cluster: Cluster, words: list[str], why: str) -> None:
+    await send(cluster, 8)
+    assert why in (await run(cluster, *words, "-c", "DefaultCluster", ends_with=1))["error"]
+
+
+async def test_a_drain_is_refused_when_a_topic_has_no_other_broker(cluster: Cluster) -> None:
+    await run(cluster, "updateTopic", "-t", "lonely", "-b", cluster.brokers[0].address, "-w", "1", "-r", "1")
+    async with Admin(cluster.nameserver) as admin:
+        await until(lambda: _lists(admin, "lonely"))
+    assert "lonely" in (await run(cluster, "drain", "-b", "broker-a", ends_with=1))["error"]
+    assert (await run(cluster, "drain", "-b", "broker-a", "--force"))["isDrained"]
+    assert "no broker 'broker-x'" in (await run(cluster, "drain", "-b", "broker-x", ends_with=1))["error"]
+
+
+async def _lists(admin: Admin, topic: str) -> bool:
+    return topic in await admin.topic_list()
+
+
+async def test_ordered_topics_are_not_reshaped(cluster: Cluster) -> None:
+    words = ["-t", "ordered", "-c", "DefaultCluster"]
+    await run(cluster, "updateTopic", *words, "-w", "4", "-r", "4", "-o", "true")
+    assert "is ordered" in (await run(cluster, "shrinkTopic", *words, "-w", "2", ends_with=1))["error"]
