@@ -28,6 +28,7 @@ from remoting.protocol.requests.routes import (
     GET_SYSTEM_TOPIC_LIST_FROM_NS,
     GET_TOPICS_BY_CLUSTER,
     GET_UNIT_TOPIC_LIST,
+    WATCH_ROUTES,
 )
 from remoting.protocol.signature import ACCESS_KEY_FIELD, WholeSignatures, is_signed_with
 
@@ -44,6 +45,7 @@ QUERIES: Final = frozenset(
         GET_HAS_UNIT_SUB_TOPIC_LIST.code,
         GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST.code,
         GET_BROKER_MEMBER_GROUP.code,
+        WATCH_ROUTES.code,
     }
 )
 

@@ -7,12 +7,14 @@ Neighbours: state.py (what this owns), handlers.py (requests), min_broker_notice
 """
 
 import logging
+from contextlib import suppress
 
 import trio
 
 from mqcommon.addresses import is_any_address
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.disk.files import FileSystem, OsFiles
+from mqcommon.errors import RemotingError
 from mqcommon.metrics.metric import Column
 from namesrv.config_handlers import build_slow_handlers
 from namesrv.controller.controller import Controller
@@ -22,9 +24,11 @@ from namesrv.kvconfig import KvConfig
 from namesrv.metrics import collect
 from namesrv.min_broker_notices import MinBrokerNotices
 from namesrv.options import NamesrvOptions
+from namesrv.probes import INTERVAL_S, Probes
 from namesrv.registration_handlers import Registrations
 from namesrv.routes import LiveBroker
 from namesrv.state import State
+from namesrv.watch_handlers import RouteWatches
 from remoting.metrics.export import Exporter
 from remoting.metrics.health import Health
 from remoting.metrics.rpc import RpcTimes
@@ -33,6 +37,8 @@ from remoting.net.limits import connection_budget
 from remoting.net.server import Server
 from remoting.net.steps import Stepper, Steps
 from remoting.net.tls.options import DaemonTls, daemon_tls
+from remoting.protocol.requests.registrations import PROBE_BROKER
+from remoting.protocol.requests.routes import WATCH_ROUTES, WATCHES_ROUTES
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +46,8 @@ logger = logging.getLogger(__name__)
 DRAIN_TIMEOUT_MS = 1_000
 # Descriptors for its file, its log and the connections to slaves that get notices.
 OTHER_DESCRIPTORS = 256
+# An answer that comes later is ignored; the broker has been removed by then.
+PROBE_TIMEOUT_MS = 10_000
 _LABELS = (("node_type", "namesrv"),)
 _ANYBODY = (
     "without access control on all interfaces, at %s: whoever reaches the port can register brokers and change routes;"
@@ -64,9 +72,12 @@ class Namesrv:
         self._notices = MinBrokerNotices(self.state)
         self._controller = Controller(self.state, clock) if options.enable_controller_in_namesrv else None
         stepper = Stepper()
-        self._registrations = Registrations(self.state, stepper, self._notices.look)
+        self._watches = RouteWatches(self.state)
+        self._probes: Probes[Channel] = Probes()
+        self._registrations = Registrations(self.state, stepper, self._look)
         # Wrapped from the inside out: access control around the handlers, the measurement around both.
         handlers = build_handlers(self.state) | self._registrations.handlers()
+        handlers[WATCH_ROUTES.code] = self._watches.take
         slow_handlers = build_slow_handlers(self.state) | stepper.handlers(build_step_handlers(self.state))
         # Options are replaced when they change.
         self._tls = DaemonTls()
@@ -76,7 +87,7 @@ class Namesrv:
         self._rpc = RpcTimes()
         self._health = Health(options, self._unready)
         self._exporter = Exporter(options, _LABELS, self._collect, self._health, stepper)
-        after_turn = self._notices.look
+        after_turn = self._look
         if self._exporter.is_on:
             handlers, slow_handlers = self._rpc.measured(handlers), self._rpc.measured_slow(slow_handlers)
             after_turn = self._turned
@@ -86,6 +97,7 @@ class Namesrv:
             limits=options.server_limits(options.frame_max_length, options.server_channel_max_idle_time_seconds),
             on_close=self._on_close,
             after_turn=after_turn,
+            greeting={WATCHES_ROUTES: "true"},
             connections=connection_budget(
                 options.max_connections,
                 OTHER_DESCRIPTORS,
@@ -108,6 +120,8 @@ class Namesrv:
             if self._controller is not None:
                 logger.info("Controller serves at %s", await nursery.start(self._controller.run, tls))
             nursery.start_soon(self._forget_silent_brokers)
+            nursery.start_soon(self._probe)
+            nursery.start_soon(self._watches.run)
             nursery.start_soon(self._notices.run, tls.connect)
             nursery.start_soon(self._registrations.run)
             await nursery.start(self._exporter.run)
@@ -122,12 +136,18 @@ class Namesrv:
         """Accept no more connections and answer what is in flight; cancel ``run`` afterwards."""
         self._stopping = True
         self._server.stop_accepting()
+        self._watches.release()
         if self._controller is not None:
             await self._controller.stop()
         await self._server.drain(DRAIN_TIMEOUT_MS)
 
-    def _turned(self) -> None:
+    def _look(self) -> None:
+        """Routes may have changed."""
         self._notices.look()
+        self._watches.look()
+
+    def _turned(self) -> None:
+        self._look()
         self._rpc.end_turn()
 
     def _collect(self) -> Steps[list[Column]]:
@@ -144,7 +164,8 @@ class Namesrv:
         for live in self.state.routes.close(channel):
             if not self._stopping:
                 logger.warning("broker gone: %s reason=%s", _name(live), channel.closed_reason)
-        self._notices.look()
+        self._watches.closed(channel)
+        self._look()
 
     async def _forget_silent_brokers(self) -> None:
         clock = self.state.clock
@@ -164,7 +185,28 @@ class Namesrv:
         for live in self.state.routes.expire(now_ms):
             logger.warning("broker silent for more than %d ms: %s", live.heartbeat_timeout_ms, _name(live))
             live.connection.close(f"no heartbeat for {live.heartbeat_timeout_ms} ms")
-        self._notices.look()
+        self._look()
+
+    async def _probe(self) -> None:
+        while True:
+            await trio.sleep(INTERVAL_S)
+            if self.state.options.probe_brokers:
+                self.probe_brokers(trio.current_time())
+
+    def probe_brokers(self, now: float) -> None:
+        """Ask the brokers that are silent; remove those that did not answer. ``now`` is trio's time."""
+        connections = dict.fromkeys(live.connection for live in self.state.routes.askable())
+        verdict = self._probes.look(now, [(channel, channel.last_read) for channel in connections])
+        for channel in verdict.ask:
+            # The answer only has to be read: `last_read` then says that the broker lives.
+            with suppress(RemotingError):
+                channel.submit(PROBE_BROKER.command(None), PROBE_TIMEOUT_MS, lambda result: None)
+        for channel in verdict.dead:
+            for live in self.state.routes.close(channel):
+                logger.warning("broker does not answer: %s", _name(live))
+            channel.close("no answer to a probe")
+        if verdict.dead:
+            self._look()
 
 
 def _name(live: LiveBroker[Channel]) -> str:

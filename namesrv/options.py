@@ -46,6 +46,9 @@ class NamesrvOptions(
     scan_not_active_broker_interval: int = option(
         5_000, "time between two scans for silent brokers", unit="ms", minimum=10, mutable=True
     )
+    probe_brokers: bool = option(
+        True, "ask silent brokers of Skylark whether they live; a stopped one leaves the routes in 10 s", mutable=True
+    )
     max_connections: int = option(
         0, "most connections of brokers and clients; 0: as many as open files (ulimit -n) allow", minimum=0
     )

@@ -112,6 +112,8 @@ class Registration:
     enable_acting_master: bool | None = None
     # None: all topics in one request, or RocketMQ's increment of one topic
     part: RegistrationPart | None = None
+    # whether the broker is a Skylark
+    answers_probes: bool = False
 
 
 @lazy_dataclass(slots=True)
@@ -128,6 +130,8 @@ class LiveBroker(Generic[C]):
     heartbeat_timeout_ms: int
     last_heard_ms: int
     connection: C
+    # whether it answers a request on its connection, whatever that is
+    answers_probes: bool = False
     # the parts of a registration whose last part has not arrived
     arrived: Arrived | None = None
     # whether its topics are in the table; those of a slave whose master is alive are not
@@ -149,6 +153,7 @@ def live_broker(new: Registration, connection: C, now_ms: int) -> LiveBroker[C]:
         heartbeat_timeout_ms=new.heartbeat_timeout_ms,
         last_heard_ms=now_ms,
         connection=connection,
+        answers_probes=new.answers_probes,
     )
 
 

@@ -31,6 +31,7 @@ from namesrv.registration import (
     incomplete,
     live_broker,
 )
+from namesrv.watches import RouteChanges
 from remoting.protocol.body import DataVersion
 from remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
 
@@ -131,6 +132,8 @@ class RouteTable(Generic[C]):
         # names of the sets whose members changed since the last `min_broker_changes`; an ordered set
         self._changed: dict[str, None] = {}
         self.rivals = Rivals()
+        #: The changes of routes that clients may wait for.
+        self.changes = RouteChanges()
 
     @property
     def broker_count(self) -> int:
@@ -203,6 +206,7 @@ class RouteTable(Generic[C]):
         # Until its last part has come, the broker has a version that it never sends: 322 tells it to go on.
         if new.part is not None and not new.part.is_last:
             live.arrived, live.data_version = arrived, incomplete(new.data_version)
+        members = dict(self._sets[new.broker_name].addrs) if new.broker_name in self._sets else {}
         brokers = self._join(new)
         brokers.reported = brokers.reported or reported
         # a slave registers topics for its set only while it has the lowest id, that is, without a master
@@ -214,6 +218,8 @@ class RouteTable(Generic[C]):
             perm_mask = ~PERM_WRITE if is_prime_slave and brokers.enable_acting_master else ~0
             self._put_topics(new, arrived.is_changed, perm_mask)
             self._drop_topics(new, arrived, delete_absent_topics)
+        if brokers.addrs != members:
+            self.changes.note(self._queues.get(new.broker_name, ()))
         master = self._member(new.broker_name, MASTER_ID) if new.broker_id != MASTER_ID else None
         return Registered(
             Outcome.REGISTERED,
@@ -282,6 +288,7 @@ class RouteTable(Generic[C]):
         for queue in queues:
             own = self._queues.setdefault(queue.broker_name, {})
             own[topic] = Queues(queue.read_queue_nums, queue.write_queue_nums, queue.perm, queue.topic_sys_flag)
+        self.changes.note((topic,))
         return True
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
@@ -330,6 +337,10 @@ class RouteTable(Generic[C]):
         """The brokers of one name."""
         return self._broker_data(broker_name) if broker_name in self._sets else None
 
+    def askable(self) -> list[LiveBroker[C]]:
+        """The brokers that answer a question on their connection."""
+        return [live for live in self._live.values() if live.answers_probes]
+
     def tables(self, cluster: str | None = None) -> list[Mapping[str, Queues]]:
         """The topics of each broker set, of all clusters or of one. Each table changes as brokers register."""
         return [own for name, own in self._queues.items() if cluster is None or self._sets[name].cluster == cluster]
@@ -364,6 +375,7 @@ class RouteTable(Generic[C]):
         brokers = self._sets[gone.broker_name]
         del brokers.addrs[gone.broker_id]
         self._changed[gone.broker_name] = None
+        self.changes.note(self._queues.get(gone.broker_name, ()))
         if not brokers.addrs:
             del self._sets[gone.broker_name]
             self._queues.pop(gone.broker_name, None)
@@ -378,11 +390,14 @@ class RouteTable(Generic[C]):
             return
         own = self._queues.get(new.broker_name)
         if own is None:
-            self._queues[new.broker_name] = dict(topics)
+            changed = self._queues[new.broker_name] = dict(topics)
         elif is_changed:
-            own.update(topics)
+            changed = {topic: queues for topic, queues in topics.items() if own.get(topic) != queues}
+            own.update(changed)
         else:
-            own.update({topic: queues for topic, queues in topics.items() if topic not in own})
+            changed = {topic: queues for topic, queues in topics.items() if topic not in own}
+            own.update(changed)
+        self.changes.note(changed)
 
     def _drop_topics(self, new: Registration, arrived: Arrived, absent_too: bool) -> None:
         """Drop the topics that the broker has deleted; with ``absent_too`` all that its whole set does not have."""
@@ -418,8 +433,7 @@ class RouteTable(Generic[C]):
     def _drop(self, broker_name: str, topics: Iterable[str]) -> None:
         # A set without topics has no entry: routes look into every entry.
         own = self._queues[broker_name]
-        for topic in topics:
-            own.pop(topic, None)
+        self.changes.note([topic for topic in topics if own.pop(topic, None) is not None])
         if not own:
             del self._queues[broker_name]
 
@@ -430,6 +444,7 @@ class RouteTable(Generic[C]):
             own = self._queues.get(broker_name, {})  # it may have been removed or changed since the last step
             changed = _with_perm({topic: own[topic] for topic in part if topic in own}, change)
             own.update(changed)
+            self.changes.note(changed)
             count += len(changed)
             yield
         return count

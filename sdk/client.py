@@ -51,6 +51,7 @@ from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint, ask_all
 from sdk.membership import GroupMember, Membership, TransactionChecker
 from sdk.nameservers import AddressServer, NameServers, NameServerSource, find_nameservers, none_given
 from sdk.namespaces import Names, Namespace
+from sdk.route_watch import RouteWatch
 from sdk.routes import RouteCache, TopicRoute, make_route
 from sdk.runtime import FORKS, Home, check_trio, make_client_id, survived
 
@@ -65,6 +66,8 @@ REGISTERING_WITH_FIRST_S = 0.5
 # Pauses between retries grow from the first to the longest.
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
+# Topics without a route that are remembered.
+MOST_MISSING = 1_000
 # The pause after a heartbeat that a broker did not answer.
 HEARTBEAT_RETRY_S = 5
 # A broker that gets no goodbye in this time notices that the connection closes.
@@ -122,6 +125,11 @@ class ClientInstance:
         self._are_back_at = inf
         # Topic → the unusable parts of its route that were logged last.
         self._skipped: dict[str, tuple[str, ...]] = {}
+        # Topics that no NameServer knew, the last ones; an ordered set.
+        self._missing: dict[str, None] = {}
+        self._watch: RouteWatch | None = None
+        #: Called with each topic whose route is another one than before.
+        self.on_new_route: list[Callable[[str], None]] = []
         self._heartbeat_due = Signal()
         self.routes = RouteCache()
         self.membership = Membership()
@@ -153,6 +161,10 @@ class ClientInstance:
         if known.url:
             self._nursery.start_soon(AddressServer(known.url).follow, self._name_servers.replace, self.backoff)
         self._nursery.start_soon(self._poll_routes)
+        self._watch = RouteWatch(
+            self._name_servers, self._remoting, self._watched_topics, self.refresh, self.timeout_ms
+        )
+        self._nursery.start_soon(self._watch.run)
         self._nursery.start_soon(self._beat)
         self._broker_requests.nursery = self._nursery
         return self
@@ -289,11 +301,21 @@ class ClientInstance:
         try:
             # A route that is equal to the cached one is not replaced, so callers can tell by ``is`` whether it has
             # changed.
-            request.route = self.routes.put(make_route(topic, await self.fetch_route(topic), self._is_other_broker))
+            data = await self.fetch_route(topic)
+            known = self.routes.get(topic)
+            request.route = self.routes.put(make_route(topic, data, self._is_other_broker))
             self._log_skipped(request.route)
             self.tell_brokers()
+            was_missing = topic in self._missing
+            self._missing.pop(topic, None)
+            if request.route is not known and (known is not None or was_missing):
+                for tell in self.on_new_route:
+                    tell(topic)
         except RouteNotFound as error:
             known = self.routes.get(topic)
+            self._missing[topic] = None
+            if len(self._missing) > MOST_MISSING:
+                del self._missing[next(iter(self._missing))]
             # A topic that was known, and an answer from servers that may be starting, are no verdict: callers wait and
             # ask again.
             error.is_passing = (known is not None and not known.is_guess) or await self._are_starting()
@@ -313,6 +335,12 @@ class ClientInstance:
         finally:
             del self._route_requests[topic]
             request.done.set()
+            if self._watch is not None:
+                self._watch.note(topic)
+
+    def _watched_topics(self) -> list[str]:
+        """All topics that this client uses, or would use if they were there. Light queues have no routes."""
+        return [topic for topic in dict.fromkeys([*self.routes.topics(), *self._missing]) if not is_light(topic)]
 
     async def _are_starting(self) -> bool:
         """Whether NameServers or brokers may still be starting: an unknown topic may then become known soon."""

@@ -277,6 +277,16 @@ class NameServers:
         """All addresses that are known now."""
         return self._addrs
 
+    @property
+    def first(self) -> str:
+        """The address that is asked first: of the one that answered last; "" while none is known."""
+        return self._good
+
+    def skip(self, addr: str) -> None:
+        """``addr`` does not answer: ask the next one first."""
+        if addr == self._good and addr in self._addrs:
+            self._good = self._addrs[(self._addrs.index(addr) + 1) % len(self._addrs)]
+
     def replace(self, addrs: tuple[str, ...]) -> bool:
         """Use these from now on; requests in progress go on. Returns whether the list has changed."""
         if addrs == self._addrs:

@@ -4,16 +4,25 @@ As in `broker_api`, BrokerError is raised for codes that are errors. `NameServer
 A server that does not know a request of every NameServer is none: NotNameServer is raised then.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from mqcommon.errors import BrokerError, NotNameServer
 from remoting.net.call import call
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests import routes as requests
-from remoting.protocol.requests.routes import ClusterInfo, GetRouteInfoRequestHeader, TopicRouteData
+from remoting.protocol.requests.routes import (
+    ClusterInfo,
+    GetRouteInfoRequestHeader,
+    TopicRouteData,
+    WatchRoutesRequestHeader,
+)
+from remoting.protocol.requests.topics import TopicList
 from sdk.endpoint import Endpoint
+
+# NameServers hold a watch for 25 s.
+WATCH_MS = 25_000
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,3 +56,22 @@ async def topic_route(namesrv: Endpoint, topic: str) -> TopicRouteData:
 async def cluster_info(namesrv: Endpoint) -> ClusterInfo:
     """All clusters, their brokers, and the brokers' addresses."""
     return (await call(namesrv, requests.GET_BROKER_CLUSTER_INFO)).body()
+
+
+class RouteNews(NamedTuple):
+    """What a NameServer says to a client that watches routes."""
+
+    #: As of which the client knows its routes once it has asked for those that changed.
+    version: str
+    #: The topics that changed; None: any of the client's.
+    topics: Sequence[str] | None
+    #: False: too many clients wait there.
+    is_held: bool
+
+
+async def watch_routes(namesrv: Endpoint, topics: Sequence[str], version: str) -> RouteNews:
+    """Return when routes of ``topics`` have changed since ``version``, or after a while. Of Skylark's NameServers."""
+    header, body = WatchRoutesRequestHeader(version), TopicList(list(topics))
+    answer = await call(namesrv, requests.WATCH_ROUTES, header, body, wait_ms=WATCH_MS)
+    found = answer.header()
+    return RouteNews(found.version, None if found.whole else answer.body().topic_list, found.held is not False)

@@ -164,8 +164,9 @@ class Flusher(Part):
     async def delete_topic(self, topic: str, first: int = 0) -> None:
         """Remove the topic's queues, from number ``first`` on, for good.
 
-        OSError if files could not be removed; the next checkpoint tries again. The topic may be made again meanwhile. Only a checkpoint makes files for its new queues, and that is after the
-        old files are gone: both run under `one_at_a_time`.
+        OSError if files could not be removed; the next checkpoint tries again. The topic may be made again meanwhile:
+        only a checkpoint makes files for its new queues, and that is after the old files are gone, as both run under
+        `one_at_a_time`.
         """
         async with self.one_at_a_time:
             self._store.delete_topic(topic, first)

@@ -33,6 +33,7 @@ from mqcommon.message.ids import UniqueKeys, encode_host
 from remoting.net.client import OpenClient, open_client
 from remoting.net.steps import Stepper
 from remoting.net.tls.options import DaemonTls
+from remoting.protocol.requests.registrations import PROBE_BROKER
 from remoting.protocol.requests.sends import NO_MESSAGES
 
 logger = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class Core:
         options = self.options
         return partial(
             open_client,
+            {PROBE_BROKER.code: lambda channel, request: request.respond()},
             max_frame_bytes=options.frame_max_length,
             credentials=options.inner_credentials,
             connect=self.tls.connect,

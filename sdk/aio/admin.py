@@ -43,6 +43,7 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
     all_topic_config = call_of(TrioAdmin.all_topic_config)
     topic_stats = call_of(TrioAdmin.topic_stats)
     groups_of_topic = call_of(TrioAdmin.groups_of_topic)
+    groups_of_topic_at = call_of(TrioAdmin.groups_of_topic_at)
 
     # --- groups
 
@@ -54,6 +55,7 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
     group_config = call_of(TrioAdmin.group_config)
     group_exists = call_of(TrioAdmin.group_exists)
     consume_stats = call_of(TrioAdmin.consume_stats)
+    consume_stats_at = call_of(TrioAdmin.consume_stats_at)
     consumer_connection = call_of(TrioAdmin.consumer_connection)
     query_subscription = call_of(TrioAdmin.query_subscription)
     consumer_running_info = call_of(TrioAdmin.consumer_running_info)
@@ -82,6 +84,16 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
     search_offset = call_of(TrioAdmin.search_offset)
     earliest_store_time = call_of(TrioAdmin.earliest_store_time)
     query_consume_queue = call_of(TrioAdmin.query_consume_queue)
+
+    # --- brokers and topics that become smaller
+
+    drain_broker = call_of(TrioAdmin.drain_broker)
+    drain_status = call_of(TrioAdmin.drain_status)
+    seal_queues = call_of(TrioAdmin.seal_queues)
+    read_sealed = call_of(TrioAdmin.read_sealed)
+    store_moved = call_of(TrioAdmin.store_moved)
+    note_moved = call_of(TrioAdmin.note_moved)
+    remove_queues = call_of(TrioAdmin.remove_queues)
 
     # --- brokers
 

@@ -75,18 +75,27 @@ class Rebalance:
         self._due.set()
 
     async def run(self) -> None:
-        """Decide every 20 s and when told so."""
+        """Decide every 20 s, when told so, and when the route of a topic changes."""
         again_s = AGAIN_S
-        while True:
-            is_settled = False
-            # Cleared before the round: a notice that comes while it runs causes another one.
-            self._due.clear()
-            with survived("rebalancing", self._problems.noting("rebalancing")):
-                is_settled = await self._round()
-            again_s = AGAIN_S if is_settled else min(2 * again_s, LONGEST_AGAIN_S)
-            with trio.move_on_after(INTERVAL_S if is_settled else again_s):
-                await self._due.wait()
-                again_s = AGAIN_S
+        listeners = self._client.instance.on_new_route
+        listeners.append(self._route_changed)
+        try:
+            while True:
+                is_settled = False
+                # Cleared before the round: a notice that comes while it runs causes another one.
+                self._due.clear()
+                with survived("rebalancing", self._problems.noting("rebalancing")):
+                    is_settled = await self._round()
+                again_s = AGAIN_S if is_settled else min(2 * again_s, LONGEST_AGAIN_S)
+                with trio.move_on_after(INTERVAL_S if is_settled else again_s):
+                    await self._due.wait()
+                    again_s = AGAIN_S
+        finally:
+            listeners.remove(self._route_changed)
+
+    def _route_changed(self, topic: str) -> None:
+        if topic in self._subscriptions:
+            self.soon()
 
     async def _round(self) -> bool:
         wanted: dict[MessageQueue, str | Sql] = {}

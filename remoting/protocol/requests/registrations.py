@@ -1,4 +1,4 @@
-"""Brokers register with NameServers (103, 104, 322, 904); the members of a set (901, 905)."""
+"""Brokers register with NameServers (103, 104, 322, 904), which ask silent ones (7105); members of a set (901, 905)."""
 
 import re
 import zlib
@@ -423,6 +423,8 @@ UNREGISTER_BROKER = Request(104, BrokerRequestHeader, NOTHING, NOTHING, NOTHING)
 # An answer without a body means that the NameServer does not know the broker.
 QUERY_DATA_VERSION = Request(322, BrokerRequestHeader, DataVersion, QueryDataVersionResponseHeader, DataVersion)
 # Skylark's Controllers name the master in the answer. NameServers say nothing, and RocketMQ's brokers want no answer.
+#: A NameServer asks a silent broker whether it lives. Skylark's own; whatever code the answer has, the broker lives.
+PROBE_BROKER = Request(7105, NOTHING, NOTHING, NOTHING, NOTHING)
 BROKER_HEARTBEAT = Request(
     904, BrokerHeartbeatRequestHeader, NOTHING, MasterHeader, NOTHING,
     may_be_oneway=True,

@@ -1,5 +1,5 @@
 """NameServers: routes and topics (105, 106, 205, 206, 216, 217, 224, 304, 311 - 313, 327), key-value pairs (100 - 102,
-219), options (318, 319). The requests of brokers are in registrations.py.
+219), options (318, 319), and Skylark's own: changes of routes (7104). The requests of brokers are in registrations.py.
 """
 
 from mqcommon.lazy_dataclass import lazy_dataclass
@@ -108,6 +108,25 @@ class GetRouteInfoRequestHeader(Header):
 
 
 @lazy_dataclass(slots=True)
+class WatchRoutesRequestHeader(Header):
+    """7104, Skylark's own. The body names the topics; ``version``: as of which the client knows their routes."""
+
+    version: str = optional(read_text, "")
+
+
+@lazy_dataclass(slots=True)
+class WatchRoutesResponseHeader(Header):
+    """The answer to 7104, whose body has the topics that have changed. It comes when there is a change, or in time.
+
+    ``whole``: any of the client's topics may have changed. ``held`` false: too many wait, so ask for routes instead.
+    """
+
+    version: str = required(read_text)
+    whole: bool | None = optional(read_flag)
+    held: bool | None = optional(read_flag)
+
+
+@lazy_dataclass(slots=True)
 class BrokerNameRequestHeader(Header):
     """205 and 327: all topics of one broker name."""
 
@@ -209,6 +228,9 @@ class MemberGroupAnswer(Body):
 # --- routes and topics
 
 GET_ROUTEINFO_BY_TOPIC = Request(105, GetRouteInfoRequestHeader, NOTHING, NOTHING, TopicRouteData)
+WATCH_ROUTES = Request(7104, WatchRoutesRequestHeader, TopicList, WatchRoutesResponseHeader, TopicList)
+#: In the greeting of a server that answers 7104.
+WATCHES_ROUTES = "watchesRoutes"
 GET_BROKER_CLUSTER_INFO = Request(106, NOTHING, NOTHING, NOTHING, ClusterInfo)
 WIPE_WRITE_PERM_OF_BROKER = Request(205, BrokerNameRequestHeader, NOTHING, WipeWritePermResponseHeader, NOTHING)
 ADD_WRITE_PERM_OF_BROKER = Request(327, BrokerNameRequestHeader, NOTHING, AddWritePermResponseHeader, NOTHING)

@@ -18,7 +18,10 @@ from sdk.admin.cli import NOT_YET, mqadmin
 from tests.sdk.admin.command_names import ROCKETMQ_NAMES
 from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, FakeClients, World, message, route, run
 
-OWN_NAMES = ["searchOffset", "setLogLevel", "doctor", "explainAcl", "controllerMembers", "help", "completion"]
+OWN_NAMES = [
+    "searchOffset", "setLogLevel", "doctor", "explainAcl", "controllerMembers", "help", "completion",
+    "drain", "undrain", "shrinkTopic", "rebalanceTopic",
+]  # fmt: skip
 
 
 def invoke(*arguments: str, **settings: Any) -> Any:
