@@ -28,8 +28,9 @@ logger = logging.getLogger(__name__)
 FIRST_S = 0.5
 # New topics come in groups.
 TOGETHER_S = 0.05
-# Between two requests after a change: brokers that start one after another cost a client ten requests a second at most.
+# Brokers that start one after another cost a client ten requests a second at most, after a first few at once.
 PAUSE_S = 0.1
+BURST_S = 0.5
 # When there is no NameServer of ours, or it does not answer.
 RETRY_S = 5.0
 # The NameServer has no room for the request.
@@ -58,6 +59,8 @@ class RouteWatch:
         self._scope: trio.CancelScope | None = None
         self._watched: Collection[str] = ()
         self._version = ""
+        # When as many requests will have been due, at one each PAUSE_S, as there were.
+        self._free_at = 0.0
 
     def note(self, topic: str) -> None:
         """The client uses ``topic``: watch it, too."""
@@ -107,6 +110,8 @@ class RouteWatch:
         self._version = news.version
         if changed:
             await ask_all(changed, self._refresh)
-            await trio.sleep(PAUSE_S)
+            now = trio.current_time()
+            self._free_at = max(self._free_at, now) + PAUSE_S
+            await trio.sleep(max(self._free_at - now - BURST_S, 0))
         if not news.is_held:
             await trio.sleep(CROWDED_S)

@@ -50,6 +50,20 @@ class RouteTableMachine(RuleBasedStateMachine):
         self.live: dict[str, Known] = {}
         self.now_ms = 0
         self.told: dict[str, tuple[int, str]] = {}
+        # The routes as of the changes counted so far.
+        self.seen: tuple[int, dict[str, object]] = 0, {}
+
+    @invariant()
+    def each_change_of_a_route_is_noted(self) -> None:
+        count, before = self.seen
+        routes: dict[str, object] = {
+            topic: route.to_wire() for topic in TOPICS if (route := self.table.route(topic)) is not None
+        }
+        changed = {topic for topic in TOPICS if routes.get(topic) != before.get(topic)}
+        noted = self.table.changes.since(count)
+        assert noted is not None
+        assert changed <= {topic for topics in noted for topic in topics}
+        self.seen = self.table.changes.count, routes
 
     @rule(new=registrations, connection=st.sampled_from(CONNECTIONS), delete_absent=st.booleans())
     def register(self, new: Registration, connection: object, delete_absent: bool) -> None:
