@@ -1,4 +1,4 @@
-"""Draining this broker before it leaves the cluster for good: 7110, and what is left to do: 7111.
+"""Draining this broker before it leaves the cluster for good: 7130, and what is left to do: 7131.
 
 The drain is kept on disk, so a restart does not end it. NameServers get all topics without the permission to write, so
 producers go elsewhere as soon as they know. Until then, for GRACE_MS, their sends are still taken; after that they are
@@ -107,7 +107,7 @@ class Draining(Part):
         )
 
     async def drain(self, channel: Channel, request: Command) -> Command:
-        """7110: answered when the drain is on disk."""
+        """7130: answered when the drain is on disk."""
         drains = DRAIN_BROKER.header(request).drain
         topics = self._topics
         if drains != bool(topics.drained_since.value):
@@ -124,7 +124,7 @@ class Draining(Part):
         return request.respond()
 
     def status(self, channel: Channel, request: Command) -> Steps[Command]:
-        """7111."""
+        """7131."""
         forgotten = group_names(GET_DRAIN_STATUS.header(request).forgotten)
         found, seals = self._undelivered, self._metadata.seals
         status = DrainStatus(

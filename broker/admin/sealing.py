@@ -1,4 +1,4 @@
-"""Queues that end: sealed (7112), read past the seal (7113), copied here from elsewhere (7114, 7115), removed (7116).
+"""Queues that end: sealed (7132), read past the seal (7133), copied here from elsewhere (7134, 7135), removed (7136).
 
 mqadmin shrinkTopic and drain --move carry the messages: they read a part at one broker, have it stored at another, and
 note at the first how far that was done. When they are killed in between, the part is copied again, so its messages come
@@ -98,7 +98,7 @@ class Sealing(Part):
         return {SEAL_QUEUES.code: self.seal, NOTE_MOVED.code: self.note, REMOVE_QUEUES.code: self.remove}
 
     async def seal(self, channel: Channel, request: Command) -> Command:
-        """7112: answered when the seals are on disk."""
+        """7132: answered when the seals are on disk."""
         header = SEAL_QUEUES.header(request)
         topic = header.topic
         self._existing(topic)
@@ -143,7 +143,7 @@ class Sealing(Part):
         return found
 
     def read(self, channel: Channel, request: Command) -> Command:
-        """7113: records from an offset on. Their message may be on disk only: the handler then runs again."""
+        """7133: records from an offset on. Their message may be on disk only: the handler then runs again."""
         header = READ_SEALED.header(request)
         seal = self._known_seal(header.topic, header.queue_id)
         offset = max(header.offset, seal.limit)
@@ -154,7 +154,7 @@ class Sealing(Part):
         return READ_SEALED.answer(request, ReadSealedResponseHeader(result.next_offset), body=result.records)
 
     def store(self, channel: Channel, request: Command) -> Command | None:
-        """7114: answered when the copies are as safe as messages of producers."""
+        """7134: answered when the copies are as safe as messages of producers."""
         header = STORE_MOVED.header(request)
         config = self._target(header.topic)
         if not 0 <= header.queue_id < config.write_queue_nums:
@@ -177,7 +177,7 @@ class Sealing(Part):
         )
 
     async def note(self, channel: Channel, request: Command) -> Command:
-        """7115: answered when that is on disk."""
+        """7135: answered when that is on disk."""
         header = NOTE_MOVED.header(request)
         seal = self._known_seal(header.topic, header.queue_id)
         end = self._store.max_offset(header.topic, header.queue_id)
@@ -192,7 +192,7 @@ class Sealing(Part):
         return request.respond()
 
     async def remove(self, channel: Channel, request: Command) -> Command:
-        """7116: the queues, the offsets of groups in them, and their seals."""
+        """7136: the queues, the offsets of groups in them, and their seals."""
         header = REMOVE_QUEUES.header(request)
         topic, first = header.topic, header.first_queue
         config = self._existing(topic)

@@ -9,6 +9,7 @@ Bounds: bytes in the outbox, requests in flight, size of a frame. A channel over
 import logging
 import sys
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any
 
 import outcome
@@ -311,6 +312,10 @@ class Channel:
         for opaque in late:
             _, timeout_ms, code, answered = self._pending.pop(opaque)
             _tell(answered, RequestTimeout(self.remote, code, timeout_ms))
+
+    def next_deadline(self) -> float:
+        """When the first of the requests is due that wait for an answer; infinite when none does."""
+        return min([row[0] for row in self._pending.values()], default=inf)
 
     # --- life
 

@@ -10,6 +10,7 @@ requests are signed; others get RocketMQ's signature. Answers are not signed.
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from math import inf
 from typing import Any, Protocol
 
 import trio
@@ -18,6 +19,7 @@ from trio.lowlevel import enable_ki_protection
 from mqcommon.addresses import split_address
 from mqcommon.errors import ConnectFailed, RemotingError, RequestTimeout, TlsFailed
 from mqcommon.shielded_nursery import shielded_nursery
+from mqcommon.signal import Signal
 from remoting.net import sockets
 from remoting.net.channel import Answered, Channel
 from remoting.net.server import Handler, failure
@@ -33,7 +35,7 @@ from remoting.protocol.signature import CHALLENGE_FIELD, Credentials, WholeSigna
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_MS = 3_000
-# The time between two looks for requests whose deadline has passed.
+# The least time between two looks for requests whose deadline has passed.
 SWEEP_INTERVAL_S = 0.02
 
 
@@ -103,7 +105,9 @@ class RemotingClient:
         self._credentials = credentials
         self._peers: dict[str, _Peer] = {}
         self._errors: dict[str, ConnectFailed] = {}
-        self._busy = trio.Event()
+        # When `sweep` looks next; a request that is due earlier wakes it.
+        self._sweeps_at = inf
+        self._due = Signal()
 
     async def invoke(
         self, addr: str, command: Command, timeout_ms: float = 3_000, *, body: Body | bytes | None = None
@@ -120,7 +124,7 @@ class RemotingClient:
             raise RequestTimeout(addr, command.code, timeout_ms)
         peer = self._peers[addr]
         self._sign(peer, command)
-        self._busy.set()
+        self._end_in_time(left_ms)
         answer = await channel.invoke(command, left_ms)
         self._note_offer(peer, channel, answer)
         return answer
@@ -152,7 +156,7 @@ class RemotingClient:
         channel = None if peer is None else peer.open_channel
         if peer is None or channel is None:
             raise ConnectFailed(addr, "not connected")
-        self._busy.set()
+        self._end_in_time(timeout_ms)
         if command.ext and OFFER_FIELD in command.ext:
             answered = self._noting_offer(peer, channel, answered)
         self._sign(peer, command)
@@ -344,20 +348,27 @@ class RemotingClient:
         if response is not None:
             channel.reply(request, response)
 
+    def _end_in_time(self, timeout_ms: float) -> None:
+        """Have `sweep` look when a request that is sent now is due."""
+        due = trio.current_time() + timeout_ms / 1000
+        if due < self._sweeps_at:
+            self._sweeps_at = due
+            self._due.set()
+
     @enable_ki_protection
     async def sweep(self) -> None:
-        """End requests whose deadline has passed; sleeps while none is in flight."""
+        """End requests whose deadline has passed; sleeps until the next one is due."""
         while True:
-            await self._busy.wait()
-            await trio.sleep(SWEEP_INTERVAL_S)
             now = trio.current_time()
-            waiting = False
-            for peer in self._peers.values():
-                if peer.channel is not None:
-                    peer.channel.expire_requests(now)
-                    waiting = waiting or not peer.channel.idle
-            if not waiting:
-                self._busy = trio.Event()
+            if now < self._sweeps_at:
+                with trio.move_on_at(self._sweeps_at):
+                    await self._due.wait()
+                continue
+            channels = [peer.channel for peer in self._peers.values() if peer.channel is not None]
+            for channel in channels:
+                channel.expire_requests(now)
+            self._sweeps_at = min([channel.next_deadline() for channel in channels], default=inf)
+            await trio.sleep(SWEEP_INTERVAL_S)
 
     async def drain(self, timeout_ms: float) -> None:
         """Wait until what was queued is sent, then close all connections."""

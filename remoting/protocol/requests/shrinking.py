@@ -1,4 +1,4 @@
-"""Brokers and topics that become smaller, all Skylark's own: drains (7110, 7111), and queues that end (7112 to 7116).
+"""Brokers and topics that become smaller, all Skylark's own: drains (7130, 7131), and queues that end (7132 to 7136).
 
 A broker that is drained takes no sends from clients, and says what is left to consume. A queue that is sealed shows its
 consumers no message from the seal on, so that these messages can be copied to other queues; in the end it is removed.
@@ -15,14 +15,14 @@ from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 @lazy_dataclass(slots=True)
 class DrainBrokerRequestHeader(Header):
-    """7110: drain the broker, or (false) let it take sends again."""
+    """7130: drain the broker, or (false) let it take sends again."""
 
     drain: bool = required(read_flag)
 
 
 @lazy_dataclass(slots=True)
 class GetDrainStatusRequestHeader(Header):
-    """7111. ``forgotten``: groups that are not waited for, separated by commas."""
+    """7131. ``forgotten``: groups that are not waited for, separated by commas."""
 
     forgotten: str | None = optional(read_text)
 
@@ -48,7 +48,7 @@ class UnclaimedTopic(Body):
 
 @lazy_dataclass(slots=True)
 class DrainStatus(Body):
-    """The answer to 7111.
+    """The answer to 7131.
 
     ``drained_since``: ms since 1970, 0 for a broker that is not drained. ``closes_in_ms``: how long sends of clients
     with old routes are still taken. ``delayed``, ``timed``, ``half`` and ``popped``: messages (of pops: check points)
@@ -81,7 +81,7 @@ class DrainStatus(Body):
 
 @lazy_dataclass(slots=True)
 class SealQueuesRequestHeader(Header):
-    """7112: seal the topic's queues from number ``first_queue`` on, where they are not sealed yet."""
+    """7132: seal the topic's queues from number ``first_queue`` on, where they are not sealed yet."""
 
     topic: str = required(read_text)
     first_queue: int = required(read_int)
@@ -102,14 +102,14 @@ class SealedQueue(Body):
 
 @lazy_dataclass(slots=True)
 class SealedQueues(Body):
-    """The answer to 7112: all sealed queues of the topic from that number on."""
+    """The answer to 7132: all sealed queues of the topic from that number on."""
 
     queues: list[SealedQueue] = member(list_of(body_of(SealedQueue)))
 
 
 @lazy_dataclass(slots=True)
 class ReadSealedRequestHeader(Header):
-    """7113: messages of a sealed queue from an offset on, at or after the seal."""
+    """7133: messages of a sealed queue from an offset on, at or after the seal."""
 
     topic: str = required(read_text)
     queue_id: int = required(read_int)
@@ -118,14 +118,14 @@ class ReadSealedRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class ReadSealedResponseHeader(Header):
-    """The answer to 7113, whose body has the records: the offset after the last of them."""
+    """The answer to 7133, whose body has the records: the offset after the last of them."""
 
     next_offset: int = required(read_long)
 
 
 @lazy_dataclass(slots=True)
 class StoreMovedRequestHeader(Header):
-    """7114: store the records in the body, which are of another queue or broker, in this queue."""
+    """7134: store the records in the body, which are of another queue or broker, in this queue."""
 
     topic: str = required(read_text)
     queue_id: int = required(read_int)
@@ -133,7 +133,7 @@ class StoreMovedRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class NoteMovedRequestHeader(Header):
-    """7115: the messages of a sealed queue before ``moved_to`` are stored elsewhere."""
+    """7135: the messages of a sealed queue before ``moved_to`` are stored elsewhere."""
 
     topic: str = required(read_text)
     queue_id: int = required(read_int)
@@ -142,7 +142,7 @@ class NoteMovedRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class RemoveQueuesRequestHeader(Header):
-    """7116: remove the topic's queues from number ``first_queue`` on, which nobody can read or write any more.
+    """7136: remove the topic's queues from number ``first_queue`` on, which nobody can read or write any more.
 
     Refused while a group, other than those in ``forgotten`` (separated by commas), has not read them.
     """
@@ -154,7 +154,7 @@ class RemoveQueuesRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class RemovedQueues(Body):
-    """The answer to 7116: the queues that were removed, or those that were kept because of ``unread`` messages."""
+    """The answer to 7136: the queues that were removed, or those that were kept because of ``unread`` messages."""
 
     removed: list[int] = member(list_of(INT))
     unread: list[UnreadQueue] = member(list_of(body_of(UnreadQueue)))
@@ -163,30 +163,30 @@ class RemovedQueues(Body):
 
 
 DRAIN_BROKER = Request(
-    7110, DrainBrokerRequestHeader, NOTHING, NOTHING, NOTHING,
+    7130, DrainBrokerRequestHeader, NOTHING, NOTHING, NOTHING,
     right=UPDATE_CLUSTER,
 )  # fmt: skip
 GET_DRAIN_STATUS = Request(
-    7111, GetDrainStatusRequestHeader, NOTHING, NOTHING, DrainStatus,
+    7131, GetDrainStatusRequestHeader, NOTHING, NOTHING, DrainStatus,
     right=GET_CLUSTER,
 )  # fmt: skip
 SEAL_QUEUES = Request(
-    7112, SealQueuesRequestHeader, NOTHING, NOTHING, SealedQueues,
+    7132, SealQueuesRequestHeader, NOTHING, NOTHING, SealedQueues,
     right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
 )  # fmt: skip
 READ_SEALED = Request(
-    7113, ReadSealedRequestHeader, NOTHING, ReadSealedResponseHeader, bytes,
+    7133, ReadSealedRequestHeader, NOTHING, ReadSealedResponseHeader, bytes,
     right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
 )  # fmt: skip
 STORE_MOVED = Request(
-    7114, StoreMovedRequestHeader, bytes, NOTHING, NOTHING,
+    7134, StoreMovedRequestHeader, bytes, NOTHING, NOTHING,
     right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
 )  # fmt: skip
 NOTE_MOVED = Request(
-    7115, NoteMovedRequestHeader, NOTHING, NOTHING, NOTHING,
+    7135, NoteMovedRequestHeader, NOTHING, NOTHING, NOTHING,
     right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
 )  # fmt: skip
 REMOVE_QUEUES = Request(
-    7116, RemoveQueuesRequestHeader, NOTHING, NOTHING, RemovedQueues,
+    7136, RemoveQueuesRequestHeader, NOTHING, NOTHING, RemovedQueues,
     right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
 )  # fmt: skip
