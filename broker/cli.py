@@ -4,18 +4,24 @@ import gc
 import logging
 import sys
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 import trio
 
-from broker.broker import Broker
+from broker.identity import resolved
+from broker.instances import check_directory, instance_count, instances_of, usable_cores
 from broker.options import BrokerOptions, check_file_size
+from broker.supervisor import Supervisor, stop_with_supervisor
 from mqcommon.daemons.malloc import keep_freed_memory
 from mqcommon.daemons.start_report import DaemonGroup, StartReport, log_format_of
 from mqcommon.errors import UserError
 from mqcommon.options.command_line import click_options, given_options
 from mqcommon.options.conf_file import load_conf, to_properties
-from remoting.net.daemon import Ready, run_daemon
+from remoting.net.daemon import Main, Ready, run_daemon
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -54,23 +60,33 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
         given.setdefault("broker_config_path", conf)
     report = StartReport("broker", log_format_of(BrokerOptions, conf, given))
     try:
-        options = load_conf(BrokerOptions, conf, given, warnings=warnings)
+        options = resolved(load_conf(BrokerOptions, conf, given, warnings=warnings))
         check_file_size(options)
-        broker = Broker(options)
+        count = instance_count(options.broker_instances, usable_cores())
+        check_directory(options, count)
+        main_task: Main
+        if count > 1:
+            main_task = Supervisor(options, instances_of(options, count), conf, given).run
+        else:
+            # Imported here: a supervisor needs none of it.
+            from broker.broker import Broker
+
+            main_task = partial(_serve, Broker(options))
     except UserError as error:
         report.fail(str(error))
         sys.exit(1)
     for warning in warnings:
         report.warn(warning)
     if print_config:
-        click.echo(to_properties(broker.options), nl=False)
+        click.echo(to_properties(options), nl=False)
         return
-    sys.exit(run_daemon(partial(_serve, broker), name="broker", logs=broker.options))
+    sys.exit(run_daemon(main_task, name="broker", logs=options))
 
 
-async def _serve(broker: Broker, stopping: trio.Event, ready: Ready) -> None:
+async def _serve(broker: "Broker", stopping: trio.Event, ready: Ready) -> None:
     keep_freed_memory()
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(stop_with_supervisor, stopping)
         address = await nursery.start(broker.run)
         # The recovered tables live as long as the process. With 200,000 topics the garbage collector would need 50 ms
         # to look for cycles among them.

@@ -49,6 +49,9 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
     # --- who and where
     broker_cluster_name: str = option("DefaultCluster", "cluster that the broker belongs to")
     broker_name: str = option("", "name of the broker set; the same for a master and its slaves; default: host name")
+    broker_instances: str = option(
+        "1", "brokers that the command starts, NAME-0 and so on; auto: one for each core; docs/operations.md, All cores"
+    )
     broker_id: int = option(0, "0 for the master of the set; each slave has its own id above 0", minimum=-1)
     broker_role: str = option(
         "ASYNC_MASTER",

@@ -8,6 +8,10 @@ import logging
 import os
 import socket
 from collections.abc import Mapping
+from secrets import token_hex
+from typing import Self
+
+import trio
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +72,27 @@ class Systemd:
             self._has_failed = True
         else:
             self._has_failed = False
+
+
+class Notices:
+    """Hears what a child process tells its service manager, which is this process; Linux only."""
+
+    def __init__(self) -> None:
+        self._socket = trio.socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        #: For ``NOTIFY_SOCKET`` in the child's environment.
+        self.address = f"@skylark-{os.getpid()}-{token_hex(8)}"
+
+    async def __aenter__(self) -> Self:
+        await self._socket.bind(f"\0{self.address[1:]}")
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._socket.close()
+
+    async def until_ready(self) -> None:
+        """Return when the child says that it serves."""
+        while b"READY=1" not in (await self._socket.recv(4096)).split(b"\n"):
+            pass
 
 
 def _socket_address(text: str) -> str | None:

@@ -1,0 +1,343 @@
+"""Runs the instances of one conf file as processes of their own: starts them, restarts one that died, stops them
+together.
+
+The supervisor serves no clients. An instance is a command `broker` with a few more options; it tells the supervisor
+that it serves as it would tell systemd (sd_notify), and its log comes through a pipe, each line with the instance's
+name. An instance that dies is started again, after a pause that grows while it goes on dying. One that does not come up
+at the first start ends all: then the options are wrong, or the store. When the supervisor itself is killed, its end of
+the instances' stdin closes, and they stop. There is one page for metrics and one for health: they are put together from
+the instances' pages. Neighbours: instances.py has names and options; cli.py starts either this or one broker.
+"""
+
+import io
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from random import Random
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import trio
+
+from broker.instances import Instance
+from broker.options import BrokerOptions
+from mqcommon.backoff import Backoff
+from mqcommon.daemons.systemd import Notices
+from mqcommon.errors import UserError
+from mqcommon.options.fields import options_of
+from remoting.metrics.health import HEALTH_PAGES, serve_pages
+from remoting.net.daemon import Ready
+from remoting.net.sockets import HeldPort
+
+if TYPE_CHECKING:
+    from remoting.metrics.http_pages import Page
+
+logger = logging.getLogger(__name__)
+
+# In the environment of an instance.
+SUPERVISED = "SKYLARK_SUPERVISED"
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+# An instance that has run for so long has not failed to start.
+STABLE_S = 60.0
+# How long a page of an instance may take, and how large it may be.
+PAGE_S = 10.0
+MOST_PAGE_BYTES = 256 * 1024 * 1024
+_LINE_BYTES = 64 * 1024
+_HOST = "127.0.0.1"
+
+
+class _Running:
+    """One instance: its present process and what is known of it."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.name = instance.name
+        self.given = instance.given
+        self.process: trio.Process | None = None
+        self.is_ready = False
+        self.restarts = 0
+        #: Where its page of metrics is.
+        self.page = HeldPort(_HOST)
+
+
+class Supervisor:
+    """``conf`` and ``given``: the conf file and the options of the command line, which all instances get."""
+
+    def __init__(
+        self, options: BrokerOptions, instances: Iterable[Instance], conf: str | None, given: Mapping[str, str]
+    ) -> None:
+        self._options = options
+        self._conf = conf
+        self._given = given
+        self._all = [_Running(instance) for instance in instances]
+        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, Random())
+        self._all_ready = trio.Event()
+        self._stopping = trio.Event()
+
+    async def run(self, stopping: trio.Event, ready: Ready) -> None:
+        """Run until ``stopping`` is set and all instances have ended. UserError when one of them does not come up."""
+        failed: list[str] = []
+        async with trio.open_nursery() as pages:
+            await self._serve_pages(pages)
+            async with trio.open_nursery() as nursery:
+                for running in self._all:
+                    nursery.start_soon(self._keep, running, failed)
+                nursery.start_soon(self._stop_when, stopping)
+                nursery.start_soon(self._tell_when_ready, ready)
+                if self._options.log_file:
+                    pages.start_soon(self._pass_hangups)
+            pages.cancel_scope.cancel()
+        if failed:
+            raise UserError(failed[0])
+
+    async def _stop_when(self, stopping: trio.Event) -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def asked() -> None:
+                await stopping.wait()
+                self._stopping.set()
+
+            nursery.start_soon(asked)
+            await self._stopping.wait()
+            nursery.cancel_scope.cancel()
+        self._signal(signal.SIGTERM)
+        self._all_ready.set()
+
+    async def _tell_when_ready(self, ready: Ready) -> None:
+        await self._all_ready.wait()
+        if not self._stopping.is_set():
+            names = ", ".join(running.name for running in self._all)
+            logger.info("%d brokers serve: %s", len(self._all), names)
+            ready(f"{len(self._all)} brokers serve")
+
+    async def _pass_hangups(self) -> None:
+        """After logrotate has renamed the log files: all of them are opened again."""
+        with trio.open_signal_receiver(signal.SIGHUP) as received:
+            async for _ in received:
+                self._signal(signal.SIGHUP)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for running in self._all:
+            if running.process is not None:
+                running.process.send_signal(number)
+
+    # --- one instance
+
+    async def _keep(self, running: _Running, failed: list[str]) -> None:
+        """Run the instance again and again, until all stop."""
+        failures, was_ready = 0, False
+        while not self._stopping.is_set():
+            began = trio.current_time()
+            code = await self._run_once(running)
+            was_ready, running.is_ready = was_ready or running.is_ready, False
+            if self._stopping.is_set():
+                if code:
+                    logger.error("broker %s ended with %s", running.name, _end_text(code))
+                return
+            if not was_ready:
+                failed.append(f"broker {running.name} ended with {_end_text(code)} before it served; see its log")
+                self._stopping.set()
+                return
+            failures = 1 if trio.current_time() - began >= STABLE_S else failures + 1
+            pause_s = self._backoff.pause_s(failures)
+            logger.error("broker %s ended with %s; starting it in %.1f s", running.name, _end_text(code), pause_s)
+            with trio.move_on_after(pause_s):
+                await self._stopping.wait()
+            running.restarts += 1
+
+    async def _run_once(self, running: _Running) -> int:
+        """Run the instance until it ends; returns its exit code."""
+        async with Notices() as notices:
+            environ = {**os.environ, "NOTIFY_SOCKET": notices.address, SUPERVISED: "1"}
+            for name in ("WATCHDOG_USEC", "WATCHDOG_PID"):
+                environ.pop(name, None)
+            process = running.process = await trio.lowlevel.open_process(
+                self._command(running), env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+            logger.info("broker %s has process %d", running.name, process.pid)
+            if self._stopping.is_set():
+                process.send_signal(signal.SIGTERM)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._listen, running, notices)
+                assert process.stdout is not None
+                await _copy_lines(process.stdout, running.name, in_json=self._options.log_format == "json")
+                code = await process.wait()
+                running.process = None
+                nursery.cancel_scope.cancel()
+            assert process.stdin is not None
+            await process.stdin.aclose()
+            await process.stdout.aclose()
+        return code
+
+    def _command(self, running: _Running) -> list[str]:
+        given = {**self._given, **running.given, **self._ports_for(running)}
+        if self._conf is not None:
+            given.pop("broker_config_path", None)  # set by -c, as here
+        flags = {o.name: o.flag for o in options_of(BrokerOptions)}
+        command = [sys.executable, "-P", "-m", "broker"]
+        if self._conf is not None:
+            command += ["-c", self._conf]
+        return command + [part for name, value in given.items() for part in (flags[name], value)]
+
+    async def _listen(self, running: _Running, notices: Notices) -> None:
+        await notices.until_ready()
+        running.is_ready = True
+        if all(each.is_ready for each in self._all):
+            self._all_ready.set()
+
+    # --- pages
+
+    def _ports_for(self, running: _Running) -> dict[str, str]:
+        """Options that give the instance's pages free ports of this machine; nobody else reaches them there."""
+        return {
+            "metrics_prom_exporter_host": _HOST,
+            "metrics_prom_exporter_port": str(running.page.port),
+            "health_port": "-1",
+        }
+
+    async def _serve_pages(self, nursery: trio.Nursery) -> None:
+        options = self._options
+        health = dict(zip(HEALTH_PAGES, (self._healthy, self._ready), strict=True))
+        if options.metrics_exporter_type == "PROM":
+            place = (options.metrics_prom_exporter_host, options.metrics_prom_exporter_port, "metricsPromExporterPort")
+            await nursery.start(serve_pages, place, {"/metrics": self._metrics, **health}, HEALTH_PAGES, "metrics")
+        if options.health_port >= 0:
+            place = (options.health_host, options.health_port, "healthPort")
+            await nursery.start(serve_pages, place, health, HEALTH_PAGES, "health")
+
+    async def _healthy(self) -> "Page":
+        from remoting.metrics.http_pages import text_page
+
+        return text_page(HTTPStatus.OK, "ok")
+
+    async def _ready(self) -> "Page":
+        from remoting.metrics.http_pages import text_page
+
+        away = [running.name for running in self._all if not running.is_ready]
+        if self._stopping.is_set():
+            return text_page(HTTPStatus.SERVICE_UNAVAILABLE, "the brokers stop")
+        if away:
+            return text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"not serving: {', '.join(away)}")
+        return text_page(HTTPStatus.OK, "ok")
+
+    async def _metrics(self) -> "Page":
+        from remoting.metrics.http_pages import Page
+        from remoting.metrics.prometheus_text import CONTENT_TYPE
+
+        pages: dict[str, str] = {}
+
+        async def ask(running: _Running) -> None:
+            with suppress(OSError, trio.TooSlowError, ValueError):
+                pages[running.name] = await _page(running.page.port, "/metrics")
+
+        async with trio.open_nursery() as nursery:
+            for running in self._all:
+                nursery.start_soon(ask, running)
+        rows = [
+            "# HELP skylark_instance_up Whether an instance serves",
+            "# TYPE skylark_instance_up gauge",
+            *[f'skylark_instance_up{{instance="{each.name}"}} {int(each.is_ready)}' for each in self._all],
+            "# HELP skylark_instance_restarts_total How often an instance was started again",
+            "# TYPE skylark_instance_restarts_total counter",
+            *[f'skylark_instance_restarts_total{{instance="{each.name}"}} {each.restarts}' for each in self._all],
+        ]
+        own = "\n".join(rows) + "\n"
+        found = [pages[each.name] for each in self._all if each.name in pages]
+        return Page(HTTPStatus.OK, [merged_pages([own, *found]).encode()], CONTENT_TYPE)
+
+
+def merged_pages(pages: Iterable[str]) -> str:
+    """Pages of metrics as one: each metric stands once, with the rows of all pages."""
+    heads: dict[str, list[str]] = {}
+    rows: dict[str, list[str]] = {}
+    for page in pages:
+        name = ""
+        for line in page.splitlines():
+            if line.startswith("# "):
+                kind, _, rest = line[2:].partition(" ")
+                name = rest.partition(" ")[0]
+                if kind in ("HELP", "TYPE") and line not in (head := heads.setdefault(name, [])):
+                    head.append(line)
+            elif line:
+                rows.setdefault(name, []).append(line)
+    lines = [line for name in {**heads, **rows} for line in (*heads.get(name, ()), *rows.get(name, ()))]
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+async def stop_with_supervisor(stopping: trio.Event) -> None:
+    """In an instance: set ``stopping`` when its supervisor is gone. Returns when it is set."""
+    if SUPERVISED not in os.environ:
+        return
+    async with trio.open_nursery() as nursery:
+
+        async def watch() -> None:
+            async with trio.lowlevel.FdStream(os.dup(0)) as stream:
+                while await stream.receive_some(1):
+                    pass
+            if not stopping.is_set():
+                logger.warning("the supervisor is gone: stopping")
+                stopping.set()
+
+        nursery.start_soon(watch)
+        await stopping.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def _copy_lines(stream: trio.abc.ReceiveStream, name: str, *, in_json: bool) -> None:
+    """Copy what the instance prints to stderr, line by line, each with the instance's name."""
+    rest = b""
+    mark = name.encode()
+    while data := await stream.receive_some(_LINE_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        if len(rest) > _LINE_BYTES:
+            lines, rest = [*lines, rest], b""
+        marked = [_marked(line, mark, in_json=in_json) for line in lines]
+        if marked:
+            # A reader of stderr that is slow must not keep the supervisor from anything else.
+            await trio.to_thread.run_sync(_print, b"".join(marked))
+    if rest:
+        await trio.to_thread.run_sync(_print, _marked(rest, mark, in_json=in_json))
+
+
+def _marked(line: bytes, mark: bytes, *, in_json: bool) -> bytes:
+    if in_json and line.startswith(b"{"):
+        return b'{"instance": "%s", %s\n' % (mark, line[1:])
+    return b"%s %s\n" % (mark, line)
+
+
+def _print(data: bytes) -> None:
+    sys.stderr.buffer.write(data)
+    sys.stderr.buffer.flush()
+
+
+def _end_text(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+
+
+async def _page(port: int, path: str) -> str:
+    """The text of a page of this machine. OSError, TooSlowError or ValueError when there is none."""
+    import http.client
+
+    answer = bytearray()
+    with trio.fail_after(PAGE_S):
+        async with await trio.open_tcp_stream(_HOST, port) as stream:
+            await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: {_HOST}\r\nConnection: close\r\n\r\n".encode())
+            while piece := await stream.receive_some():
+                answer += piece
+                if len(answer) > MOST_PAGE_BYTES:
+                    raise ValueError(f"the page has more than {MOST_PAGE_BYTES} bytes")
+    source = SimpleNamespace(makefile=lambda mode: io.BytesIO(answer))
+    response = http.client.HTTPResponse(cast(Any, source))
+    try:
+        response.begin()
+        if response.status != HTTPStatus.OK:
+            raise ValueError(f"status {response.status}")
+        return response.read().decode()
+    except http.client.HTTPException as error:
+        raise ValueError(repr(error)) from None
