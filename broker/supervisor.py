@@ -32,7 +32,7 @@ from mqcommon.errors import UserError
 from mqcommon.options.fields import options_of
 from remoting.metrics.health import HEALTH_PAGES, serve_pages
 from remoting.net.daemon import Ready
-from remoting.net.sockets import HeldPort
+from remoting.net.sockets import HeldPort, connect
 
 if TYPE_CHECKING:
     from remoting.metrics.http_pages import Page
@@ -326,9 +326,9 @@ async def _page(port: int, path: str) -> str:
 
     answer = bytearray()
     with trio.fail_after(PAGE_S):
-        async with await trio.open_tcp_stream(_HOST, port) as stream:
+        async with await connect(_HOST, port) as stream:
             await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: {_HOST}\r\nConnection: close\r\n\r\n".encode())
-            while piece := await stream.receive_some():
+            while piece := await stream.receive(_LINE_BYTES):
                 answer += piece
                 if len(answer) > MOST_PAGE_BYTES:
                     raise ValueError(f"the page has more than {MOST_PAGE_BYTES} bytes")
