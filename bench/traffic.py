@@ -10,7 +10,7 @@ from statistics import median
 import orjson
 import trio
 
-from bench.harness import Cluster
+from bench.harness import BROKER, Cluster
 from mqcommon.addresses import split_address
 from mqcommon.errors import RemotingError, RouteNotFound
 from mqcommon.message.message import Message
@@ -40,7 +40,7 @@ async def make_topic(at: Cluster, topic: str = TOPIC, queues: int = QUEUES, **at
                     await trio.sleep(0.02)
 
 
-def send_frames(count: int, body: bytes) -> list[bytes]:
+def send_frames(count: int, body: bytes, broker: str = BROKER) -> list[bytes]:
     """Requests as official clients send them: code 310, JSON header, a unique key each."""
     frames = []
     for number in range(count):
@@ -50,7 +50,7 @@ def send_frames(count: int, body: bytes) -> list[bytes]:
                 "extFields": {
                     "a": "bench", "b": TOPIC, "c": "TBW102", "d": "4", "e": str(number % QUEUES), "f": "0",
                     "g": "1700000000000", "h": "0", "i": f"UNIQ_KEY\x017F0000012A9918B4AAC2{number:012X}\x02", "j": "0",
-                    "k": "false", "m": "false", "n": "bench",
+                    "k": "false", "m": "false", "n": broker,
                 },
                 "flag": 0, "language": "JAVA", "opaque": number, "serializeTypeCurrentRPC": "JSON", "version": 479,
             }
