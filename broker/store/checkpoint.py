@@ -13,6 +13,7 @@ written last, after everything that it claims is synced. A power loss can tear o
 CRC is then wrong, and the other slot, which claims less, is used.
 """
 
+import os
 import struct
 from contextlib import suppress
 from dataclasses import field
@@ -145,6 +146,9 @@ def make_durable(
     if log.flushed < (mark.log_offset if mark.ends_head is None else mark.noted_to):
         log.flush()
     for emptied in mark.emptied:
+        # The directory is gone, too: its name is in one further up, unless that went with it.
+        while not fs.is_dir(emptied):
+            emptied = os.path.dirname(emptied)
         fs.fsync_dir(emptied)
     index.sync()
     if mark.ends_head is not None:

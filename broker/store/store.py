@@ -402,13 +402,23 @@ class MessageStore:
         """Bytes of the log whose messages the index does not hold yet."""
         return max(self.log.end - self.index.position, 0)
 
-    def delete_topic(self, topic: str, first: int = 0) -> None:
+    def delete_topic(self, topic: str, first: int = 0, before: int | None = None) -> None:
         """Forget the queues of ``topic``, from number ``first`` on; messages stay in the log until that is cleaned.
 
+        With ``before``, only queues whose messages are all before this offset of the log: the others are those of a
+        topic that was made again there.
         The caller must write a checkpoint next. Recovery reads the log only after it, so the queues do not come back.
         The checkpoint also removes the queues' files, unless `Queues.remove_files` did it before.
         """
-        self.arrived.difference_update(self.queues.remove(topic, first))
+
+        def is_wanted(queue: ConsumeQueue) -> bool:
+            if before is None:
+                return queue.queue_id >= first
+            _, physical, size = queue.last_entry()
+            # Of a queue whose messages have all expired, the log's start tells whether they were of the old topic.
+            return queue.queue_id >= first and (physical < before if size else self.log.start < before)
+
+        self.arrived.difference_update(self.queues.remove(topic, is_wanted))
 
     # --- reading
 

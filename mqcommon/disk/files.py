@@ -150,6 +150,9 @@ class FileSystem(Protocol):
 
     def remove(self, path: str) -> None: ...
 
+    def remove_empty_dir(self, path: str) -> bool:
+        """Remove a directory if nothing is in it; returns whether it was removed."""
+
     def rename(self, old: str, new: str) -> None:
         """Replace ``new`` by ``old`` in one step."""
 
@@ -340,6 +343,15 @@ class OsFiles:
 
     def remove(self, path: str) -> None:
         os.remove(path)
+
+    def remove_empty_dir(self, path: str) -> bool:
+        try:
+            os.rmdir(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            return False
+        return True
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)

@@ -39,6 +39,8 @@ class MemoryFiles:
         #: per directory: its names as the disk has them, and the changes since, in order
         self._durable_names: dict[str, dict[str, Node]] = {}
         self._changes: dict[str, list[Change]] = {}
+        #: removed, and their parents not synced since: a power loss may bring them back with their files
+        self._removed_directories: set[str] = set()
         #: what is said not to be in the page cache
         self.cold = ColdBytes()
         self._locks: set[str] = set()
@@ -65,6 +67,7 @@ class MemoryFiles:
         with self._mutex:
             while path not in self._directories:
                 self._directories.add(path)
+                self._removed_directories.discard(path)
                 path = posixpath.dirname(path)
 
     def remove(self, path: str) -> None:
@@ -73,6 +76,17 @@ class MemoryFiles:
             self._node(path)
             del self._names[path]
             self._note(path, None)
+
+    def remove_empty_dir(self, path: str) -> bool:
+        self._count("remove_dir", path)
+        with self._mutex:
+            if path not in self._directories:
+                raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+            if self.listdir(path):
+                return False
+            self._directories.discard(path)
+            self._removed_directories.add(path)
+            return True
 
     def rename(self, old: str, new: str) -> None:
         self._count("rename", new)
@@ -143,6 +157,12 @@ class MemoryFiles:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         with self._mutex:
             self._durable_names[path] = apply_changes(self._durable_names.get(path, {}), self._changes.pop(path, []))
+            gone = [each for each in self._removed_directories if posixpath.dirname(each) == path]
+            for removed in [*self._removed_directories]:
+                if any(f"{removed}/".startswith(f"{each}/") for each in gone):
+                    self._removed_directories.discard(removed)
+                    self._durable_names.pop(removed, None)
+                    self._changes.pop(removed, None)
 
     def sync_all(self, path: str) -> None:
         self._count("sync", path)
@@ -182,6 +202,7 @@ class MemoryFiles:
                     survived = [change for change in changes if random.random() < 0.5]
                 names = apply_changes(self._durable_names.get(directory, {}), survived)
                 for path in sorted(names):
+                    after._directories |= {directory, posixpath.dirname(directory)}
                     after._put(path, names[path].survivor(random))
             return after
 
@@ -191,6 +212,7 @@ class MemoryFiles:
             after = MemoryFiles(self.capacity)
             after.boots = self.boots
             after._directories = set(self._directories)
+            after._removed_directories = set(self._removed_directories)
             nodes: dict[int, Node] = {}
 
             def copy(node: Node) -> Node:

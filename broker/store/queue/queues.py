@@ -4,6 +4,7 @@ A queue is plain or a batch queue (batch_queue.py), in one of two directories. I
 from then on its files and records tell. A queue of the wrong kind would be slower, and not wrong.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -152,10 +153,12 @@ class Queues:
         """The queues of ``topic`` that ever had a message, in no order."""
         return list(self._by_topic.get(topic, {}).values())
 
-    def remove(self, topic: str, first: int = 0) -> list[ConsumeQueue]:
-        """Forget the queues of ``topic`` from number ``first`` on; returns them. `remove_files` removes their files."""
-        removed = [queue for queue in self.of_topic(topic) if queue.queue_id >= first]
-        kept = {queue.queue_id: queue for queue in self.of_topic(topic) if queue.queue_id < first}
+    def remove(self, topic: str, wanted: Callable[[ConsumeQueue], bool]) -> list[ConsumeQueue]:
+        """Forget the ``wanted`` queues of ``topic``; returns them. `remove_files` removes their files."""
+        queues = self.of_topic(topic)
+        removed = [queue for queue in queues if wanted(queue)]
+        gone = {queue.queue_id for queue in removed}
+        kept = {queue.queue_id: queue for queue in queues if queue.queue_id not in gone}
         # The noted ends of the topic go as a whole: the next checkpoint notes those of the queues that stay.
         self._gone.append(topic)
         self._by_topic.pop(topic, None)
@@ -188,7 +191,7 @@ class Queues:
         return bool(self._unremoved)
 
     def remove_files(self) -> None:
-        """Remove the files of forgotten queues, including any that a crash left after the last entry.
+        """Remove the files and directories of forgotten queues, including files after the last entry from a crash.
 
         Blocks: for any thread, one at a time. A queue of the same name that was made again has no files yet: only a
         checkpoint writes them, and it calls this first. After OSError the call can be repeated.
@@ -197,6 +200,10 @@ class Queues:
             directory = self._unremoved[0]
             for name in self._fs.listdir(directory):
                 self._fs.remove(f"{directory}/{name}")
+            # The directories go with the files. A later queue of the same name makes them again with its first file.
+            if self._fs.is_dir(directory):
+                self._fs.remove_empty_dir(directory)
+                self._fs.remove_empty_dir(os.path.dirname(directory))
             del self._unremoved[0]
 
     def touch(self, queue: ConsumeQueue) -> None:

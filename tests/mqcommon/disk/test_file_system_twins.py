@@ -121,6 +121,11 @@ class Twins(RuleBasedStateMachine):
         if name not in self.handles:
             self.both(lambda fs: fs.remove(self.path(name)))
 
+    @rule(name=st.sampled_from(["/d/e", "/d", "/none"]))
+    def remove_dir_and_make_it_again(self, name: str) -> None:
+        self.both(lambda fs: fs.remove_empty_dir(self.root + name))
+        self.both(lambda fs: fs.mkdirs(f"{self.root}/d/e"))
+
     @invariant()
     def same_names_and_bytes(self) -> None:
         for folder in ("", "/d", "/d/e", "/none"):
