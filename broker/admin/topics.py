@@ -5,7 +5,7 @@ Neighbours: meta/topics.py; observe/stats_handlers.py has the offsets of the que
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import trio
@@ -14,18 +14,19 @@ from broker.meta.metadata import Metadata
 from broker.meta.table import Durable, refused_when_not_stored
 from broker.meta.table_pages import Cursor, answer_whole_or_page, some_rows
 from broker.meta.topics import attribute_changes, changed_attributes, parse_attribute_changes
-from broker.observe.stats import BrokerStats
 from broker.part import Part
 from broker.store.store import MessageStore
-from mqcommon.errors import RequestRefused
+from broker.tasks.delete_topics import TopicRemoval
+from mqcommon.errors import RequestRefused, StoreError
 from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, check_topic_is_users, is_system_topic
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.net.steps import NAMES, StepHandler, Steps, result_of, run_slices, slices
+from remoting.net.steps import NAMES, StepHandler, Steps, result_of, slices
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
+from remoting.protocol.requests.replication import PageRequestHeader
 from remoting.protocol.requests.topics import (
     DELETE_TOPIC_IN_BROKER,
     GET_ALL_TOPIC_CONFIG,
@@ -43,27 +44,20 @@ from remoting.protocol.requests.topics import (
 
 logger = logging.getLogger(__name__)
 
+_UNFINISHED = "a topic of this name is being deleted, which is not done to its end yet and is tried again every few seconds"
+
 
 class TopicHandlers(Part):
-    """``delete_messages`` removes a topic's queues from the store."""
+    """``removal`` deletes topics."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        metadata: Metadata,
-        stats: BrokerStats,
-        durable: Durable,
-        delete_messages: Callable[[str], Awaitable[None]],
-    ) -> None:
+    def __init__(self, store: MessageStore, metadata: Metadata, durable: Durable, removal: TopicRemoval) -> None:
         self._topics = metadata.topics
         self._offsets = metadata.consumer_offsets
         self._seals = metadata.seals
         self._store = store
-        self._stats = stats
         self._durable = durable
         self._cursor = Cursor()
-        self._delete_messages = delete_messages
-        self._deleting = trio.Lock()
+        self._removal = removal
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -100,8 +94,10 @@ class TopicHandlers(Part):
     async def _put(self, channel: Channel, request: Command, configs: Callable[[], list[TopicConfig]]) -> Command:
         """Put topics that ``configs`` makes, which looks at the present ones and refuses."""
         with refused_when_not_stored():
-            async with self._deleting:  # not between the parts of a deletion
+            async with self._removal.lock:  # not between the steps of a deletion
                 changed = [config for config in configs() if config != self._topics.get(config.topic_name)]
+                for config in changed:
+                    self._refuse_unfinished(config.topic_name)
                 for config in changed:
                     # Sealed queues that get messages again; a refusal comes before the first change.
                     await result_of(
@@ -119,11 +115,11 @@ class TopicHandlers(Part):
         topic = DELETE_TOPIC_IN_BROKER.header(request).topic
         check_topic(topic)
         check_topic_is_users(topic)
-        async with self._deleting:
-            # Retry topics first: they are found by the offsets of the topic, which go with it.
-            for retry_topic in await self._retry_topics(topic):
-                await self._delete(retry_topic)
-            existed = await self._delete(topic)
+        async with self._removal.lock:
+            existed = self._topics.get(topic) is not None
+            # Retry topics are found by the offsets of the topic, which go with it. All marks are written at once, so
+            # that a kill leaves none of the topics, or all.
+            await self._delete([*await self._retry_topics(topic), topic])
         logger.info("topic %s deleted by %s existed=%s", topic, channel.remote, existed)
         return request.respond()
 
@@ -134,25 +130,22 @@ class TopicHandlers(Part):
         names = [pop_retry_topic(topic, group, retry) for group in groups for retry in (RETRY_V1, RETRY_V2)]
         return [name for name in names if self._topics.get(name) is not None]
 
-    async def _delete(self, topic: str) -> bool:
-        with refused_when_not_stored(), self._topics.leaving(topic):
-            # The messages last, when it is on disk that the topic is gone. A kill in between then leaves queues without
-            # a topic, which 316 removes; the other way round a topic would be left that has lost its messages.
-            existed = self._topics.delete(topic)
-            await run_slices(self._offsets.remove_topic(topic))
-            self._seals.drop(topic)
-            self._stats.drop_topic(topic)
-            await self._durable()
-            await self._delete_messages(topic)
-        return existed
+    async def _delete(self, topics: list[str]) -> None:
+        try:
+            await self._removal.delete(topics)
+        except (OSError, StoreError) as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{_UNFINISHED}: {error}") from error
+
+    def _refuse_unfinished(self, topic: str) -> None:
+        if self._topics.deletions.is_unfinished(topic):
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"topic {topic} cannot be made: {_UNFINISHED}")
 
     async def delete_queues(self, topic: str) -> bool:
         """Remove the queues of a topic unless it exists; returns whether they were removed."""
-        async with self._deleting:
+        async with self._removal.lock:
             if self._topics.get(topic) is not None:
                 return False
-            with self._topics.leaving(topic):
-                await self._delete_messages(topic)
+            await self._delete([topic])
         return True
 
     def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
@@ -160,6 +153,9 @@ class TopicHandlers(Part):
         header = GET_ALL_TOPIC_CONFIG.header(request)
         every, version = self._topics.all(), self._topics.data_version
         table = some_rows(every, header.topic_seq, header.max_topic_num)
+        deletions = None
+        if PageRequestHeader.from_ext(request.ext).page_from == 0:  # only a Skylark slave asks for pages
+            deletions = self._topics.deletions.finished() or None
         answer = yield from answer_whole_or_page(
             GET_ALL_TOPIC_CONFIG,
             channel,
@@ -167,7 +163,7 @@ class TopicHandlers(Part):
             table,
             self._cursor,
             self._topics.removals,
-            lambda rows: TopicConfigTable(version, dict(rows), version),
+            lambda rows: TopicConfigTable(version, dict(rows), version, topic_deletions=deletions),
         )
         if table is not every:
             answer.ext = GetAllTopicConfigResponseHeader(len(every)).to_ext()

@@ -11,12 +11,12 @@ Neighbours: table.py, registrar.py (sends the table to NameServers), writing/sen
 import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from itertools import chain, islice
 from operator import attrgetter
 
 from broker.meta.journal import Journal
 from broker.meta.table import Applier, Change, JournalledTable, JournalledValue, TableFormat
+from broker.meta.topic_deletions import TopicDeletions
 from broker.options import BrokerOptions
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
@@ -105,7 +105,8 @@ class Topics(JournalledTable[TopicConfig]):
         self._options = options
         #: Since when this broker is drained, ms since 1970; 0: it is not. See admin/draining.py.
         self.drained_since = JournalledValue(journal, "drained-since", 0, int, int)
-        self._leaving: set[str] = set()
+        #: Topics that are being deleted, or were lately.
+        self.deletions = TopicDeletions(journal, clock)
         #: The changes of this run.
         self.changes = RecentChanges()
 
@@ -123,22 +124,18 @@ class Topics(JournalledTable[TopicConfig]):
         yield from self.mirror_rows(table)
         self.take_version(version)
 
-    @contextmanager
-    def leaving(self, name: str) -> Iterator[None]:
-        """Keep a deleted topic from being made again while its queues are removed: new messages would be lost."""
-        self._leaving.add(name)
-        try:
-            yield
-        finally:
-            self._leaving.discard(name)
+    def deletion_finished(self, name: str) -> None:
+        """Raise the version, so that slaves ask for the topics and get the finished deletion with them."""
+        self.changes.note(name)
+        self._changed()
 
     def create_on_send(self, name: str, default_topic: str, queue_nums: int, remote: str = "") -> TopicConfig | None:
         """The topic; made as a copy of ``default_topic`` if missing, as in RocketMQ. None if it may not be made."""
         known = self.get(name)
         if known is not None:
             return known
-        # New messages would be removed together with the queues of the topic that was deleted.
-        if name in self._leaving:
+        # New messages would be removed together with the queues of the topic that is being deleted.
+        if self.deletions.is_unfinished(name):
             return None
         config = self._after_default(name, default_topic, queue_nums)
         if config is None and is_retry_topic(name):
@@ -163,7 +160,7 @@ class Topics(JournalledTable[TopicConfig]):
 
     def _create_of_group(self, name: str, group: str, queue_nums: int, sys_flag: int) -> TopicConfig | None:
         config = self.get(name)
-        makes = name not in self._leaving and not self.is_mirror and can_have_retry_topic(group)
+        makes = not self.deletions.is_unfinished(name) and not self.is_mirror and can_have_retry_topic(group)
         if config is None and makes:
             config = TopicConfig(name, queue_nums, queue_nums, PERM_READ_WRITE, topic_sys_flag=sys_flag)
             self.put(config)

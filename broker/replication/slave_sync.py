@@ -21,6 +21,7 @@ import trio
 
 from broker.meta.metadata import Metadata
 from broker.meta.topics import Topics
+from broker.replication.copied_deletions import CopiedDeletions
 from broker.replication.known_master import KnownMaster
 from broker.replication.master_api import LevelOffsets, MasterClient, Offsets
 from broker.store.store import MessageStore
@@ -67,6 +68,7 @@ class SlaveSync:
         metadata: Metadata,
         persister: Persister,
         log_end: Callable[[], int],
+        deletions: CopiedDeletions,
         online: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
         open_client: OpenClient = open_client,
         random: Random | None = None,
@@ -76,6 +78,7 @@ class SlaveSync:
         self._metadata = metadata
         self._persister = persister
         self._log_end = log_end
+        self._deletions = deletions
         self._online = online
         self._open_client = open_client
         self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
@@ -109,6 +112,7 @@ class SlaveSync:
     async def _follow(self, client: RemotingClient, addr: str) -> None:
         master = MasterClient(client, addr)
         copied: MetadataVersions | None = None
+        self._deletions.forget()
         self._failures, is_first, self._level_offsets, self._has_request_modes = 0, True, None, True
         while True:
             try:
@@ -153,6 +157,7 @@ class SlaveSync:
         started = trio.current_time()
         if known is None or versions.topics != known.topics:
             await self._copy_topics(master)
+        await self._deletions.follow_log()
         if known is None or versions.groups != known.groups:
             await self._copy_groups(master)
         if known is None or versions.delay_offsets != known.delay_offsets:
@@ -174,6 +179,10 @@ class SlaveSync:
         # is made for later ones.
         log_end = self._log_end()
         table = await master.topics()
+        if master.is_skylark:
+            self._deletions.told(table.topic_deletions or {})
+        else:
+            self._deletions.missing(table.topic_config_table, log_end)
         await run_slices(self._metadata.topics.mirror(table.topic_config_table, table.data_version))
         self._metadata.topics_to.put(log_end)
 
@@ -313,7 +322,8 @@ def adopt_topics(store: MessageStore, topics: Topics, since: int) -> None:
         name = queue.topic
         if topics.get(name) is not None or queue.is_empty or is_light(name):
             continue
-        if queue.bounds_search().find_end(since) <= queue.min_offset:
+        mark = topics.deletions.all().get(name)
+        if queue.bounds_search().find_end(since if mark is None else max(since, mark.log_end)) <= queue.min_offset:
             found[name] = max(found.get(name, 1 if is_retry_topic(name) else QUEUES), queue.queue_id + 1)
     for name, queues in found.items():
         topics.put(TopicConfig(name, queues, queues))

@@ -16,6 +16,7 @@ from broker.observe.stats import BrokerStats, SizedStats
 from broker.options import BrokerOptions
 from broker.replication.role import Role, RoleMachine
 from broker.store.store import MessageStore
+from broker.tasks.delete_topics import TopicRemoval
 from broker.tasks.flush import MAX_INDEX_BEHIND_BYTES, MAX_SLAVE_INDEX_BEHIND_BYTES, Flusher
 from broker.tasks.persist import Persister
 from broker.writing.deferred import Deferral
@@ -58,6 +59,7 @@ class Core:
     writer: Writer
     persister: Persister
     flusher: Flusher
+    removal: TopicRemoval
     cold: ColdReads
     stepper: Stepper
     turn_end: TurnEnd
@@ -139,11 +141,13 @@ def make_core(
     if elected is not None:
         store.confirmed = lambda: elected.confirm_offset
         unconfirmed = Unconfirmed(store, elected, turn_end)
+    flusher = Flusher(store, commits, options, persister.settle)
+    removal = TopicRemoval(metadata, stats, persister.wait, flusher.delete_topic, lambda: store.log.start)
     core = Core(
         options, identity, store, metadata, fs, clock,
         role=role, clients=Clients(), stats=stats, store_host=store_host, acks=acks,
         durability=durability, writer=writer, persister=persister,
-        flusher=Flusher(store, commits, options, persister.settle), cold=ColdReads(), stepper=Stepper(),
+        flusher=flusher, removal=removal, cold=ColdReads(), stepper=Stepper(),
         turn_end=turn_end, tls=tls, elected=elected, unconfirmed=unconfirmed,
     )  # fmt: skip
     metadata.journal.on_append = persister.appended

@@ -17,6 +17,7 @@ from broker.replication.autoswitch.link import ElectedLog, MasterEnd, Newcomer
 from broker.replication.autoswitch.log_epochs import EpochHandlers, LogEpochs
 from broker.replication.autoswitch.member import MemberLog, Membership, MemberState
 from broker.replication.autoswitch.session import SlaveLog, SwitchDialogue, switch_sessions
+from broker.replication.copied_deletions import CopiedDeletions
 from broker.replication.find_master import MasterFinder, SwitchFinder
 from broker.replication.hello import NONCE_BYTES, VERSION, Hello, LinkTerms, LogClaim
 from broker.replication.known_master import KnownMaster
@@ -42,6 +43,7 @@ from remoting.net.client import RemotingClient
 from remoting.net.tls.options import DaemonTls
 from remoting.net.transport import Listener
 from remoting.protocol.body import DataVersion
+from remoting.protocol.requests.sends import NO_MESSAGES
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +90,8 @@ def wire_replication(
     online = acting.hand_over.master_is_online if acting.hand_over else trio.lowlevel.checkpoint
     if core.elected is not None:
         online = copying
-    sync = SlaveSync(known, metadata, core.persister, lambda: store.log.raw_end, online, core.open_client)
+    deletions = CopiedDeletions(metadata.topics, core.removal, lambda: store.log.end)
+    sync = SlaveSync(known, metadata, core.persister, lambda: store.log.raw_end, deletions, online, core.open_client)
     guard, sync_flush = core.flusher.one_at_a_time, options.flush_disk_type == "SYNC_FLUSH"
 
     def new_slave() -> HaClient:
@@ -106,6 +109,10 @@ def wire_replication(
     def role_changed(before: Role, now: Role) -> None:
         if now.is_master:
             known.forget()
+            if deletions.lead(store.log.raw_end):
+                # A message in the queue of a topic that was deleted would keep the old ones before it.
+                core.writer.refuse(NO_MESSAGES.code, "the deletion of a topic is finished first, a moment only")
+                core.removal.finish_soon(lambda: core.writer.accept() if core.is_master else None)
             adopt_topics(store, metadata.topics, metadata.topics_to.value)
             metadata.topics_to.put(store.log.raw_end)
         if now.broker_id != before.broker_id:
@@ -274,6 +281,7 @@ def _controlled_link(core: Core, known: KnownMaster) -> _Link:
     cutter = LogTruncation(fs, root, core.store, core.flusher)
 
     async def cut(offset: int) -> None:
+        core.metadata.topics.deletions.log_is_cut(offset)
         await cutter.cut(offset)
         elected.cut(offset)
         # The next master's log may have new topics from there on.

@@ -167,7 +167,7 @@ def wire(
         ),
     )
     parts = (
-        replicated.log, core.flusher, core.persister, cleaner, PopulatePages(store.log), delayed, timed,
+        replicated.log, core.flusher, core.persister, core.removal, cleaner, PopulatePages(store.log), delayed, timed,
         OpenConnections(server), *answering, ClientPort(server, listeners), registrar,
         health, *([metrics] if metrics is not None else []),
     )  # fmt: skip
@@ -204,7 +204,7 @@ def _request_parts(
     replicated.known.on_return.append(held.release)
     resets = wire_resets(core, held)
     locks, filters = QueueLocks(core.clock), Filters()
-    topic_handlers = TopicHandlers(store, core.metadata, stats, core.persister.wait, core.flusher.delete_topic)
+    topic_handlers = TopicHandlers(store, core.metadata, core.persister.wait, core.removal)
     offset_handlers = OffsetHandlers(store, core.metadata, resets, in_memory_bytes)
     pops = wire_pop(core, held, filters, resets, offset_handlers.all_in_memory)
     reviving = pops[0]

@@ -21,6 +21,7 @@ from broker.options import BrokerOptions
 from broker.replication.role import RoleMachine
 from broker.replication.set_requests import SlaveTableHandlers, TimerState
 from broker.replication.stats import HaHandlers, ReplicationStats, SlaveProgress
+from broker.tasks.delete_topics import TopicRemoval
 from broker.writing.durability import Durability
 from broker.writing.waits import AckLedger, LogWaits
 from mqcommon.errors import RequestRefused, StoreError
@@ -75,10 +76,12 @@ class Desk:
         self.runtime = RuntimeInfo("/store", sources)
         identity = Identity("DefaultCluster", "broker-a", 0, "127.0.0.1:10911", "127.0.0.1:10912")
         self.stats_handlers = StatsHandlers(identity, self.store, meta.metadata, self.clients, self.stats, meta.clock)
+        self.removal = TopicRemoval(
+            meta.metadata, self.stats, lambda: self.durable(), lambda *topic: self.delete_messages(*topic),
+            lambda: self.store.log.start,
+        )  # fmt: skip
         families: list[Any] = [
-            TopicHandlers(
-                self.store, meta.metadata, self.stats, lambda: self.durable(), lambda topic: self.delete_messages(topic)
-            ),
+            TopicHandlers(self.store, meta.metadata, lambda: self.durable(), self.removal),
             GroupHandlers(meta.metadata, self.stats, self.durable),
             ConfigHandlers(meta.options, meta.topics, meta.fs, meta.clock, self.runtime),
             self.ha,
@@ -115,8 +118,9 @@ class Desk:
             raise StoreError(str(error)) from error
         self.syncs += 1
 
-    async def delete_messages(self, topic: str) -> None:
+    async def delete_messages(self, topic: str, before: int | None) -> int:
         self.deleted.append(topic)
+        return self.store.log.end
 
     async def ask(
         self,

@@ -109,7 +109,10 @@ class TopicConfigList(Body):
 
 @lazy_dataclass(slots=True)
 class TopicConfigTable(Body):
-    """All topics of a broker (21, and within 103). The mapping members are of 5.x and stay empty."""
+    """All topics of a broker (21, and within 103). The mapping members are of 5.x and stay empty.
+
+    ``topic_deletions`` is for Skylark slaves: topic -> end of the log when its last deletion was done.
+    """
 
     data_version: DataVersion = member(body_of(DataVersion))
     topic_config_table: dict[str, TopicConfig] = member(map_of(body_of(TopicConfig)))
@@ -118,6 +121,7 @@ class TopicConfigTable(Body):
         map_of(body_of(TopicQueueMappingDetail))
     )
     topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] = member(map_of(body_of(TopicQueueMappingInfo)))
+    topic_deletions: dict[str, int] | None = member(map_of(LONG), None)
 
 
 @lazy_dataclass(slots=True)

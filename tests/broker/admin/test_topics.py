@@ -154,9 +154,10 @@ async def test_a_topic_is_not_created_again_while_its_messages_are_removed() -> 
     await desk.ask(UPDATE, create("%RETRY%g"))
     seen: list[TopicConfig | None] = []
 
-    async def delete_messages(topic: str) -> None:
+    async def delete_messages(topic: str, before: int | None) -> int:
         await trio.lowlevel.checkpoint()
         seen.extend([topics.create_on_send("%RETRY%g", "TBW102", 1), topics.create_retry_topic("g")])
+        return 0
 
     desk.delete_messages = delete_messages  # type: ignore[method-assign]
     assert (await desk.ask(DELETE, {"topic": "%RETRY%g"})).code == ResponseCode.SUCCESS

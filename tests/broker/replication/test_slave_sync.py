@@ -11,10 +11,13 @@ import pytest
 import trio
 
 from broker.admin.access_control import UserHandlers
+from broker.observe.stats import BrokerStats
 from broker.replication import slave_sync as slave_sync_module
+from broker.replication.copied_deletions import CopiedDeletions
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.slave_sync import SlaveSync
 from broker.security.users.guard import Logins
+from broker.tasks.delete_topics import TopicRemoval
 from broker.tasks.persist import Persister
 from remoting.net.channel import Channel
 from remoting.net.limits import ServerLimits
@@ -87,6 +90,9 @@ class Slave:
     log_end: int = 0
     #: An item each time that it asks again where its master is.
     asked_again: list[int] = field(default_factory=list)
+    #: What was removed from its store.
+    deleted: list[tuple[str, int | None]] = field(default_factory=list)
+    deletions: CopiedDeletions = field(init=False)
     sync: SlaveSync = field(init=False)
 
     def follow(self, addr: str, by: str = "ns") -> None:
@@ -99,7 +105,14 @@ async def slave(online: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     persister = Persister(meta.metadata, meta.options)
     meta.journal.on_append = persister.appended
     copied = Slave(meta, known)
-    copied.sync = SlaveSync(known, meta.metadata, persister, lambda: copied.log_end, online)
+
+    async def delete_messages(topic: str, before: int | None) -> int:
+        copied.deleted.append((topic, before))
+        return copied.log_end
+
+    removal = TopicRemoval(meta.metadata, BrokerStats(meta.clock), persister.wait, delete_messages, lambda: 0)
+    copied.deletions = CopiedDeletions(meta.topics, removal, lambda: copied.log_end)
+    copied.sync = SlaveSync(known, meta.metadata, persister, lambda: copied.log_end, copied.deletions, online)
     known.on_change.append(copied.sync.master_moved)
     known.ask_again = lambda: copied.asked_again.append(1)
     with trio.fail_after(20):

@@ -1,0 +1,89 @@
+"""Topics that are being deleted, or were deleted lately: the marks that carry a deletion over a kill.
+
+A deletion is several steps (tasks/delete_topics.py). Its mark is written to the journal before the first step. While
+the deletion is unfinished nobody makes a topic of this name, and a start that finds the mark does all steps again.
+A finished deletion keeps its mark with ``log_end``: messages of the topic before this offset of the log are those of
+the deleted topic. A slave takes these marks from its master and drops these messages, also if a topic of the same name
+has been made since, and also if the slave was away meanwhile. Once the log starts after ``log_end`` there are no such
+messages, and the mark goes.
+"""
+
+from collections.abc import Iterator
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
+
+from broker.meta.journal import Journal
+from broker.meta.table import Change, JournalledTable, TableFormat
+from mqcommon.clock import Clock
+
+# Marks that are kept. A slave that was away for longer than this many deletions keeps the oldest messages.
+MAX_MARKS = 10_000
+
+
+class TopicDeletion(NamedTuple):
+    """One mark. ``log_end`` is -1 while the topic and all its messages are being deleted on this broker.
+
+    While it is unfinished and ``log_end`` is 0 or more, only messages before ``log_end`` are being removed: the topic
+    is as the master has it.
+    """
+
+    name: str
+    log_end: int
+    is_finished: bool
+
+    @classmethod
+    def from_wire(cls, row: Any) -> "TopicDeletion":
+        return cls(*row)
+
+
+FORMAT = TableFormat[TopicDeletion](
+    "topic-deletion", "topic-deletion-gone", "topic-deletions-version", attrgetter("name"), list, TopicDeletion.from_wire
+)
+
+
+class TopicDeletions(JournalledTable[TopicDeletion]):
+    """The marks, by topic."""
+
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        super().__init__(journal, clock, FORMAT)
+
+    def state(self) -> Iterator[Change]:
+        """See Journalled. Without the version, which nobody asks for: so a snapshot without marks is as it ever was."""
+        return ((FORMAT.put, list(mark)) for mark in list(self._table.values()))
+
+    def is_unfinished(self, name: str) -> bool:
+        """Whether a topic of this name is being deleted now, so that none may be made."""
+        mark = self._table.get(name)
+        return mark is not None and not mark.is_finished
+
+    def unfinished(self) -> list[TopicDeletion]:
+        """The deletions that must be done to their end."""
+        return [mark for mark in self._table.values() if not mark.is_finished]
+
+    def finished(self) -> dict[str, int]:
+        """Topic -> ``log_end``, as slaves are told."""
+        return {mark.name: mark.log_end for mark in self._table.values() if mark.is_finished}
+
+    def begin(self, name: str, log_end: int = -1) -> None:
+        """Write the mark of a deletion that begins."""
+        self.put(TopicDeletion(name, log_end, False))
+
+    def finish(self, name: str, log_end: int) -> None:
+        """All steps are done; nothing if the mark went meanwhile, see `log_is_cut`."""
+        if name in self._table:
+            self.put(TopicDeletion(name, log_end, True))
+
+    def log_is_cut(self, end: int) -> None:
+        """The log will end at ``end``: deletions after that are not in the history which the new master goes on with."""
+        self._forget([mark.name for mark in self._table.values() if mark.log_end > end])
+
+    def log_starts_at(self, start: int) -> None:
+        """Forget marks of which no message is left in the log, and the oldest ones beyond MAX_MARKS."""
+        newest_first = sorted(self.finished().items(), key=itemgetter(1), reverse=True)
+        self._forget(
+            [name for n, (name, log_end) in enumerate(newest_first) if n >= MAX_MARKS or log_end <= start]
+        )
+
+    def _forget(self, names: list[str]) -> None:
+        for name in names:
+            self.delete(name)

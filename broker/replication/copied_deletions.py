@@ -1,0 +1,65 @@
+"""What a slave does about topics that its master has deleted: it drops their messages, even if they exist again.
+
+The log has no record of a deletion. Without this a slave that was away while a topic was deleted and made again would
+keep the old messages, and after a change of masters consumers of the new topic would get them.
+A Skylark master sends with its topics the ends of their deletions (meta/topic_deletions.py): messages before that
+offset of the log are old. The slave removes them once its own log has reached the offset. A Java master only leaves
+the topic out: then all messages are old that the slave had before it asked.
+"""
+
+from collections.abc import Callable, Mapping
+
+from broker.meta.topics import Topics
+from broker.tasks.delete_topics import TopicRemoval
+from mqcommon.polling import poll_until
+from remoting.protocol.requests.topics import TopicConfig
+
+# How long to wait for the log after a copy of the topics; then again after the next copy.
+LOG_WAIT_S = 0.1
+
+
+class CopiedDeletions:
+    """``log_end`` is up to where queues have the messages of this slave's log."""
+
+    def __init__(self, topics: Topics, removal: TopicRemoval, log_end: Callable[[], int]) -> None:
+        self._topics = topics
+        self._removal = removal
+        self._log_end = log_end
+        # Topic -> end of its deletion, for deletions that the log has not reached or that are not done here.
+        self._due: dict[str, int] = {}
+
+    def forget(self) -> None:
+        """The master is another one, whose log may be another, too."""
+        self._due.clear()
+
+    def told(self, ends: Mapping[str, int]) -> None:
+        """A Skylark master's finished deletions."""
+        done = self._topics.deletions.finished()
+        self._due = {name: end for name, end in ends.items() if done.get(name) != end}
+
+    def missing(self, table: Mapping[str, TopicConfig], log_end: int) -> None:
+        """A Java master's topics, asked for when this slave's log ended at ``log_end``. Call it before the mirror."""
+        gone = [name for name in self._topics.names() if name not in table and not self._topics.is_system(name)]
+        self._due |= dict.fromkeys(gone, log_end)
+
+    async def follow_log(self) -> None:
+        """Remove the messages of all deletions that the log has reached."""
+        if not self._due:
+            return
+        furthest = max(self._due.values())
+        await poll_until(lambda: self._log_end() >= furthest, LOG_WAIT_S)
+        for name, end in list(self._due.items()):
+            if end <= self._log_end():
+                await self._removal.follow(name, end)
+                if self._due.get(name) == end:
+                    del self._due[name]
+
+    def lead(self, log_end: int) -> bool:
+        """This broker is the master now, and its log ends at ``log_end``. Begin what is left.
+
+        Returns whether there is anything: until the removal has done it, no message may be stored.
+        """
+        for name, end in self._due.items():
+            self._topics.deletions.begin(name, min(end, log_end))
+        self._due.clear()
+        return bool(self._topics.deletions.unfinished())

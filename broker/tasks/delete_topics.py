@@ -1,0 +1,129 @@
+"""Deletes topics: 215, 316, and what a slave learns of from its master. A kill at any time leaves no half deletion.
+
+The steps, each of which can be done again:
+1. The mark of the deletion is on disk (meta/topic_deletions.py), and the topic leaves the table: sends are refused, and
+   the next registration takes the topic off the NameServers. From here on the deletion can only go forward.
+2. The queues, their files and directories go, and a checkpoint without them is written.
+3. Offsets of groups, seals of queues and counters go.
+4. The mark says that the deletion is finished. Only now may a topic of this name be made.
+Messages before metadata: if offsets went first and the process died, a group would read the old messages again from
+the topic that an administrator makes next. The mark comes first because without it a kill after step 2 would leave a
+topic that has lost its messages.
+Whatever a start finds unfinished is done before clients are served; what fails is tried again every RETRY_S.
+Neighbours: admin/topics.py (215), replication/slave_sync.py (a slave's part), flush.py (step 2).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+import trio
+
+from broker.meta.metadata import Metadata
+from broker.meta.table import Durable
+from broker.meta.topic_deletions import TopicDeletion
+from broker.observe.stats import BrokerStats
+from broker.part import Part
+from mqcommon.errors import StoreError
+from mqcommon.signal import Signal
+from remoting.net.steps import run_slices
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 5.0
+
+#: Removes the queues of a topic, or only those with messages before an offset of the log; returns the log's end.
+DeleteMessages = Callable[[str, int | None], Awaitable[int]]
+
+
+class TopicRemoval(Part):
+    """See the module. ``log_start`` is where the log starts now."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        stats: BrokerStats,
+        durable: Durable,
+        delete_messages: DeleteMessages,
+        log_start: Callable[[], int],
+    ) -> None:
+        self._topics = metadata.topics
+        self._deletions = metadata.topics.deletions
+        self._offsets = metadata.consumer_offsets
+        self._seals = metadata.seals
+        self._stats = stats
+        self._durable = durable
+        self._delete_messages = delete_messages
+        self._log_start = log_start
+        self._wanted = Signal()
+        self._then: list[Callable[[], None]] = []
+        #: Held while topics are deleted. Topics are made under it, too.
+        self.lock = trio.Lock()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Do what an earlier process left unfinished, then what fails or is begun elsewhere."""
+        self._deletions.log_starts_at(self._log_start())
+        await self._finish_all()
+        task_status.started()
+        while True:
+            with trio.move_on_after(RETRY_S if self._deletions.unfinished() else float("inf")):
+                await self._wanted.wait()
+            self._wanted.clear()
+            await self._finish_all()
+
+    async def delete(self, names: Sequence[str]) -> None:
+        """Delete topics; the caller holds `lock`. OSError or StoreError if that is not done to its end yet."""
+        self._deletions.log_starts_at(self._log_start())
+        for name in names:
+            # Both in one turn of the event loop. A kill between the two records leaves the mark, which is enough.
+            self._deletions.begin(name)
+            self._topics.delete(name)
+        try:
+            for name in names:
+                await self._finish(self._deletions.all()[name])
+        except (OSError, StoreError):
+            self._wanted.set()
+            raise
+
+    async def follow(self, name: str, log_end: int) -> None:
+        """On a slave whose log has reached ``log_end``: the master has deleted a topic there."""
+        async with self.lock:
+            self._deletions.log_starts_at(self._log_start())
+            self._deletions.begin(name, log_end)
+            try:
+                await self._finish(self._deletions.all()[name])
+            except (OSError, StoreError):
+                self._wanted.set()
+                raise
+
+    def finish_soon(self, then: Callable[[], None]) -> None:
+        """Deletions were begun elsewhere: `run` does them, and calls ``then`` when it has tried all of them."""
+        self._then.append(then)
+        self._wanted.set()
+
+    async def _finish_all(self) -> None:
+        async with self.lock:
+            for mark in self._deletions.unfinished():
+                try:
+                    await self._finish(mark)
+                except (OSError, StoreError) as error:
+                    logger.error("the deletion of topic %s is unfinished, tried again soon: %s", mark.name, error)
+                else:
+                    logger.info("the deletion of topic %s, which had begun before, is finished", mark.name)
+        while self._then:
+            self._then.pop()()
+
+    async def _finish(self, mark: TopicDeletion) -> None:
+        name, before = mark.name, mark.log_end if mark.log_end >= 0 else None
+        if before is None:
+            self._topics.delete(name)
+        # The removal of files cannot be undone: the mark must be on disk before.
+        await self._durable()
+        end = await self._delete_messages(name, before)
+        if before is None:
+            await run_slices(self._offsets.remove_topic(name))
+            self._seals.drop(name)
+            self._stats.drop_topic(name)
+        self._deletions.finish(name, end if before is None else before)
+        # Slaves ask for the table of topics when its version has changed, and get the marks with it.
+        self._topics.deletion_finished(name)
+        await self._durable()
