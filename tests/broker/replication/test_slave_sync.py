@@ -515,3 +515,38 @@ async def test_a_slave_that_may_not_copy_users_copies_the_rest(
         assert not copy.meta.metadata.users.all()
     assert caplog.text.count("users and policies not copied from master") == 1
     assert "set innerClientAuthenticationCredentials in the slave" in caplog.text
+
+
+async def test_deletions_wait_for_the_log_and_are_begun_when_this_broker_leads() -> None:
+    """Also of a Java master: its table lacks the topic, so all is old that was here before the question."""
+    master = SkylarkMaster()
+    put(master.desk.store, "T", 0, b"old")
+    end = master.desk.store.log.end
+    for name, log_end in (("T", end - 30), ("Late", end + 100)):
+        master.meta.topics.deletions.begin(name)
+        master.meta.topics.deletions.finish(name, log_end)
+    async with serving_master(master) as addr, slave() as copy:
+        copy.log_end = end
+        copy.follow(addr)
+        await until(lambda: copy.deleted == [("T", end - 30)])
+        copy.meta.topics.put(TopicConfig("Gone"))
+        copy.deletions.missing({}, end - 10)
+        assert copy.deletions.lead(end)
+        assert copy.meta.topics.deletions.unfinished() == [("Late", end, False), ("Gone", end - 10, False)]
+        # The new master's log may be another one.
+        copy.meta.topics.deletions.log_is_cut(end - 5)
+        assert set(copy.meta.topics.deletions.all()) == {"T", "Gone"}
+        copy.meta.topics.deletions.log_starts_at(end - 30)
+        assert set(copy.meta.topics.deletions.all()) == {"Gone"}
+
+
+async def test_marks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.meta.topic_deletions.MAX_MARKS", 2)
+    meta = MetadataDir()
+    for number in (3, 1, 2):
+        meta.topics.deletions.begin(f"T{number}")
+        meta.topics.deletions.finish(f"T{number}", number)
+    meta.topics.deletions.log_starts_at(0)
+    meta.journal.replace(meta.metadata.state())
+    meta.kill()
+    assert meta.topics.deletions.finished() == {"T3": 3, "T2": 2}

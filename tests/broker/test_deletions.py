@@ -1,0 +1,136 @@
+"""A topic's deletion seen from outside: whole or not begun, whenever the broker dies, and on slaves as well."""
+
+from functools import partial
+from random import Random
+
+import pytest
+
+from mqcommon.message.message import decode_messages
+from remoting.net.client import RemotingClient
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET
+from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER, GET_TOPIC_CONFIG, UPDATE_AND_CREATE_TOPIC
+from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
+from tests.broker.replication.test_role_change import switch
+from tests.broker.running import pull_request, running, send_request
+from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
+
+OFFSET = {"consumerGroup": "group", "topic": "T", "queueId": 0}
+
+
+async def code_of(client: RemotingClient, addr: str, request: Command) -> int:
+    return (await client.invoke(addr, request, 5_000)).code
+
+
+async def bodies(client: RemotingClient, addr: str, topic: str = "T") -> list[bytes]:
+    answer = await client.invoke(addr, pull_request(topic, 0))
+    return [message.body for message in decode_messages(answer.body)]
+
+
+def delete(topic: str = "T") -> Command:
+    return Command(DELETE_TOPIC_IN_BROKER.code, {"topic": topic})
+
+
+def create(topic: str = "T") -> Command:
+    return Command(UPDATE_AND_CREATE_TOPIC.code, {
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6,
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+    })  # fmt: skip
+
+
+async def images_of_a_deletion() -> list[MemoryFiles]:
+    """What a kill and what a power loss leave at each call to the disk, from the request to the answer and after it."""
+    fs, images, random = MemoryFiles(), list[MemoryFiles](), Random(7)
+
+    def note(operation: str, path: str) -> None:
+        if operation != "read":
+            fs.before_call = None
+            images.extend([fs.killed(), fs.crash(random)])
+            fs.before_call = note
+
+    async with running(fs, flush_disk_type="SYNC_FLUSH") as (client, addr):
+        for queue_id in (0, 1):
+            assert await code_of(client, addr, send_request("T", b"old", queue_id=queue_id)) == 0
+        assert await code_of(client, addr, send_request("Other", b"kept")) == 0
+        assert await code_of(client, addr, Command(UPDATE_CONSUMER_OFFSET.code, {**OFFSET, "commitOffset": 1})) == 0
+    async with running(fs, flush_disk_type="SYNC_FLUSH") as (client, addr):
+        fs.before_call = note
+        assert await code_of(client, addr, delete()) == 0
+        fs.before_call = None
+        images += [fs.killed(), fs.crash(random)]
+    return images
+
+
+async def test_a_kill_at_any_step_leaves_the_whole_topic_or_none_and_its_successor_begins_empty() -> None:
+    images = await images_of_a_deletion()
+    deleted = []
+    for image in images:
+        async with running(image, flush_disk_type="SYNC_FLUSH") as (client, addr):
+            is_there = await code_of(client, addr, Command(GET_TOPIC_CONFIG.code, {"topic": "T"})) == 0
+            deleted.append(not is_there)
+            if is_there:
+                assert await bodies(client, addr) == [b"old"]
+                continue
+            assert not image.exists("/store/consumequeue/T")
+            # Without a committed offset a group begins at the start of the queue.
+            answer = await client.invoke(addr, Command(QUERY_CONSUMER_OFFSET.code, OFFSET))
+            assert int((answer.ext or {})["offset"]) == 0
+            answer = await client.invoke(addr, send_request("T", b"new"), 5_000)
+            assert (answer.code, int((answer.ext or {})["queueOffset"])) == (0, 0)
+            assert await bodies(client, addr) == [b"new"]
+            assert await bodies(client, addr, "Other") == [b"kept"]
+        async with running(image) as (client, addr):
+            assert await bodies(client, addr) == [b"new"]
+    # The first images are from before the mark; the answer came after it.
+    assert (deleted[0], *deleted[-2:]) == (False, True, True)
+    assert len(images) > 20
+
+
+async def test_what_cannot_be_removed_is_said_and_nobody_makes_the_topic_until_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("broker.tasks.delete_topics.RETRY_S", 0.01)
+    fs = MemoryFiles()
+    async with running(fs) as (client, addr):
+        await client.invoke(addr, send_request("T", b"old"))
+    async with running(fs) as (client, addr):
+        fs.faults.fail("remove", path_part="/consumequeue/T/", times=1_000_000)
+        answer = await client.invoke(addr, delete())
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "tried again" in (answer.remark or "")
+        assert await code_of(client, addr, create()) == ResponseCode.SYSTEM_ERROR
+        assert await code_of(client, addr, send_request("T", b"x")) == ResponseCode.TOPIC_NOT_EXIST
+        fs.faults.clear()
+
+        async def is_made() -> bool:
+            return await code_of(client, addr, create()) == 0
+
+        await until(is_made, "the deletion is finished")
+        assert await bodies(client, addr) == []
+
+
+@pytest.mark.parametrize("promoted", [False, True])
+async def test_a_slave_that_was_away_drops_the_old_messages_of_a_topic_that_was_made_again(promoted: bool) -> None:
+    async with namesrv() as addr, broker(namesrv_addr=addr) as master:
+        fs = MemoryFiles()
+        async with broker(fs, namesrv_addr=addr, **SLAVE) as slave:
+            await master.send("T", b"old")
+            await slave.has("T", 1)
+        assert await code_of(master.client, master.addr, delete()) == 0
+        assert await code_of(master.client, master.addr, create()) == 0
+        await master.send("Other", b"more")
+        async with broker(fs, namesrv_addr=addr, **SLAVE) as slave:
+            if promoted:
+                await slave.has("Other", 1)
+            await until(partial(_is_empty, slave), "the old message is gone")
+            assert not fs.exists("/store/consumequeue/T/0")
+            if promoted:
+                await switch(master, slave)
+                await slave.client.invoke(slave.addr, send_request("T", b"new"))
+                assert await slave.has("T", 1) == [b"new"]
+
+
+async def _is_empty(member: Running) -> bool:
+    return not await member.bodies("T")
