@@ -26,7 +26,7 @@ from sdk.admin.params import (
 )
 from sdk.admin.render import Row, Table, java_value, time_text
 from sdk.admin.session import Session
-from sdk.admin.targets import Scope, all_ok, all_targets, at_each, chosen_addrs, is_known
+from sdk.admin.targets import MASTER_ID, Scope, all_ok, all_targets, at_each, chosen_addrs, is_known
 
 if TYPE_CHECKING:
     from mqcommon.message.queue import MessageQueue
@@ -125,8 +125,11 @@ async def update_topic(
     cluster_name("delete topic from which cluster", required=True),
 )
 async def delete_topic(session: Session, topic: str, cluster_name: str) -> dict[str, Any]:
-    """Delete a topic from the brokers of a cluster and from the NameServers."""
+    """Delete a topic from the brokers of a cluster and, when all have, from the NameServers. May be run again."""
     addrs = await chosen_addrs(session, Scope(None, cluster_name), slaves=True)
+    targets = all_targets(await session.admin.cluster_info(), cluster_name)
+    with_master = {one.broker_name for one in targets if one.broker_id == MASTER_ID}
+    masterless = sorted({one.broker_name for one in targets} - with_master)
     was_known = await _is_topic_known(session, topic, addrs)
     brokers = await at_each(
         session,
@@ -141,9 +144,15 @@ async def delete_topic(session: Session, topic: str, cluster_name: str) -> dict[
             await admin.delete_topic_in_namesrv(topic)
 
     namesrvs: list[dict[str, Any]] = []
-    if not all_ok(brokers):
+    left = [result["brokerAddr"] for result in brokers if not result["ok"]]
+    for name in masterless:
+        session.fail(UserError(f"the master of {name} is away: it brings topic {topic} back when it returns"))
+    if left or masterless:
         # a broker that still has the topic would register its route again
-        session.warn("the NameServers keep the route until every broker has deleted the topic: run this again")
+        session.warn(
+            f"{', '.join([*left, *(f'the master of {name}' for name in masterless)])} may still have topic {topic};"
+            " the NameServers keep the route until every broker has deleted the topic: run this again"
+        )
     elif not was_known:
         session.fail(UserError(f"there is no topic {topic}: check its name with mqadmin topicList"))
     else:
@@ -158,7 +167,7 @@ async def delete_topic(session: Session, topic: str, cluster_name: str) -> dict[
         )
         if all_ok(namesrvs):
             session.say(f"delete topic [{topic}] from NameServer success.")
-    return {"topic": topic, "brokers": brokers, "namesrvs": namesrvs}
+    return {"topic": topic, "brokers": brokers, "namesrvs": namesrvs, "left": left, "masterless": masterless}
 
 
 async def _is_topic_known(session: Session, topic: str, broker_addrs: list[str]) -> bool:

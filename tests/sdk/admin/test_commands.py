@@ -89,7 +89,13 @@ def test_the_route_stays_while_a_broker_has_the_topic() -> None:
     world = World(errors={("delete_topic_in_broker", SLAVE): ConnectFailed(SLAVE, "refused")})
     result = run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T")
     assert (result.exit_code, result.stdout) == (1, "")
+    assert f"{SLAVE} may still have topic T;" in result.stderr
     assert "run this again" in result.stderr
+    assert world.called("delete_topic_in_namesrv") == []
+    world = World(topic_configs={"T": TopicConfig("T")}, brokers={"broker-a": {1: SLAVE}})
+    result = run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "the master of broker-a is away" in result.stderr
     assert world.called("delete_topic_in_namesrv") == []
 
 
