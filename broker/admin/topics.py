@@ -44,7 +44,9 @@ from remoting.protocol.requests.topics import (
 
 logger = logging.getLogger(__name__)
 
-_UNFINISHED = "a topic of this name is being deleted, which is not done to its end yet and is tried again every few seconds"
+_UNFINISHED = (
+    "a topic of this name is being deleted, which is not done to its end yet and is tried again every few seconds"
+)
 
 
 class TopicHandlers(Part):

@@ -37,7 +37,12 @@ class TopicDeletion(NamedTuple):
 
 
 FORMAT = TableFormat[TopicDeletion](
-    "topic-deletion", "topic-deletion-gone", "topic-deletions-version", attrgetter("name"), list, TopicDeletion.from_wire
+    "topic-deletion",
+    "topic-deletion-gone",
+    "topic-deletions-version",
+    attrgetter("name"),
+    list,
+    TopicDeletion.from_wire,
 )
 
 
@@ -74,15 +79,13 @@ class TopicDeletions(JournalledTable[TopicDeletion]):
             self.put(TopicDeletion(name, log_end, True))
 
     def log_is_cut(self, end: int) -> None:
-        """The log will end at ``end``: deletions after that are not in the history which the new master goes on with."""
+        """The log will end at ``end``: deletions after that are not in the new master's history."""
         self._forget([mark.name for mark in self._table.values() if mark.log_end > end])
 
     def log_starts_at(self, start: int) -> None:
         """Forget marks of which no message is left in the log, and the oldest ones beyond MAX_MARKS."""
         newest_first = sorted(self.finished().items(), key=itemgetter(1), reverse=True)
-        self._forget(
-            [name for n, (name, log_end) in enumerate(newest_first) if n >= MAX_MARKS or log_end <= start]
-        )
+        self._forget([name for n, (name, log_end) in enumerate(newest_first) if n >= MAX_MARKS or log_end <= start])
 
     def _forget(self, names: list[str]) -> None:
         for name in names:

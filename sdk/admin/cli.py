@@ -18,6 +18,7 @@ from sdk.admin.commands import (
     accounts,
     brokers,
     clients,
+    clone,
     cluster,
     controllers,
     doctor,
@@ -210,6 +211,7 @@ def completion(shell: str) -> None:
 
 for _module in (
     topics,
+    clone,
     cluster,
     brokers,
     groups,

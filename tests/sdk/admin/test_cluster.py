@@ -91,6 +91,44 @@ async def test_order_and_attributes_of_a_topic(cluster: Cluster) -> None:
         assert (await admin.topic_config(cluster.broker, "t")).attributes == {}
 
 
+async def test_a_new_broker_gets_the_topics_and_groups_of_another_one(cluster: Cluster, tmp_path: Path) -> None:
+    await cluster.text(
+        "updateTopic", "-b", cluster.broker, "-t", "ordered", "-r", "4", "-w", "3", "-o", "true", "-p", "4",
+        "-a", "+message.type=FIFO",
+    )  # fmt: skip
+    for topic, queues in (("few", "2"), ("same", "8"), ("batches", "1")):
+        attributes = ["-a", "+queue.type=BatchCQ"] if topic == "batches" else []
+        await cluster.text("updateTopic", "-b", cluster.broker, "-t", topic, "-r", queues, "-w", queues, *attributes)
+    await cluster.text("updateSubGroup", "-b", cluster.broker, "-g", "g", "-r", "3")
+    other = small_broker(cluster.namesrv, tmp_path / "other", broker_name="broker-b", forward_timeout=30_000)
+    async with trio.open_nursery() as nursery, Admin(cluster.namesrv) as admin:
+        addr = await nursery.start(other.run)
+        await cluster.until_it_works("updateTopic", "-b", addr, "-t", "few", "-r", "16", "-w", "1")
+        await cluster.text("updateTopic", "-b", addr, "-t", "same")
+        await cluster.text("updateTopic", "-b", addr, "-t", "batches")
+        await cluster.until_it_works("topicRoute", "-t", "few")
+        clone = ("cloneTopics", "--from", "broker-a", "--to", "broker-b", "--groups", "--output", "json")
+        plan = json.loads((await cluster.run(*clone, "--dry-run")).stdout)["plan"]
+        assert [(row["action"], row["kind"], row["name"]) for row in plan] == [
+            ("conflict", "topic", "batches"), ("change", "topic", "few"), ("create", "topic", "ordered"),
+            ("keep", "topic", "same"), ("set", "order", "ordered"), ("create", "group", "g"),
+        ]  # fmt: skip
+        assert "ordered" not in (await admin.all_topic_config(addr)).topic_config_table
+        result = await cluster.run(*clone)
+        assert (result.exit_code, "topic batches stays as it is" in result.stderr) == (1, True)
+        few, ordered = await admin.topic_config(addr, "few"), await admin.topic_config(addr, "ordered")
+        assert (few.read_queue_nums, few.write_queue_nums, few.perm) == (16, 2, 6)
+        assert ordered == await admin.topic_config(cluster.broker, "ordered")
+        assert (await admin.group_config(addr, "g")).retry_max_times == 3
+        assert await admin.get_kv("ORDER_TOPIC_CONFIG", "ordered") == "broker-a:3;broker-b:3"
+        again = await cluster.run(*clone[:-2])
+        assert {line.split()[0] for line in again.stdout.splitlines()[1:-1]} == {"conflict", "keep"}
+        assert again.stdout.endswith(f"0 created, 0 changed, 0 orders set on {addr}: done\n")
+        assert (await cluster.run(*clone[:3], "--to", "broker-a")).exit_code == 1
+        assert "the NameServer knows: broker-a at" in (await cluster.run(*clone[:3], "--to", "x")).stderr
+        other.stop()
+
+
 async def test_a_message_is_found_in_every_way(cluster: Cluster) -> None:
     await cluster.topic("t", "-r", "2", "-w", "2")
     sent = await cluster.json(
