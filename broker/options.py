@@ -24,6 +24,7 @@ from mqcommon.message.layout import BLANK_BYTES, MAX_OVERHEAD_BYTES, MAX_PROPERT
 from mqcommon.metrics.options import MetricsOptions
 from mqcommon.names import RETRY_TOPIC_MAX_LENGTH, TRACE_TOPIC, check_topic
 from mqcommon.options.fields import option
+from remoting.net.address_server import address_of, address_server_url
 from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.limits import LimitOptions
 from remoting.net.tls.options import TlsOptions
@@ -70,7 +71,21 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
         minimum=-1, maximum=65535,
     )  # fmt: skip
     namesrv_addr: str = option(
-        "", "NameServers to register with: host:port;host:port; may be empty", env="NAMESRV_ADDR"
+        "", "NameServers to register with: host:port;host:port; may be empty", env="NAMESRV_ADDR", mutable=True
+    )
+    fetch_namesrv_addr_by_address_server: bool = option(
+        False, "without namesrvAddr, the NameServers are those that an address server lists"
+    )
+    rmq_address_server_domain: str = option(
+        "jmenv.tbsite.net",
+        "host or host:port (8080) of the address server, which is asked for http://DOMAIN/rocketmq/SUBGROUP",
+    )
+    rmq_address_server_sub_group: str = option("nsaddr", "the last part of the path at the address server")
+    fetch_namesrv_addr_interval: int = option(
+        10_000, "how often the address server is asked and names are looked up, ms", minimum=1_000
+    )
+    fetch_name_srv_addr_by_dns_lookup: bool = option(
+        True, "a name in namesrvAddr stands for all addresses that it resolves to; false: for one of them"
     )
     broker_config_path: str = option(
         "", "conf file that keeps options changed by updateBrokerConfig; set by -c, empty: they last until the stop"
@@ -103,6 +118,9 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
         6, "what clients may do on this broker: 4 read, 2 write, 6 both", minimum=0, maximum=7, mutable=True
     )
     auto_create_topic_enable: bool = option(True, "a send to an unknown topic creates it, like TBW102", mutable=True)
+    auto_create_on_all_masters: bool = option(
+        False, "a topic that a send creates here is created on the other masters of the cluster, too", mutable=True
+    )
     auto_create_subscription_group: bool = option(True, "an unknown consumer group is created", mutable=True)
     default_topic_queue_nums: int = option(8, "queues of TBW102: the most that such a topic gets", minimum=1)
     cluster_topic_enable: bool = option(True, "the topic named as the cluster may be used")
@@ -484,6 +502,16 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
                 f" lost heartbeat does no harm; set it to {least_ms} or more"
             )
 
+    def _check_address_server(self) -> None:
+        url = address_server_url(self.rmq_address_server_domain, self.rmq_address_server_sub_group)
+        try:
+            address_of(url)
+            url.encode("ascii")
+        except ValueError:
+            raise ConfigError(
+                f"rmqAddressServerDomain: {url!r} is not the URL of an address server; give host or host:port"
+            ) from None
+
     def _check_texts(self) -> None:
         """ConfigError for the first value that cannot be read."""
         if self.ha_master_address and not is_address(self.ha_master_address):
@@ -493,6 +521,8 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
         for addr in self.namesrv_addrs:
             if not is_address(addr):
                 raise ConfigError(f"namesrvAddr: {addr!r} is not an address; give host:port, several separated by ;")
+        if self.fetch_namesrv_addr_by_address_server:
+            self._check_address_server()
         parse_levels(self.log_levels)
         try:
             check_topic(self.msg_trace_topic_name)
@@ -570,6 +600,11 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
     def namesrv_addrs(self) -> list[str]:
         """``namesrvAddr`` as a list, in order, each once."""
         return _listed(self.namesrv_addr)
+
+    @property
+    def has_namesrvs(self) -> bool:
+        """Whether there are NameServers to register with, though an address server may not have listed any yet."""
+        return bool(self.namesrv_addr) or self.fetch_namesrv_addr_by_address_server
 
     @property
     def register_period_ms(self) -> int:

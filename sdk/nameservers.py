@@ -6,43 +6,35 @@ format of Java properties, as RocketMQ's: ``namesrvAddr`` (as in broker.conf) or
 Every NameServer knows all brokers, so one answer is enough. A client starts with a random one, stays with the one that
 answered last, and goes on to the next when it fails. Each try gets a share of the timeout, so that a frozen NameServer
 does not use up all of it.
-An address server may replace the list at any time: an HTTP server whose answer is the current list
-(``host:port;host:port``). RocketMQ's clients ask it every two minutes. The list is bounded and checked, and a bad or
-missing answer changes nothing: the last known addresses stay in use. The request is HTTP/1.1 without redirects, proxies
-or encryption.
+An address server may replace the list at any time (remoting/net/address_server.py). RocketMQ's clients ask it every two
+minutes. A bad or missing answer changes nothing: the last known addresses stay in use.
 """
 
-import io
 import logging
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
-from typing import Any, TypeVar, cast
-from urllib.parse import urlsplit
+from typing import TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.addresses import is_address
 from mqcommon.arguments import wrong_type
 from mqcommon.backoff import Backoff
 from mqcommon.errors import (
     BrokerError,
-    ConnectFailed,
     InvalidArgument,
     NoNameServer,
     NotNameServer,
-    ProtocolError,
     RemotingError,
     SkylarkError,
     UserError,
 )
 from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.net import sockets
+from remoting.net import address_server
+from remoting.net.address_server import address_of, address_server_url, addresses_in
 from remoting.net.client import RemotingClient
-from remoting.net.transport import Connect
 from sdk.endpoint import Endpoint
 from sdk.runtime import survived
 
@@ -52,9 +44,6 @@ NAMESRV_ADDR = "NAMESRV_ADDR"
 ADDR_KEYS = ("namesrvAddr", "rocketmq.namesrv.addr")
 DOMAIN_KEY = "rocketmq.namesrv.domain"
 SUBGROUP_KEY = "rocketmq.namesrv.domain.subgroup"
-# RocketMQ's address servers listen here when the domain has no port.
-DOMAIN_PORT = 8080
-HTTP_PORT = 80
 # Larger files are no conf files.
 MAX_CONF_BYTES = 1024 * 1024
 _SCHEMES = ("http://", "https://")
@@ -91,24 +80,6 @@ def find_nameservers(given: NameServerSource | None, *, required: bool = True) -
     return found
 
 
-def check_nameservers(addrs: Iterable[str]) -> tuple[str, ...]:
-    """``addrs`` as a tuple; InvalidArgument when one of them is not an address."""
-    found = tuple(addrs)
-    for addr in found:
-        if not is_address(addr) or "/" in addr:
-            raise InvalidArgument(
-                f"NameServer {addr!r} is not of the form host:port (several are separated by ';'), "
-                "for example 127.0.0.1:9876"
-            )
-    return found
-
-
-def addresses_in(text: str) -> tuple[str, ...]:
-    """The addresses in ``host:port;host:port`` (or with commas), each once; InvalidArgument when one is none."""
-    parts = (part.strip() for part in text.replace(",", ";").split(";"))
-    return check_nameservers(dict.fromkeys(part for part in parts if part))
-
-
 def none_given() -> UserError:
     """The error of a client that needs a NameServer and knows none."""
     return UserError(f"no NameServer is given: pass host:port, or set {NAMESRV_ADDR}=host:port;host:port")
@@ -125,15 +96,6 @@ def _in_text(text: str) -> Known:
     except ValueError:
         raise InvalidArgument(f"{text!r} is not the URL of an address server: it needs http://host:port/path") from None
     return Known(url=text)
-
-
-def address_of(url: str) -> tuple[str, int]:
-    """Host and port of an address server; ValueError when the URL has none."""
-    parts = urlsplit(url)
-    host, port = parts.hostname, parts.port
-    if not host or port == 0 or "@" in parts.netloc:
-        raise ValueError(f"{url!r} has no usable host")
-    return host, port or HTTP_PORT
 
 
 def _in_conf(path: Path) -> Known:
@@ -158,49 +120,17 @@ def _in_conf(path: Path) -> Known:
     if not domain:
         keys = ", ".join((*ADDR_KEYS, DOMAIN_KEY))
         raise UserError(f"the conf file {str(path)!r} names no NameServer: set one of {keys}")
-    host = domain if is_address(domain) else f"{domain}:{DOMAIN_PORT}"
-    return _in_text(f"http://{host}/rocketmq/{values.get(SUBGROUP_KEY) or 'nsaddr'}")
+    return _in_text(address_server_url(domain, values.get(SUBGROUP_KEY) or "nsaddr"))
 
 
 logger = logging.getLogger(__name__)
 
 
 REFRESH_S = 120
-TIMEOUT_S = 3
-# About a thousand addresses.
-MAX_ANSWER_BYTES = 64 * 1024
-_CHUNK_BYTES = 16 * 1024
 
 
-class AddressServer:
-    """The server at ``url``."""
-
-    def __init__(self, url: str, connect: Connect = sockets.connect) -> None:
-        self.url = url
-        self._connect = connect
-
-    async def fetch(self) -> tuple[str, ...]:
-        """The addresses that it lists. Raises ConnectFailed or ProtocolError within TIMEOUT_S."""
-        try:
-            with trio.fail_after(TIMEOUT_S):
-                return addresses_in_answer(await self._answer())
-        except trio.TooSlowError:
-            raise ConnectFailed(self.url, f"no answer within {TIMEOUT_S} s") from None
-        except (OSError, trio.BrokenResourceError) as error:
-            raise ConnectFailed(self.url, sockets.connect_reason(error)) from None
-
-    async def _answer(self) -> bytes:
-        _, host, path, query, _ = urlsplit(self.url)
-        target = (path or "/") + (f"?{query}" if query else "")
-        request = f"GET {target} HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\nConnection: close\r\n\r\n"
-        answer = bytearray()
-        async with await self._connect(*address_of(self.url)) as transport:
-            await transport.send_all(request.encode("ascii"))
-            while piece := await transport.receive(_CHUNK_BYTES):
-                answer += piece
-                if len(answer) > MAX_ANSWER_BYTES:
-                    raise ProtocolError(f"its answer has more than {MAX_ANSWER_BYTES} bytes")
-        return bytes(answer)
+class AddressServer(address_server.AddressServer):
+    """An address server whose list a client follows."""
 
     @enable_ki_protection
     async def follow(self, found: Callable[[tuple[str, ...]], bool], backoff: Backoff) -> None:
@@ -223,26 +153,6 @@ class AddressServer:
                     if found(addrs):
                         logger.info("the address server %s lists the NameServers %s", self.url, ";".join(addrs))
             await trio.sleep(REFRESH_S if is_known else backoff.pause_s(max(failures, 1)))
-
-
-def addresses_in_answer(data: bytes) -> tuple[str, ...]:
-    """The addresses in an HTTP answer. ProtocolError when it is not one, is cut short, or does not list addresses."""
-    # Imported here, as it imports parsers of e-mail, and few clients have an address server.
-    import http.client
-
-    # `HTTPResponse` only asks a socket for its bytes.
-    source = SimpleNamespace(makefile=lambda mode: io.BytesIO(data))
-    answer = http.client.HTTPResponse(cast(Any, source))
-    try:
-        answer.begin()
-        if answer.status != http.client.OK:
-            raise ProtocolError(f"it answered with status {answer.status} {answer.reason}")
-        addrs = addresses_in(answer.read().decode("ascii").strip().partition("\n")[0])
-    except (http.client.HTTPException, ValueError) as error:  # ValueError: also of text, and InvalidArgument
-        raise ProtocolError(f"its answer cannot be used: {error!r}") from None
-    if not addrs:
-        raise ProtocolError("its answer is empty")
-    return addrs
 
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ Neighbours: table.py, registrar.py (sends the table to NameServers), writing/sen
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
 from operator import attrgetter
 
@@ -107,6 +107,8 @@ class Topics(JournalledTable[TopicConfig]):
         self.drained_since = JournalledValue(journal, "drained-since", 0, int, int)
         #: Topics that are being deleted, or were lately.
         self.deletions = TopicDeletions(journal, clock)
+        #: Called with the name of each topic that a send has created, without those of groups.
+        self.on_created_by_send: list[Callable[[str], None]] = []
         #: The changes of this run.
         self.changes = RecentChanges()
 
@@ -145,6 +147,9 @@ class Topics(JournalledTable[TopicConfig]):
             return None
         self.put(config)
         logger.info("topic %s created with %d queues by a send from %s", name, config.write_queue_nums, remote)
+        if not is_retry_topic(name):
+            for callback in self.on_created_by_send:
+                callback(name)
         return config
 
     def create_retry_topic(self, group: str, queue_nums: int = 1, sys_flag: int = 0) -> TopicConfig | None:

@@ -103,7 +103,7 @@ class HealthPages(Part):
         """Why clients should not be sent here; "" if they may be."""
         if reason := self._store.refusal:
             return f"the store takes no messages: {reason}"
-        if self._options.namesrv_addrs and not self._registered():
+        if self._options.has_namesrvs and not self._registered():
             return "not registered with a NameServer yet"
         if self._role.now.kind is RoleKind.TAKING_OVER:
             return "this broker is becoming the master"

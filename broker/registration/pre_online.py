@@ -17,6 +17,7 @@ from broker.identity import Identity
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
 from broker.registration.heartbeats import TIMEOUT_MS
+from broker.registration.namesrv_list import NameServerList
 from broker.registration.outer_api import OuterApi
 from broker.replication.master_api import MasterClient
 from broker.replication.members import Members
@@ -47,6 +48,7 @@ class PreOnline:
         self,
         identity: Identity,
         options: BrokerOptions,
+        namesrvs: NameServerList,
         metadata: Metadata,
         persister: Persister,
         members: Members,
@@ -55,6 +57,7 @@ class PreOnline:
     ) -> None:
         self._identity = identity
         self._options = options
+        self._namesrvs = namesrvs
         self._metadata = metadata
         self._persister = persister
         self._members = members
@@ -64,7 +67,7 @@ class PreOnline:
     async def prepare(self, client: RemotingClient) -> None:
         """Return when this master may register."""
         options = self._options
-        if options.namesrv_addrs and options.total_replicas > 1 and not options.skip_pre_online:
+        if options.has_namesrvs and options.total_replicas > 1 and not options.skip_pre_online:
             await self._take_over_from_all(client)
         self._members.came_online()
 
@@ -102,7 +105,7 @@ class PreOnline:
         while True:
             found: dict[int, str] = {}
             answered = False
-            for addr in self._options.namesrv_addrs:
+            for addr in self._namesrvs.addrs:
                 try:
                     found |= await OuterApi(client, addr, self._identity, self._options, TIMEOUT_MS).members(TIMEOUT_MS)
                     answered = True

@@ -20,6 +20,7 @@ from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.part import Part
 from broker.registration.heartbeats import Heartbeats
+from broker.registration.namesrv_list import NameServerList
 from broker.registration.outer_api import OuterApi
 from broker.registration.registration import Registration
 from broker.replication.known_master import KnownMaster
@@ -45,6 +46,8 @@ MASTERLESS_S = 1.0
 MASTERLESS_FACTOR = 20
 # How often a broker logs that another one has the same name and id.
 CONTEST_LOG_S = 60.0
+# The longest wait for the answer of a NameServer that has gone from the list.
+UNREGISTER_S = 3.0
 # A NameServer that refuses this broker is asked once a period; that is logged once in this many times.
 REFUSALS_A_LINE = 20
 
@@ -64,6 +67,9 @@ class _NameServer:
         self.failures = 0
         #: How often in a row it has refused to register this broker.
         self.refusals = 0
+        #: What is done for it; cancelled when it is gone from the list.
+        self.scope = trio.CancelScope()
+        self.is_gone = False
 
     @property
     def is_registered(self) -> bool:
@@ -93,6 +99,7 @@ class Registrar(Part):
         heartbeats: Heartbeats | None = None,
         prepare: Callable[[RemotingClient], Awaitable[None]] | None = None,
         open_client: OpenClient = open_client,
+        namesrvs: NameServerList | None = None,
     ) -> None:
         """``master`` gets the master's address that NameServers report, while this broker is a slave.
 
@@ -107,7 +114,11 @@ class Registrar(Part):
         self._prepare = prepare
         self._open_client = open_client
         self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, Random())
-        self._states = {addr: _NameServer(addr) for addr in options.namesrv_addrs}
+        self._namesrvs = namesrvs or NameServerList(options)
+        self._states: dict[str, _NameServer] = {}
+        self._nursery: trio.Nursery | None = None
+        self._client: RemotingClient | None = None
+        self.list_changed()
         self._loops = trio.CancelScope()
         self._stopping = False
         self._running = False
@@ -126,6 +137,21 @@ class Registrar(Part):
         for state in self._states.values():
             state.register_anew()
 
+    def list_changed(self) -> None:
+        """The list of NameServers has changed: register with new ones, and unregister from those that are gone."""
+        before, self._states = (
+            self._states,
+            {addr: self._states.get(addr) or _NameServer(addr) for addr in self._namesrvs.addrs},
+        )
+        for addr, state in before.items():
+            if addr not in self._states:
+                state.is_gone = True
+                state.scope.cancel()
+        if self._nursery is not None and self._client is not None:
+            for addr, state in self._states.items():
+                if addr not in before:
+                    self._nursery.start_soon(self._keep, self._client, state)
+
     @property
     def _is_slave(self) -> bool:
         return self._identity.broker_id != MASTER_ID
@@ -140,7 +166,7 @@ class Registrar(Part):
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Register and stay registered, until `stop` (which unregisters) or cancelled (which does not)."""
         self._running = True
-        if not self._states:
+        if not self._options.has_namesrvs:
             logger.warning("no NameServer is set: clients find this broker only by its address %s", self._identity.addr)
         try:
             async with self._open_client(on_lost=self._connection_lost) as client:
@@ -152,11 +178,10 @@ class Registrar(Part):
                         # Before the first registration, so that no client finds this master with old offsets.
                         if self._prepare is not None:
                             await self._prepare(client)
-                        async with trio.open_nursery() as nursery:
+                        async with trio.open_nursery() as self._nursery:
+                            self._client = client
                             for state in self._states.values():
-                                nursery.start_soon(self._keep_registered, client, state)
-                                if self._heartbeats is not None:
-                                    nursery.start_soon(self._keep_alive, client, state, self._heartbeats)
+                                self._nursery.start_soon(self._keep, client, state)
                             await trio.sleep_forever()
                     await self._unregister(client)
                 finally:
@@ -171,6 +196,24 @@ class Registrar(Part):
         self._loops.cancel()
         if self._running:
             await self._finished.wait()
+
+    async def _keep(self, client: RemotingClient, state: _NameServer) -> None:
+        """Stay registered with one NameServer, until it is gone from the list."""
+        with state.scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._keep_registered, client, state)
+                if self._heartbeats is not None:
+                    nursery.start_soon(self._keep_alive, client, state, self._heartbeats)
+        if not state.is_gone:
+            return
+        self._master.reported(state.addr, None)
+        with trio.move_on_after(UNREGISTER_S):
+            if state.up:
+                await self._unregister_from(client, state, UNREGISTER_S * 1000)
+        client.close_connection(state.addr, "it is not in the list of NameServers any more")
+        # The same server may be in the list under another address, and have forgotten this broker now.
+        for other in self._states.values():
+            other.register_anew()
 
     async def _keep_registered(self, client: RemotingClient, state: _NameServer) -> None:
         namesrv = OuterApi(client, state.addr, self._identity, self._options)
@@ -282,11 +325,10 @@ class Registrar(Part):
             async with trio.open_nursery() as nursery:
                 for state in self._states.values():
                     if state.up:
-                        nursery.start_soon(self._unregister_from, client, state)
+                        nursery.start_soon(self._unregister_from, client, state, self._unregister_timeout_ms)
 
-    async def _unregister_from(self, client: RemotingClient, state: _NameServer) -> None:
+    async def _unregister_from(self, client: RemotingClient, state: _NameServer, timeout_ms: float) -> None:
         try:
-            timeout_ms = self._unregister_timeout_ms
             await OuterApi(client, state.addr, self._identity, self._options, timeout_ms).unregister()
         except _Failures as error:
             logger.warning("not unregistered from NameServer %s: %s", state.addr, error)

@@ -9,6 +9,7 @@ import trio
 from broker.identity import Identity
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
+from broker.registration.namesrv_list import NameServerList
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.queue import MessageQueue
@@ -42,17 +43,18 @@ class _CachedQueues:
 class TopicQueues:
     """See the module."""
 
-    def __init__(self, identity: Identity, topics: Topics, options: BrokerOptions) -> None:
+    def __init__(self, identity: Identity, topics: Topics, options: BrokerOptions, namesrvs: NameServerList) -> None:
         self._identity = identity
         self._topics = topics
-        self._addrs = options.namesrv_addrs
+        self._options = options
+        self._namesrvs = namesrvs
         # The topic that was asked for first is forgotten first.
         self._known: dict[str, _CachedQueues] = {}
         self._asking: dict[str, trio.Event] = {}
 
     async def readable(self, client: RemotingClient, topic: str) -> list[MessageQueue] | None:
         """The queues that can be read; None when that cannot be found out now."""
-        if not self._addrs:
+        if not self._options.has_namesrvs:
             return self._own(topic)
         known = self._known.get(topic)
         if known is None or known.fresh_until <= trio.current_time():
@@ -85,7 +87,7 @@ class TopicQueues:
 
     async def _fetch(self, client: RemotingClient, topic: str) -> list[MessageQueue] | None:
         header = GetRouteInfoRequestHeader(topic, accept_standard_json_only=True)
-        for addr in self._addrs:
+        for addr in self._namesrvs.addrs:
             try:
                 route = (await call(Remote(client, addr, TIMEOUT_MS), GET_ROUTEINFO_BY_TOPIC, header)).body()
             except BrokerError as error:

@@ -81,10 +81,11 @@ class MasterFinder:
 
     def _missing(self) -> str:
         options = self._options
-        if not options.namesrv_addrs:
+        if not options.has_namesrvs:
             return "neither namesrvAddr nor haMasterAddress is set"
+        where = options.namesrv_addr or options.rmq_address_server_domain
         return (
-            f"no NameServer of {options.namesrv_addr} that answers knows a broker of brokerName={options.broker_name}"
+            f"no NameServer of {where} that answers knows a broker of brokerName={options.broker_name}"
             " with brokerId=0; start it, with the same namesrvAddr"
         )
 

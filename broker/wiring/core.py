@@ -14,6 +14,7 @@ from broker.meta.clients import Clients
 from broker.meta.metadata import Metadata
 from broker.observe.stats import BrokerStats, SizedStats
 from broker.options import BrokerOptions
+from broker.registration.namesrv_list import NameServerList
 from broker.replication.role import Role, RoleMachine
 from broker.store.store import MessageStore
 from broker.tasks.delete_topics import TopicRemoval
@@ -60,6 +61,7 @@ class Core:
     persister: Persister
     flusher: Flusher
     removal: TopicRemoval
+    namesrvs: NameServerList
     cold: ColdReads
     stepper: Stepper
     turn_end: TurnEnd
@@ -147,7 +149,7 @@ def make_core(
         options, identity, store, metadata, fs, clock,
         role=role, clients=Clients(), stats=stats, store_host=store_host, acks=acks,
         durability=durability, writer=writer, persister=persister,
-        flusher=flusher, removal=removal, cold=ColdReads(), stepper=Stepper(),
+        flusher=flusher, removal=removal, namesrvs=NameServerList(options), cold=ColdReads(), stepper=Stepper(),
         turn_end=turn_end, tls=tls, elected=elected, unconfirmed=unconfirmed,
     )  # fmt: skip
     metadata.journal.on_append = persister.appended

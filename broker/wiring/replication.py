@@ -187,7 +187,9 @@ def _acting(core: Core, known: KnownMaster, members: Members) -> _Acting:
     requests = MemberHandlers(role, identity, core.store, known, heartbeats.ask_soon)
     prepare = None
     if role.now.is_master:
-        pre_online = PreOnline(identity, options, core.metadata, core.persister, members, core.acks, core.durability)
+        pre_online = PreOnline(
+            identity, options, core.namesrvs, core.metadata, core.persister, members, core.acks, core.durability
+        )
         prepare = pre_online.prepare
 
     def members_changed() -> None:

@@ -55,6 +55,7 @@ from broker.observe.stats_handlers import StatsHandlers
 from broker.part import Part
 from broker.registration.registrar import Registrar
 from broker.registration.topic_queues import TopicQueues
+from broker.registration.topic_spread import TopicSpread
 from broker.replication.role import Role
 from broker.replication.set_requests import SlaveTableHandlers, TimerState
 from broker.security.accounts.files import AccountFiles
@@ -132,6 +133,8 @@ def wire(
     )  # fmt: skip
     quick, slow = handlers_of(answering, core.stepper, core.cold.guarded)
     registrar = _registrar(core, replicated)
+    spread = TopicSpread(core.identity, core.metadata.topics, options, lambda: core.namesrvs.addrs, core.open_client)
+    core.metadata.topics.on_created_by_send.append(spread.created)
     # The first of the parts of pops.
     reviving = next(part for part in answering if isinstance(part, Reviving))
     delivering = Delivering(timed, transactions, reviving)
@@ -168,7 +171,7 @@ def wire(
     )
     parts = (
         replicated.log, core.flusher, core.persister, core.removal, cleaner, PopulatePages(store.log), delayed, timed,
-        OpenConnections(server), *answering, ClientPort(server, listeners), registrar,
+        OpenConnections(server), *answering, ClientPort(server, listeners), core.namesrvs, registrar, spread,
         health, *([metrics] if metrics is not None else []),
     )  # fmt: skip
     core.turn_end.serve(parts)
@@ -249,8 +252,8 @@ def _request_parts(
         ResetOffsetHandlers(store, core.metadata, clients, resets, options),
         StatsHandlers(core.identity, store, core.metadata, clients, stats, core.clock),
         AssignmentHandlers(
-            core.metadata.request_modes, clients, TopicQueues(core.identity, topics, options), core.persister.wait,
-            core.open_client,
+            core.metadata.request_modes, clients, TopicQueues(core.identity, topics, options, core.namesrvs),
+            core.persister.wait, core.open_client,
         ),
         QueryHandlers(store, clients, options),
         BrokerNames(options.broker_name),
@@ -349,7 +352,7 @@ def _registrar(core: Core, replicated: Replicated) -> Registrar:
     topics, known = core.metadata.topics, replicated.by_namesrv
     registrar = Registrar(
         core.identity, topics, core.options, known, replicated.heartbeats, replicated.prepare,
-        open_client=core.open_client,
+        open_client=core.open_client, namesrvs=core.namesrvs,
     )  # fmt: skip
 
     def role_changed(before: Role, now: Role) -> None:
@@ -357,6 +360,7 @@ def _registrar(core: Core, replicated: Replicated) -> Registrar:
             registrar.role_changed()
 
     topics.on_change.append(registrar.register_soon)
+    core.namesrvs.on_change.append(registrar.list_changed)
     known.ask_again = registrar.register_soon
     core.role.observe(role_changed)
     return registrar

@@ -210,6 +210,17 @@ async def connect(host: str, port: int) -> Transport:
     return transport
 
 
+async def lookup(host: str, port: int) -> list[str]:
+    """The IP addresses of ``host``, sorted: those of IPv4, or of IPv6 if there are no others. OSError as by connects.
+
+    Of one family, since a machine often has an address of each, and must not be taken for two.
+    """
+    found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+    ips = {(family != trio.socket.AF_INET, str(where[0])) for family, _, _, _, where in found}
+    best = min((is_v6 for is_v6, _ in ips), default=False)
+    return sorted(ip for is_v6, ip in ips if is_v6 == best)
+
+
 def connect_reason(error: BaseException) -> str:
     """Why a connect failed, in plain words."""
     inner: BaseException | None = error

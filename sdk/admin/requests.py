@@ -9,13 +9,13 @@ from typing import Any, TypeVar, overload
 
 from mqcommon.errors import RouteNotFound, UserError
 from mqcommon.names import retry_topic
+from remoting.net.address_server import check_nameservers
 from remoting.net.call import call
 from remoting.protocol.request import AB, AH, Answer, B, H, Request
 from remoting.protocol.requests.routes import BrokerData
 from sdk import namesrv_api
 from sdk.client import ClientHandle
 from sdk.endpoint import Answers, Endpoint, ask_all
-from sdk.nameservers import check_nameservers
 from sdk.routes import reader_of
 
 T = TypeVar("T")

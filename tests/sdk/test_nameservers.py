@@ -21,19 +21,17 @@ from mqcommon.errors import (
     RequestTimeout,
     UserError,
 )
+from remoting.net.address_server import MAX_ANSWER_BYTES, address_of, addresses_in_answer
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.transport import Transport
 from remoting.protocol.command import Command
 from sdk import namesrv_api
 from sdk.endpoint import Endpoint
 from sdk.nameservers import (
-    MAX_ANSWER_BYTES,
     REFRESH_S,
     AddressServer,
     Known,
     NameServers,
-    address_of,
-    addresses_in_answer,
     find_nameservers,
 )
 from tests.sdk.admin_at import admin_at

@@ -11,6 +11,7 @@ import trio.testing
 
 from broker.identity import identity_of, resolved
 from broker.registration import pre_online as pre_online_module
+from broker.registration.namesrv_list import NameServerList
 from broker.registration.pre_online import PreOnline
 from broker.replication.members import Members
 from broker.tasks.persist import Persister
@@ -65,7 +66,14 @@ async def master(living: dict[int, str], **changes: Any) -> AsyncIterator[Master
         acks = AckLedger(meta.options.ha_max_gap_not_in_sync)
         durability = Durability(LogWaits(), acks, meta.options, double_write=meta.options.is_sync_master)
         pre_online = PreOnline(
-            identity_of(meta.options, 10911), meta.options, meta.metadata, persister, members, acks, durability
+            identity_of(meta.options, 10911),
+            meta.options,
+            NameServerList(meta.options),
+            meta.metadata,
+            persister,
+            members,
+            acks,
+            durability,
         )
         with trio.fail_after(10):
             nursery.start_soon(persister.run)

@@ -1,0 +1,138 @@
+"""Creates topics that a send has created here on the other masters of the cluster (autoCreateOnAllMasters).
+
+A producer that meets an unknown topic sends to one broker after another, and each creates the topic at its first
+message. Until then the topic has few queues, on few brokers, and one that ends early stays so. The broker does the work
+and not the SDK, as then it works for clients of every kind. Other masters get the topic by RocketMQ's own request (17),
+if they do not have it: one that has it keeps it as it is. RocketMQ's brokers answer both requests since 5.0; older ones
+are left out, as they cannot say whether they have it.
+The work is done in the background, one topic after another. What fails is logged and not tried again: the topic works
+here, and other brokers create it at the first message that they get.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+
+import trio
+
+from broker.identity import Identity
+from broker.meta.topics import Topics
+from broker.options import BrokerOptions
+from broker.part import Part
+from mqcommon.errors import BrokerError, ProtocolError, RemotingError
+from mqcommon.names import AUTO_CREATE_TOPIC, MASTER_ID
+from mqcommon.signal import Signal
+from remoting.net.call import Remote, call
+from remoting.net.client import OpenClient, RemotingClient, open_client
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.routes import GET_BROKER_CLUSTER_INFO
+from remoting.protocol.requests.topics import (
+    GET_TOPIC_CONFIG,
+    UPDATE_AND_CREATE_TOPIC,
+    CreateTopicRequestHeader,
+    GetTopicConfigRequestHeader,
+    TopicConfig,
+)
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_MS = 3_000
+# Topics that wait for their turn. More are left out.
+MAX_WAITING = 1_000
+# Masters that are asked at the same time.
+AT_ONCE = 16
+
+_Failures = (RemotingError, BrokerError, ProtocolError)
+
+
+class TopicSpread(Part):
+    """Call `created` for each topic that a send has created. ``namesrvs`` returns the NameServers' addresses."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        topics: Topics,
+        options: BrokerOptions,
+        namesrvs: Callable[[], Sequence[str]],
+        open_client: OpenClient = open_client,
+    ) -> None:
+        self._identity = identity
+        self._topics = topics
+        self._options = options
+        self._namesrvs = namesrvs
+        self._open_client = open_client
+        self._waiting: dict[str, None] = {}
+        self._wanted = Signal()
+
+    def created(self, topic: str) -> None:
+        """A send has created ``topic`` here."""
+        if not self._options.auto_create_on_all_masters:
+            return
+        if len(self._waiting) >= MAX_WAITING:
+            logger.warning("topic %s is created on this broker only: %d others wait", topic, MAX_WAITING)
+            return
+        self._waiting[topic] = None
+        self._wanted.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Work until cancelled."""
+        async with self._open_client() as client:
+            task_status.started()
+            while True:
+                await self._wanted.wait()
+                while self._waiting:
+                    topic = next(iter(self._waiting))
+                    del self._waiting[topic]
+                    config = self._topics.get(topic)
+                    if config is not None:  # else it is deleted again
+                        await self._spread(client, config)
+
+    async def _spread(self, client: RemotingClient, config: TopicConfig) -> None:
+        limit = trio.CapacityLimiter(AT_ONCE)
+        async with trio.open_nursery() as nursery:
+            for addr in await self._other_masters(client, config.topic_name):
+                nursery.start_soon(self._create_at, client, addr, config, limit)
+
+    async def _other_masters(self, client: RemotingClient, topic: str) -> list[str]:
+        last: object = "no NameServer is known"
+        for namesrv in self._namesrvs():
+            try:
+                info = (await call(Remote(client, namesrv, TIMEOUT_MS), GET_BROKER_CLUSTER_INFO)).body()
+            except _Failures as error:
+                last = error
+                continue
+            masters = (
+                info.broker_addr_table[name].broker_addrs.get(MASTER_ID)
+                for name in sorted(info.cluster_addr_table.get(self._identity.cluster_name, ()))
+                if name != self._identity.broker_name and name in info.broker_addr_table
+            )
+            return [addr for addr in masters if addr is not None]
+        logger.warning("topic %s is created on this broker only: %s", topic, last)
+        return []
+
+    async def _create_at(
+        self, client: RemotingClient, addr: str, config: TopicConfig, limit: trio.CapacityLimiter
+    ) -> None:
+        at, name = Remote(client, addr, TIMEOUT_MS), config.topic_name
+        async with limit:
+            try:
+                if await _has(at, name):
+                    return
+                header = CreateTopicRequestHeader(
+                    name, AUTO_CREATE_TOPIC, config.read_queue_nums, config.write_queue_nums, config.perm,
+                    config.topic_filter_type, config.order, config.topic_sys_flag,
+                )  # fmt: skip
+                await call(at, UPDATE_AND_CREATE_TOPIC, header)
+            except _Failures as error:
+                logger.warning("topic %s, which a send has created here, is not created at %s: %s", name, addr, error)
+            else:
+                logger.info("topic %s, which a send has created here, is created at %s, too", name, addr)
+
+
+async def _has(at: Remote, topic: str) -> bool:
+    try:
+        await call(at, GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(topic, lo=True))
+    except BrokerError as error:
+        if error.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        return False
+    return True
