@@ -506,7 +506,8 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
         url = address_server_url(self.rmq_address_server_domain, self.rmq_address_server_sub_group)
         try:
             address_of(url)
-            url.encode("ascii")
+            if not url.isascii() or not url.isprintable() or " " in url or "/" in self.rmq_address_server_domain:
+                raise ValueError(url)
         except ValueError:
             raise ConfigError(
                 f"rmqAddressServerDomain: {url!r} is not the URL of an address server; give host or host:port"
