@@ -74,7 +74,7 @@ class Sealing(Part):
         popped_to: Callable[[str], Iterator[tuple[int, int]]],
         open_pops: Callable[[], int],
         durable: Durable,
-        delete_queues: Callable[[str, int], Awaitable[None]],
+        delete_queues: Callable[[str, int], Awaitable[object]],
         turned: Callable[[], None],
     ) -> None:
         self._store = store

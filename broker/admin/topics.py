@@ -8,8 +8,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import trio
-
 from broker.meta.metadata import Metadata
 from broker.meta.table import Durable, refused_when_not_stored
 from broker.meta.table_pages import Cursor, answer_whole_or_page, some_rows

@@ -144,7 +144,10 @@ def make_core(
         store.confirmed = lambda: elected.confirm_offset
         unconfirmed = Unconfirmed(store, elected, turn_end)
     flusher = Flusher(store, commits, options, persister.settle)
-    removal = TopicRemoval(metadata, stats, persister.wait, flusher.delete_topic, lambda: store.log.start)
+    removal = TopicRemoval(
+        metadata, stats, persister.wait, lambda topic, before: flusher.delete_topic(topic, before=before),
+        lambda: store.log.start,
+    )  # fmt: skip
     core = Core(
         options, identity, store, metadata, fs, clock,
         role=role, clients=Clients(), stats=stats, store_host=store_host, acks=acks,
