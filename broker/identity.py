@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker.options import BrokerOptions
-from mqcommon.addresses import format_address
+from mqcommon.addresses import format_address, parse_advertised
 from mqcommon.errors import ConfigError
 from mqcommon.lazy_dataclass import lazy_dataclass
 
@@ -30,6 +30,8 @@ class Identity:
     broker_id: int
     addr: str
     ha_addr: str
+    #: The addresses for clients of some networks, with ports, as a registration has them; "" for none.
+    advertised: str = ""
 
 
 def resolved(options: BrokerOptions) -> BrokerOptions:
@@ -62,6 +64,7 @@ def identity_of(options: BrokerOptions, listen_port: int, ha_port: int = 0) -> I
         options.broker_id,
         format_address(options.broker_ip1, listen_port),
         format_address(options.broker_ip2, ha_port),
+        ",".join(f"{network}={addr}" for network, addr in parse_advertised(options.advertised_addresses, listen_port)),
     )
 
 

@@ -16,7 +16,7 @@ from broker.ignored_keys import IGNORED_KEYS
 from broker.store.queue.delay_levels import DEFAULT_LEVELS, DelayLevels
 from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
-from mqcommon.addresses import is_address
+from mqcommon.addresses import is_address, parse_advertised
 from mqcommon.errors import ConfigError, RequestRefused
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.logs.options import LogOptions, parse_levels
@@ -70,6 +70,11 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
         -1, "a second port for clients, used by RocketMQ's slaves and VIP channels; -1: listenPort - 2; 0: none",
         minimum=-1, maximum=65535,
     )  # fmt: skip
+    advertised_addresses: str = option(
+        "",
+        "other addresses for clients of some networks, NETWORK=HOST[:PORT],...: Skylark's NameServers give a client"
+        " that of the narrowest network in which it is, and else brokerIP1",
+    )
     namesrv_addr: str = option(
         "", "NameServers to register with: host:port;host:port; may be empty", env="NAMESRV_ADDR", mutable=True
     )
@@ -522,6 +527,10 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
         for addr in self.namesrv_addrs:
             if not is_address(addr):
                 raise ConfigError(f"namesrvAddr: {addr!r} is not an address; give host:port, several separated by ;")
+        try:
+            parse_advertised(self.advertised_addresses, self.listen_port or 1)
+        except ValueError as error:
+            raise ConfigError(f"advertisedAddresses: {error}") from None
         if self.fetch_namesrv_addr_by_address_server:
             self._check_address_server()
         parse_levels(self.log_levels)

@@ -1,7 +1,8 @@
-"""Addresses as text, ``host:port``, and who counts as one client where addresses are limited. Pure."""
+"""Addresses as text, ``host:port``, which of them a client is given, and who counts as one client. Pure."""
 
 from functools import lru_cache
-from ipaddress import IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import NamedTuple
 
 # The smallest network that a provider gives to a customer, who can then connect from 2^64 addresses.
 _IPV6_PREFIX_BITS = 64
@@ -28,6 +29,54 @@ def is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+class AdvertisedAddress(NamedTuple):
+    """Clients within ``network`` reach a server at ``addr``."""
+
+    network: IPv4Network | IPv6Network
+    addr: str
+
+
+# Of one broker.
+MAX_ADVERTISED = 64
+
+
+def parse_advertised(text: str, default_port: int) -> tuple[AdvertisedAddress, ...]:
+    """``10.0.0.0/8=10.0.0.5:10911,fd00::/8=[fd00::5]``, the narrowest network first; ValueError with a clear text.
+
+    An address without a port gets ``default_port``.
+    """
+    parts = [part.strip() for part in text.replace(";", ",").split(",") if part.strip()]
+    if len(parts) > MAX_ADVERTISED:
+        raise ValueError(f"there are {len(parts)} addresses, at most {MAX_ADVERTISED} are taken")
+    found: dict[IPv4Network | IPv6Network, AdvertisedAddress] = {}
+    for part in parts:
+        network_text, equals, where = (each.strip() for each in part.partition("="))
+        if not equals or not where:
+            raise ValueError(f"{part!r} is not of the form network=host:port, as in 10.0.0.0/8=10.0.0.5:10911")
+        network = ip_network(network_text)  # its ValueErrors name the text
+        if network in found:
+            raise ValueError(f"{network} has two addresses")
+        found[network] = AdvertisedAddress(network, _with_port(where, default_port))
+    return tuple(sorted(found.values(), key=lambda each: -each.network.prefixlen))
+
+
+def _with_port(where: str, default_port: int) -> str:
+    try:
+        return format_address(str(ip_address(where.strip("[]"))), default_port)
+    except ValueError:
+        return format_address(*split_address(where if ":" in where else f"{where}:{default_port}"))
+
+
+@lru_cache(maxsize=4_096)
+def client_ip(host: str) -> IPv4Address | IPv6Address | None:
+    """The address of a client; that of IPv4 within one of IPv6. None if ``host`` is none."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def is_any_address(host: str) -> bool:

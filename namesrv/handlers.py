@@ -141,12 +141,18 @@ def get_route(state: State, channel: Channel, request: Command) -> Command:
         raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, _NO_ROUTE.format(header.topic))
     if state.options.order_message_enable:
         route.order_topic_conf = state.kv_config.get(ORDER_TOPIC_CONFIG, header.topic)
+    choice = state.routes.advertised.choice(channel.remote)
+    if choice is not None:
+        choice.in_route(route)
     return answer_with(GET_ROUTEINFO_BY_TOPIC, request, route, channel.max_frame_bytes)
 
 
 def get_cluster_info(state: State, channel: Channel, request: Command) -> Command:
     """106: all brokers of all clusters."""
     info = state.routes.cluster_info()
+    choice = state.routes.advertised.choice(channel.remote)
+    if choice is not None:
+        choice.in_brokers(info.broker_addr_table.values())
     info.contested = state.routes.rivals.contested(state.clock.monotonic_ms()) or None
     return answer_with(GET_BROKER_CLUSTER_INFO, request, info, channel.max_frame_bytes)
 

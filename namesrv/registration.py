@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Generic, NamedTuple, TypeVar
 
+from mqcommon.addresses import AdvertisedAddress, parse_advertised, split_address
 from mqcommon.errors import RequestRefused
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, system_topics
@@ -112,6 +113,8 @@ class Registration:
     enable_acting_master: bool | None = None
     # None: all topics in one request, or RocketMQ's increment of one topic
     part: RegistrationPart | None = None
+    # the addresses for clients of some networks, the narrowest network first
+    advertised: tuple[AdvertisedAddress, ...] = ()
     # whether the broker is a Skylark
     answers_probes: bool = False
 
@@ -174,6 +177,19 @@ def check_broker(header: RegisterBrokerRequestHeader) -> None:
     check_text("haServerAddr", header.ha_server_addr)
     if header.broker_id < 0:
         raise _refused(f"brokerId {header.broker_id} is negative")
+
+
+def advertised(header: RegisterBrokerRequestHeader) -> tuple[AdvertisedAddress, ...]:
+    """The addresses that the broker advertises; refused when they cannot be read."""
+    if not header.advertised_addresses:
+        return ()
+    try:
+        found = parse_advertised(header.advertised_addresses, split_address(header.broker_addr)[1])
+    except ValueError as error:
+        raise _refused(f"advertisedAddresses: {error}") from None
+    for each in found:
+        check_text("an advertised address", each.addr)
+    return found
 
 
 def check_text(what: str, value: str) -> None:

@@ -22,6 +22,7 @@ from namesrv.registration import (
     Queues,
     Registration,
     RegistrationPart,
+    advertised,
     check_broker,
     check_text,
     own_topics,
@@ -213,6 +214,7 @@ def _registration(request: Command) -> Steps[Registration]:
         heartbeat_timeout_ms=timeout_ms if timeout_ms and timeout_ms > 0 else DEFAULT_HEARTBEAT_TIMEOUT_MS,
         enable_acting_master=header.enable_acting_master,
         part=_part(header, body),
+        advertised=advertised(header),
         answers_probes=is_skylark(request),
     )
 

@@ -20,6 +20,7 @@ from typing import Generic, TypeVar
 
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import MASTER_ID, MEMBER_GROUP_PREFIX, PERM_READ, PERM_WRITE
+from namesrv.advertised import Advertised
 from namesrv.registration import (
     DEFAULT_HEARTBEAT_TIMEOUT_MS,
     Arrived,
@@ -132,6 +133,8 @@ class RouteTable(Generic[C]):
         # names of the sets whose members changed since the last `min_broker_changes`; an ordered set
         self._changed: dict[str, None] = {}
         self.rivals = Rivals()
+        #: The addresses that clients of some networks are given instead of those in routes.
+        self.advertised = Advertised()
         #: The changes of routes that clients may wait for.
         self.changes = RouteChanges()
 
@@ -191,6 +194,7 @@ class RouteTable(Generic[C]):
         if holder is not None and holder is not known:
             displaced = holder
             del self._live[holder.broker_addr]
+            self.advertised.drop(holder.broker_addr)
             if not _older_state(holder.data_version, new.data_version):  # else a controller elected the new one
                 rival_addr = holder.broker_addr
                 self.rivals.note(new.broker_name, new.broker_id, rival_addr, now_ms)
@@ -218,7 +222,7 @@ class RouteTable(Generic[C]):
             perm_mask = ~PERM_WRITE if is_prime_slave and brokers.enable_acting_master else ~0
             self._put_topics(new, arrived.is_changed, perm_mask)
             self._drop_topics(new, arrived, delete_absent_topics)
-        if brokers.addrs != members:
+        if self.advertised.put(new.broker_addr, new.advertised) or brokers.addrs != members:
             self.changes.note(self._queues.get(new.broker_name, ()))
         master = self._member(new.broker_name, MASTER_ID) if new.broker_id != MASTER_ID else None
         return Registered(
@@ -372,6 +376,7 @@ class RouteTable(Generic[C]):
 
     def _remove(self, gone: LiveBroker[C]) -> None:
         del self._live[gone.broker_addr]
+        self.advertised.drop(gone.broker_addr)
         brokers = self._sets[gone.broker_name]
         del brokers.addrs[gone.broker_id]
         self._changed[gone.broker_name] = None

@@ -101,7 +101,7 @@ class OuterApi:
         return RegisterBrokerRequestHeader(
             who.broker_name, who.addr, who.cluster_name, who.ha_addr, who.broker_id,
             heartbeat_timeout_millis=options.broker_not_active_timeout_millis if acting else None,
-            enable_acting_master=acting, compressed=False,
+            enable_acting_master=acting, compressed=False, advertised_addresses=who.advertised or None,
         )  # fmt: skip
 
     def _registered(self, answer: Answer[RegisterBrokerResponseHeader, KVTable]) -> RegisterAnswer:

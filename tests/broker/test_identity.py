@@ -49,6 +49,13 @@ def test_a_v6_address_is_bracketed() -> None:
     assert identity_of(options, 1).addr == "[2001:db8::1]:1"
 
 
+def test_advertised_addresses_get_the_port_of_the_broker() -> None:
+    options = resolved(BrokerOptions(broker_name="b", listen_port=0, advertised_addresses="10.0.0.0/8=10.0.0.5"))
+    assert identity_of(options, 45678).advertised == "10.0.0.0/8=10.0.0.5:45678"
+    with pytest.raises(ConfigError, match=r"advertisedAddresses: '10\.0\.0\.5' is not of the form"):
+        BrokerOptions(advertised_addresses="10.0.0.5")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

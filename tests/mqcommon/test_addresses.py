@@ -4,7 +4,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mqcommon.addresses import format_address, is_address, is_any_address, limited_network, split_address
+from mqcommon.addresses import (
+    client_ip,
+    format_address,
+    is_address,
+    is_any_address,
+    limited_network,
+    parse_advertised,
+    split_address,
+)
 
 hosts = st.text("abcdefghijklmnopqrstuvwxyz0123456789.-", min_size=1)
 
@@ -66,3 +74,38 @@ def test_some_addresses_mean_all_interfaces() -> None:
 )
 def test_limits_of_one_address_count_networks_of_ipv6(host: str, network: str) -> None:
     assert limited_network(host) == network
+
+
+def test_advertised_addresses_are_sorted_by_their_networks() -> None:
+    text = "10.0.0.0/8=10.0.0.5 ; 10.1.0.0/16 = h.example:7, fd00::/8=[fd00::5]:8,fd00:1::/32=fd00:1::5,192.168.1.1=h"
+    found = [(str(network), addr) for network, addr in parse_advertised(text, 10911)]
+    assert found == [
+        ("fd00:1::/32", "[fd00:1::5]:10911"), ("192.168.1.1/32", "h:10911"), ("10.1.0.0/16", "h.example:7"),
+        ("10.0.0.0/8", "10.0.0.5:10911"), ("fd00::/8", "[fd00::5]:8"),
+    ]  # fmt: skip
+    again = ",".join(f"{network}={addr}" for network, addr in found)
+    assert parse_advertised(again, 1) == parse_advertised(text, 10911)
+    assert parse_advertised(" ", 1) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("10.0.0.5", "is not of the form network=host:port"),
+        ("10.0.0.0/8=", "is not of the form network=host:port"),
+        ("10.0.0.1/8=h:1", "10.0.0.1/8 has host bits set"),
+        ("x=h:1", "'x' does not appear to be"),
+        ("10.0.0.0/8=h:0", "'h:0' is not an address"),
+        ("10.0.0.0/8=a,10.0.0.0/8=b", "10.0.0.0/8 has two addresses"),
+        (",".join(f"10.0.0.{n}=h" for n in range(65)), "at most 64"),
+    ],
+)
+def test_advertised_addresses_that_are_refused(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_advertised(text, 10911)
+
+
+def test_the_ip_of_a_client() -> None:
+    assert [str(client_ip(host)) for host in ("10.0.0.1", "::ffff:10.0.0.1", "fe80::1%eth0", "unix", "")] == [
+        "10.0.0.1", "10.0.0.1", "fe80::1", "None", "None",
+    ]  # fmt: skip

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from mqcommon.addresses import split_address
 from namesrv.routes import CONTEST_MS
 from remoting.net.client import open_client
 from remoting.protocol.body import DataVersion
@@ -53,6 +54,33 @@ async def test_a_registered_broker_is_found(peer: Peer) -> None:
     info = decode_body(ClusterInfo, answer.body)
     assert info.cluster_addr_table == {"DefaultCluster": ["broker-a"]}
     assert info.broker_addr_table["broker-a"].broker_addrs == {0: "127.0.0.1:10911"}
+
+
+async def test_a_client_is_given_the_address_of_its_network(served: Served, peer: Peer) -> None:
+    async def seen(by: Peer) -> tuple[dict[int, str], dict[str, list[str]], dict[int, str]]:
+        route = decode_body(TopicRouteData, (await by.ask(GET_ROUTEINFO_BY_TOPIC.code, {"topic": "t1"})).body)
+        info = decode_body(ClusterInfo, (await by.ask(GET_BROKER_CLUSTER_INFO.code)).body)
+        of_cluster = info.broker_addr_table["broker-a"].broker_addrs
+        return route.broker_datas[0].broker_addrs, route.filter_server_table, of_cluster
+
+    host, port = split_address(served.address)
+    near = Peer(await trio.open_tcp_stream(host, port, local_address="127.0.0.2"))
+    plain, networks = "10.0.0.1:10911", "127.0.0.0/8=1.1.1.1,127.0.0.2/32=ns.example:7,10.0.0.0/8=[fd00::5]"
+    assert (await peer.register(plain)).code == 0
+    assert await seen(near) == ({0: plain}, {}, {0: plain})
+    assert (await peer.register(plain, counter=1, advertisedAddresses=networks)).code == 0
+    await peer.register("10.0.0.9:10911", broker_id=1)
+    there = {0: "1.1.1.1:10911", 1: "10.0.0.9:10911"}
+    assert await seen(peer) == (there, {}, there)
+    assert (await seen(near))[0] == {0: "ns.example:7", 1: "10.0.0.9:10911"}
+    # Members of the set, and a broker that stops to advertise.
+    group = await near.ask(GET_BROKER_MEMBER_GROUP.code, {"clusterName": "DefaultCluster", "brokerName": "broker-a"})
+    assert decode_body(MemberGroupAnswer, group.body).broker_member_group.broker_addrs[0] == plain
+    await peer.register(plain, counter=2)
+    assert (await seen(near))[0] == {0: plain, 1: "10.0.0.9:10911"}
+    refused = await peer.register(plain, counter=3, advertisedAddresses="10.0.0.0/8")
+    assert (refused.code, "advertisedAddresses: '10.0.0.0/8' is not of the form" in (refused.remark or "")) == (1, True)
+    await near.stream.aclose()
 
 
 async def test_two_brokers_of_one_name_and_id_are_told_of_each_other(served: Served, peer: Peer) -> None:

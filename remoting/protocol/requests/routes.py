@@ -47,7 +47,8 @@ class RegisterBrokerRequestHeader(Header):
     """103. ``body_crc32`` 0 or absent is not checked.
 
     Between Skylark and Skylark it may come in parts, which have a number; the last one is marked. With a base the
-    topics are those that have changed since that version.
+    topics are those that have changed since that version. ``advertised_addresses``, also Skylark's own, has the form
+    that `parse_advertised` reads: the addresses that clients are given by their network, in place of ``broker_addr``.
     """
 
     broker_name: str = required(read_text)
@@ -64,6 +65,7 @@ class RegisterBrokerRequestHeader(Header):
     base_state_version: int | None = optional(read_long)
     base_timestamp: int | None = optional(read_long)
     base_counter: int | None = optional(read_long)
+    advertised_addresses: str | None = optional(read_text)
 
 
 @lazy_dataclass(slots=True)

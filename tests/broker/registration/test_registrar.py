@@ -127,6 +127,15 @@ async def test_the_broker_registers_at_once_with_all_nameservers() -> None:
             assert namesrv.codecs == {JSON}
 
 
+async def test_advertised_addresses_are_told() -> None:
+    namesrv = RecordingNamesrv()
+    networks = {"advertised_addresses": "10.0.0.0/8=10.0.0.5"}
+    async with serving(namesrv) as addr, broker(addr, **networks) as (_, registrar):
+        await until(lambda: bool(registrar.registered_addrs))
+        assert namesrv.registered[0][0]["advertisedAddresses"] == "10.0.0.0/8=10.0.0.5:10911"
+        assert namesrv.registered[0][0]["brokerAddr"] == "127.0.0.1:10911"
+
+
 async def test_a_change_is_told_at_once_and_a_thousand_changes_in_few_registrations() -> None:
     namesrv = RecordingNamesrv()
     async with serving(namesrv) as addr, broker(addr) as (meta, registrar):
