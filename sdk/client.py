@@ -37,6 +37,7 @@ from mqcommon.names import PERM_READ_WRITE, is_light
 from mqcommon.shielded_nursery import shielded_nursery
 from mqcommon.signal import Signal
 from remoting.net import sockets
+from remoting.net.address_server import AddressServer
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.tls.settings import Tls
 from remoting.net.transport import Connect
@@ -49,7 +50,13 @@ from sdk.checked import Milliseconds, checked_methods
 from sdk.credentials import GivenCredentials, GivenTls, check_credentials, check_tls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint, ask_all
 from sdk.membership import GroupMember, Membership, TransactionChecker
-from sdk.nameservers import AddressServer, NameServers, NameServerSource, find_nameservers, none_given
+from sdk.nameservers import (
+    NameServers,
+    NameServerSource,
+    find_nameservers,
+    follow_address_server,
+    none_given,
+)
 from sdk.namespaces import Names, Namespace
 from sdk.route_watch import RouteWatch
 from sdk.routes import RouteCache, TopicRoute, make_route
@@ -159,7 +166,8 @@ class ClientInstance:
         self._name_servers = NameServers(self._remoting, known, self.random)
         self._nursery = await self._stack.enter_async_context(shielded_nursery())
         if known.url:
-            self._nursery.start_soon(AddressServer(known.url).follow, self._name_servers.replace, self.backoff)
+            server = AddressServer(known.url)
+            self._nursery.start_soon(follow_address_server, server, self._name_servers.replace, self.backoff)
         self._nursery.start_soon(self._poll_routes)
         self._watch = RouteWatch(
             self._name_servers, self._remoting, self._watched_topics, self.refresh, self.timeout_ms

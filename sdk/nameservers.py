@@ -32,8 +32,7 @@ from mqcommon.errors import (
     UserError,
 )
 from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.net import address_server
-from remoting.net.address_server import address_of, address_server_url, addresses_in
+from remoting.net.address_server import AddressServer, address_of, address_server_url, addresses_in
 from remoting.net.client import RemotingClient
 from sdk.endpoint import Endpoint
 from sdk.runtime import survived
@@ -129,30 +128,29 @@ logger = logging.getLogger(__name__)
 REFRESH_S = 120
 
 
-class AddressServer(address_server.AddressServer):
-    """An address server whose list a client follows."""
+@enable_ki_protection
+async def follow_address_server(
+    server: AddressServer, found: Callable[[tuple[str, ...]], bool], backoff: Backoff
+) -> None:
+    """Call ``found`` with the list, now and every REFRESH_S; it returns whether the list has changed.
 
-    @enable_ki_protection
-    async def follow(self, found: Callable[[tuple[str, ...]], bool], backoff: Backoff) -> None:
-        """Call ``found`` with the list, now and every REFRESH_S; it returns whether the list has changed.
-
-        Until the first answer the server is asked again after short pauses.
-        """
-        failures, is_known = 0, False
-        while True:
-            with survived("asking the address server"):
-                try:
-                    addrs = await self.fetch()
-                except SkylarkError as error:
-                    failures += 1
-                    if failures == 1:
-                        kept = "keeping the last known ones" if is_known else "asking again"
-                        logger.warning("the address server %s did not list NameServers, %s: %s", self.url, kept, error)
-                else:
-                    failures, is_known = 0, True
-                    if found(addrs):
-                        logger.info("the address server %s lists the NameServers %s", self.url, ";".join(addrs))
-            await trio.sleep(REFRESH_S if is_known else backoff.pause_s(max(failures, 1)))
+    Until the first answer the server is asked again after short pauses.
+    """
+    failures, is_known = 0, False
+    while True:
+        with survived("asking the address server"):
+            try:
+                addrs = await server.fetch()
+            except SkylarkError as error:
+                failures += 1
+                if failures == 1:
+                    kept = "keeping the last known ones" if is_known else "asking again"
+                    logger.warning("the address server %s did not list NameServers, %s: %s", server.url, kept, error)
+            else:
+                failures, is_known = 0, True
+                if found(addrs):
+                    logger.info("the address server %s lists the NameServers %s", server.url, ";".join(addrs))
+        await trio.sleep(REFRESH_S if is_known else backoff.pause_s(max(failures, 1)))
 
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from mqcommon.errors import (
     RequestTimeout,
     UserError,
 )
-from remoting.net.address_server import MAX_ANSWER_BYTES, address_of, addresses_in_answer
+from remoting.net.address_server import MAX_ANSWER_BYTES, AddressServer, address_of, addresses_in_answer
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.transport import Transport
 from remoting.protocol.command import Command
@@ -29,10 +29,10 @@ from sdk import namesrv_api
 from sdk.endpoint import Endpoint
 from sdk.nameservers import (
     REFRESH_S,
-    AddressServer,
     Known,
     NameServers,
     find_nameservers,
+    follow_address_server,
 )
 from tests.sdk.admin_at import admin_at
 from tests.sdk.fakes import Fake, FakeBroker, FakeNamesrv, serving
@@ -417,7 +417,7 @@ async def following(web: Web) -> AsyncIterator[list[tuple[str, ...]]]:
         return found[-2:-1] != [addrs]
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(web.server.follow, note, BACKOFF)
+        nursery.start_soon(follow_address_server, web.server, note, BACKOFF)
         yield found
         nursery.cancel_scope.cancel()
 
