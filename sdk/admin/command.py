@@ -7,6 +7,7 @@ JSON. Options and the types of their values are in `params`.
 
 import os
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -125,8 +126,9 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
 
     async def main() -> Any:
         nonlocal session
-        async with clients.admin(settings) as admin:
-            session = Session(clients, settings, admin)
+        every = replace(settings, namesrv=await _behind_names(settings))
+        async with clients.admin(every) as admin:
+            session = Session(clients, every, admin)
             return await work(session, **options)
 
     try:
@@ -155,6 +157,21 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
         for line in show(result):
             click.echo(line)
     return not session.failed
+
+
+async def _behind_names(settings: Settings) -> str:
+    """The NameServers, with all addresses of each name: what they store must be changed at each of them."""
+    from remoting.net.address_server import resolved
+
+    if settings.tls is not None:  # a certificate may have the name only
+        return settings.namesrv
+    found: list[str] = []
+    for addr in filter(None, settings.namesrv.split(";")):
+        try:
+            found += await resolved(addr)
+        except OSError:
+            found.append(addr)  # the connect says what is wrong
+    return ";".join(dict.fromkeys(found))
 
 
 def _credentials(file: str | None) -> "Credentials | None":

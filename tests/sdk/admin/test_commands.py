@@ -85,6 +85,20 @@ def test_delete_topic_at_all_brokers_and_each_nameserver() -> None:
     assert world.called("delete_topic_in_namesrv")[-2:] == [(NAMESRV, "T", None), (OTHER_NAMESRV, "T", None)]
 
 
+def test_a_name_stands_for_all_nameservers_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lookup(host: str, port: int) -> list[str]:
+        if host == "gone.example":
+            raise OSError("not known")
+        return ["10.0.0.1", "10.0.0.2"]
+
+    monkeypatch.setattr("remoting.net.sockets.lookup", lookup)
+    world = World(topic_configs={"T": TopicConfig("T")})
+    run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T", namesrv=f"ns.example:1;gone.example:1;{NAMESRV}")
+    assert [call[0] for call in world.called("delete_topic_in_namesrv")] == [
+        "10.0.0.1:1", "10.0.0.2:1", "gone.example:1", NAMESRV,
+    ]  # fmt: skip
+
+
 def test_the_route_stays_while_a_broker_has_the_topic() -> None:
     world = World(errors={("delete_topic_in_broker", SLAVE): ConnectFailed(SLAVE, "refused")})
     result = run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T")
