@@ -82,6 +82,14 @@ class TopicDeletions(JournalledTable[TopicDeletion]):
         """The log will end at ``end``: deletions after that are not in the new master's history."""
         self._forget([mark.name for mark in self._table.values() if mark.log_end > end])
 
+    def log_was_found(self, end: int) -> None:
+        """At a start the log ends at ``end``, though it was longer before a power loss, or before `resyncSlave`.
+
+        What comes after that now belongs to no deleted topic.
+        """
+        for mark in [mark for mark in self._table.values() if mark.log_end > end]:
+            self.put(mark._replace(log_end=end))
+
     def log_starts_at(self, start: int) -> None:
         """Forget marks of which no message is left in the log, and the oldest ones beyond MAX_MARKS."""
         newest_first = sorted(self.finished().items(), key=itemgetter(1), reverse=True)

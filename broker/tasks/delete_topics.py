@@ -36,7 +36,7 @@ DeleteMessages = Callable[[str, int | None], Awaitable[int]]
 
 
 class TopicRemoval(Part):
-    """See the module. ``log_start`` is where the log starts now."""
+    """See the module. ``log_bounds`` is where the log starts and ends now."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class TopicRemoval(Part):
         stats: BrokerStats,
         durable: Durable,
         delete_messages: DeleteMessages,
-        log_start: Callable[[], int],
+        log_bounds: Callable[[], tuple[int, int]],
     ) -> None:
         self._topics = metadata.topics
         self._deletions = metadata.topics.deletions
@@ -53,7 +53,7 @@ class TopicRemoval(Part):
         self._stats = stats
         self._durable = durable
         self._delete_messages = delete_messages
-        self._log_start = log_start
+        self._log_bounds = log_bounds
         self._wanted = Signal()
         self._then: list[Callable[[], None]] = []
         #: Held while topics are deleted. Topics are made under it, too.
@@ -61,7 +61,9 @@ class TopicRemoval(Part):
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Do what an earlier process left unfinished, then what fails or is begun elsewhere."""
-        self._deletions.log_starts_at(self._log_start())
+        start, end = self._log_bounds()
+        self._deletions.log_was_found(end)
+        self._deletions.log_starts_at(start)
         await self._finish_all()
         task_status.started()
         while True:
@@ -72,7 +74,7 @@ class TopicRemoval(Part):
 
     async def delete(self, names: Sequence[str]) -> None:
         """Delete topics; the caller holds `lock`. OSError or StoreError if that is not done to its end yet."""
-        self._deletions.log_starts_at(self._log_start())
+        self._deletions.log_starts_at(self._log_bounds()[0])
         for name in names:
             # Both in one turn of the event loop. A kill between the two records leaves the mark, which is enough.
             self._deletions.begin(name)
@@ -87,7 +89,7 @@ class TopicRemoval(Part):
     async def follow(self, name: str, log_end: int) -> None:
         """On a slave whose log has reached ``log_end``: the master has deleted a topic there."""
         async with self.lock:
-            self._deletions.log_starts_at(self._log_start())
+            self._deletions.log_starts_at(self._log_bounds()[0])
             self._deletions.begin(name, log_end)
             try:
                 await self._finish(self._deletions.all()[name])
@@ -124,6 +126,7 @@ class TopicRemoval(Part):
             self._seals.drop(name)
             self._stats.drop_topic(name)
         self._deletions.finish(name, end if before is None else before)
-        # Slaves ask for the table of topics when its version has changed, and get the marks with it.
-        self._topics.deletion_finished(name)
+        if not self._topics.is_mirror:
+            # Slaves ask for the table of topics when its version has changed, and get the marks with it.
+            self._topics.deletion_finished(name)
         await self._durable()

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from broker.replication.copied_deletions import CopiedDeletions
 from mqcommon.message.message import decode_messages
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
@@ -111,8 +112,12 @@ async def test_what_cannot_be_removed_is_said_and_nobody_makes_the_topic_until_i
         assert await bodies(client, addr) == []
 
 
-@pytest.mark.parametrize("promoted", [False, True])
-async def test_a_slave_that_was_away_drops_the_old_messages_of_a_topic_that_was_made_again(promoted: bool) -> None:
+@pytest.mark.parametrize("promoted", ["no", "later", "before it has dropped them"])
+async def test_a_slave_that_was_away_drops_the_old_messages_of_a_topic_that_was_made_again(
+    promoted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if promoted.startswith("before"):
+        monkeypatch.setattr(CopiedDeletions, "follow_log", _nothing)
     async with namesrv() as addr, broker(namesrv_addr=addr) as master:
         fs = MemoryFiles()
         async with broker(fs, namesrv_addr=addr, **SLAVE) as slave:
@@ -122,14 +127,27 @@ async def test_a_slave_that_was_away_drops_the_old_messages_of_a_topic_that_was_
         assert await code_of(master.client, master.addr, create()) == 0
         await master.send("Other", b"more")
         async with broker(fs, namesrv_addr=addr, **SLAVE) as slave:
-            if promoted:
-                await slave.has("Other", 1)
-            await until(partial(_is_empty, slave), "the old message is gone")
-            assert not fs.exists("/store/consumequeue/T/0")
-            if promoted:
+            await slave.has("Other", 1)
+            if promoted.startswith("before"):
+                assert await slave.bodies("T") == [b"old"]
+            else:
+                await until(partial(_is_empty, slave), "the old message is gone")
+                assert not fs.exists("/store/consumequeue/T/0")
+            if promoted != "no":
                 await switch(master, slave)
-                await slave.client.invoke(slave.addr, send_request("T", b"new"))
+                await until(partial(_stores, slave, b"new"), "the new master stores a message")
                 assert await slave.has("T", 1) == [b"new"]
+
+
+async def _nothing(self: CopiedDeletions) -> None:
+    """The log has not come to the deletion."""
+
+
+async def _stores(member: Running, body: bytes) -> bool:
+    answer = await member.client.invoke(member.addr, send_request("T", body))
+    # No slave confirms it.
+    assert answer.code in (ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.SERVICE_NOT_AVAILABLE), answer
+    return answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
 
 
 async def _is_empty(member: Running) -> bool:

@@ -110,7 +110,9 @@ async def slave(online: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         copied.deleted.append((topic, before))
         return copied.log_end
 
-    removal = TopicRemoval(meta.metadata, BrokerStats(meta.clock), persister.wait, delete_messages, lambda: 0)
+    removal = TopicRemoval(
+        meta.metadata, BrokerStats(meta.clock), persister.wait, delete_messages, lambda: (0, copied.log_end)
+    )
     copied.deletions = CopiedDeletions(meta.topics, removal, lambda: copied.log_end)
     copied.sync = SlaveSync(known, meta.metadata, persister, lambda: copied.log_end, copied.deletions, online)
     known.on_change.append(copied.sync.master_moved)
@@ -550,3 +552,7 @@ async def test_marks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     meta.journal.replace(meta.metadata.state())
     meta.kill()
     assert meta.topics.deletions.finished() == {"T3": 3, "T2": 2}
+    # The log lost its end with the power.
+    meta.topics.deletions.log_was_found(2)
+    meta.kill()
+    assert meta.topics.deletions.finished() == {"T3": 2, "T2": 2}
