@@ -16,8 +16,8 @@ from broker.meta.journal import Journal
 from broker.meta.table import Change, JournalledTable, TableFormat
 from mqcommon.clock import Clock
 
-# Marks that are kept. A slave that was away for longer than this many deletions keeps the oldest messages.
-MAX_MARKS = 10_000
+# Marks that are kept, as many as fit into a small frame. A slave that was away for more deletions keeps old messages.
+MAX_MARKS = 4_000
 
 
 class TopicDeletion(NamedTuple):

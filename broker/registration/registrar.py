@@ -118,7 +118,6 @@ class Registrar(Part):
         self._states: dict[str, _NameServer] = {}
         self._nursery: trio.Nursery | None = None
         self._client: RemotingClient | None = None
-        self.list_changed()
         self._loops = trio.CancelScope()
         self._stopping = False
         self._running = False
@@ -126,6 +125,7 @@ class Registrar(Part):
         self._unregister_timeout_ms = 0.0
         self._rival = ""
         self._contest_logged_at = 0.0
+        self.list_changed()
 
     def register_soon(self) -> None:
         """The topics changed: tell all NameServers, as soon as the bounds allow."""
@@ -147,7 +147,7 @@ class Registrar(Part):
             if addr not in self._states:
                 state.is_gone = True
                 state.scope.cancel()
-        if self._nursery is not None and self._client is not None:
+        if self._nursery is not None and self._client is not None and not self._stopping:
             for addr, state in self._states.items():
                 if addr not in before:
                     self._nursery.start_soon(self._keep, self._client, state)

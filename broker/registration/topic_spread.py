@@ -10,6 +10,7 @@ here, and other brokers create it at the first message that they get.
 """
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 
 import trio
@@ -40,6 +41,8 @@ TIMEOUT_MS = 3_000
 MAX_WAITING = 1_000
 # Masters that are asked at the same time.
 AT_ONCE = 16
+# How long the list of masters is used: topics are often created in bursts, and the answer to 106 may be large.
+FRESH_S = 5.0
 
 _Failures = (RemotingError, BrokerError, ProtocolError)
 
@@ -62,6 +65,8 @@ class TopicSpread(Part):
         self._open_client = open_client
         self._waiting: dict[str, None] = {}
         self._wanted = Signal()
+        self._masters: list[str] = []
+        self._fresh_until = -math.inf
 
     def created(self, topic: str) -> None:
         """A send has created ``topic`` here."""
@@ -93,6 +98,8 @@ class TopicSpread(Part):
                 nursery.start_soon(self._create_at, client, addr, config, limit)
 
     async def _other_masters(self, client: RemotingClient, topic: str) -> list[str]:
+        if trio.current_time() < self._fresh_until:
+            return self._masters
         last: object = "no NameServer is known"
         for namesrv in self._namesrvs():
             try:
@@ -105,7 +112,9 @@ class TopicSpread(Part):
                 for name in sorted(info.cluster_addr_table.get(self._identity.cluster_name, ()))
                 if name != self._identity.broker_name and name in info.broker_addr_table
             )
-            return [addr for addr in masters if addr is not None]
+            self._masters = [addr for addr in masters if addr is not None]
+            self._fresh_until = trio.current_time() + FRESH_S
+            return self._masters
         logger.warning("topic %s is created on this broker only: %s", topic, last)
         return []
 

@@ -412,13 +412,18 @@ class MessageStore:
         """
 
         def is_wanted(queue: ConsumeQueue) -> bool:
-            if before is None:
-                return queue.queue_id >= first
-            _, physical, size = queue.last_entry()
-            # Of a queue whose messages have all expired, the log's start tells whether they were of the old topic.
-            return queue.queue_id >= first and (physical < before if size else self.log.start < before)
+            return queue.queue_id >= first and (before is None or self._is_before(queue, before))
 
         self.arrived.difference_update(self.queues.remove(topic, is_wanted))
+
+    def has_queues_before(self, topic: str, before: int) -> bool:
+        """Whether `delete_topic` with ``before`` would forget a queue."""
+        return any(self._is_before(queue, before) for queue in self.queues.of_topic(topic))
+
+    def _is_before(self, queue: ConsumeQueue, before: int) -> bool:
+        _, physical, size = queue.last_entry()
+        # Of a queue whose messages have all expired, the log's start tells whether they were of the old topic.
+        return physical < before if size else self.log.start < before
 
     # --- reading
 

@@ -9,7 +9,8 @@ The steps, each of which can be done again:
 Messages before metadata: if offsets went first and the process died, a group would read the old messages again from
 the topic that an administrator makes next. The mark comes first because without it a kill after step 2 would leave a
 topic that has lost its messages.
-Whatever a start finds unfinished is done before clients are served; what fails is tried again every RETRY_S.
+Whatever a start finds unfinished is done before clients are served; what fails is tried again every RETRY_S. A start
+may also have rebuilt queues from the whole log, and so those of topics that were deleted: they go again.
 Neighbours: admin/topics.py (215), replication/slave_sync.py (a slave's part), flush.py (step 2).
 """
 
@@ -36,7 +37,10 @@ DeleteMessages = Callable[[str, int | None], Awaitable[int]]
 
 
 class TopicRemoval(Part):
-    """See the module. ``log_bounds`` is where the log starts and ends now."""
+    """See the module. ``log_bounds`` is where the log starts and ends now.
+
+    ``has_queues`` says whether a topic has queues with messages before an offset only.
+    """
 
     def __init__(
         self,
@@ -45,6 +49,7 @@ class TopicRemoval(Part):
         durable: Durable,
         delete_messages: DeleteMessages,
         log_bounds: Callable[[], tuple[int, int]],
+        has_queues: Callable[[str, int], bool],
     ) -> None:
         self._topics = metadata.topics
         self._deletions = metadata.topics.deletions
@@ -54,6 +59,7 @@ class TopicRemoval(Part):
         self._durable = durable
         self._delete_messages = delete_messages
         self._log_bounds = log_bounds
+        self._has_queues = has_queues
         self._wanted = Signal()
         self._then: list[Callable[[], None]] = []
         #: Held while topics are deleted. Topics are made under it, too.
@@ -64,6 +70,9 @@ class TopicRemoval(Part):
         start, end = self._log_bounds()
         self._deletions.log_was_found(end)
         self._deletions.log_starts_at(start)
+        for name, log_end in self._deletions.finished().items():
+            if self._has_queues(name, log_end):
+                self._deletions.begin(name, log_end)
         await self._finish_all()
         task_status.started()
         while True:

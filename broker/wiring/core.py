@@ -146,7 +146,7 @@ def make_core(
     flusher = Flusher(store, commits, options, persister.settle)
     removal = TopicRemoval(
         metadata, stats, persister.wait, lambda topic, before: flusher.delete_topic(topic, before=before),
-        lambda: (store.log.start, store.log.raw_end),
+        lambda: (store.log.start, store.log.raw_end), store.has_queues_before,
     )  # fmt: skip
     core = Core(
         options, identity, store, metadata, fs, clock,

@@ -78,7 +78,7 @@ class Desk:
         self.stats_handlers = StatsHandlers(identity, self.store, meta.metadata, self.clients, self.stats, meta.clock)
         self.removal = TopicRemoval(
             meta.metadata, self.stats, lambda: self.durable(), lambda *topic: self.delete_messages(*topic),
-            lambda: (self.store.log.start, self.store.log.end),
+            lambda: (self.store.log.start, self.store.log.end), self.store.has_queues_before,
         )  # fmt: skip
         families: list[Any] = [
             TopicHandlers(self.store, meta.metadata, lambda: self.durable(), self.removal),

@@ -112,6 +112,23 @@ async def test_what_cannot_be_removed_is_said_and_nobody_makes_the_topic_until_i
         assert await bodies(client, addr) == []
 
 
+async def test_queues_that_a_start_rebuilds_of_deleted_topics_go_again() -> None:
+    fs = MemoryFiles()
+    async with running(fs) as (client, addr):
+        for topic, body in (("T", b"old"), ("Gone", b"old"), ("Other", b"kept")):
+            assert await code_of(client, addr, send_request(topic, body)) == 0
+        for topic in ("T", "Gone"):
+            assert await code_of(client, addr, delete(topic)) == 0
+        assert await code_of(client, addr, create()) == 0
+        assert await code_of(client, addr, send_request("T", b"new", queue_id=1)) == 0
+    fs.remove("/store/queueEnds")  # a start looks into the whole log, where all messages are
+    async with running(fs) as (client, addr):
+        assert await bodies(client, addr) == []
+        assert await bodies(client, addr, "Other") == [b"kept"]
+        assert int((await client.invoke(addr, send_request("T", b"more", queue_id=1))).ext["queueOffset"]) == 1  # type: ignore[index]
+        assert sorted(fs.listdir("/store/consumequeue")) == ["Other", "T"]
+
+
 @pytest.mark.parametrize("promoted", ["no", "later", "before it has dropped them"])
 async def test_a_slave_that_was_away_drops_the_old_messages_of_a_topic_that_was_made_again(
     promoted: str, monkeypatch: pytest.MonkeyPatch

@@ -111,8 +111,9 @@ async def slave(online: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         return copied.log_end
 
     removal = TopicRemoval(
-        meta.metadata, BrokerStats(meta.clock), persister.wait, delete_messages, lambda: (0, copied.log_end)
-    )
+        meta.metadata, BrokerStats(meta.clock), persister.wait, delete_messages, lambda: (0, copied.log_end),
+        lambda topic, before: False,
+    )  # fmt: skip
     copied.deletions = CopiedDeletions(meta.topics, removal, lambda: copied.log_end)
     copied.sync = SlaveSync(known, meta.metadata, persister, lambda: copied.log_end, copied.deletions, online)
     known.on_change.append(copied.sync.master_moved)
