@@ -13,6 +13,10 @@ from mqcommon.lazy_dataclass import lazy_dataclass
 _EXPECTED = (RequestRefused, OutOfDescriptors, StoreError, OSError, ProtocolError)
 
 
+def _never(topic: str, offset: int) -> bool:
+    return False
+
+
 @lazy_dataclass(frozen=True, slots=True)
 class Background:
     """The store, and leave to put messages into it while this broker is the master.
@@ -29,6 +33,8 @@ class Background:
     flush: Callable[[], Awaitable[None]]
     #: Call it after messages were stored, as that is not the turn of a request.
     turned: Callable[[], None]
+    #: Whether a message for this topic, stored at this offset of the log, was for one that has been deleted since.
+    is_deleted: Callable[[str, int], bool] = _never
 
 
 class Failures:

@@ -129,6 +129,7 @@ class DelayedDelivery(Part):
         self._is_active = background.is_active
         self._flush = background.flush
         self._turned = background.turned
+        self._is_deleted = background.is_deleted
         self._failures = Failures(logger)
         self._delays = levels
         self._offsets = offsets
@@ -262,7 +263,11 @@ class DelayedDelivery(Part):
 
     def _deliver(self, level: _Level, offset: int, raw: bytes) -> None:
         try:
-            self._writer.put_again(from_level(decode_record(raw)))
+            record = decode_record(raw)
+            message = from_level(record)
+            # A topic of the same name that has been made since begins empty.
+            if not self._is_deleted(message.topic, record.physical_offset):
+                self._writer.put_again(message)
         except (ValueError, ProtocolError, RequestRefused) as error:
             if isinstance(error, RequestRefused) and error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise

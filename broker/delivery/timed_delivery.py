@@ -337,6 +337,7 @@ class TimedDelivery(Part):
         self._clock = background.clock
         self._is_active = background.is_active
         self._turned = background.turned
+        self._is_deleted = background.is_deleted
         self._precision_ms = precision_ms
         self._store_host = store_host
         self._read_java_checkpoint = read_java_checkpoint
@@ -566,7 +567,8 @@ class TimedDelivery(Part):
             if any(state.pending.is_recalled(slot, name) for name in recall_names(record.properties)):
                 return
             message = from_timer(record)
-            if not self._is_read_here(message.topic):
+            # A topic of the same name that has been made since the deletion of this message's begins empty.
+            if not (self._is_read_here(message.topic) or self._is_deleted(message.topic, record.physical_offset)):
                 self._writer.put_again(message)
                 self._delivered += 1
         except (ValueError, ProtocolError, RequestRefused) as error:

@@ -61,6 +61,11 @@ class TopicDeletions(JournalledTable[TopicDeletion]):
         mark = self._table.get(name)
         return mark is not None and not mark.is_finished
 
+    def covers(self, name: str, offset: int) -> bool:
+        """Whether a message for this topic at ``offset`` of the log was sent to one that has been deleted since."""
+        mark = self._table.get(name)
+        return mark is not None and (offset < mark.log_end or mark.log_end < 0)
+
     def unfinished(self) -> list[TopicDeletion]:
         """The deletions that must be done to their end."""
         return [mark for mark in self._table.values() if not mark.is_finished]

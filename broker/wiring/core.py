@@ -89,7 +89,10 @@ class Core:
 
     def background(self, is_active: Callable[[], bool]) -> Background:
         """What a part needs that stores messages of its own accord while ``is_active``."""
-        return Background(self.store, self.writer, self.clock, is_active, self.flusher.flush, self.turn_end)
+        return Background(
+            self.store, self.writer, self.clock, is_active, self.flusher.flush, self.turn_end,
+            self.metadata.topics.deletions.covers,
+        )  # fmt: skip
 
     def take_role(self, before: Role, now: Role) -> None:
         """Apply the role to the store and the tables; called at each change of the role.

@@ -55,7 +55,12 @@ class _Later:
         self.store: MessageStore = new_store(self.fs, self.clock, self.store_options)
         self.store.open()
         self.writer: Writer = make_sends(self.store, self.meta.topics, self.options, self.clock).writer
-        self.make_part(Background(self.store, self.writer, self.clock, lambda: self.is_master, self.flush, self.turned))
+        self.make_part(
+            Background(
+                self.store, self.writer, self.clock, lambda: self.is_master, self.flush, self.turned,
+                self.meta.topics.deletions.covers,
+            )
+        )  # fmt: skip
 
     def make_part(self, background: Background) -> None:
         raise NotImplementedError

@@ -16,7 +16,7 @@ from broker.store.queue.tags import TagCodes
 from mqcommon.message.javahash import java_hash
 from mqcommon.names import SCHEDULE_TOPIC
 from remoting.protocol.requests.offsets import DelayOffsetTable
-from tests.broker.delivery.later import Delays
+from tests.broker.delivery.later import Delays, Timers
 from tests.broker.store.support import BORN_HOST, put
 from tests.support.waiting import until
 
@@ -42,6 +42,21 @@ async def test_when_it_is_due_and_not_before(autojump_clock: MockClock) -> None:
         queue = delays.store.queues.find("t", 0)
         assert queue is not None
         assert [queue.entry(offset)[2] for offset in range(3)] == [java_hash("a")] * 3
+
+
+@pytest.mark.parametrize(("waiting", "delay"), [(Delays(), 1), (Timers(), 1_000)], ids=["level", "time"])
+async def test_messages_for_a_topic_that_was_deleted_since_are_dropped(
+    waiting: Delays | Timers, delay: int, autojump_clock: MockClock
+) -> None:
+    async with waiting.running():
+        waiting.send(b"old", delay)
+        deletions = waiting.meta.topics.deletions
+        deletions.begin("t")
+        assert deletions.covers("t", waiting.store.log.end)
+        deletions.finish("t", waiting.store.log.end)
+        waiting.send(b"new", delay)
+        await trio.sleep(3)
+        assert waiting.bodies() == [b"new"]
 
 
 async def test_a_backlog_is_delivered_in_its_order_and_in_slices(autojump_clock: MockClock) -> None:
