@@ -1,12 +1,12 @@
 """Draining this broker before it leaves the cluster for good: 7130, and what is left to do: 7131.
 
 The drain is kept on disk, so a restart does not end it. NameServers get all topics without the permission to write, so
-producers go elsewhere as soon as they know. Until then, for GRACE_MS, their sends are still taken; after that they are
+producers go elsewhere as soon as they know. Until then, for some time, their sends are still taken; after that they are
 refused with a code on which producers of RocketMQ and Skylark try another broker. Messages that consumers give back are
 refused at once: consumers then send them to the retry topic of another broker. The broker still stores what it delivers
 itself: delayed and timed messages, committed transactions, popped messages that come back.
 Each broker of a set is told, since any of them may become the master.
-Neighbours: meta/topics.py (`drained_since`), registration/registration.py, writing/writer.py (refuses sends).
+Neighbours: meta/topics.py (`drain`), registration/registration.py, writing/writer.py (refuses sends).
 """
 
 import logging
@@ -18,10 +18,12 @@ import trio
 from broker.meta.clients import Clients
 from broker.meta.metadata import Metadata
 from broker.meta.table import Durable, refused_when_not_stored
+from broker.meta.topics import NO_DRAIN, Drain
 from broker.part import Part
 from broker.store.store import MessageStore
 from broker.writing.writer import Writer
 from mqcommon.clock import Clock
+from mqcommon.errors import RequestRefused
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import is_retry_topic, is_system_topic
 from remoting.net.answers import answer_steps
@@ -40,8 +42,6 @@ from remoting.protocol.requests.shrinking import (
 
 logger = logging.getLogger(__name__)
 
-# Clients of RocketMQ ask for routes every 30 s. A send that was on its way then has 5 s more.
-GRACE_MS = 35_000
 # Rows of unread queues, and of topics that nobody reads, in one answer.
 MOST_ROWS = 1_000
 # Topics or pairs of topic and group that one step looks at.
@@ -90,7 +90,7 @@ class Draining(Part):
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Go on with the drain of an earlier run."""
-        since_ms = self._topics.drained_since.value
+        since_ms = self._topics.drain.value.since_ms
         if since_ms:
             since = datetime.fromtimestamp(since_ms / 1000).isoformat(" ", "seconds")
             logger.warning("this broker is drained since %s: it takes no sends; mqadmin undrain ends that", since)
@@ -99,7 +99,7 @@ class Draining(Part):
 
     def tick(self) -> None:
         """Refuse sends when clients with old routes have had their time."""
-        is_closed = bool(self._topics.drained_since.value) and not self._closes_in_ms()
+        is_closed = bool(self._topics.drain.value.since_ms) and not self._closes_in_ms()
         self._writer.close_to_clients(
             (ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is drained and takes no messages: refresh the route")
             if is_closed
@@ -108,14 +108,18 @@ class Draining(Part):
 
     async def drain(self, channel: Channel, request: Command) -> Command:
         """7130: answered when the drain is on disk."""
-        drains = DRAIN_BROKER.header(request).drain
+        header = DRAIN_BROKER.header(request)
+        drains = header.drain
+        if header.settle_ms < 0:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"settleMs {header.settle_ms} is negative")
         topics = self._topics
-        if drains != bool(topics.drained_since.value):
+        if drains != bool(topics.drain.value.since_ms):
             with refused_when_not_stored():
                 if not drains:
                     for topic in dict.fromkeys(seal.topic for seal in list(self._metadata.seals.all().values())):
                         await result_of(self._metadata.seals.lift(topic, self._metadata.consumer_offsets, self._store))
-                topics.drained_since.put(self._clock.now_ms() if drains else 0)
+                now_ms = self._clock.now_ms()
+                topics.drain.put(Drain(now_ms, now_ms + header.settle_ms) if drains else NO_DRAIN)
                 await self._durable()
             topics.changed()  # NameServers get the permissions of topics
             self.tick()
@@ -128,7 +132,7 @@ class Draining(Part):
         forgotten = group_names(GET_DRAIN_STATUS.header(request).forgotten)
         found, seals = self._undelivered, self._metadata.seals
         status = DrainStatus(
-            self._topics.drained_since.value, self._closes_in_ms(), len(self._writer.durability),
+            self._topics.drain.value.since_ms, self._closes_in_ms(), len(self._writer.durability),
             found.delayed(), found.timed(), found.half(), found.popped(),
             sum(self._store.max_offset(each.topic, each.queue_id) - each.moved_to for each in seals.all().values()),
         )  # fmt: skip
@@ -156,8 +160,8 @@ class Draining(Part):
         return (yield from answer_steps(GET_DRAIN_STATUS, request, status, channel.max_frame_bytes))
 
     def _closes_in_ms(self) -> int:
-        since_ms = self._topics.drained_since.value
-        return max(since_ms + GRACE_MS - self._clock.now_ms(), 0) if since_ms else 0
+        drain = self._topics.drain.value
+        return max(drain.closes_at_ms - self._clock.now_ms(), 0) if drain.since_ms else 0
 
     def _readers(self) -> Steps[list[tuple[str, str]]]:
         """The topics of this broker, each with every group that reads it."""

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
 from operator import attrgetter
+from typing import NamedTuple
 
 from broker.meta.journal import Journal
 from broker.meta.table import Applier, Change, JournalledTable, JournalledValue, TableFormat
@@ -65,6 +66,16 @@ def no_such_topic(name: str) -> RequestRefused:
     return RequestRefused(ResponseCode.TOPIC_NOT_EXIST, text)
 
 
+class Drain(NamedTuple):
+    """When a drain of this broker began and when it refuses sends, ms since 1970; 0: it is not drained."""
+
+    since_ms: int
+    closes_at_ms: int
+
+
+NO_DRAIN = Drain(0, 0)
+
+
 class RecentChanges:
     """A count of changes, and the names of the last ones."""
 
@@ -103,8 +114,8 @@ class Topics(JournalledTable[TopicConfig]):
         if options.enable_lmq:
             self.get = self._get_or_light
         self._options = options
-        #: Since when this broker is drained, ms since 1970; 0: it is not. See admin/draining.py.
-        self.drained_since = JournalledValue(journal, "drained-since", 0, int, int)
+        #: The drain of this broker, see admin/draining.py.
+        self.drain = JournalledValue(journal, "drain", NO_DRAIN, list, lambda times: Drain(*times))
         #: Topics that are being deleted, or were lately.
         self.deletions = TopicDeletions(journal, clock)
         #: Called with the name of each topic that a send has created, without those of groups.
@@ -195,15 +206,15 @@ class Topics(JournalledTable[TopicConfig]):
     def registered_perm(self) -> int:
         """The permissions with which NameServers may know topics of this broker, as bits."""
         perm = self._options.broker_permission
-        return perm & ~PERM_WRITE if self.drained_since.value else perm
+        return perm & ~PERM_WRITE if self.drain.value.since_ms else perm
 
     def appliers(self) -> list[Applier]:
         """See Journalled."""
-        return [*super().appliers(), *self.drained_since.appliers()]
+        return [*super().appliers(), *self.drain.appliers()]
 
     def state(self) -> Iterator[Change]:
         """See Journalled."""
-        return chain(super().state(), self.drained_since.state())
+        return chain(super().state(), self.drain.state())
 
     def queue_for(self, topic: str, queue_id: int) -> int:
         """Where a message goes that was deferred for that queue: there, or to another one if the topic has shrunk."""

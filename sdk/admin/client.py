@@ -526,9 +526,12 @@ class Admin:
 
     # --- brokers and topics that become smaller
 
-    async def drain_broker(self, addr: str, *, drain: bool = True) -> None:
-        """Have the broker, one of Skylark's, take no sends any more; with ``drain`` false take them again."""
-        await self._ask.call(addr, shrinking.DRAIN_BROKER, shrinking.DrainBrokerRequestHeader(drain))
+    async def drain_broker(self, addr: str, *, drain: bool = True, settle_ms: NotNegative = 35_000) -> None:
+        """Have the broker, one of Skylark's, take no sends any more; with ``drain`` false take them again.
+
+        For ``settle_ms`` it still takes those of clients with old routes.
+        """
+        await self._ask.call(addr, shrinking.DRAIN_BROKER, shrinking.DrainBrokerRequestHeader(drain, settle_ms))
 
     async def drain_status(self, addr: str, forgotten: Sequence[str] = ()) -> shrinking.DrainStatus:
         """What the broker has left to deliver, and groups to read; ``forgotten``: groups that are not waited for."""

@@ -33,6 +33,10 @@ def pids(supervisor: Daemon) -> list[int]:
     return [int(text) for text in " ".join(listed).split()]
 
 
+def files_of_stores(home: Path, name: str) -> list[Path]:
+    return list(home.glob(f"big/instance-*/{name}"))
+
+
 async def page(port: int, path: str) -> str:
     def read() -> str:
         try:
@@ -97,9 +101,9 @@ async def test_two_instances(tmp_path: Path) -> None:
         left = pids(brokers)
         brokers.kill()
         await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left), "the instances have stopped")
-        # Gracefully: a store that was not closed has this file.
-        assert list(tmp_path.glob("big/instance-*/abort")) == []
-        assert len(list(tmp_path.glob("big/instance-*/checkpoint"))) == 2
+        # Gracefully: a store that was not closed has this file, too.
+        assert files_of_stores(tmp_path, "abort") == []
+        assert len(files_of_stores(tmp_path, "checkpoint")) == 2
     finally:
         for daemon in (brokers, namesrv):
             if daemon.runs:

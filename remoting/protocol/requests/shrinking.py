@@ -15,9 +15,13 @@ from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 @lazy_dataclass(slots=True)
 class DrainBrokerRequestHeader(Header):
-    """7130: drain the broker, or (false) let it take sends again."""
+    """7130: drain the broker, or (false) let it take sends again.
+
+    ``settle_ms``: how long it still takes sends of clients with old routes; RocketMQ's ask for routes every 30 s.
+    """
 
     drain: bool = required(read_flag)
+    settle_ms: int = optional(read_long, 35_000)
 
 
 @lazy_dataclass(slots=True)

@@ -48,11 +48,11 @@ def _move_option(help: str) -> click.Option:
     return option("", "move", help, type=bool, is_flag=True)
 
 
-def _settle_option() -> click.Option:
+def _settle_option(help: str) -> click.Option:
     return option(
         "",
         "settle",
-        "how long queues must get no message before they are closed: clients poll routes every 30 s",
+        f"{help}; clients of RocketMQ ask for routes every 30 s",
         type=click.FloatRange(min=0),
         metavar="SECONDS",
         default=SETTLE_S,
@@ -74,11 +74,11 @@ async def _members(session: Session, broker_name: str) -> list[Target]:
     return members
 
 
-async def _tell(session: Session, members: list[Target], *, drain: bool) -> None:
+async def _tell(session: Session, members: list[Target], *, drain: bool, settle_s: float = 0) -> None:
     # The master last: once it has said yes, none of its set takes sends again after an election.
     for one in sorted(members, key=lambda one: -one.broker_id):
         try:
-            await session.admin.drain_broker(one.addr, drain=drain)
+            await session.admin.drain_broker(one.addr, drain=drain, settle_ms=round(settle_s * 1000))
         except BrokerError as error:
             if error.code != NOT_SUPPORTED:
                 raise
@@ -107,11 +107,18 @@ def _drain_lines(result: Mapping[str, Any]) -> Iterator[str]:
     _move_option("copy what no group has read to the same topics of other brokers, and wait for the rest only"),
     option("", "force", "also if some topics can be written on this broker only", type=bool, is_flag=True),
     _forget_option(),
+    _settle_option("how long sends of clients with old routes are still taken"),
     _deadline_option(),
     show=_drain_lines,
 )
 async def drain(
-    session: Session, broker_name: str, move: bool, force: bool, forget_group: tuple[str, ...], deadline: float
+    session: Session,
+    broker_name: str,
+    move: bool,
+    force: bool,
+    forget_group: tuple[str, ...],
+    settle: float,
+    deadline: float,
 ) -> dict[str, Any]:
     """Empty a broker before it is stopped for good.
 
@@ -125,7 +132,7 @@ async def drain(
     until = trio.current_time() + deadline
     if not force:
         await _refuse_if_only_here(session, broker_name, addr)
-    await _tell(session, members, drain=True)
+    await _tell(session, members, drain=True, settle_s=settle)
     session.say(f"broker {broker_name} takes no new messages. Consumers read on.")
     moved = 0
     while True:
@@ -277,7 +284,7 @@ _PLAN = Table(
     ),
     _move_option("copy what no group has read of the queues that go to those that stay"),
     _forget_option(),
-    _settle_option(),
+    _settle_option("how long queues must get no message before they are closed"),
     _deadline_option(),
     option("", "dryRun", "show the plan and change nothing", type=bool, is_flag=True),
     show=_plan_lines,
@@ -324,7 +331,7 @@ async def shrink_topic(
     option("w", "queueNums", "queues in all (default: as many as now)", type=click.IntRange(min=1), default=None),
     _move_option("copy what no group has read of the queues that go to those that stay on their broker"),
     _forget_option(),
-    _settle_option(),
+    _settle_option("how long queues must get no message before they are closed"),
     _deadline_option(),
     option("", "dryRun", "show the plan and change nothing", type=bool, is_flag=True),
     show=_plan_lines,

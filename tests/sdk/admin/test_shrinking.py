@@ -10,7 +10,6 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-import broker.admin.draining
 from mqcommon.errors import SendFailed
 from sdk import Admin, ConsumeFrom, Message, MessageQueue, Producer, PullConsumer, PushConsumer
 from sdk.admin.cli import mqadmin
@@ -18,12 +17,12 @@ from sdk.testing import Cluster
 from tests.support.waiting import until
 
 TOPIC = "orders"
+# Clients of ours know of a change at once.
+DRAIN = ("drain", "--settle", "0", "-b")
 
 
 @pytest.fixture
-async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
-    # Clients of this process know of a change at once, as they ask for routes anew.
-    monkeypatch.setattr(broker.admin.draining, "GRACE_MS", 0)
+async def cluster() -> AsyncIterator[Cluster]:
     with Cluster(brokers=2) as cluster:
         cluster.create_topic(TOPIC)
         yield cluster
@@ -82,7 +81,7 @@ async def test_a_drained_broker_is_read_to_its_end_and_stays_drained(cluster: Cl
     sent = await send(cluster, 8, "broker-a")
     assert sorted(await consumed(cluster, 8)) == sorted(sent)
     sent = await send(cluster, 40, "broker-a") + await send(cluster, 8, "broker-b")
-    left = await run(cluster, "drain", "-b", "broker-a", "--deadline", "0", ends_with=1)
+    left = await run(cluster, *DRAIN, "broker-a", "--deadline", "0", ends_with=1)
     assert not left["isDrained"]
     assert left["unreadTotal"] == 40
     assert {(row["group"], row["isOnline"]) for row in left["unread"]} == {("g", False)}
@@ -94,7 +93,7 @@ async def test_a_drained_broker_is_read_to_its_end_and_stays_drained(cluster: Cl
     sent += await send(cluster, 8)
     await until_writes(cluster, {"broker-a": 0, "broker-b": 4})
     assert sorted(await consumed(cluster, len(sent))) == sorted(sent)
-    assert (await run(cluster, "drain", "-b", "broker-a"))["isDrained"]
+    assert (await run(cluster, *DRAIN, "broker-a"))["isDrained"]
     assert "error" not in await run(cluster, "undrain", "-b", "broker-a")
     await until_writes(cluster, {"broker-a": 4, "broker-b": 4})
     await send(cluster, 1, "broker-a")
@@ -105,7 +104,7 @@ async def test_what_nobody_has_read_moves_to_other_brokers(cluster: Cluster) -> 
     assert sorted(await consumed(cluster, 20)) == sorted(first)
     sent = await send(cluster, 300, "broker-a")
     keys = await unique_keys(cluster, "broker-a")
-    drained = await run(cluster, "drain", "-b", "broker-a", "--move")
+    drained = await run(cluster, *DRAIN, "broker-a", "--move")
     assert (drained["isDrained"], drained["moved"]) == (True, 300)
     cluster.brokers[0].stop()
     found = await consumed(cluster, 300)
@@ -198,9 +197,9 @@ async def test_a_drain_is_refused_when_a_topic_has_no_other_broker(cluster: Clus
     await run(cluster, "updateTopic", "-t", "lonely", "-b", cluster.brokers[0].address, "-w", "1", "-r", "1")
     async with Admin(cluster.nameserver) as admin:
         await until(lambda: _lists(admin, "lonely"))
-    assert "lonely" in (await run(cluster, "drain", "-b", "broker-a", ends_with=1))["error"]
-    assert (await run(cluster, "drain", "-b", "broker-a", "--force"))["isDrained"]
-    assert "no broker 'broker-x'" in (await run(cluster, "drain", "-b", "broker-x", ends_with=1))["error"]
+    assert "lonely" in (await run(cluster, *DRAIN, "broker-a", ends_with=1))["error"]
+    assert (await run(cluster, *DRAIN, "broker-a", "--force"))["isDrained"]
+    assert "no broker 'broker-x'" in (await run(cluster, *DRAIN, "broker-x", ends_with=1))["error"]
 
 
 async def _lists(admin: Admin, topic: str) -> bool:
