@@ -1,4 +1,4 @@
-"""Queues that end: sealed (7132), read past the seal (7133), copied here from elsewhere (7134, 7135), removed (7136).
+"""Queues that end: sealed (7132), read past the seal (7133), copied here from elsewhere (7134, 7135), closed (7136).
 
 mqadmin shrinkTopic and drain --move carry the messages: they read a part at one broker, have it stored at another, and
 note at the first how far that was done. When they are killed in between, the part is copied again, so its messages come
@@ -7,7 +7,7 @@ Neighbours: meta/seals.py says what a seal is; store/reader.py hides what comes 
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 
 import trio
 
@@ -31,17 +31,17 @@ from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, is_dlq_topic, is_retry_topi
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.net.steps import result_of, run_slices
+from remoting.net.steps import StepHandler, Steps, result_of
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.shrinking import (
+    GET_CLOSED_QUEUES,
     NOTE_MOVED,
     READ_SEALED,
-    REMOVE_QUEUES,
     SEAL_QUEUES,
     STORE_MOVED,
+    ClosedQueues,
     ReadSealedResponseHeader,
-    RemovedQueues,
     SealedQueue,
     SealedQueues,
     UnreadQueue,
@@ -74,7 +74,6 @@ class Sealing(Part):
         popped_to: Callable[[str], Iterator[tuple[int, int]]],
         open_pops: Callable[[], int],
         durable: Durable,
-        delete_queues: Callable[[str, int], Awaitable[object]],
         turned: Callable[[], None],
     ) -> None:
         self._store = store
@@ -87,7 +86,6 @@ class Sealing(Part):
         self._popped_to = popped_to
         self._open_pops = open_pops
         self._durable = durable
-        self._delete_queues = delete_queues
         self._turned = turned
         self._seals.apply(store)
 
@@ -95,7 +93,10 @@ class Sealing(Part):
         return {READ_SEALED.code: self.read, STORE_MOVED.code: self.store}
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
-        return {SEAL_QUEUES.code: self.seal, NOTE_MOVED.code: self.note, REMOVE_QUEUES.code: self.remove}
+        return {SEAL_QUEUES.code: self.seal, NOTE_MOVED.code: self.note}
+
+    def step_handlers(self) -> dict[int, StepHandler]:
+        return {GET_CLOSED_QUEUES.code: self.closed}
 
     async def seal(self, channel: Channel, request: Command) -> Command:
         """7132: answered when the seals are on disk."""
@@ -191,37 +192,19 @@ class Sealing(Part):
             await self._durable()
         return request.respond()
 
-    async def remove(self, channel: Channel, request: Command) -> Command:
-        """7136: the queues, the offsets of groups in them, and their seals."""
-        header = REMOVE_QUEUES.header(request)
+    def closed(self, channel: Channel, request: Command) -> Steps[Command]:
+        """7136. The queues stay: one that is used again goes on at its old end, where clients know it."""
+        header = GET_CLOSED_QUEUES.header(request)
         topic, first = header.topic, header.first_queue
-        config = self._existing(topic)
-        if first < max(config.read_queue_nums, config.write_queue_nums, 1):
-            raise RequestRefused(
-                ResponseCode.INVALID_PARAMETER,
-                f"topic {topic} has {config.read_queue_nums} queues to read and {config.write_queue_nums} to write:"
-                f" queue {first} is one of them",
-            )
-        answer = RemovedQueues(popped=self._open_pops())
+        self._existing(topic)
+        answer = ClosedQueues(popped=self._open_pops())
         forgotten = group_names(header.forgotten)
-        for group in await result_of(self._offsets.groups_of(topic)):
+        for group in (yield from self._offsets.groups_of(topic)):
             if group not in forgotten:
                 rows = unread_queues(self._store, self._metadata, self._clients, topic, group, first)
                 answer.unread += list(rows)[: MOST_ROWS - len(answer.unread)]
         answer.unread += self._unmoved(topic, first)
-        if not answer.unread and not answer.popped:
-            answer.removed = sorted(
-                queue.queue_id for queue in self._store.queues.of_topic(topic) if queue.queue_id >= first
-            )
-            with refused_when_not_stored():
-                # Offsets first: a queue that is made again begins at 0, and an old offset would hide its messages.
-                await run_slices(self._offsets.remove_queues(topic, first))
-                self._seals.drop(topic, first)
-                await self._durable()
-                if answer.removed:
-                    await self._delete_queues(topic, first)
-            logger.info("queues of topic %s removed by %s: %s", topic, channel.remote, answer.removed)
-        return answer_with(REMOVE_QUEUES, request, answer)
+        return answer_with(GET_CLOSED_QUEUES, request, answer)
 
     def _unmoved(self, topic: str, first: int) -> list[UnreadQueue]:
         """What comes after a seal and was not copied; of no group."""

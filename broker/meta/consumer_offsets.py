@@ -18,7 +18,7 @@ from broker.meta.journal import Journal
 from broker.meta.table import Applier, Change, JournalledVersion
 from remoting.protocol.body import DataVersion
 
-PUT, GONE, CUT, VERSION = "offsets", "offsets-gone", "offsets-cut", "offsets-version"
+PUT, GONE, VERSION = "offsets", "offsets-gone", "offsets-version"
 # Offsets per journal record: encoding and appending them takes well under a millisecond.
 SLICE = 500
 # Keys that one step looks at: some milliseconds.
@@ -119,25 +119,6 @@ class ConsumerOffsets:
         groups = yield from self.groups_of(topic)
         yield from self._remove([f"{topic}@{group}" for group in groups])
 
-    def remove_queues(self, topic: str, first: int) -> Generator[None, None, None]:
-        """Remove the offsets of the queues of ``topic`` from number ``first`` on."""
-        groups = yield from self.groups_of(topic)
-        every = [f"{topic}@{group}" for group in groups]
-        keys = [key for key in every if max(self._table.get(key, ()), default=-1) >= first]
-        if not keys:
-            return
-        self._journal.append(CUT, [first, keys])
-        self._cut(first, keys)
-        self._removed(len(keys))
-
-    def _cut(self, first: int, keys: Iterable[str]) -> None:
-        for key in keys:
-            kept = {number: offset for number, offset in self._table.get(key, {}).items() if number < first}
-            if kept:
-                self._table[key] = kept
-            else:
-                self._table.pop(key, None)
-
     def _slices(self) -> Iterator[list[str]]:
         """All present keys, in slices; some may be removed before their slice is read."""
         keys = list(self._table)
@@ -155,10 +136,7 @@ class ConsumerOffsets:
         self._journal.append(GONE, keys)
         for key in keys:
             del self._table[key]
-        self._removed(len(keys))
-
-    def _removed(self, keys: int) -> None:
-        self.removals += keys
+        self.removals += len(keys)
         # The list of changes cannot tell removals. Without it, slaves that know an older count get the whole table.
         self.changes += 1
         self._recent.clear()
@@ -265,9 +243,7 @@ class ConsumerOffsets:
 
     def appliers(self) -> list[Applier]:
         """See Journalled."""
-        return [
-            (PUT, self._apply_put), (GONE, self._apply_gone), (CUT, self._apply_cut), *self._version.appliers(),
-        ]  # fmt: skip
+        return [(PUT, self._apply_put), (GONE, self._apply_gone), *self._version.appliers()]
 
     def _apply_put(self, payload: Any) -> None:
         for key, queues in payload.items():
@@ -277,10 +253,6 @@ class ConsumerOffsets:
     def _apply_gone(self, payload: Any) -> None:
         for key in payload:
             self._table.pop(key, None)
-        self._version.advance()
-
-    def _apply_cut(self, payload: Any) -> None:
-        self._cut(*payload)
         self._version.advance()
 
     def state(self) -> Iterator[Change]:

@@ -402,8 +402,8 @@ class MessageStore:
         """Bytes of the log whose messages the index does not hold yet."""
         return max(self.log.end - self.index.position, 0)
 
-    def delete_topic(self, topic: str, first: int = 0, before: int | None = None) -> None:
-        """Forget the queues of ``topic``, from number ``first`` on; messages stay in the log until that is cleaned.
+    def delete_topic(self, topic: str, before: int | None = None) -> None:
+        """Forget the queues of ``topic``; its messages stay in the log until that is cleaned.
 
         With ``before``, only queues whose messages are all before this offset of the log: the others are those of a
         topic that was made again there.
@@ -412,7 +412,7 @@ class MessageStore:
         """
 
         def is_wanted(queue: ConsumeQueue) -> bool:
-            return queue.queue_id >= first and (before is None or self._is_before(queue, before))
+            return before is None or self._is_before(queue, before)
 
         self.arrived.difference_update(self.queues.remove(topic, is_wanted))
 

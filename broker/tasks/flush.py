@@ -161,15 +161,15 @@ class Flusher(Part):
             await self.flush()
         await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
 
-    async def delete_topic(self, topic: str, first: int = 0, before: int | None = None) -> int:
-        """Remove the topic's queues for good; returns the log's end then. ``first``, ``before`` as for the store's.
+    async def delete_topic(self, topic: str, before: int | None = None) -> int:
+        """Remove the topic's queues for good; returns the log's end then. ``before`` as for the store's.
 
         OSError if files could not be removed, StoreError if that is not durable; the next checkpoint tries again. The
         topic may be made again meanwhile: only a checkpoint makes files for its new queues, and that is after the old
         files are gone, as both run under `one_at_a_time`.
         """
         async with self.one_at_a_time:
-            self._store.delete_topic(topic, first, before)
+            self._store.delete_topic(topic, before)
             end = self._store.log.raw_end
             await trio.to_thread.run_sync(self._store.queues.remove_files)
         # Take its queues out of the noted ends, or the next start would rebuild them.

@@ -243,7 +243,7 @@ def _request_parts(
         Draining(store, core.metadata, clients, core.writer, undelivered, core.persister.wait, core.clock),
         Sealing(
             store, core.metadata, clients, core.writer, reviving.popped_to, undelivered.popped, core.persister.wait,
-            core.flusher.delete_topic, core.turn_end,
+            core.turn_end,
         ),
         GroupHandlers(core.metadata, stats, core.persister.wait),
         CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues),

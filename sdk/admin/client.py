@@ -561,12 +561,12 @@ class Admin:
         """Note that the messages of a sealed queue before ``moved_to`` are stored elsewhere."""
         await self._ask.call(addr, shrinking.NOTE_MOVED, shrinking.NoteMovedRequestHeader(topic, queue_id, moved_to))
 
-    async def remove_queues(
+    async def closed_queues(
         self, addr: str, topic: str, first_queue: NotNegative, forgotten: Sequence[str] = ()
-    ) -> shrinking.RemovedQueues:
-        """Remove the queues from number ``first_queue`` on, which the topic has no more; or say what is unread."""
-        header = shrinking.RemoveQueuesRequestHeader(topic, first_queue, ",".join(forgotten) or None)
-        return (await self._ask.call(addr, shrinking.REMOVE_QUEUES, header)).body()
+    ) -> shrinking.ClosedQueues:
+        """What is left of the topic's queues from number ``first_queue`` on, which nobody reads or writes any more."""
+        header = shrinking.GetClosedQueuesRequestHeader(topic, first_queue, ",".join(forgotten) or None)
+        return (await self._ask.call(addr, shrinking.GET_CLOSED_QUEUES, header)).body()
 
     # --- brokers
 

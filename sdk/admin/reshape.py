@@ -2,7 +2,7 @@
 
 Looks at all brokers, takes the step that reshaping.py decides for each, and looks again, until every broker is done.
 The brokers' answers are the only memory, so a command that was killed is simply run again. RocketMQ's brokers can be
-part of it: they keep the files of closed queues until their messages are removed, and nothing is copied from them.
+part of it; only nothing can be copied from them.
 """
 
 from collections.abc import Mapping
@@ -148,9 +148,9 @@ class Reshape:
         return Tail(sum(unread.values()), settled), f" (messages left: {who})" if who else ""
 
     async def _closed_tail(self, name: str, target: Shape) -> tuple[Tail, str]:
-        """The queues that nobody reads or writes any more, after those without unread messages were removed."""
+        """The queues that nobody reads or writes any more."""
         try:
-            answer = await self._admin.remove_queues(
+            answer = await self._admin.closed_queues(
                 self._addrs[name], self._topic, target.read, self._patience.forgotten
             )
         except BrokerError as error:

@@ -2,9 +2,9 @@
 
 A broker has the queues 0 to ``read`` - 1 of a topic; producers write to those below ``write``. Growing: first the
 queues can be read, then written, so no message waits unread. Shrinking: first the last queues are written no more; when
-producers know that, and all groups have read these queues to their ends, they can be read no more; then they are
-removed. Nothing is remembered between steps: each is decided from what brokers say. So a command that was killed goes
-on where it was when it is run again, and a step that is repeated changes nothing.
+producers know that, and all groups have read these queues to their ends, they can be read no more. Nothing is
+remembered between steps: each is decided from what brokers say. So a command that was killed goes on where it was when
+it is run again, and a step that is repeated changes nothing.
 Neighbours: reshape.py asks brokers and takes the steps.
 """
 
@@ -32,7 +32,7 @@ class Tail(NamedTuple):
     unread: int
     #: Whether producers have had the time to learn that these queues are written no more.
     is_settled: bool
-    #: One more than the last of these queues that is still there; 0: none is.
+    #: One more than the last of these queues that has unread messages.
     ends_at: int = 0
 
     @property
@@ -53,17 +53,11 @@ class SetQueues(NamedTuple):
     shape: Shape
 
 
-class RemoveQueues(NamedTuple):
-    """Remove the queues from ``first`` on."""
-
-    first: int
-
-
-Step = SetQueues | RemoveQueues | Wait
+Step = SetQueues | Wait
 
 
 def next_step(now: Shape, target: Shape, tail: Tail) -> Step | None:
-    """What to do next on one broker; None when the topic has its shape there, and no queue is left over."""
+    """What to do next on one broker; None when the topic has its shape there, and nothing is left unread."""
     if now.read < target.read:
         return SetQueues(Shape(now.write, target.read))
     if now.write != target.write:
@@ -72,10 +66,8 @@ def next_step(now: Shape, target: Shape, tail: Tail) -> Step | None:
         if tail.is_empty:
             return SetQueues(target)
         return Wait.FOR_GROUPS if tail.is_settled else Wait.FOR_PRODUCERS
-    if tail.ends_at <= target.read:
-        return None
     # A message came in the moment in which the queues were closed: they are opened to readers again.
-    return SetQueues(Shape(target.write, tail.ends_at)) if tail.unread else RemoveQueues(target.read)
+    return SetQueues(Shape(target.write, tail.ends_at)) if tail.unread else None
 
 
 def spread(now: Mapping[str, Shape], brokers: Sequence[str], total: int) -> dict[str, Shape]:

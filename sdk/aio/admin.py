@@ -93,7 +93,7 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
     read_sealed = call_of(TrioAdmin.read_sealed)
     store_moved = call_of(TrioAdmin.store_moved)
     note_moved = call_of(TrioAdmin.note_moved)
-    remove_queues = call_of(TrioAdmin.remove_queues)
+    closed_queues = call_of(TrioAdmin.closed_queues)
 
     # --- brokers
 

@@ -1,7 +1,7 @@
 """Brokers and topics that become smaller, all Skylark's own: drains (7130, 7131), and queues that end (7132 to 7136).
 
 A broker that is drained takes no sends from clients, and says what is left to consume. A queue that is sealed shows its
-consumers no message from the seal on, so that these messages can be copied to other queues; in the end it is removed.
+consumers no message from the seal on, so that these messages can be copied to other queues.
 """
 
 from mqcommon.lazy_dataclass import lazy_dataclass
@@ -145,10 +145,10 @@ class NoteMovedRequestHeader(Header):
 
 
 @lazy_dataclass(slots=True)
-class RemoveQueuesRequestHeader(Header):
-    """7136: remove the topic's queues from number ``first_queue`` on, which nobody can read or write any more.
+class GetClosedQueuesRequestHeader(Header):
+    """7136: what is left of the topic's queues from number ``first_queue`` on, which nobody reads or writes any more.
 
-    Refused while a group, other than those in ``forgotten`` (separated by commas), has not read them.
+    ``forgotten``: groups that are not waited for, separated by commas.
     """
 
     topic: str = required(read_text)
@@ -157,12 +157,13 @@ class RemoveQueuesRequestHeader(Header):
 
 
 @lazy_dataclass(slots=True)
-class RemovedQueues(Body):
-    """The answer to 7136: the queues that were removed, or those that were kept because of ``unread`` messages."""
+class ClosedQueues(Body):
+    """The answer to 7136. ``unread`` has a row without a group for what comes after a seal and was not copied.
 
-    removed: list[int] = member(list_of(INT))
+    ``popped``: check points of pops that are open; their messages may be read again where they are.
+    """
+
     unread: list[UnreadQueue] = member(list_of(body_of(UnreadQueue)))
-    #: Check points of pops that are open; while there are any, no queue is removed.
     popped: int = member(LONG, 0)
 
 
@@ -190,7 +191,7 @@ NOTE_MOVED = Request(
     7135, NoteMovedRequestHeader, NOTHING, NOTHING, NOTHING,
     right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
 )  # fmt: skip
-REMOVE_QUEUES = Request(
-    7136, RemoveQueuesRequestHeader, NOTHING, NOTHING, RemovedQueues,
-    right=UPDATE_CLUSTER, on_slave=NO_MESSAGES,
+GET_CLOSED_QUEUES = Request(
+    7136, GetClosedQueuesRequestHeader, NOTHING, NOTHING, ClosedQueues,
+    right=GET_CLUSTER, on_slave=NO_MESSAGES,
 )  # fmt: skip

@@ -303,8 +303,8 @@ async def shrink_topic(
 ) -> dict[str, Any]:
     """Give a topic fewer queues without losing a message.
 
-    Queues are written no more, then read to their ends by all groups, then closed and removed. Messages of one key may
-    go to another queue afterwards, as the number of queues changes.
+    Queues are written no more, then read to their ends by all groups, then closed. Their files go when their messages
+    expire. Messages of one key may go to another queue afterwards, as the number of queues changes.
     """
     from sdk.admin.reshape import Patience
     from sdk.admin.reshaping import Shape

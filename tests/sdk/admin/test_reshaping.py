@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from mqcommon.errors import UserError
-from sdk.admin.reshaping import RemoveQueues, SetQueues, Shape, Tail, Wait, changes, next_step, spread
+from sdk.admin.reshaping import SetQueues, Shape, Tail, Wait, changes, next_step, spread
 
 SHAPES = st.builds(lambda write, more: Shape(write, write + more), st.integers(0, 6), st.integers(0, 3))
 TARGETS = st.builds(lambda write, more: Shape(write, write + more), st.integers(1, 6), st.integers(0, 3))
@@ -20,7 +20,6 @@ class Model(RuleBasedStateMachine):
         self.now, self.target = now, wanted
         self.ends: dict[int, int] = {}
         self.read: dict[int, int] = {}
-        self.removed = 0
         self.sent = 0
         # The route that a slow producer still has, and what the command remembers.
         self.old_route = now
@@ -67,7 +66,7 @@ class Model(RuleBasedStateMachine):
         return sum(end - self.read.get(queue, 0) for queue, end in self.ends.items() if queue >= first)
 
     def tail(self) -> Tail:
-        ends = [queue + 1 for queue, end in self.ends.items() if end and queue >= self.target.read]
+        ends = [queue + 1 for queue in self.ends if queue >= self.target.read and self.unread(queue)]
         return Tail(self.unread(self.target.read), self.settled, max(ends, default=0))
 
     @rule()
@@ -86,17 +85,11 @@ class Model(RuleBasedStateMachine):
             if step.shape.write < self.now.write:
                 self.settled = False
             self.now = step.shape
-        elif isinstance(step, RemoveQueues):
-            assert step.first >= max(self.now)
-            assert not self.unread(step.first)
-            for queue in [queue for queue in self.ends if queue >= step.first]:
-                self.removed += self.ends.pop(queue)
-                self.read.pop(queue, None)
 
     @invariant()
     def nothing_is_lost(self) -> None:
         if hasattr(self, "now"):
-            assert self.removed + sum(self.ends.values()) == self.sent
+            assert sum(self.ends.values()) == self.sent
 
     def teardown(self) -> None:
         if not hasattr(self, "now"):
@@ -150,7 +143,6 @@ def test_queues_are_spread_evenly(now: dict[str, Shape], others: set[str], total
         (Shape(4, 8), Shape(4, 4), Tail(9, True), Wait.FOR_GROUPS),
         (Shape(4, 8), Shape(4, 4), Tail(0, True), SetQueues(Shape(4, 4))),
         (Shape(4, 4), Shape(4, 4), Tail(1, True, 8), SetQueues(Shape(4, 8))),
-        (Shape(4, 4), Shape(4, 4), Tail(0, True, 8), RemoveQueues(4)),
         (Shape(4, 4), Shape(4, 4), Tail(0, True, 0), None),
     ],
 )
