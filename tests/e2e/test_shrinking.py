@@ -36,8 +36,13 @@ class Load:
         self.consumed: set[bytes] = set()
         self.failed: list[SendFailed] = []
         self._sent = 0
+        self.producing = trio.CancelScope()
 
     async def produce(self) -> None:
+        with self.producing:
+            await self._produce()
+
+    async def _produce(self) -> None:
         async with Producer(self._nameserver, group="p") as producer:
             while True:
                 self._sent += 1
@@ -108,17 +113,17 @@ async def test_nothing_is_lost_while_a_cluster_shrinks_and_grows(tmp_path: Path,
     async with running(tmp_path, 2, OPTIONS) as cluster:
         await make_topic(cluster, TopicConfig(TOPIC, 4, 4))
         load = Load(cluster.nameserver)
-        async with trio.open_nursery() as producing, trio.open_nursery() as consuming:
-            consuming.start_soon(load.consume)
-            producing.start_soon(load.produce)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load.consume)
+            nursery.start_soon(load.produce)
             for number in range(rounds):
                 kind = ("shrink", "drain", "rebalance", "move")[number % 4]
                 for words in commands(kind, random.choice(cluster.brokers).name):
                     sys.stdout.write(f"{number}: {' '.join(words)}\n")
                     await run_to_its_end(words, cluster, load, random)
             await load.goes_on(20)
-            producing.cancel_scope.cancel()
+            load.producing.cancel()
             await until(lambda: load.acked <= load.consumed, "all is consumed", END_TIMEOUT_S)
-            consuming.cancel_scope.cancel()
+            nursery.cancel_scope.cancel()
     assert load.failed == []
     assert len(load.acked) > 100 * rounds
