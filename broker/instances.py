@@ -77,6 +77,8 @@ def _instance(options: BrokerOptions, number: int) -> Instance:
         "broker_instances": "1",
         "broker_name": f"{options.broker_name}-{number}",
         "store_path_root_dir": str(directory),
+        # A topic that a send creates gets queues on all instances.
+        "auto_create_on_all_masters": "true",
     }
     # 0 takes any free port, and -1 follows listenPort.
     for option in ("listen_port", "ha_listen_port", "fast_listen_port"):
