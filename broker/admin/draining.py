@@ -134,8 +134,12 @@ class Draining(Part):
         status = DrainStatus(
             self._topics.drain.value.since_ms, self._closes_in_ms(), len(self._writer.durability),
             found.delayed(), found.timed(), found.half(), found.popped(),
-            sum(self._store.max_offset(each.topic, each.queue_id) - each.moved_to for each in seals.all().values()),
         )  # fmt: skip
+        for seal in seals.all().values():
+            left = self._store.max_offset(seal.topic, seal.queue_id) - seal.moved_to
+            status.unmoved += left
+            if left and len(status.unread) < MOST_ROWS:
+                status.unread.append(UnreadQueue(seal.topic, seal.queue_id, "", left))
         claimed: set[str] = set()
         for number, (topic, group) in enumerate((yield from self._readers()), 1):
             if number % AT_ONCE == 0:

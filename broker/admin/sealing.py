@@ -106,16 +106,10 @@ class Sealing(Part):
         groups = await result_of(self._offsets.groups_of(topic))
         groups = list(dict.fromkeys([*groups, *self._clients.consumers_of(topic)]))
         # In one turn: no pull may come between the look at what groups have reached and the seal.
-        sealed = [
-            queue
-            for queue in self._store.queues.of_topic(topic)
-            if queue.queue_id >= header.first_queue and self._seals.of(topic, queue.queue_id) is None
-        ]
+        reached = self._reached(topic, groups)
+        queues = [queue for queue in self._store.queues.of_topic(topic) if queue.queue_id >= header.first_queue]
         with refused_when_not_stored():
-            if sealed:
-                reached = self._reached(topic, groups)
-                for queue in sealed:
-                    self._seal(queue, reached.get(queue.queue_id, 0))
+            sealed = [queue for queue in queues if self._seal(queue, reached.get(queue.queue_id, 0))]
             await self._durable()
         if sealed:
             logger.warning("queues of topic %s sealed by %s: %s", topic, channel.remote,
@@ -126,10 +120,19 @@ class Sealing(Part):
         ]
         return answer_with(SEAL_QUEUES, request, SealedQueues(rows))
 
-    def _seal(self, queue: ConsumeQueue, reached: int) -> None:
+    def _seal(self, queue: ConsumeQueue, reached: int) -> bool:
+        """Seal the queue at ``reached``; whether its seal is another one now.
+
+        After a crash this broker does not know what groups had pulled. So a seal moves on when a group commits more
+        than that, unless messages were copied already: the group then gets those twice.
+        """
+        known = self._seals.of(queue.topic, queue.queue_id)
         limit = min(max(reached, queue.min_offset), queue.next_offset)
+        if known is not None and (known.moved_to > known.limit or limit <= known.limit):
+            return False
         self._seals.put(Seal(queue.topic, queue.queue_id, limit, limit))
         queue.sealed_at = limit
+        return True
 
     def _reached(self, topic: str, groups: list[str]) -> dict[int, int]:
         """Queue → the furthest offset that any group has committed, pulled or popped."""

@@ -56,8 +56,8 @@ class DrainStatus(Body):
 
     ``drained_since``: ms since 1970, 0 for a broker that is not drained. ``closes_in_ms``: how long sends of clients
     with old routes are still taken. ``delayed``, ``timed``, ``half`` and ``popped``: messages (of pops: check points)
-    that this broker will deliver or decide itself. ``unmoved``: messages after seals that were not copied. ``unread``
-    and ``unclaimed`` list the first ones only.
+    that this broker will deliver or decide itself. ``unmoved``: messages after seals that were not copied; their rows
+    in ``unread`` have no group. ``unread`` and ``unclaimed`` list the first ones only.
     """
 
     drained_since: int = member(LONG, 0)

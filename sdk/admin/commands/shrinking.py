@@ -167,7 +167,7 @@ def _left(status: "DrainStatus") -> str:
     words = [f"{count:,} {what}" for what, count in counts.items() if count]
     if status.closes_in_ms:
         words.append(f"sends of clients with old routes for {status.closes_in_ms / 1000:.0f} s more")
-    absent = sorted({row.group for row in status.unread if not row.is_online})
+    absent = sorted({row.group for row in status.unread if row.group and not row.is_online})
     if absent:
         words.append(f"groups without a consumer: {', '.join(absent[:SHOWN])} (--forgetGroup leaves them out)")
     return ", ".join(words)

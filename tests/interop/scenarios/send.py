@@ -63,7 +63,11 @@ def main() -> None:
         producer.set_session_credentials(*task["credentials"])
     producer.start()
     try:
-        tell([send_when_routed(producer, wanted) for wanted in task["sends"]])
+        results = []
+        for wanted in task["sends"]:
+            results.append(send_when_routed(producer, wanted))
+            time.sleep(task.get("pause_s", 0))  # noqa: TID251  the pace of a load, in a process of its own
+        tell(results)
     finally:
         producer.shutdown()
 
