@@ -3,18 +3,21 @@
 import json
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from click.testing import CliRunner, Result
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
 from mqcommon.message.queue import MessageQueue
 from sdk import Message
+from sdk.admin.cli import mqadmin as commands
 from sdk.blocking import Producer, PullConsumer
 from sdk.testing import Cluster
 from tests.support.waiting import until
@@ -150,3 +153,46 @@ def test_mistakes_are_the_first_line_of_the_error(spark: SparkSession, cluster: 
             use()
         assert said in str(caught.value).splitlines()[0]
         assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.nightly
+def test_a_topic_shrinks_under_a_query(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    """With commitOffsets the command waits for the query; each message is read once."""
+    send(cluster, range(50))
+    reader = stream(spark, cluster, discoveryIntervalMs="100", commitOffsets="true", consumerGroup="copier")
+    query = into_files(reader, tmp_path, processingTime="100 milliseconds")
+
+    def has_read(count: int) -> bool:
+        assert query.exception() is None
+        send(cluster, range(1))  # offsets are committed at the next micro-batch
+        return sum(one["numInputRows"] for one in query.recentProgress) >= count
+
+    def mqadmin(*words: str) -> Result:
+        return CliRunner().invoke(commands, [*words, "-n", cluster.nameserver])
+
+    try:
+        wait_for(lambda: has_read(50), "50 messages are read")
+        with ThreadPoolExecutor(1) as pool:
+            shrunk = pool.submit(
+                mqadmin,
+                "shrinkTopic",
+                "-t",
+                TOPIC,
+                "-c",
+                "DefaultCluster",
+                "-w",
+                "1",
+                "--settle",
+                "1",
+                "--deadline",
+                "60",
+            )
+            send(cluster, range(50, 80))
+            wait_for(lambda: has_read(80) and shrunk.done(), "the topic has shrunk")
+        assert shrunk.result().exit_code == 0, shrunk.result().output
+        send(cluster, range(80, 100))
+        wait_for(lambda: has_read(100) and {*range(100)} <= {*numbers(spark, tmp_path)}, "the rest is read")
+    finally:
+        query.stop()
+    found = [number for number in numbers(spark, tmp_path) if number]
+    assert found == list(range(1, 100))
