@@ -1,0 +1,262 @@
+"""Simulated brokers and clients of `bench/scale.py`: real frames on real connections, driven by one epoll.
+
+They are plain sockets and frames that were encoded before, so that this side costs little beside the NameServer.
+"""
+
+import select
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection as Pipe
+from typing import NamedTuple
+
+from mqcommon.addresses import split_address
+from remoting.protocol.body import DataVersion
+from remoting.protocol.command import CBOR, JSON, OFFER_CBOR, OFFER_FIELD, Command
+from remoting.protocol.connection import Connection
+from remoting.protocol.dialect import Dialect, encode_body
+from remoting.protocol.frame import encode
+from remoting.protocol.requests.registrations import (
+    BROKER_HEARTBEAT,
+    QUERY_DATA_VERSION,
+    REGISTER_BROKER,
+    BrokerHeartbeatRequestHeader,
+    RegisterBrokerBody,
+)
+from remoting.protocol.requests.routes import (
+    GET_ROUTEINFO_BY_TOPIC,
+    BrokerRequestHeader,
+    GetRouteInfoRequestHeader,
+    RegisterBrokerRequestHeader,
+)
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
+
+CLUSTER = "DefaultCluster"
+ANSWER_TIMEOUT_S = 120.0
+RECEIVE_BYTES = 262_144
+PROBE_PAUSE_S = 0.002
+_PREFIX_BYTES = 4
+
+
+def topic_name(number: int) -> str:
+    """As long as names of topics usually are."""
+    return f"orders-of-region-{number:06d}"
+
+
+class Broker(NamedTuple):
+    """One simulated master, and the frames that it sends."""
+
+    name: str
+    addr: str
+    topics: Sequence[str]
+
+    @classmethod
+    def numbered(cls, number: int, brokers: int, topics: int, copies: int) -> "Broker":
+        """Of ``brokers``; each of ``topics`` topics is on ``copies`` of them."""
+        stride = brokers // copies
+        residues = {(number - copy * stride) % brokers for copy in range(copies)}
+        own = [topic_name(topic) for residue in sorted(residues) for topic in range(residue, topics, brokers)]
+        # The addresses are of no machine: documentation has this network for itself.
+        return cls(f"broker-{number:04d}", f"192.0.2.{number % 250 + 1}:{10_000 + number // 250}", own)
+
+    def register(self, version: int, topics: Sequence[str], *, base: int | None = None) -> bytes:
+        """103 with ``topics``. With ``base`` they are the changes since that version, as Skylark's brokers send them.
+
+        Without, it is the first request on a connection, which offers to speak CBOR.
+        """
+        header = RegisterBrokerRequestHeader(
+            self.name, self.addr, CLUSTER, self.addr, 0, enable_acting_master=False, compressed=False
+        )
+        told = _version(version)
+        table = {name: TopicConfig(name, 8, 8) for name in topics}
+        body = RegisterBrokerBody(TopicConfigTable(told, table, told))
+        if base is None:
+            command = REGISTER_BROKER.command(header)
+            command.ext = {**(command.ext or {}), OFFER_FIELD: OFFER_CBOR}
+            return framed(command, encode_body(body))
+        since = _version(base)
+        header.part, header.is_last_part = 0, True
+        header.base_state_version, header.base_timestamp = since.state_version, since.timestamp
+        header.base_counter = since.counter
+        return framed(REGISTER_BROKER.command(header), encode_body(body, Dialect.CBOR), CBOR)
+
+    def ask_version(self, version: int) -> bytes:
+        """322: a heartbeat that asks whether the NameServer has this version."""
+        header = BrokerRequestHeader(self.name, self.addr, CLUSTER, 0)
+        return framed(QUERY_DATA_VERSION.command(header), encode_body(_version(version), Dialect.CBOR), CBOR)
+
+    def heartbeat(self) -> bytes:
+        """904."""
+        header = BrokerHeartbeatRequestHeader(CLUSTER, self.addr, self.name, 0)
+        return framed(BROKER_HEARTBEAT.command(header), b"", CBOR)
+
+
+def _version(counter: int) -> DataVersion:
+    return DataVersion(0, 1_700_000_000_000, counter)
+
+
+def framed(command: Command, body: bytes = b"", codec: int = JSON) -> bytes:
+    """The frame of a request."""
+    command.body, command.codec, command.opaque = body, codec, 7
+    return encode(command)
+
+
+def route_query(topic: str, codec: int = CBOR) -> bytes:
+    """105."""
+    return framed(GET_ROUTEINFO_BY_TOPIC.command(GetRouteInfoRequestHeader(topic)), b"", codec)
+
+
+class Peer:
+    """One connection, with at most one request in flight."""
+
+    __slots__ = ("got", "left", "socket")
+
+    def __init__(self, addr: str) -> None:
+        self.socket = socket.create_connection(split_address(addr), ANSWER_TIMEOUT_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+        # What is still to be sent, and what has come of the answer.
+        self.left = b""
+        self.got = b""
+
+    def send(self, frame: bytes) -> bool:
+        """Send as much as goes; whether nothing is left."""
+        try:
+            sent = self.socket.send(frame)
+        except BlockingIOError:
+            sent = 0
+        self.left = frame[sent:]
+        return not self.left
+
+    def receive(self) -> bytes | None:
+        """The whole answer, when it is there."""
+        data = self.socket.recv(RECEIVE_BYTES)
+        if not data:
+            raise ConnectionError("the server closed a connection")
+        got = self.got = self.got + data if self.got else data
+        if len(got) < _PREFIX_BYTES or len(got) < _PREFIX_BYTES + int.from_bytes(got[:_PREFIX_BYTES], "big"):
+            return None
+        self.got = b""
+        return got
+
+
+class Load:
+    """Connections to one server."""
+
+    def __init__(self, addr: str) -> None:
+        self._addr = addr
+        self._epoll = select.epoll()
+        self._peers: dict[int, Peer] = {}
+
+    def connect(self, count: int) -> list[Peer]:
+        """Open more connections."""
+        made = [Peer(self._addr) for _ in range(count)]
+        for peer in made:
+            self._epoll.register(peer.socket.fileno(), select.EPOLLIN)
+            self._peers[peer.socket.fileno()] = peer
+        return made
+
+    def close(self) -> None:
+        for peer in self._peers.values():
+            peer.socket.close()
+        self._epoll.close()
+
+    def at_once(self, peers: Sequence[Peer], frames: Sequence[bytes]) -> list[bytes]:
+        """Send each peer's frame, wait for all answers, and return them in the order of their arrival."""
+        for peer, frame in zip(peers, frames, strict=True):
+            if not peer.send(frame):
+                self._epoll.modify(peer.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
+        found: list[bytes] = []
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while len(found) < len(peers):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{len(peers) - len(found)} of {len(peers)} requests were not answered")
+            for fd, event in self._epoll.poll(1.0):
+                peer = self._peers[fd]
+                if event & select.EPOLLOUT and peer.send(peer.left):
+                    self._epoll.modify(fd, select.EPOLLIN)
+                if event & ~select.EPOLLOUT and (answer := peer.receive()) is not None:
+                    found.append(answer)
+        return found
+
+    def one_by_one(self, peers: Sequence[Peer], frames: Sequence[bytes]) -> list[bytes]:
+        """Send one frame, wait for its answer, and go on with the next peer."""
+        return [self.at_once([peer], [frame])[0] for peer, frame in zip(peers, frames, strict=True)]
+
+    def for_seconds(self, peers: Sequence[Peer], frames: Sequence[bytes], seconds: float) -> tuple[int, float]:
+        """Each peer sends its next request as soon as its answer is there. Returns the answers, and the seconds."""
+        at, count, started = 0, 0, time.perf_counter()
+        until = started + seconds
+        for number, peer in enumerate(peers):
+            peer.send(frames[number % len(frames)])
+        at, waiting = len(peers), len(peers)
+        while waiting:
+            is_over = time.perf_counter() > until
+            for fd, _ in self._epoll.poll(1.0):
+                peer = self._peers[fd]
+                if peer.receive() is None:
+                    continue
+                count += 1
+                if is_over:
+                    waiting -= 1
+                else:
+                    peer.send(frames[at % len(frames)])
+                    at += 1
+        return count, time.perf_counter() - started
+
+
+def check(answers: Sequence[bytes]) -> None:
+    """All of them are successes."""
+    for answer in answers:
+        (command,) = Connection().receive_data(answer)
+        if command.code:
+            raise AssertionError(f"the server refused: {command}")
+
+
+# --- route queries meanwhile
+
+
+class Probed(NamedTuple):
+    """What one client met that asked for routes all the time."""
+
+    found_ms: Sequence[float]
+    #: Answers that no broker has registered that topic yet.
+    not_found_ms: Sequence[float]
+
+
+@contextmanager
+def probing(addr: str, topics: Sequence[str]) -> Iterator[list[Probed]]:
+    """A process asks for one route after the other while the block runs; its result is in the list afterwards."""
+    context = get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_probe, args=(addr, [route_query(name) for name in topics], theirs))
+    process.start()
+    found: list[Probed] = []
+    try:
+        ours.recv()
+        yield found
+        ours.send("stop")
+        found.append(ours.recv())
+    finally:
+        process.join(10)
+        process.kill()
+
+
+def _probe(addr: str, frames: Sequence[bytes], pipe: Pipe) -> None:
+    found: list[float] = []
+    not_found: list[float] = []
+    with socket.create_connection(split_address(addr), ANSWER_TIMEOUT_S) as peer:
+        pipe.send("started")
+        at = 0
+        while not pipe.poll():
+            started = time.perf_counter()
+            peer.sendall(frames[at % len(frames)])
+            parser, commands = Connection(), []
+            while not commands:
+                commands = parser.receive_data(peer.recv(RECEIVE_BYTES))
+            (found if commands[0].code == 0 else not_found).append((time.perf_counter() - started) * 1000)
+            at += 1
+            time.sleep(PROBE_PAUSE_S)
+    pipe.send(Probed(found, not_found))
