@@ -14,6 +14,7 @@ from mqcommon.errors import ProtocolError, RequestRefused
 from namesrv import config_handlers
 from namesrv.kvconfig import ORDER_TOPIC_CONFIG
 from namesrv.registration import Queues, topic_fault
+from namesrv.route_answers import Form
 from namesrv.state import State
 from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
@@ -136,15 +137,23 @@ def get_route(state: State, channel: Channel, request: Command) -> Command:
     # An error and not "no such topic", which clients believe: they would drop routes that are good.
     if state.is_waiting_for_brokers:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "name server not ready")
-    route = state.routes.route(header.topic, acting_master=state.options.support_acting_master)
+    options, routes, topic = state.options, state.routes, header.topic
+    order_conf = state.kv_config.get(ORDER_TOPIC_CONFIG, topic) if options.order_message_enable else None
+    form = Form(dialect_for(request), options.support_acting_master)
+    choice = routes.advertised.choice(channel.remote)
+    is_for_all = order_conf is None and choice is None
+    if is_for_all and (known := routes.answers.get(topic, form)) is not None:
+        return request.respond(body=known)
+    route = routes.route(topic, acting_master=options.support_acting_master)
     if route is None:
-        raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, _NO_ROUTE.format(header.topic))
-    if state.options.order_message_enable:
-        route.order_topic_conf = state.kv_config.get(ORDER_TOPIC_CONFIG, header.topic)
-    choice = state.routes.advertised.choice(channel.remote)
+        raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, _NO_ROUTE.format(topic))
+    route.order_topic_conf = order_conf
     if choice is not None:
         choice.in_route(route)
-    return answer_with(GET_ROUTEINFO_BY_TOPIC, request, route, channel.max_frame_bytes)
+    answer = answer_with(GET_ROUTEINFO_BY_TOPIC, request, route, channel.max_frame_bytes)
+    if is_for_all and answer.remark is None:
+        routes.answers.put(topic, form, answer.body)
+    return answer
 
 
 def get_cluster_info(state: State, channel: Channel, request: Command) -> Command:

@@ -27,11 +27,10 @@ NAMESRV_METRICS = (BROKERS, TOPICS, DISPLACED, REFUSALS, LIMITS, TLS_HANDSHAKES,
 def collect(
     state: State, rpc: RpcTimes, server: Server, refusals: Callable[[], int], tls: DaemonTls
 ) -> Steps[list[Column]]:
-    """All columns, in steps."""
-    topics = yield from state.routes.count_topics()
+    """All columns. Steps are what the exporter takes; all of this is cheap."""
     return [
         single(BROKERS, state.routes.broker_count),
-        single(TOPICS, topics),
+        single(TOPICS, state.routes.topic_count),
         single(DISPLACED, state.displacements),
         single(REFUSALS, refusals()),
         column(LIMITS, [((name,), number) for name, number in server.refusals.counts.items()]),
@@ -39,3 +38,4 @@ def collect(
         single(CONNECTIONS, len(server.channels)),
         rpc.column(),
     ]
+    yield  # never reached; it makes this a generator

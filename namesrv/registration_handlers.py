@@ -10,6 +10,7 @@ Neighbours: handlers.py has the other requests; namesrv.py runs this.
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from sys import intern
 from typing import NamedTuple
 
 from mqcommon.errors import ConnectionLost, ProtocolError, RequestRefused
@@ -246,7 +247,8 @@ class _Topics:
             fault = queues_fault(queues) if name in self._own else topic_fault(name, queues)
             # Most topics have the same queues, and share one object: a table may have a million of them.
             if fault is None:
-                self.good[name] = self._shared.setdefault(queues, queues)
+                # The sets that have a topic share its name, too.
+                self.good[intern(name)] = self._shared.setdefault(queues, queues)
             else:
                 self._faults += 1
                 self._first_fault = self._first_fault or f"{name[:300]!r}: {fault}"

@@ -4,16 +4,15 @@ Brokers fill it, clients read it, none of it is on disk. Invariants, whatever th
   - each member of a broker set has exactly one live entry, and one address is one broker;
   - a topic lists only queues of broker sets that have a member;
   - results are sorted, here or by handlers.py, so NameServers with the same registrations give the same answers.
-Topics are kept by broker set only. So a broker's requests cost little, however many topics it has: a registration is
-one update of a dict, and a set that is removed takes its topics along. A route looks into every set.
 A connection is only a token here (compared by identity): ``close`` removes the brokers that were last heard on it, so
 a broker that came back on a new connection stays when its old connection ends.
 The lowest member of a set (RocketMQ's min broker) acts as the master while the master is away.
 Neighbours: handlers.py translates requests into calls; namesrv.py calls ``expire`` and ``close``;
-min_broker_notices.py tells slaves of a new lowest member.
+min_broker_notices.py tells slaves of a new lowest member; topic_queues.py has the topics of each set; route_answers.py
+keeps encoded answers, and each change of a route here must reach it.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from enum import Enum
 from itertools import islice
 from typing import Generic, TypeVar
@@ -32,6 +31,8 @@ from namesrv.registration import (
     incomplete,
     live_broker,
 )
+from namesrv.route_answers import RouteAnswers
+from namesrv.topic_queues import TopicQueues
 from namesrv.watches import RouteChanges
 from remoting.protocol.body import DataVersion
 from remoting.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
@@ -128,28 +129,25 @@ class RouteTable(Generic[C]):
     def __init__(self) -> None:
         self._live: dict[str, LiveBroker[C]] = {}
         self._sets: dict[str, _BrokerSet] = {}
-        # by set name and topic; a set without topics has no entry
-        self._queues: dict[str, dict[str, Queues]] = {}
+        #: Encoded answers to route queries, and the changes of routes that clients may wait for.
+        self.answers = RouteAnswers()
+        self.changes = RouteChanges()
+        self._queues = TopicQueues(self._route_changed)
         # names of the sets whose members changed since the last `min_broker_changes`; an ordered set
         self._changed: dict[str, None] = {}
         self.rivals = Rivals()
         #: The addresses that clients of some networks are given instead of those in routes.
         self.advertised = Advertised()
-        #: The changes of routes that clients may wait for.
-        self.changes = RouteChanges()
 
     @property
     def broker_count(self) -> int:
         """Brokers that are alive."""
         return len(self._live)
 
-    def count_topics(self) -> Generator[None, None, int]:
-        """Topics of all sets, each once; a turn of the loop after each set."""
-        names: set[str] = set()
-        for topics in list(self._queues.values()):
-            names.update(topics)
-            yield
-        return len(names)
+    @property
+    def topic_count(self) -> int:
+        """Topics of all sets, each once."""
+        return self._queues.topic_count
 
     # --- what brokers do
 
@@ -180,16 +178,17 @@ class RouteTable(Generic[C]):
 
         # From here on the registration is applied. All of it happens in one turn, so readers see the table before it or
         # after it: first the entries that the broker and the former holder lose, then the new entry, then the topics.
-        displaced = reported = rival_addr = topics = None
+        displaced = reported = rival_addr = None
+        topics: Mapping[str, Queues] = {}
         if known is not None and known is not holder:
             if known.broker_name == new.broker_name:
                 # It may be the last member: its set is removed with it and made again below. The topics stay: parts
                 # may bring them one after the other, and a client must not take a topic for a new one meanwhile.
                 reported = self._sets[known.broker_name].reported
-                topics = self._queues.get(known.broker_name)
+                topics = dict(self._queues.of(known.broker_name))
             self._remove(known)
-            if topics:
-                self._queues.setdefault(new.broker_name, topics)
+            if not self._queues.of(new.broker_name):
+                self._queues.put(new.broker_name, topics)
             known = None
         if holder is not None and holder is not known:
             displaced = holder
@@ -210,8 +209,7 @@ class RouteTable(Generic[C]):
         # Until its last part has come, the broker has a version that it never sends: 322 tells it to go on.
         if new.part is not None and not new.part.is_last:
             live.arrived, live.data_version = arrived, incomplete(new.data_version)
-        members = dict(self._sets[new.broker_name].addrs) if new.broker_name in self._sets else {}
-        brokers = self._join(new)
+        brokers = self._join(new, known)
         brokers.reported = brokers.reported or reported
         # a slave registers topics for its set only while it has the lowest id, that is, without a master
         is_prime_slave = (
@@ -222,8 +220,8 @@ class RouteTable(Generic[C]):
             perm_mask = ~PERM_WRITE if is_prime_slave and brokers.enable_acting_master else ~0
             self._put_topics(new, arrived.is_changed, perm_mask)
             self._drop_topics(new, arrived, delete_absent_topics)
-        if self.advertised.put(new.broker_addr, new.advertised) or brokers.addrs != members:
-            self.changes.note(self._queues.get(new.broker_name, ()))
+        if self.advertised.put(new.broker_addr, new.advertised):
+            self._queues.touch(new.broker_name)
         master = self._member(new.broker_name, MASTER_ID) if new.broker_id != MASTER_ID else None
         return Registered(
             Outcome.REGISTERED,
@@ -290,16 +288,16 @@ class RouteTable(Generic[C]):
         if not queues or any(queue.broker_name not in self._sets for queue in queues):
             return False
         for queue in queues:
-            own = self._queues.setdefault(queue.broker_name, {})
-            own[topic] = Queues(queue.read_queue_nums, queue.write_queue_nums, queue.perm, queue.topic_sys_flag)
-        self.changes.note((topic,))
+            one = Queues(queue.read_queue_nums, queue.write_queue_nums, queue.perm, queue.topic_sys_flag)
+            self._queues.put(queue.broker_name, {topic: one})
         return True
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic, or only its queues in one cluster."""
-        for broker_name, brokers in self._sets.items():
-            if (cluster is None or brokers.cluster == cluster) and topic in self._queues.get(broker_name, ()):
-                self._drop(broker_name, (topic,))
+        for broker_name in self._queues.holders(topic):
+            brokers = self._sets[broker_name]
+            if cluster is None or brokers.cluster == cluster:
+                self._queues.drop(broker_name, (topic,))
                 for addr in brokers.addrs.values():
                     self._live[addr].deleted_here[topic] = None
 
@@ -307,12 +305,12 @@ class RouteTable(Generic[C]):
 
     def route(self, topic: str, *, acting_master: bool = False) -> TopicRouteData | None:
         """The route of a topic; with ``acting_master`` a set's lowest slave may be shown as the master (id 0)."""
-        queues = {name: own[topic] for name, own in self._queues.items() if topic in own}
-        if not queues:
+        names = self._queues.holders(topic)
+        if not names:
             return None
+        queues = {name: self._queues.of(name)[topic] for name in names}
         # RocketMQ's brokers read the routes of these topics to learn which members are alive
         may_promote = acting_master and not topic.startswith(MEMBER_GROUP_PREFIX)
-        names = sorted(queues)
         brokers = [self._broker_data(name) for name in names]
         filter_servers: dict[str, list[str]] = {}
         for data in brokers:
@@ -347,9 +345,13 @@ class RouteTable(Generic[C]):
 
     def tables(self, cluster: str | None = None) -> list[Mapping[str, Queues]]:
         """The topics of each broker set, of all clusters or of one. Each table changes as brokers register."""
-        return [own for name, own in self._queues.items() if cluster is None or self._sets[name].cluster == cluster]
+        return [own for name, own in self._queues.all() if cluster is None or self._sets[name].cluster == cluster]
 
     # --- inside
+
+    def _route_changed(self, topics: Collection[str]) -> None:
+        self.answers.forget(topics)
+        self.changes.note(topics)
 
     def _find(self, cluster: str, broker_addr: str) -> LiveBroker[C] | None:
         live = self._live.get(broker_addr)
@@ -360,11 +362,15 @@ class RouteTable(Generic[C]):
         addr = brokers.addrs.get(broker_id) if brokers is not None else None
         return self._live[addr] if addr is not None else None
 
-    def _join(self, new: Registration) -> _BrokerSet:
+    def _join(self, new: Registration, known: LiveBroker[C] | None) -> _BrokerSet:
+        """Put a broker into its set; ``known`` is its entry until now, if it had this place already."""
         brokers = self._sets.setdefault(new.broker_name, _BrokerSet(new.cluster, False, {}))
+        before = brokers.cluster, brokers.enable_acting_master, known and known.filter_servers
         brokers.cluster = new.cluster
         brokers.enable_acting_master = bool(new.enable_acting_master)
         brokers.addrs[new.broker_id] = new.broker_addr
+        if before != (brokers.cluster, brokers.enable_acting_master, new.filter_servers):
+            self._queues.touch(new.broker_name)
         self._changed[new.broker_name] = None
         return brokers
 
@@ -380,40 +386,33 @@ class RouteTable(Generic[C]):
         brokers = self._sets[gone.broker_name]
         del brokers.addrs[gone.broker_id]
         self._changed[gone.broker_name] = None
-        self.changes.note(self._queues.get(gone.broker_name, ()))
         if not brokers.addrs:
             del self._sets[gone.broker_name]
-            self._queues.pop(gone.broker_name, None)
-        elif brokers.enable_acting_master and MASTER_ID not in brokers.addrs:
+            self._queues.drop_set(gone.broker_name)
+            return
+        self._queues.touch(gone.broker_name)
+        if brokers.enable_acting_master and MASTER_ID not in brokers.addrs:
             for _ in self.wipe_write_perm(gone.broker_name):
                 pass  # in one turn: an acting master must never be shown as writable
 
     def _put_topics(self, new: Registration, is_changed: bool, perm_mask: int) -> None:
         """Store a broker's topics. An unchanged version only adds missing ones, so a wiped permission stays wiped."""
         topics = new.topics if perm_mask == ~0 else _with_perm(new.topics, lambda perm: perm & perm_mask)
-        if not topics:
-            return
-        own = self._queues.get(new.broker_name)
-        if own is None:
-            changed = self._queues[new.broker_name] = dict(topics)
-        elif is_changed:
-            changed = {topic: queues for topic, queues in topics.items() if own.get(topic) != queues}
-            own.update(changed)
-        else:
-            changed = {topic: queues for topic, queues in topics.items() if topic not in own}
-            own.update(changed)
-        self.changes.note(changed)
+        if not is_changed:
+            own = self._queues.of(new.broker_name)
+            topics = {topic: queues for topic, queues in topics.items() if topic not in own}
+        self._queues.put(new.broker_name, topics)
 
     def _drop_topics(self, new: Registration, arrived: Arrived, absent_too: bool) -> None:
         """Drop the topics that the broker has deleted; with ``absent_too`` all that its whole set does not have."""
-        own = self._queues.get(new.broker_name, {})
+        own = self._queues.of(new.broker_name)
         gone = [] if new.part is None else [topic for topic in new.part.removed if topic in own]
         # A single topic outside of a part is an increment.
         is_whole = len(new.topics) != 1 if new.part is None else new.part.is_last
         if absent_too and is_whole and arrived.names is not None:
             gone += [topic for topic in own if topic not in arrived.names]
         if gone:
-            self._drop(new.broker_name, gone)
+            self._queues.drop(new.broker_name, gone)
 
     def _follows(self, new: Registration, part: RegistrationPart, known: LiveBroker[C] | None, connection: C) -> bool:
         """Whether ``part`` can be applied to what is known about its broker.
@@ -435,21 +434,13 @@ class RouteTable(Generic[C]):
         is_lowest = new.broker_id == min(self._sets[new.broker_name].addrs)
         return known.data_version == part.base and not known.deleted_here and (known.provides_topics or not is_lowest)
 
-    def _drop(self, broker_name: str, topics: Iterable[str]) -> None:
-        # A set without topics has no entry: routes look into every entry.
-        own = self._queues[broker_name]
-        self.changes.note([topic for topic in topics if own.pop(topic, None) is not None])
-        if not own:
-            del self._queues[broker_name]
-
     def _map_perm(self, broker_name: str, change: Callable[[int], int]) -> Generator[None, None, int]:
         count = 0
-        names = iter(list(self._queues.get(broker_name, ())))
+        names = iter(list(self._queues.of(broker_name)))
         while part := list(islice(names, SLICE)):
-            own = self._queues.get(broker_name, {})  # it may have been removed or changed since the last step
+            own = self._queues.of(broker_name)  # it may have been removed or changed since the last step
             changed = _with_perm({topic: own[topic] for topic in part if topic in own}, change)
-            own.update(changed)
-            self.changes.note(changed)
+            self._queues.put(broker_name, changed)
             count += len(changed)
             yield
         return count

@@ -1,0 +1,57 @@
+"""Encoded answers to route queries (105), each until its route changes. Pure.
+
+A route is asked for far more often than it changes, and encoding it costs several times as much as all the rest of the
+answer. Bound: MAX_BYTES of answers; the oldest are forgotten first.
+Neighbours: topic_queues.py and routes.py say which topics change; handlers.py asks.
+"""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from remoting.protocol.dialect import Dialect
+
+MAX_BYTES = 64 * 1024 * 1024
+# The objects around an answer, about.
+_ENTRY_BYTES = 300
+
+
+class Form(NamedTuple):
+    """What an answer depends on besides its topic."""
+
+    dialect: Dialect
+    acting_master: bool
+
+
+class RouteAnswers:
+    """Bodies of answers, by topic and form."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bodies: dict[str, dict[Form, bytes]] = {}
+        self.size_bytes = 0
+
+    def get(self, topic: str, form: Form) -> bytes | None:
+        """The answer, if it is known."""
+        bodies = self._bodies.get(topic)
+        return None if bodies is None else bodies.get(form)
+
+    def put(self, topic: str, form: Form, body: bytes) -> None:
+        """Keep an answer. The caller makes it in the turn in which it read the route."""
+        self._bodies.setdefault(topic, {})[form] = body
+        self.size_bytes += len(body) + _ENTRY_BYTES
+        while self.size_bytes > self._max_bytes:
+            self._forget(next(iter(self._bodies)))
+
+    def forget(self, topics: Collection[str]) -> None:
+        """The routes of ``topics`` have changed."""
+        known = self._bodies
+        # Whichever is shorter: a set may have a million topics of which few are asked for.
+        if len(topics) <= len(known):
+            gone = [topic for topic in topics if topic in known]
+        else:
+            gone = [topic for topic in known if topic in topics]
+        for topic in gone:
+            self._forget(topic)
+
+    def _forget(self, topic: str) -> None:
+        self.size_bytes -= sum(len(body) + _ENTRY_BYTES for body in self._bodies.pop(topic).values())
