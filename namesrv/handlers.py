@@ -13,7 +13,7 @@ from typing import Any
 from mqcommon.errors import ProtocolError, RequestRefused
 from namesrv import config_handlers
 from namesrv.kvconfig import ORDER_TOPIC_CONFIG
-from namesrv.registration import Queues, topic_fault
+from namesrv.registration import LiveBroker, Queues, Unchanged, topic_fault
 from namesrv.route_answers import Form
 from namesrv.state import State
 from remoting.net.answers import answer_steps, answer_with
@@ -56,6 +56,9 @@ _NO_ROUTE = (
     "No topic route info in name server for the topic: {}\n"
     "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 )
+
+# A version is shorter; what pads it is not kept.
+_MAX_QUESTION_BYTES = 256
 
 TopicsRequest = Request[Any, Any, Any, TopicList]
 StateHandler = Callable[[State, Channel, Command], Command]
@@ -103,12 +106,30 @@ def build_step_handlers(state: State) -> dict[int, StepHandler]:
 def query_data_version(state: State, channel: Channel, request: Command) -> Command:
     """322: a broker asks whether its registration is still up to date. Counts as a heartbeat."""
     header = QUERY_DATA_VERSION.header(request)
-    told = QUERY_DATA_VERSION.body(request) if request.body else DataVersion()
     # It also moves the broker to this connection: when the former one ends, the broker stays.
-    known = state.routes.touch(header.cluster_name, header.broker_addr, channel, state.clock.monotonic_ms())
-    answer = QueryDataVersionResponseHeader(known != told, is_skylark(request) or None)
-    body = b"" if known is None else encode_body(known, dialect_for(request))
-    return QUERY_DATA_VERSION.answer(request, answer, body=body)
+    live = state.routes.touch(header.cluster_name, header.broker_addr, channel, state.clock.monotonic_ms())
+    is_changed, body = _version_answer(request, live)
+    return QUERY_DATA_VERSION.answer(
+        request, QueryDataVersionResponseHeader(is_changed, is_skylark(request) or None), body=body
+    )
+
+
+def _version_answer(request: Command, live: LiveBroker[Channel] | None) -> tuple[bool, bytes]:
+    """Whether the broker must register, and the version held here as a body.
+
+    A broker asks the same in each heartbeat while its topics do not change: only the first such question is decoded.
+    """
+    dialect = dialect_for(request)
+    if live is not None and (last := live.unchanged) is not None:
+        if last.question == request.body and last.dialect is dialect:
+            return False, last.answer
+    told = QUERY_DATA_VERSION.body(request) if request.body else DataVersion()
+    if live is None:
+        return True, b""
+    body = encode_body(live.data_version, dialect)
+    if live.data_version == told and len(request.body) <= _MAX_QUESTION_BYTES:
+        live.unchanged = Unchanged(request.body, dialect, body)
+    return live.data_version != told, body
 
 
 def heartbeat(state: State, channel: Channel, request: Command) -> Command:

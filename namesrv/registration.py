@@ -20,6 +20,7 @@ from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, system_topics
 from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.dialect import Dialect
 from remoting.protocol.requests.routes import QueueData, RegisterBrokerRequestHeader
 
 
@@ -119,6 +120,14 @@ class Registration:
     answers_probes: bool = False
 
 
+class Unchanged(NamedTuple):
+    """A question for the version that a broker may repeat at each heartbeat, and the body of its answer."""
+
+    question: bytes
+    dialect: Dialect
+    answer: bytes
+
+
 @lazy_dataclass(slots=True)
 class LiveBroker(Generic[C]):
     """A broker that was last heard less than ``heartbeat_timeout_ms`` ago."""
@@ -139,6 +148,8 @@ class LiveBroker(Generic[C]):
     arrived: Arrived | None = None
     # whether its topics are in the table; those of a slave whose master is alive are not
     provides_topics: bool = False
+    # the last question for the version (322) that named the one held here, and the answer
+    unchanged: Unchanged | None = None
     # topics that were deleted on this NameServer only; the broker may still have them
     deleted_here: dict[str, None] = field(default_factory=dict)
 

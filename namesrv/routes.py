@@ -241,14 +241,14 @@ class RouteTable(Generic[C]):
         self._remove(live)
         return True
 
-    def touch(self, cluster: str, broker_addr: str, connection: C, now_ms: int) -> DataVersion | None:
-        """Record a heartbeat on ``connection``; the version held here, or None when the broker is unknown."""
+    def touch(self, cluster: str, broker_addr: str, connection: C, now_ms: int) -> LiveBroker[C] | None:
+        """Record a heartbeat on ``connection``; the broker's entry, or None when it is unknown."""
         live = self._find(cluster, broker_addr)
         if live is None:
             return None
         live.last_heard_ms = now_ms
         live.connection = connection
-        return live.data_version
+        return live
 
     def close(self, connection: C) -> list[LiveBroker[C]]:
         """A connection ended: remove the brokers last heard on it."""

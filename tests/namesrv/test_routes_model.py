@@ -101,13 +101,13 @@ class RouteTableMachine(RuleBasedStateMachine):
 
     @rule(known=st.sampled_from(ADDRS), cluster=st.sampled_from(CLUSTERS), connection=st.sampled_from(CONNECTIONS))
     def touch(self, known: str, cluster: str, connection: object) -> None:
-        version = self.table.touch(cluster, known, connection, self.now_ms)
+        live = self.table.touch(cluster, known, connection, self.now_ms)
         if known in self.live and self.live[known].told.cluster == cluster:
             self.live[known].connection = connection
             self.live[known].last_heard_ms = self.now_ms
-            assert version == self.live[known].told.data_version
+            assert live is not None and live.data_version == self.live[known].told.data_version
         else:
-            assert version is None
+            assert live is None
 
     @rule(connection=st.sampled_from(CONNECTIONS))
     def close(self, connection: object) -> None:
