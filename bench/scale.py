@@ -1,10 +1,12 @@
 """What one NameServer carries: very many brokers, topics and clients, and its restart.
 
-    python -m bench.scale [--json] [--brokers N] [--topics N] [--copies N] [--clients N] [--pictures DIRECTORY]
+    python -m bench.scale [--json] [--brokers N] [--topics N] [--copies N] [--clients N]
+    python -m bench.scale --pictures docs/scale
 
 One real NameServer process; its brokers and clients are simulated in another one (bench/scale_load.py) with real frames
-on real connections. ``--topics`` are the topics of all brokers together, each on ``--copies`` brokers. The limits are the
-targets, or an echo in bare trio where the row says so. CPU is the NameServer's own.
+on real connections. ``--topics`` are those of all brokers together, each on ``--copies`` brokers. The limits are the
+targets, or an echo in bare trio where the row says so. CPU is the NameServer's own. With ``--pictures`` some figures are
+measured at several sizes and drawn instead.
 """
 
 import argparse
@@ -14,7 +16,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 
+from bench.growth_picture import Panel, picture
 from bench.harness import Row, echo_server, row, show
 from bench.scale_load import Broker, Load, Peer, Probed, check, probing, route_query, topic_name
 from remoting.protocol.command import CBOR, JSON
@@ -24,9 +28,13 @@ MB = 1_000_000
 ROUNDS = 3
 QUERY_SECONDS = 2.0
 SAMPLE = 2_000
-# The bars.
+# The targets.
 MEMORY_MB, HEARTBEAT_US, RESTART_S, QUERIES_A_SECOND = 1_000.0, 50.0, 60.0, 25_000.0
 MANY_CLIENTS, POLL_S = 64, 30.0
+# Sizes of the pictures.
+BROKER_COUNTS, TOPICS_OF_A_BROKER = (100, 200, 500, 1_000), 50
+FEW_COPIES, MANY_COPIES = 4, 40
+ASKING_COUNTS, CLIENT_COUNTS = (1, 4, 16, 64, 256, 1_024), (1_000, 2_000, 5_000, 10_000)
 
 
 def cpu_ns(pid: int) -> int:
@@ -34,28 +42,25 @@ def cpu_ns(pid: int) -> int:
     return time.clock_gettime_ns(~pid << 3 | 2)
 
 
-def cpu_us_each(pid: int, count: int, work: Callable[[], object]) -> float:
-    """The processor time that process ``pid`` needs for each of ``count`` requests."""
-    before = cpu_ns(pid)
-    work()
-    return (cpu_ns(pid) - before) / count / 1000
-
-
 class Cluster:
-    """One NameServer and its simulated brokers, all registered."""
+    """One NameServer and its simulated brokers, which `register` registers."""
 
     def __init__(self, namesrv: Daemon, brokers: Sequence[Broker]) -> None:
         self.namesrv = namesrv
         self.brokers = brokers
-        self.frames = [each.register(1, each.topics) for each in brokers]
+        self.joining = [each.join(1) for each in brokers]
         self.load = Load(namesrv.addr)
         self.peers: list[Peer] = []
+
+    @property
+    def rss_mb(self) -> float:
+        return self.namesrv.rss_bytes() / MB
 
     def register(self) -> float:
         """All brokers connect and register at once. Returns the seconds until the last one has its answer."""
         started = time.perf_counter()
         self.peers = self.load.connect(len(self.brokers))
-        answers = self.load.at_once(self.peers, self.frames)
+        answers = self.load.in_order(self.peers, self.joining)
         took = time.perf_counter() - started
         check(answers)
         return took
@@ -70,6 +75,16 @@ class Cluster:
         with probing(self.namesrv.addr, topics) as probed:
             took = self.register()
         return took, probed[0]
+
+    def cpu_us(self, work: Callable[[Sequence[Peer], Sequence[bytes]], Sequence[bytes]], frames: list[bytes]) -> float:
+        """The NameServer's processor time for one request, when each broker sends its frame. The median of rounds."""
+        check(work(self.peers, frames))
+        found = []
+        for _ in range(ROUNDS):
+            before = cpu_ns(self.namesrv.pid)
+            work(self.peers, frames)
+            found.append((cpu_ns(self.namesrv.pid) - before) / len(frames) / 1000)
+        return median(found)
 
 
 @contextmanager
@@ -86,95 +101,104 @@ def cluster(brokers: int, topics: int, copies: int) -> Iterator[Cluster]:
                 found.load.close()
 
 
-def queries(topics: int, codec: int) -> list[bytes]:
+def queries(topics: int, codec: int = CBOR) -> list[bytes]:
     """Route queries for topics at random."""
     chosen = random.Random(1)
     return [route_query(topic_name(chosen.randrange(topics)), codec) for _ in range(20_000)]
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
-    brokers, topics, copies = arguments.brokers, arguments.topics, arguments.copies
-    with cluster(brokers, topics, copies) as made:
-        yield from _registered(made, topics, copies)
+    with cluster(arguments.brokers, arguments.topics, arguments.copies) as made:
+        yield from _registered(made, f"{arguments.topics:,} topics, each on {arguments.copies}")
         yield from _heartbeats(made)
-        yield from _queries(made, topics)
-        yield from _clients(made, topics, arguments.clients)
-    with cluster(brokers, topics, copies) as made:
-        made.register()
-        yield from _restart(made, topics)
+        yield from _queries(made, arguments.topics)
+        yield from _clients(made, arguments.topics, arguments.clients)
+        yield from _restart(made, arguments.topics)
 
 
-def _registered(made: Cluster, topics: int, copies: int) -> Iterator[Row]:
-    before = made.namesrv.rss_bytes()
-    spent = cpu_us_each(made.namesrv.pid, 1, lambda: made.register()) / 1e6
-    rss = made.namesrv.rss_bytes()
-    n = len(made.brokers)
-    what = f"{n:,} brokers, {topics:,} topics, each on {copies}"
-    yield row(f"memory: {what}", "MB", [rss / MB], [MEMORY_MB], n, smaller_is_better=True)
-    yield row("  of it, without brokers", "MB", [before / MB], [MEMORY_MB], n, smaller_is_better=True)
+def _registered(made: Cluster, what: str) -> Iterator[Row]:
+    empty_mb, n = made.rss_mb, len(made.brokers)
+    before = cpu_ns(made.namesrv.pid)
+    made.register()
+    spent = (cpu_ns(made.namesrv.pid) - before) / 1e9
+    yield row(f"memory: {n:,} brokers, {what}", "MB", [made.rss_mb], [MEMORY_MB], n, smaller_is_better=True)
+    yield row("  of it, before the first broker", "MB", [empty_mb], [MEMORY_MB], n, smaller_is_better=True)
     yield row("CPU of all registrations", "s", [spent], [RESTART_S], n, smaller_is_better=True)
 
 
 def _heartbeats(made: Cluster) -> Iterator[Row]:
-    pid, load, peers, n = made.namesrv.pid, made.load, made.peers, len(made.peers)
+    load, n = made.load, len(made.brokers)
     for name, frames in (
-        ("322", [each.ask_version(1) for each in made.brokers]),
+        ("unchanged version, 322", [each.ask_version(1) for each in made.brokers]),
         ("904", [each.heartbeat() for each in made.brokers]),
     ):
-        check(load.at_once(peers, frames))
-        alone = [cpu_us_each(pid, n, lambda: load.one_by_one(peers, frames)) for _ in range(ROUNDS)]
-        together = [cpu_us_each(pid, n, lambda: load.at_once(peers, frames)) for _ in range(ROUNDS)]
-        yield row(f"CPU of a heartbeat ({name}), one at a time", "us", alone, [HEARTBEAT_US], n, smaller_is_better=True)
-        yield row(f"CPU of a heartbeat ({name}), all at once", "us", together, [HEARTBEAT_US], n, smaller_is_better=True)
-    whole = [cpu_us_each(pid, n, lambda: load.one_by_one(peers, made.frames)) for _ in range(ROUNDS)]
-    yield row("CPU of a heartbeat with all topics (103 in JSON)", "us", whole, [HEARTBEAT_US], n, smaller_is_better=True)
-    changes = []
+        for how, work in (("one at a time", load.one_by_one), ("all at once", load.at_once)):
+            cost = made.cpu_us(work, frames)
+            yield row(f"CPU of a heartbeat ({name}), {how}", "us", [cost], [HEARTBEAT_US], n, smaller_is_better=True)
+    costs = []
     for version in range(1, ROUNDS + 1):
-        frames = [each.register(version + 1, each.topics[:1], base=version) for each in made.brokers]
-        changes.append(cpu_us_each(pid, n, lambda: check(load.one_by_one(peers, frames))))  # noqa: B023  # called now
-    yield row("CPU of a changed topic (103 with one)", "us", changes, [HEARTBEAT_US], n, smaller_is_better=True)
+        frames = [each.change(version, each.topics[:1]) for each in made.brokers]
+        before = cpu_ns(made.namesrv.pid)
+        answers = load.one_by_one(made.peers, frames)
+        costs.append((cpu_ns(made.namesrv.pid) - before) / n / 1000)
+        check(answers)
+    yield row("CPU of a changed topic (103), one at a time", "us", costs, [HEARTBEAT_US], n, smaller_is_better=True)
+
+
+def _asked(made: Cluster, peers: Sequence[Peer], frames: Sequence[bytes]) -> tuple[float, float]:
+    """Queries a second, and the NameServer's processor time for one, in microseconds."""
+    before = cpu_ns(made.namesrv.pid)
+    count, seconds = made.load.for_seconds(peers, frames, QUERY_SECONDS)
+    return count / seconds, (cpu_ns(made.namesrv.pid) - before) / count / 1000
 
 
 def _queries(made: Cluster, topics: int) -> Iterator[Row]:
+    n = MANY_CLIENTS
     with echo_server() as echo:
         bare = Load(echo)
+        of_limit, peers = bare.connect(n), made.load.connect(n)
+        # Each topic once: nobody has asked for it since it changed.
+        first = [route_query(topic_name(number)) for number in range(min(topics, SAMPLE))]
+        before = cpu_ns(made.namesrv.pid)
+        check(made.load.one_by_one(peers[:1] * len(first), first))
+        cost = (cpu_ns(made.namesrv.pid) - before) / len(first) / 1000
+        yield row("CPU of a first route query, one at a time", "us", [cost], [HEARTBEAT_US], n, smaller_is_better=True)
         for name, codec in (("Skylark's clients", CBOR), ("RocketMQ's clients", JSON)):
             frames = queries(topics, codec)
-            ours, cpu, limit = [], [], []
-            of_limit = bare.connect(MANY_CLIENTS)
-            peers = made.load.connect(MANY_CLIENTS)
-            check(made.load.at_once(peers, frames[:MANY_CLIENTS]))
+            for at in range(0, len(frames), n):
+                check(made.load.at_once(peers[: len(frames) - at], frames[at : at + n]))
+            ours, costs, limit = [], [], []
             for number in range(ROUNDS + 1):
-                before = cpu_ns(made.namesrv.pid)
-                count, seconds = made.load.for_seconds(peers, frames, QUERY_SECONDS)
-                spent = (cpu_ns(made.namesrv.pid) - before) / count / 1000
-                echoed, echo_seconds = bare.for_seconds(of_limit, frames, QUERY_SECONDS)
+                speed, cost = _asked(made, peers, frames)
+                echoed, seconds = bare.for_seconds(of_limit, frames, QUERY_SECONDS)
                 if number:
-                    ours.append(count / seconds)
-                    cpu.append(spent)
-                    limit.append(echoed / echo_seconds)
-            what = f"route queries, {MANY_CLIENTS} clients, {name}"
-            yield row(what, "1/s", ours, [QUERIES_A_SECOND], MANY_CLIENTS)
-            yield row(f"{what}; limit: an echo in bare trio", "1/s", ours, limit, MANY_CLIENTS)
-            yield row("  CPU of each", "us", cpu, [1e6 / QUERIES_A_SECOND], MANY_CLIENTS, smaller_is_better=True)
+                    ours.append(speed)
+                    costs.append(cost)
+                    limit.append(echoed / seconds)
+            what = f"route queries, {n} clients, {name}"
+            yield row(what, "1/s", ours, [QUERIES_A_SECOND], n)
+            yield row(f"{what}; limit: an echo", "1/s", ours, limit, n)
+            yield row("  CPU of each", "us", costs, [1e6 / QUERIES_A_SECOND], n, smaller_is_better=True)
         bare.close()
 
 
 def _clients(made: Cluster, topics: int, clients: int) -> Iterator[Row]:
     """Clients that are connected and ask for one route every POLL_S."""
-    before = made.namesrv.rss_bytes()
+    before_mb = made.rss_mb
     peers = made.load.connect(clients)
-    frames = (queries(topics, CBOR) * (clients // 20_000 + 1))[:clients]
+    frames = (queries(topics) * (clients // 20_000 + 1))[:clients]
     check(made.load.at_once(peers, frames))
+    added_mb = made.rss_mb - before_mb
     n = min(SAMPLE, clients)
-    alone = [cpu_us_each(made.namesrv.pid, n, lambda: made.load.one_by_one(peers[:n], frames[:n]))]
-    used = clients / POLL_S * alone[0] / 1e6
-    added = made.namesrv.rss_bytes() - before
+    before = cpu_ns(made.namesrv.pid)
+    made.load.one_by_one(peers[:n], frames[:n])
+    poll_us = (cpu_ns(made.namesrv.pid) - before) / n / 1000
     what = f"{clients:,} clients that poll"
-    yield row(f"memory of {what}", "MB", [added / MB], [MEMORY_MB], clients, smaller_is_better=True)
-    yield row(f"CPU of {what}, a poll", "us", alone, [HEARTBEAT_US], clients, smaller_is_better=True)
-    yield row(f"CPU of {what}, each a topic in {POLL_S:.0f} s", "s/s", [used], [1.0], clients, smaller_is_better=True)
-    # Clients that watch topics (one held request of each connection) belong here, beside those that poll.
+    yield row(f"memory of {what}", "MB", [added_mb], [MEMORY_MB], clients, smaller_is_better=True)
+    yield row("  CPU of a poll, one at a time", "us", [poll_us], [HEARTBEAT_US], clients, smaller_is_better=True)
+    used = clients / POLL_S * poll_us / 1e6
+    yield row(f"  CPU of all, a topic each {POLL_S:.0f} s", "s/s", [used], [1.0], clients, smaller_is_better=True)
+    # Clients that watch their topics, with one held request a connection, are measured here once that is built.
 
 
 def _restart(made: Cluster, topics: int) -> Iterator[Row]:
@@ -184,17 +208,81 @@ def _restart(made: Cluster, topics: int) -> Iterator[Row]:
     n = len(made.brokers)
     took = [seconds for seconds, _ in found]
     yield row("restart: all brokers are registered after", "s", took, [RESTART_S], n, smaller_is_better=True)
-    for name, of in (("route queries meanwhile", lambda each: [*each.found_ms, *each.not_found_ms]),):
-        for per_cent in (50, 99):
-            figures = [_percentile(of(probed), per_cent) for _, probed in found]
-            yield row(f"{name}, {per_cent} %", "ms", figures, [1000.0], n, smaller_is_better=True)
-    share = [len(probed.found_ms) / (len(probed.found_ms) + len(probed.not_found_ms)) for _, probed in found]
-    yield row("  share of them that had a route already", "", share, [1.0], n)
+    for per_cent in (50, 99, 100):
+        figures = [_percentile(probed, per_cent) for _, probed in found]
+        yield row(f"  route queries meanwhile, {per_cent} %", "ms", figures, [1_000.0], n, smaller_is_better=True)
+    share = [len(probed.found_ms) / len(_answers(probed)) for _, probed in found]
+    yield row("  share of them that found a broker", "", share, [1.0], n)
 
 
-def _percentile(values: Sequence[float], per_cent: int) -> float:
-    ordered = sorted(values)
+def _answers(probed: Probed) -> list[float]:
+    return sorted([*probed.found_ms, *probed.not_found_ms])
+
+
+def _percentile(probed: Probed, per_cent: int) -> float:
+    ordered = _answers(probed)
     return ordered[min(len(ordered) - 1, len(ordered) * per_cent // 100)]
+
+
+# --- pictures
+
+
+def panels() -> list[Panel]:
+    """How the figures grow."""
+    memory: dict[str, list[float]] = {}
+    restart: dict[str, list[float]] = {}
+    late: dict[str, list[float]] = {}
+    beats: dict[str, list[float]] = {"322": [], "904": []}
+    asked: dict[str, list[float]] = {"queries": []}
+    clients: list[float] = []
+    for copies in (FEW_COPIES, MANY_COPIES):
+        name = f"each topic on {copies}"
+        for brokers in BROKER_COUNTS:
+            topics = brokers * TOPICS_OF_A_BROKER
+            with cluster(brokers, topics, copies) as made:
+                made.register()
+                memory.setdefault(name, []).append(made.rss_mb)
+                if copies == FEW_COPIES:
+                    beats["322"].append(
+                        made.cpu_us(made.load.one_by_one, [each.ask_version(1) for each in made.brokers])
+                    )
+                    beats["904"].append(made.cpu_us(made.load.one_by_one, [each.heartbeat() for each in made.brokers]))
+                    if brokers == BROKER_COUNTS[-1]:
+                        asked["queries"] = _at_client_counts(made, topics)
+                        clients = _memory_of_clients(made)
+                took, probed = made.restart([topic_name(number) for number in range(SAMPLE)])
+                restart.setdefault(name, []).append(took)
+                late.setdefault(name, []).append(_percentile(probed, 99))
+    what = f"brokers, {TOPICS_OF_A_BROKER} topics for each"
+    return [
+        Panel(f"Memory, by {what}", "MB", BROKER_COUNTS, memory),
+        Panel("CPU of a heartbeat, by brokers", "us", BROKER_COUNTS, beats),
+        Panel("All are registered again after a restart", "s", BROKER_COUNTS, restart),
+        Panel("Route query meanwhile, 99 %", "ms", BROKER_COUNTS, late),
+        Panel("Route queries a second, by clients that ask", "1/s", ASKING_COUNTS, asked),
+        Panel("Memory of clients that are connected", "MB", CLIENT_COUNTS, {"clients": clients}),
+    ]
+
+
+def _at_client_counts(made: Cluster, topics: int) -> list[float]:
+    frames, found = queries(topics), []
+    peers = made.load.connect(ASKING_COUNTS[-1])
+    for at in range(0, len(frames), len(peers)):
+        some = frames[at : at + len(peers)]
+        check(made.load.at_once(peers[: len(some)], some))
+    for count in ASKING_COUNTS:
+        found.append(median(_asked(made, peers[:count], frames)[0] for _ in range(ROUNDS)))
+    return found
+
+
+def _memory_of_clients(made: Cluster) -> list[float]:
+    before, count, found = made.rss_mb, 0, []
+    for more in CLIENT_COUNTS:
+        peers = made.load.connect(more - count)
+        check(made.load.at_once(peers, [route_query(topic_name(0))] * len(peers)))
+        count = more
+        found.append(made.rss_mb - before)
+    return found
 
 
 def main() -> None:
@@ -204,8 +292,16 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=50_000, help="of all brokers together")
     parser.add_argument("--copies", type=int, default=4, help="brokers that have each topic")
     parser.add_argument("--clients", type=int, default=10_000)
+    parser.add_argument("--pictures", type=Path, metavar="DIRECTORY", help="draw namesrv.svg there instead")
     arguments = parser.parse_args()
-    show(rows(arguments), arguments.json)
+    if arguments.pictures is None:
+        show(rows(arguments), arguments.json)
+        return
+    arguments.pictures.mkdir(parents=True, exist_ok=True)
+    found = panels()
+    for each in found:
+        print(each.title, each.unit, each.sizes, each.costs)
+    (arguments.pictures / "namesrv.svg").write_text(picture(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ from remoting.protocol.requests.routes import (
 from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
 
 CLUSTER = "DefaultCluster"
+# As brokers send a large set (broker/registration/registration.py).
+PART_TOPICS = 500
 ANSWER_TIMEOUT_S = 120.0
 RECEIVE_BYTES = 262_144
 PROBE_PAUSE_S = 0.002
@@ -61,36 +63,57 @@ class Broker(NamedTuple):
         # The addresses are of no machine: documentation has this network for itself.
         return cls(f"broker-{number:04d}", f"192.0.2.{number % 250 + 1}:{10_000 + number // 250}", own)
 
-    def register(self, version: int, topics: Sequence[str], *, base: int | None = None) -> bytes:
-        """103 with ``topics``. With ``base`` they are the changes since that version, as Skylark's brokers send them.
+    def join(self, version: int) -> list[bytes]:
+        """What it sends on a new connection, each after the answer to the one before.
 
-        Without, it is the first request on a connection, which offers to speak CBOR.
+        Few topics go in one frame, which is JSON and offers to speak CBOR. Before many, it asks whether the NameServer
+        takes parts.
         """
-        header = RegisterBrokerRequestHeader(
-            self.name, self.addr, CLUSTER, self.addr, 0, enable_acting_master=False, compressed=False
-        )
-        told = _version(version)
-        table = {name: TopicConfig(name, 8, 8) for name in topics}
-        body = RegisterBrokerBody(TopicConfigTable(told, table, told))
-        if base is None:
-            command = REGISTER_BROKER.command(header)
-            command.ext = {**(command.ext or {}), OFFER_FIELD: OFFER_CBOR}
-            return framed(command, encode_body(body))
-        since = _version(base)
-        header.part, header.is_last_part = 0, True
-        header.base_state_version, header.base_timestamp = since.state_version, since.timestamp
-        header.base_counter = since.counter
-        return framed(REGISTER_BROKER.command(header), encode_body(body, Dialect.CBOR), CBOR)
+        if len(self.topics) <= PART_TOPICS:
+            return [_offering(REGISTER_BROKER.command(self._header()), encode_body(self._body(version, self.topics)))]
+        parts = [self.topics[at : at + PART_TOPICS] for at in range(0, len(self.topics), PART_TOPICS)]
+        first = _offering(QUERY_DATA_VERSION.command(self._who()), encode_body(_version(version)))
+        return [first, *(self._part(n, n == len(parts) - 1, version, part) for n, part in enumerate(parts))]
+
+    def change(self, base: int, topics: Sequence[str]) -> bytes:
+        """103 with ``topics``, which have changed since the version ``base``; the next version has them."""
+        return self._part(0, True, base + 1, topics, base)
 
     def ask_version(self, version: int) -> bytes:
         """322: a heartbeat that asks whether the NameServer has this version."""
-        header = BrokerRequestHeader(self.name, self.addr, CLUSTER, 0)
-        return framed(QUERY_DATA_VERSION.command(header), encode_body(_version(version), Dialect.CBOR), CBOR)
+        body = encode_body(_version(version), Dialect.CBOR)
+        return framed(QUERY_DATA_VERSION.command(self._who()), body, CBOR)
 
     def heartbeat(self) -> bytes:
         """904."""
         header = BrokerHeartbeatRequestHeader(CLUSTER, self.addr, self.name, 0)
         return framed(BROKER_HEARTBEAT.command(header), b"", CBOR)
+
+    def _part(self, number: int, is_last: bool, version: int, topics: Sequence[str], base: int | None = None) -> bytes:
+        header = self._header()
+        header.part, header.is_last_part = number, is_last
+        if base is not None:
+            since = _version(base)
+            header.base_state_version, header.base_timestamp = since.state_version, since.timestamp
+            header.base_counter = since.counter
+        return framed(REGISTER_BROKER.command(header), encode_body(self._body(version, topics), Dialect.CBOR), CBOR)
+
+    def _header(self) -> RegisterBrokerRequestHeader:
+        return RegisterBrokerRequestHeader(
+            self.name, self.addr, CLUSTER, self.addr, 0, enable_acting_master=False, compressed=False
+        )
+
+    def _who(self) -> BrokerRequestHeader:
+        return BrokerRequestHeader(self.name, self.addr, CLUSTER, 0)
+
+    def _body(self, version: int, topics: Sequence[str]) -> RegisterBrokerBody:
+        told = _version(version)
+        return RegisterBrokerBody(TopicConfigTable(told, {name: TopicConfig(name, 8, 8) for name in topics}, told))
+
+
+def _offering(command: Command, body: bytes) -> bytes:
+    command.ext = {**(command.ext or {}), OFFER_FIELD: OFFER_CBOR}
+    return framed(command, body)
 
 
 def _version(counter: int) -> DataVersion:
@@ -165,21 +188,33 @@ class Load:
 
     def at_once(self, peers: Sequence[Peer], frames: Sequence[bytes]) -> list[bytes]:
         """Send each peer's frame, wait for all answers, and return them in the order of their arrival."""
-        for peer, frame in zip(peers, frames, strict=True):
-            if not peer.send(frame):
-                self._epoll.modify(peer.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
+        return self.in_order(peers, [[frame] for frame in frames])
+
+    def in_order(self, peers: Sequence[Peer], frames: Sequence[Sequence[bytes]]) -> list[bytes]:
+        """As `at_once`; each peer has several frames, and sends one after the answer to the one before."""
+        left: dict[int, Iterator[bytes]] = {}
+        for peer, own in zip(peers, frames, strict=True):
+            left[peer.socket.fileno()] = iter(own)
+            self._send(peer, next(left[peer.socket.fileno()]))
         found: list[bytes] = []
+        total = sum(map(len, frames))
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
-        while len(found) < len(peers):
+        while len(found) < total:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{len(peers) - len(found)} of {len(peers)} requests were not answered")
+                raise TimeoutError(f"{total - len(found)} of {total} requests were not answered")
             for fd, event in self._epoll.poll(1.0):
                 peer = self._peers[fd]
                 if event & select.EPOLLOUT and peer.send(peer.left):
                     self._epoll.modify(fd, select.EPOLLIN)
                 if event & ~select.EPOLLOUT and (answer := peer.receive()) is not None:
                     found.append(answer)
+                    if (frame := next(left[fd], None)) is not None:
+                        self._send(peer, frame)
         return found
+
+    def _send(self, peer: Peer, frame: bytes) -> None:
+        if not peer.send(frame):
+            self._epoll.modify(peer.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
 
     def one_by_one(self, peers: Sequence[Peer], frames: Sequence[bytes]) -> list[bytes]:
         """Send one frame, wait for its answer, and go on with the next peer."""
@@ -253,10 +288,10 @@ def _probe(addr: str, frames: Sequence[bytes], pipe: Pipe) -> None:
         while not pipe.poll():
             started = time.perf_counter()
             peer.sendall(frames[at % len(frames)])
-            parser, commands = Connection(), []
-            while not commands:
-                commands = parser.receive_data(peer.recv(RECEIVE_BYTES))
-            (found if commands[0].code == 0 else not_found).append((time.perf_counter() - started) * 1000)
+            parser = Connection()
+            while not (answers := parser.receive_data(peer.recv(RECEIVE_BYTES))):
+                pass
+            (found if answers[0].code == 0 else not_found).append((time.perf_counter() - started) * 1000)
             at += 1
             time.sleep(PROBE_PAUSE_S)
     pipe.send(Probed(found, not_found))

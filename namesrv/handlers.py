@@ -120,9 +120,9 @@ def _version_answer(request: Command, live: LiveBroker[Channel] | None) -> tuple
     A broker asks the same in each heartbeat while its topics do not change: only the first such question is decoded.
     """
     dialect = dialect_for(request)
-    if live is not None and (last := live.unchanged) is not None:
-        if last.question == request.body and last.dialect is dialect:
-            return False, last.answer
+    last = None if live is None else live.unchanged
+    if last is not None and last.question == request.body and last.dialect is dialect:
+        return False, last.answer
     told = QUERY_DATA_VERSION.body(request) if request.body else DataVersion()
     if live is None:
         return True, b""

@@ -1,7 +1,8 @@
 """Brokers register (103) and unregister (104).
 
 A registration with very many topics is read in steps, and then put into the route table at once: readers see all of it
-or nothing. Large registrations are processed one after another; small ones of other brokers are answered at once.
+or nothing. Large registrations are processed one after another; small ones of other brokers are answered at once, as
+long as these are few.
 The requests of one broker are processed in the order of their arrival; those of a closed connection are dropped.
 Bounds: registrations that wait count in maxBufferedBytes; those of one registration are in requests/registrations.py.
 Neighbours: handlers.py has the other requests; namesrv.py runs this.
@@ -57,6 +58,9 @@ logger = logging.getLogger(__name__)
 
 # Registrations up to this size are read and applied in the turn in which they arrive: some ten milliseconds.
 SMALL_BYTES = 128 * 1024
+# And up to so much within this time. After a restart a thousand brokers register in one turn of the loop, and clients
+# would wait for all of them.
+AT_ONCE_BYTES, AT_ONCE_MS = SMALL_BYTES, 20
 
 
 class _Waiting(NamedTuple):
@@ -76,6 +80,9 @@ class Registrations:
         # By broker address, how many requests wait or are being processed.
         self._by_broker: dict[str, int] = {}
         self._wake = Signal()
+        # How much was read in the turns in which it arrived, since when.
+        self._at_once_bytes = 0
+        self._at_once_since_ms = 0
 
     def handlers(self) -> dict[int, Handler]:
         return {REGISTER_BROKER.code: self.take, UNREGISTER_BROKER.code: self.take}
@@ -85,7 +92,7 @@ class Registrations:
         ext = request.ext or {}
         broker_addr = str(ext.get("brokerAddr"))
         is_small = len(request.body) <= SMALL_BYTES and ext.get("compressed") in (None, False, "false")
-        if is_small and broker_addr not in self._by_broker:
+        if is_small and broker_addr not in self._by_broker and self._may_be_at_once(len(request.body)):
             return finish(_steps(self._state, channel, request))
         if not channel.hold(len(request.body)):
             # Its broker registers again later.
@@ -94,6 +101,13 @@ class Registrations:
         self._by_broker[broker_addr] = self._by_broker.get(broker_addr, 0) + 1
         self._wake.set()
         return None
+
+    def _may_be_at_once(self, body_bytes: int) -> bool:
+        now_ms = self._state.clock.monotonic_ms()
+        if now_ms - self._at_once_since_ms >= AT_ONCE_MS:
+            self._at_once_bytes, self._at_once_since_ms = 0, now_ms
+        self._at_once_bytes += body_bytes
+        return self._at_once_bytes <= AT_ONCE_BYTES
 
     async def run(self) -> None:
         """Process the requests that wait, until cancelled."""

@@ -36,7 +36,7 @@ class RouteAnswers:
         return None if bodies is None else bodies.get(form)
 
     def put(self, topic: str, form: Form, body: bytes) -> None:
-        """Keep an answer. The caller makes it in the turn in which it read the route."""
+        """Keep an answer that is not known. The caller makes it in the turn in which it read the route."""
         self._bodies.setdefault(topic, {})[form] = body
         self.size_bytes += len(body) + _ENTRY_BYTES
         while self.size_bytes > self._max_bytes:

@@ -187,6 +187,22 @@ async def test_the_data_version_tells_whether_to_register(peer: Peer) -> None:
     assert answer.ext == {"changed": "true"}
 
 
+async def test_the_same_question_for_the_version_is_answered_until_the_version_changes(
+    peer: Peer,
+) -> None:
+    who = {"brokerName": "broker-a", "brokerAddr": "127.0.0.1:10911", "clusterName": "DefaultCluster", "brokerId": 0}
+    await peer.register(counter=7)
+    asked = [await peer.ask(322, who, DataVersion(0, 1, 7)) for _ in range(2)]
+    # A longer question with the same version is decoded each time, and not kept.
+    padded = encode_body(DataVersion(0, 1, 7)) + b" " * 10_000
+    asked += [await peer.ask(322, who, padded), await peer.ask(322, who, DataVersion(0, 1, 7), version=V4_9_3)]
+    assert {(answer.ext["changed"], answer.body) for answer in asked if answer.ext} == {("false", asked[0].body)}
+    await peer.register(counter=8)
+    changed = await peer.ask(322, who, DataVersion(0, 1, 7))
+    assert changed.ext is not None
+    assert (changed.ext["changed"], DataVersion.from_wire(loads(changed.body))) == ("true", DataVersion(0, 1, 8))
+
+
 async def test_a_silent_broker_is_forgotten_and_its_connection_closed(served: Served, peer: Peer) -> None:
     silent = await served.peer()
     await silent.register()

@@ -27,6 +27,7 @@ from remoting.protocol.requests.topics import TopicConfigTable
 from tests.namesrv.peer import Peer, Served, serve
 from tests.namesrv.registrations import all_topics, configs_of, live_addrs, version
 from tests.support.caller import Caller
+from tests.support.clock import ManualClock
 from tests.support.waiting import until
 
 LARGE = tuple(f"large-{number}" for number in range(4 * STEP_TOPICS))
@@ -92,6 +93,21 @@ async def test_a_small_one_is_answered_at_once_also_while_a_large_one_of_another
     assert desk.answered == [(1, 0)]
     assert desk.topics() == {"t1", "t2", *LARGE}
     assert desk.changes == 1
+
+
+async def test_many_small_ones_that_arrive_together_wait_so_that_queries_are_answered_between(desk: Desk) -> None:
+    small = [f"t{number}" for number in range(200)]
+    size = len(request(0, *small).body)
+    count = registration_handlers.AT_ONCE_BYTES // size + 3
+    found = [desk.take(request(n, *small, addr=f"a:{n}", name=f"broker-{n}")) for n in range(count)]
+    assert [answer is None for answer in found] == [False] * (count - 3) + [True] * 3
+    await desk.work()
+    assert desk.answered == [(n, 0) for n in range(count - 3, count)]
+    assert len(live_addrs(desk.state.routes)) == count
+    clock = desk.state.clock
+    assert isinstance(clock, ManualClock)
+    clock.advance(registration_handlers.AT_ONCE_MS)
+    assert desk.take(request(1, *small)) is not None
 
 
 @pytest.mark.parametrize("compressed", [False, True])

@@ -1,14 +1,17 @@
 """Any order of events against a naive model, and: what was heard matters, not in which order."""
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from namesrv.route_answers import Form
 from namesrv.routes import Outcome, Registration, RouteTable
 from remoting.net.steps import finish
+from remoting.protocol.dialect import Dialect, encode_body
 from remoting.protocol.requests.routes import QueueData
 from tests.namesrv.registrations import all_topics, live_addrs, registration
 
@@ -31,6 +34,8 @@ registrations = st.builds(
     state_version=st.integers(0, 2),
     timeout_ms=st.sampled_from([TIMEOUT_MS, 3 * TIMEOUT_MS]),
     acting_master=st.sampled_from([None, False, True]),
+    filter_servers=st.sampled_from([(), ("10.0.1.1:1",)]),
+    perm=st.sampled_from([6, 4]),
 )
 
 
@@ -206,6 +211,19 @@ class RouteTableMachine(RuleBasedStateMachine):
         route = self.table.route(topic)
         assert route is not None
         return next(queue for queue in route.queue_datas if queue.broker_name == name)
+
+    @invariant()
+    def no_kept_answer_is_stale(self) -> None:
+        assert self.table.topic_count == len(all_topics(self.table))
+        for topic, acting in product(TOPICS, (False, True)):
+            form = Form(Dialect.STANDARD, acting)
+            route = self.table.route(topic, acting_master=acting)
+            assert (route is None) == (topic not in all_topics(self.table))
+            fresh = None if route is None else encode_body(route)
+            kept = self.table.answers.get(topic, form)
+            assert kept in (None, fresh)
+            if kept is None and fresh is not None:
+                self.table.answers.put(topic, form, fresh)
 
     @invariant()
     def live_brokers_are_those_of_the_model(self) -> None:
