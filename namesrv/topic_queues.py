@@ -76,7 +76,7 @@ class TopicQueues:
     def _rehold(self, topics: Collection[str], change: Callable[[tuple[str, ...]], tuple[str, ...]]) -> None:
         """Apply ``change`` to the holders of each topic, once for all topics that share one tuple."""
         holders = self._holders
-        # By identity, as hashing a long tuple takes long. The old tuple is kept, so that its identity is not used again.
+        # By identity, as hashing a long tuple takes long. The old one is kept: its identity must not be used again.
         made: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         for topic in topics:
             old = holders.get(topic, ())
