@@ -34,6 +34,7 @@ from sdk.admin.commands import (
     shrinking,
     stats,
     topics,
+    topology,
     users,
 )
 from sdk.admin.render import to_json
@@ -214,6 +215,7 @@ for _module in (
     topics,
     clone,
     cluster,
+    topology,
     brokers,
     groups,
     offsets,

@@ -1,0 +1,161 @@
+"""Draws a cluster as SVG text: its sets as boxes, the topics and groups with the largest lag as bars. Pure.
+
+A large cluster stays readable: MOST_SETS boxes, chosen by trouble and lag, and ``top`` topics and groups; the rest is a
+sum. Names are cut to their place, and are whole in the tooltip.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+MOST_SETS, MOST_BROKERS, MOST_NAMES = 40, 4, 3
+WIDTH = 1_200
+_MARGIN, _LINE, _CHAR = 16, 16, 6.3
+_ACROSS, _GAP = 5, 10
+_BOX = (WIDTH - 2 * _MARGIN - (_ACROSS - 1) * _GAP) / _ACROSS
+# Where the columns of the bars begin, and how long the longest bar is.
+_QUEUES_AT, _BAR_AT, _BAR, _NAMES_AT = 330, 500, 250, 830
+_GOOD, _BAD, _LAG = "#2e7d32", "#c62828", "#c8553d"
+# XML has no form for these, escaped or not.
+_NOT_XML = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def picture(topology: Mapping[str, Any], top: int) -> str:
+    """The result of `topology` as an SVG document."""
+    page = _Page()
+    sets = [(cluster["clusterName"], one) for cluster in topology["clusters"] for one in cluster["sets"]]
+    brokers = sum(len(one["brokers"]) for _, one in sets)
+    lag = sum(one["lag"] for _, one in sets)
+    page.text(
+        f"{_n(len(sets), 'set')}, {_n(brokers, 'broker')}, {_n(len(topology['topics']), 'topic')},"
+        f" {_n(len(topology['groups']), 'group')}, lag {lag:,}",
+        bold=True,
+    )
+    shown = {id(one) for _, one in sorted(sets, key=lambda pair: _importance(pair[1]))[:MOST_SETS]}
+    for cluster in topology["clusters"]:
+        _boxes(page, cluster["clusterName"], cluster["sets"], shown)
+    _bars(page, "topic", topology["topics"], top)
+    _bars(page, "group", topology["groups"], top)
+    return page.svg()
+
+
+class _Page:
+    """Parts of the picture, from the top down."""
+
+    def __init__(self) -> None:
+        self.y = float(_MARGIN)
+        self._parts: list[str] = []
+
+    def draw(self, part: str) -> None:
+        self._parts.append(part)
+
+    def text(self, text: str, x: float = _MARGIN, *, bold: bool = False) -> None:
+        """A line of its own."""
+        self.y += _LINE + (6 if bold else 0)
+        self.draw(_text(x, self.y, text, WIDTH - x - _MARGIN, bold=bold))
+
+    def svg(self) -> str:
+        height = self.y + 2 * _MARGIN
+        head = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}"'
+            f' height="{height:.0f}" font-family="sans-serif" font-size="11" fill="#333">'
+        )
+        return "\n".join([head, '<rect width="100%" height="100%" fill="#fff"/>', *self._parts, "</svg>\n"])
+
+
+def _boxes(page: _Page, cluster: str, sets: Sequence[Mapping[str, Any]], shown: set[int]) -> None:
+    page.text(f"Cluster {cluster}", bold=True)
+    page.y += 6
+    own = [one for one in sets if id(one) in shown]
+    for at in range(0, len(own), _ACROSS):
+        row = own[at : at + _ACROSS]
+        high = _LINE * (3 + max(min(len(one["brokers"]), MOST_BROKERS + 1) for one in row)) + 4
+        for column, one in enumerate(row):
+            _box(page, _MARGIN + column * (_BOX + _GAP), page.y, high, one)
+        page.y += high + _GAP
+    rest = [one for one in sets if id(one) not in shown]
+    if rest:
+        brokers = sum(len(one["brokers"]) for one in rest)
+        queues = sum(one["writeQueues"] for one in rest)
+        page.text(
+            f"and {_n(len(rest), 'more set')}: {_n(brokers, 'broker')}, {_n(queues, 'write queue')},"
+            f" lag {sum(one['lag'] for one in rest):,}"
+        )
+
+
+def _box(page: _Page, x: float, y: float, high: float, one: Mapping[str, Any]) -> None:
+    colour = _GOOD if _is_well(one) else _BAD
+    page.draw(
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{_BOX:.1f}" height="{high:.1f}" rx="4" fill="#fafafa"'
+        f' stroke="{colour}" stroke-width="1.5"/>'
+    )
+    room = _BOX - 16
+    lines = [(one["brokerName"] + ("" if one["hasMaster"] else " (no master)"), colour)]
+    for broker in one["brokers"][:MOST_BROKERS]:
+        role = "master" if broker["brokerId"] == 0 else f"slave {broker['brokerId']}"
+        text, broker_colour = f"{role} {broker['brokerAddr']}", "#333"
+        if broker["error"] is not None:
+            text, broker_colour = f"{text}: {broker['error']}", _BAD
+        elif broker["brokerId"] == 0:
+            text = f"{text} in {broker['inTps']:,.0f}/s out {broker['outTps']:,.0f}/s"
+        elif broker["lagBytes"]:
+            text = f"{text} {broker['lagBytes']:,} B behind"
+        lines.append((text, broker_colour))
+    if len(one["brokers"]) > MOST_BROKERS:
+        lines.append((f"and {len(one['brokers']) - MOST_BROKERS} more", "#333"))
+    queues = f"{one['writeQueues']:,} write, {one['readQueues']:,} read queues"
+    lines.append((f"{_n(one['topicCount'], 'topic')}, {queues}", "#333"))
+    lines.append((f"lag {one['lag']:,}", _LAG if one["lag"] else "#333"))
+    for number, (text, fill) in enumerate(lines):
+        page.draw(_text(x + 8, y + _LINE * (number + 1), text, room, bold=number == 0, fill=fill))
+
+
+def _bars(page: _Page, kind: str, rows: Sequence[Mapping[str, Any]], top: int) -> None:
+    if not rows:
+        return
+    name, others = ("topic", "groups") if kind == "topic" else ("consumerGroup", "topics")
+    shown, rest = rows[:top], rows[top:]
+    of = f" ({len(shown)} of {len(rows):,})" if rest else ""
+    page.text(f"{kind.capitalize()}s by lag{of}", bold=True)
+    longest = max(row["lag"] for row in rows) or 1
+    for row in shown:
+        page.y += _LINE
+        page.draw(_text(_MARGIN, page.y, row[name], _QUEUES_AT - _MARGIN - 8))
+        if kind == "topic":
+            queues = f"{row['writeQueues']:,}/{row['readQueues']:,} queues, {_n(len(row['sets']), 'set')}"
+            page.draw(_text(_QUEUES_AT, page.y, queues, _BAR_AT - _QUEUES_AT - 8))
+        wide = max(_BAR * row["lag"] / longest, 1.0 if row["lag"] else 0.0)
+        page.draw(
+            f'<rect x="{_BAR_AT}" y="{page.y - 9:.1f}" width="{wide:.1f}" height="10" fill="{_LAG}"/>'
+            + _text(_BAR_AT + wide + 6, page.y, f"{row['lag']:,}", _NAMES_AT - _BAR_AT - wide)
+        )
+        late = sorted(row[others].items(), key=lambda item: (-item[1], item[0]))
+        text = ", ".join(f"{each} {lag:,}" for each, lag in late[:MOST_NAMES])
+        more = f", and {len(late) - MOST_NAMES} more" if len(late) > MOST_NAMES else ""
+        page.draw(_text(_NAMES_AT, page.y, text + more, WIDTH - _NAMES_AT - _MARGIN))
+    if rest:
+        page.text(f"and {_n(len(rest), f'more {kind}')}: lag {sum(row['lag'] for row in rest):,}")
+
+
+def _is_well(one: Mapping[str, Any]) -> bool:
+    return one["hasMaster"] and all(broker["error"] is None for broker in one["brokers"])
+
+
+def _importance(one: Mapping[str, Any]) -> tuple[bool, int, str]:
+    """Sets in trouble sort first, then those with the largest lag."""
+    return _is_well(one), -one["lag"], one["brokerName"]
+
+
+def _n(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _text(x: float, y: float, text: str, room: float, *, bold: bool = False, fill: str = "") -> str:
+    """A text that is cut to ``room`` pixels; its tooltip has all of it."""
+    text = _NOT_XML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    fits = max(int(room / _CHAR), 1)
+    shown = text if len(text) <= fits else f"{text[: fits - 1]}\N{HORIZONTAL ELLIPSIS}"
+    style = (' font-weight="bold"' if bold else "") + (f' fill="{fill}"' if fill else "")
+    title = f"<title>{escape(text)}</title>" if shown != text else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}"{style}>{title}{escape(shown)}</text>'
