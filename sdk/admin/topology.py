@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import Any
 
 from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import MASTER_ID, is_dlq_topic, is_retry_topic, is_system_topic
+from mqcommon.names import MASTER_ID, is_dlq_topic, is_retry_topic, is_system_topic, reply_topic
 from remoting.protocol.requests.groups import ConsumeStatsList
 
 
@@ -44,7 +44,7 @@ def lags_of(stats: ConsumeStatsList) -> dict[tuple[str, str], int]:
 def topology(sets: Iterable[SetFacts]) -> dict[str, Any]:
     """The whole cluster as plain data, topics and groups with the largest lag first."""
     sets = list(sets)
-    own = {name for one in sets for name in (one.cluster, one.name)}
+    own = {name for one in sets for name in (one.cluster, one.name, reply_topic(one.cluster))}
     topics: dict[str, dict[str, Any]] = {}
     groups: dict[str, dict[str, Any]] = {}
     clusters: dict[str, list[dict[str, Any]]] = {}

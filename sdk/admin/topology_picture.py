@@ -12,10 +12,10 @@ from typing import Any
 MOST_SETS, MOST_BROKERS, MOST_NAMES = 40, 4, 3
 WIDTH = 1_200
 _MARGIN, _LINE, _CHAR = 16, 16, 6.3
-_ACROSS, _GAP = 5, 10
+_ACROSS, _GAP = 4, 10
 _BOX = (WIDTH - 2 * _MARGIN - (_ACROSS - 1) * _GAP) / _ACROSS
 # Where the columns of the bars begin, and how long the longest bar is.
-_QUEUES_AT, _BAR_AT, _BAR, _NAMES_AT = 330, 500, 250, 830
+_QUEUES_AT, _BAR_AT, _BAR, _NAMES_AT = 330, 510, 240, 830
 _GOOD, _BAD, _LAG = "#2e7d32", "#c62828", "#c8553d"
 # XML has no form for these, escaped or not.
 _NOT_XML = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -70,7 +70,7 @@ def _boxes(page: _Page, cluster: str, sets: Sequence[Mapping[str, Any]], shown: 
     own = [one for one in sets if id(one) in shown]
     for at in range(0, len(own), _ACROSS):
         row = own[at : at + _ACROSS]
-        high = _LINE * (3 + max(min(len(one["brokers"]), MOST_BROKERS + 1) for one in row)) + 4
+        high = _LINE * (3 + max(min(len(one["brokers"]), MOST_BROKERS + 1) for one in row)) + 8
         for column, one in enumerate(row):
             _box(page, _MARGIN + column * (_BOX + _GAP), page.y, high, one)
         page.y += high + _GAP
@@ -104,8 +104,7 @@ def _box(page: _Page, x: float, y: float, high: float, one: Mapping[str, Any]) -
         lines.append((text, broker_colour))
     if len(one["brokers"]) > MOST_BROKERS:
         lines.append((f"and {len(one['brokers']) - MOST_BROKERS} more", "#333"))
-    queues = f"{one['writeQueues']:,} write, {one['readQueues']:,} read queues"
-    lines.append((f"{_n(one['topicCount'], 'topic')}, {queues}", "#333"))
+    lines.append((f"{_n(one['topicCount'], 'topic')}, {_queues(one)}", "#333"))
     lines.append((f"lag {one['lag']:,}", _LAG if one["lag"] else "#333"))
     for number, (text, fill) in enumerate(lines):
         page.draw(_text(x + 8, y + _LINE * (number + 1), text, room, bold=number == 0, fill=fill))
@@ -123,8 +122,8 @@ def _bars(page: _Page, kind: str, rows: Sequence[Mapping[str, Any]], top: int) -
         page.y += _LINE
         page.draw(_text(_MARGIN, page.y, row[name], _QUEUES_AT - _MARGIN - 8))
         if kind == "topic":
-            queues = f"{row['writeQueues']:,}/{row['readQueues']:,} queues, {_n(len(row['sets']), 'set')}"
-            page.draw(_text(_QUEUES_AT, page.y, queues, _BAR_AT - _QUEUES_AT - 8))
+            where = f"{_queues(row)}, {_n(len(row['sets']), 'set')}"
+            page.draw(_text(_QUEUES_AT, page.y, where, _BAR_AT - _QUEUES_AT - 8))
         wide = max(_BAR * row["lag"] / longest, 1.0 if row["lag"] else 0.0)
         page.draw(
             f'<rect x="{_BAR_AT}" y="{page.y - 9:.1f}" width="{wide:.1f}" height="10" fill="{_LAG}"/>'
@@ -145,6 +144,11 @@ def _is_well(one: Mapping[str, Any]) -> bool:
 def _importance(one: Mapping[str, Any]) -> tuple[bool, int, str]:
     """Sets in trouble sort first, then those with the largest lag."""
     return _is_well(one), -one["lag"], one["brokerName"]
+
+
+def _queues(row: Mapping[str, Any]) -> str:
+    write, read = row["writeQueues"], row["readQueues"]
+    return _n(write, "queue") if write == read else f"{write:,} w {read:,} r"
 
 
 def _n(count: int, noun: str) -> str:

@@ -4,7 +4,7 @@ NameServers do not exchange data, and brokers tell each of them at another momen
 time, and only what differs both times is a difference.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -63,8 +63,8 @@ class _NameServers:
         return answers.values
 
 
-async def _tables(servers: _NameServers) -> "tuple[list[Difference], int]":
-    """The differences of all that is not about one topic, and the number of brokers."""
+async def _tables(servers: _NameServers, topics: Collection[str]) -> "tuple[list[Difference], int]":
+    """The differences of the brokers and of the order of ``topics``, or of all; and the number of brokers."""
     from sdk.admin.route_diff import differences, order_facts, set_differences
 
     infos = await servers.ask(lambda admin: admin.cluster_info())
@@ -75,8 +75,9 @@ async def _tables(servers: _NameServers) -> "tuple[list[Difference], int]":
         for name, data in info.broker_addr_table.items()
         for broker_id in data.broker_addrs
     }
-    found = set_differences(infos) + differences({addr: order_facts(table) for addr, table in orders.items()})
-    return found, len(brokers)
+    of_orders = differences({addr: order_facts(table) for addr, table in orders.items()})
+    chosen = [each for each in of_orders if not topics or each.fact.name in topics]
+    return set_differences(infos) + chosen, len(brokers)
 
 
 async def _topics(
@@ -121,9 +122,9 @@ async def route_diff(session: Session, topic: tuple[str, ...]) -> dict[str, Any]
     async with AsyncExitStack() as stack:
         admins = {addr: await stack.enter_async_context(session.admin_at(addr)) for addr in addrs}
         servers = _NameServers(admins)
-        found, brokers = await _tables(servers)
+        found, brokers = await _tables(servers, topic)
         if found:
-            found = confirmed(found, (await _tables(servers))[0])
+            found = confirmed(found, (await _tables(servers, topic))[0])
         sets = {each.fact.name for each in found if each.fact.kind == "set"}
         if topic:
             topics = sorted(set(topic))

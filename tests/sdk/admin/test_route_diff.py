@@ -150,6 +150,8 @@ def test_differences_and_a_name_server_that_does_not_answer_are_rows() -> None:
         },
         ("topic", "U", "known"): {A: "yes", B: None},
     }
+    of_one = json.loads(compare({A: world(), B: other}, "-t", "U", "--output", "json").stdout)["differences"]
+    assert [row["what"] for row in of_one] == ["known"]
     table = compare({A: world(), B: other}).stdout.splitlines()
     assert table[0].split() == ["#Kind", "#Name", "#What", "#NameServer", "#Value"]
     assert table[-1] == "2 NameServers, 2 brokers, 2 topics: 3 differences"
