@@ -20,17 +20,18 @@ from statistics import median
 
 from bench.growth_picture import Panel, picture
 from bench.harness import Row, echo_server, row, show
-from bench.scale_load import Broker, Load, Peer, Probed, check, probing, route_query, topic_name
+from bench.scale_load import Broker, Load, Peer, Probed, check, probing, route_query, topic_name, version_of, watch
 from remoting.protocol.command import CBOR, JSON
 from scripts.daemons import Daemon, namesrv_daemon, serving, wait_ready
 
 MB = 1_000_000
 ROUNDS = 3
 QUERY_SECONDS = 2.0
+IDLE_S = 10.0
 SAMPLE = 2_000
 # The targets.
 MEMORY_MB, HEARTBEAT_US, RESTART_S, QUERIES_A_SECOND = 1_000.0, 50.0, 60.0, 25_000.0
-MANY_CLIENTS, POLL_S = 64, 30.0
+MANY_CLIENTS, POLL_S, WATCHED, KNOWN_MS = 64, 30.0, 10, 200.0
 # Sizes of the pictures.
 BROKER_COUNTS, TOPICS_OF_A_BROKER = (100, 200, 500, 1_000), 50
 FEW_COPIES, MANY_COPIES = 4, 40
@@ -59,7 +60,7 @@ class Cluster:
     def register(self) -> float:
         """All brokers connect and register at once. Returns the seconds until the last one has its answer."""
         started = time.perf_counter()
-        self.peers = self.load.connect(len(self.brokers))
+        self.peers = self.load.connect(len(self.brokers), are_brokers=True)
         answers = self.load.in_order(self.peers, self.joining)
         took = time.perf_counter() - started
         check(answers)
@@ -135,6 +136,10 @@ def _heartbeats(made: Cluster) -> Iterator[Row]:
         for how, work in (("one at a time", load.one_by_one), ("all at once", load.at_once)):
             cost = made.cpu_us(work, frames)
             yield row(f"CPU of a heartbeat ({name}), {how}", "us", [cost], [HEARTBEAT_US], n, smaller_is_better=True)
+    before = cpu_ns(made.namesrv.pid)
+    load.idle(IDLE_S)
+    used = (cpu_ns(made.namesrv.pid) - before) / IDLE_S / 1e9
+    yield row("CPU at rest, with questions to silent brokers", "s/s", [used], [1.0], n, smaller_is_better=True)
     costs = []
     for version in range(1, ROUNDS + 1):
         frames = [each.change(version, each.topics[:1]) for each in made.brokers]
@@ -198,7 +203,37 @@ def _clients(made: Cluster, topics: int, clients: int) -> Iterator[Row]:
     yield row("  CPU of a poll, one at a time", "us", [poll_us], [HEARTBEAT_US], clients, smaller_is_better=True)
     used = clients / POLL_S * poll_us / 1e6
     yield row(f"  CPU of all, a topic each {POLL_S:.0f} s", "s/s", [used], [1.0], clients, smaller_is_better=True)
-    # Clients that watch their topics, with one held request a connection, are measured here once that is built.
+    yield from _watching(made, peers, topics)
+
+
+def _watching(made: Cluster, peers: Sequence[Peer], topics: int) -> Iterator[Row]:
+    """The same clients watch some topics each, one of which all have; that one changes."""
+    chosen, clients, teller = random.Random(3), len(peers), made.brokers[0]
+    common = teller.topics[0]
+    watched = [[common, *(topic_name(chosen.randrange(topics)) for _ in range(WATCHED - 1))] for _ in peers]
+    before_mb = made.rss_mb
+    version = version_of(made.load.at_once(peers[:1], [watch("", [])])[0])
+    median_ms, last_ms, costs, used_mb = [], [], [], 0.0
+    for number in range(ROUNDS):
+        made.load.send_only(peers, [watch(version, own) for own in watched])
+        # Answered after all of them, as they are read in their order.
+        check(made.load.at_once(made.peers[:1], [teller.heartbeat()]))
+        used_mb = made.rss_mb - before_mb
+        spent = cpu_ns(made.namesrv.pid)
+        found = made.load.told(made.peers[0], teller.change(ROUNDS + 1 + number, [common]), clients)
+        costs.append((cpu_ns(made.namesrv.pid) - spent) / clients / 1000)
+        version = version_of(found[-1][1])
+        median_ms.append(found[clients // 2][0])
+        last_ms.append(found[-1][0])
+    what = f"{clients:,} clients that watch {WATCHED} topics each"
+    yield row(f"memory of {what}", "MB", [used_mb], [MEMORY_MB], clients, smaller_is_better=True)
+    yield row(
+        "  a change of a topic is known at all, median", "ms", median_ms, [KNOWN_MS], clients, smaller_is_better=True
+    )
+    yield row(
+        "  a change of a topic is known at all, the last", "ms", last_ms, last_ms, clients, smaller_is_better=True
+    )
+    yield row("  CPU of it, a client", "us", costs, [HEARTBEAT_US], clients, smaller_is_better=True)
 
 
 def _restart(made: Cluster, topics: int) -> Iterator[Row]:

@@ -27,11 +27,14 @@ from remoting.protocol.requests.registrations import (
 )
 from remoting.protocol.requests.routes import (
     GET_ROUTEINFO_BY_TOPIC,
+    WATCH_ROUTES,
     BrokerRequestHeader,
     GetRouteInfoRequestHeader,
     RegisterBrokerRequestHeader,
+    WatchRoutesRequestHeader,
+    WatchRoutesResponseHeader,
 )
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicList
 
 CLUSTER = "DefaultCluster"
 # As brokers send a large set (broker/registration/registration.py).
@@ -108,7 +111,9 @@ class Broker(NamedTuple):
 
     def _body(self, version: int, topics: Sequence[str]) -> RegisterBrokerBody:
         told = _version(version)
-        return RegisterBrokerBody(TopicConfigTable(told, {name: TopicConfig(name, 8, 8) for name in topics}, told))
+        # Each version has other queues.
+        table = {name: TopicConfig(name, 7 + version, 7 + version) for name in topics}
+        return RegisterBrokerBody(TopicConfigTable(told, table, told))
 
 
 def _offering(command: Command, body: bytes) -> bytes:
@@ -131,12 +136,25 @@ def route_query(topic: str, codec: int = CBOR) -> bytes:
     return framed(GET_ROUTEINFO_BY_TOPIC.command(GetRouteInfoRequestHeader(topic)), b"", codec)
 
 
+def watch(version: str, topics: Sequence[str]) -> bytes:
+    """7104. Without a version the answer comes at once, and has the present one."""
+    body = encode_body(TopicList(list(topics)), Dialect.CBOR)
+    return framed(WATCH_ROUTES.command(WatchRoutesRequestHeader(version)), body, CBOR)
+
+
+def version_of(answer: bytes) -> str:
+    """The version that a client that watches has with this answer."""
+    (command,) = Connection().receive_data(answer)
+    return WatchRoutesResponseHeader.from_answer(command.ext).version
+
+
 class Peer:
-    """One connection, with at most one request in flight."""
+    """One connection, with at most one request in flight. One of a broker answers what the server asks (7105)."""
 
-    __slots__ = ("got", "left", "socket")
+    __slots__ = ("got", "is_broker", "left", "socket")
 
-    def __init__(self, addr: str) -> None:
+    def __init__(self, addr: str, *, is_broker: bool) -> None:
+        self.is_broker = is_broker
         self.socket = socket.create_connection(split_address(addr), ANSWER_TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
@@ -158,11 +176,22 @@ class Peer:
         data = self.socket.recv(RECEIVE_BYTES)
         if not data:
             raise ConnectionError("the server closed a connection")
-        got = self.got = self.got + data if self.got else data
-        if len(got) < _PREFIX_BYTES or len(got) < _PREFIX_BYTES + int.from_bytes(got[:_PREFIX_BYTES], "big"):
-            return None
-        self.got = b""
-        return got
+        got = self.got + data if self.got else data
+        found = None
+        while len(got) >= _PREFIX_BYTES and len(got) >= (end := _PREFIX_BYTES + int.from_bytes(got[:4], "big")):
+            frame, got = got[:end], got[end:]
+            if self.is_broker and (reply := _reply(frame)):
+                self.socket.send(reply)
+            else:
+                found = frame
+        self.got = got
+        return found
+
+
+def _reply(frame: bytes) -> bytes:
+    """What a broker answers to a request; nothing for an answer."""
+    (command,) = Connection().receive_data(frame)
+    return b"" if command.is_response else encode(command.respond())
 
 
 class Load:
@@ -173,9 +202,9 @@ class Load:
         self._epoll = select.epoll()
         self._peers: dict[int, Peer] = {}
 
-    def connect(self, count: int) -> list[Peer]:
+    def connect(self, count: int, *, are_brokers: bool = False) -> list[Peer]:
         """Open more connections."""
-        made = [Peer(self._addr) for _ in range(count)]
+        made = [Peer(self._addr, is_broker=are_brokers) for _ in range(count)]
         for peer in made:
             self._epoll.register(peer.socket.fileno(), select.EPOLLIN)
             self._peers[peer.socket.fileno()] = peer
@@ -215,6 +244,35 @@ class Load:
     def _send(self, peer: Peer, frame: bytes) -> None:
         if not peer.send(frame):
             self._epoll.modify(peer.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
+
+    def idle(self, seconds: float) -> None:
+        """Do nothing but answer what the server asks."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            for fd, _ in self._epoll.poll(left):
+                self._peers[fd].receive()
+
+    def send_only(self, peers: Sequence[Peer], frames: Sequence[bytes]) -> None:
+        """Send frames whose answers come later."""
+        for peer, frame in zip(peers, frames, strict=True):
+            self._send(peer, frame)
+
+    def told(self, peer: Peer, frame: bytes, count: int) -> list[tuple[float, bytes]]:
+        """Send one frame. Returns the next ``count`` answers of all peers but this one, and after how many ms."""
+        started = time.perf_counter()
+        self._send(peer, frame)
+        found: list[tuple[float, bytes]] = []
+        is_answered = False
+        while len(found) < count or not is_answered:
+            if time.perf_counter() - started > ANSWER_TIMEOUT_S:
+                raise TimeoutError(f"{len(found)} of {count} clients were told")
+            for fd, _ in self._epoll.poll(1.0):
+                answer = self._peers[fd].receive()
+                if answer is not None and self._peers[fd] is peer:
+                    is_answered = True
+                elif answer is not None:
+                    found.append(((time.perf_counter() - started) * 1000, answer))
+        return found
 
     def one_by_one(self, peers: Sequence[Peer], frames: Sequence[bytes]) -> list[bytes]:
         """Send one frame, wait for its answer, and go on with the next peer."""

@@ -44,7 +44,8 @@ def test_a_set_a_topic_and_a_group_sum_up_and_the_largest_lag_is_first() -> None
     found = topology(
         [
             SetFacts(
-                "c", "a", [broker(), broker(1)], {"T": (8, 4), "U": (1, 1), "%RETRY%g": (1, 1), "c_REPLY_TOPIC": (1, 1)},
+                "c", "a", [broker(), broker(1)],
+                {"T": (8, 4), "U": (1, 1), "%RETRY%g": (1, 1), "c_REPLY_TOPIC": (1, 1)},
                 {("g", "T"): 5, ("g", "%RETRY%g"): 2, ("h", "U"): 9},
             ),
             SetFacts("c", "b", [broker(1)], {"T": (2, 2), "SCHEDULE_TOPIC_XXXX": (18, 18)}, {("g", "T"): 7}),
