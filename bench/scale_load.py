@@ -176,8 +176,9 @@ class Peer:
         data = self.socket.recv(RECEIVE_BYTES)
         if not data:
             raise ConnectionError("the server closed a connection")
-        got = self.got + data if self.got else data
-        found = None
+        if not self.is_broker and not self.got and len(data) == _PREFIX_BYTES + int.from_bytes(data[:4], "big"):
+            return data  # almost always
+        got, found = self.got + data, None
         while len(got) >= _PREFIX_BYTES and len(got) >= (end := _PREFIX_BYTES + int.from_bytes(got[:4], "big")):
             frame, got = got[:end], got[end:]
             if self.is_broker and (reply := _reply(frame)):
