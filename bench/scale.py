@@ -25,7 +25,7 @@ from remoting.protocol.command import CBOR, JSON
 from scripts.daemons import Daemon, namesrv_daemon, serving, wait_ready
 
 MB = 1_000_000
-ROUNDS = 3
+ROUNDS, CPU_ROUNDS = 3, 9
 QUERY_SECONDS = 2.0
 IDLE_S = 10.0
 SAMPLE = 2_000
@@ -81,7 +81,7 @@ class Cluster:
         """The NameServer's processor time for one request, when each broker sends its frame. The median of rounds."""
         check(work(self.peers, frames))
         found = []
-        for _ in range(ROUNDS):
+        for _ in range(CPU_ROUNDS):
             before = cpu_ns(self.namesrv.pid)
             work(self.peers, frames)
             found.append((cpu_ns(self.namesrv.pid) - before) / len(frames) / 1000)

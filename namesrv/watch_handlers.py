@@ -98,7 +98,9 @@ class RouteWatches:
     def _reply(self, channel: Channel, topics: Collection[str]) -> None:
         self._watches.take(channel)
         request = self._requests.pop(channel)
-        channel.reply(request, self._answer(channel, request, topics))
+        # Sent here: waking ten thousand writer tasks would double the time until the last client knows.
+        channel.reply(request, self._answer(channel, request, topics), wake=False)
+        channel.flush_now()
 
     def _answer(
         self,
