@@ -51,15 +51,22 @@ def show(rows: Iterator[Row], as_json: bool) -> None:
 
 
 @contextmanager
-def echo_server() -> Iterator[str]:
-    """The limit's address."""
+def echo_process() -> Iterator[tuple[str, int]]:
+    """The limit's address and process id."""
     process = subprocess.Popen([sys.executable, "-m", "bench.echo"], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        yield process.stdout.readline().strip()
+        yield process.stdout.readline().strip(), process.pid
     finally:
         process.terminate()
         process.wait()
+
+
+@contextmanager
+def echo_server() -> Iterator[str]:
+    """The limit's address."""
+    with echo_process() as (addr, _):
+        yield addr
 
 
 @dataclass(frozen=True)

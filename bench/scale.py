@@ -15,11 +15,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from bench.growth_picture import Panel, picture
-from bench.harness import Row, echo_server, row, show
+from bench.harness import Row, echo_process, echo_server, row, show
 from bench.scale_load import Broker, Load, Peer, Probed, check, probing, route_query, topic_name, version_of, watch
 from remoting.protocol.command import CBOR, JSON
 from scripts.daemons import Daemon, namesrv_daemon, serving, wait_ready
@@ -41,6 +42,16 @@ ASKING_COUNTS, CLIENT_COUNTS = (1, 4, 16, 64, 256, 1_024), (1_000, 2_000, 5_000,
 def cpu_ns(pid: int) -> int:
     """The processor time of a process so far."""
     return time.clock_gettime_ns(~pid << 3 | 2)
+
+
+def cpu_us(pid: int, work: Callable[[], object], count: int) -> float:
+    """The processor time of process ``pid`` for each of the ``count`` requests in ``work``: the median of rounds."""
+    found = []
+    for _ in range(CPU_ROUNDS):
+        before = cpu_ns(pid)
+        work()
+        found.append((cpu_ns(pid) - before) / count / 1000)
+    return median(found)
 
 
 class Cluster:
@@ -80,12 +91,7 @@ class Cluster:
     def cpu_us(self, work: Callable[[Sequence[Peer], Sequence[bytes]], Sequence[bytes]], frames: list[bytes]) -> float:
         """The NameServer's processor time for one request, when each broker sends its frame. The median of rounds."""
         check(work(self.peers, frames))
-        found = []
-        for _ in range(CPU_ROUNDS):
-            before = cpu_ns(self.namesrv.pid)
-            work(self.peers, frames)
-            found.append((cpu_ns(self.namesrv.pid) - before) / len(frames) / 1000)
-        return median(found)
+        return cpu_us(self.namesrv.pid, lambda: work(self.peers, frames), len(frames))
 
 
 @contextmanager
@@ -129,6 +135,20 @@ def _registered(made: Cluster, what: str) -> Iterator[Row]:
 
 def _heartbeats(made: Cluster) -> Iterator[Row]:
     load, n = made.load, len(made.brokers)
+    frames = [each.heartbeat() for each in made.brokers]
+    with echo_process() as (echo, echo_pid):
+        bare = Load(echo)
+        peers = bare.connect(n)
+        floor = cpu_us(echo_pid, partial(bare.one_by_one, peers, frames), n)
+        bare.close()
+    yield row(
+        "CPU of the same in an echo in bare trio, one at a time",
+        "us",
+        [floor],
+        [HEARTBEAT_US],
+        n,
+        smaller_is_better=True,
+    )
     for name, frames in (
         ("unchanged version, 322", [each.ask_version(1) for each in made.brokers]),
         ("904", [each.heartbeat() for each in made.brokers]),
