@@ -8,7 +8,7 @@ however many there are, and a registration some 0.2 µs for each topic that is n
 Neighbours: routes.py decides what changes; route_answers.py forgets the answers about topics that change.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from namesrv.registration import Queues
 
@@ -32,9 +32,9 @@ class TopicQueues:
         """The topics of a set. The table changes as brokers register; none for a set without topics."""
         return self._of_set.get(set_name, _NO_TOPICS)
 
-    def all(self) -> Iterator[tuple[str, Mapping[str, Queues]]]:
+    def all(self) -> list[tuple[str, Mapping[str, Queues]]]:
         """The name and topics of each set that has topics."""
-        return iter(list(self._of_set.items()))
+        return list(self._of_set.items())
 
     def holders(self, topic: str) -> tuple[str, ...]:
         """The names of the sets that have the topic, sorted."""
