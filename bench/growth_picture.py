@@ -6,7 +6,7 @@ from math import log10
 from typing import NamedTuple
 
 PANEL_WIDTH, PANEL_HEIGHT = 420, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 44, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 24, 44, 40
 _ACROSS = 2
 # (colour, dashes) of the series, in their order.
 _STYLES = (("#1f6f8b", ""), ("#c8553d", ""), ("#1f6f8b", "4 3"), ("#c8553d", "4 3"))
