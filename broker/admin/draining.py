@@ -150,13 +150,13 @@ class Draining(Part):
                     status.unread_total += row.unread
                     if len(status.unread) < MOST_ROWS:
                         status.unread.append(row)
+        moved = {(seal.topic, seal.queue_id): seal.moved_to for seal in seals.all().values()}
         for number, topic in enumerate(self._topics.names(), 1):
             if number % AT_ONCE == 0:
                 yield None
             if topic not in claimed and not self._is_inner(topic):
-                moved = {seal.queue_id: seal.moved_to for seal in seals.of_topic(topic)}
                 count = sum(
-                    queue.next_offset - max(queue.min_offset, moved.get(queue.queue_id, 0))
+                    queue.next_offset - max(queue.min_offset, moved.get((topic, queue.queue_id), 0))
                     for queue in self._store.queues.of_topic(topic)
                 )
                 if count and len(status.unclaimed) < MOST_ROWS:

@@ -214,8 +214,8 @@ def _request_parts(
     undelivered = Undelivered(
         delayed=lambda: delayed.undelivered,
         timed=lambda: timed.undelivered,
-        half=lambda: transactions.open_halves,
-        popped=lambda: reviving.open_checkpoints,
+        half=lambda: transactions.undelivered,
+        popped=lambda: reviving.undelivered,
     )
     parts: list[Part] = [
         *pops,

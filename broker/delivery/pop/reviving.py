@@ -121,6 +121,14 @@ class Reviving(Part):
         """How many check points are open: not all of their messages are acknowledged or delivered again."""
         return len(self._log.inflight)
 
+    @property
+    def undelivered(self) -> int:
+        """The same; while the revive log was not read, all of its records."""
+        if self._log.is_ready:
+            return len(self._log.inflight)
+        topic = self._log.topic
+        return self._store.max_offset(topic, QUEUE_ID) - self._store.min_offset(topic, QUEUE_ID)
+
     def popped_to(self, topic: str) -> Iterator[tuple[int, int]]:
         """Queue and offset up to which it was popped, of each group that pops ``topic``."""
         for queue, position in self._log.inflight.positions.items():

@@ -160,6 +160,13 @@ class Transactions(Part):
         """Halves that are not over, as far as this broker knows them."""
         return self._ledger.open_count
 
+    @property
+    def undelivered(self) -> int:
+        """The same; while this broker does not know them, all that the topic of halves has."""
+        if self._ledger.is_ready:
+            return self._ledger.open_count
+        return self._ledger.half_end - self._store.min_offset(TRANS_HALF_TOPIC, 0)
+
     def resume(self, channel: Channel, request: Command) -> Command:
         """323: the message, which was given up, is a half again."""
         header = RESUME_CHECK_HALF_MESSAGE.header(request)

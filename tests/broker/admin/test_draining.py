@@ -1,0 +1,89 @@
+"""A drained broker says what is left, takes no sends when clients have had their time, and knows both after a crash."""
+
+from typing import Any
+
+import pytest
+
+from mqcommon.errors import BrokerError
+from remoting.net.call import Remote, call
+from remoting.net.client import RemotingClient
+from remoting.protocol.requests.offsets import UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader
+from remoting.protocol.requests.shrinking import (
+    DRAIN_BROKER,
+    GET_DRAIN_STATUS,
+    SEAL_QUEUES,
+    DrainBrokerRequestHeader,
+    DrainStatus,
+    GetDrainStatusRequestHeader,
+    SealQueuesRequestHeader,
+)
+from tests.broker.running import pull_request, running, send_request
+from tests.support.memory_files import MemoryFiles
+
+DELAYED, TIMED = "DELAY\x0118\x02", "TIMER_DELAY_SEC\x011000\x02"
+HALF = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01k\x02"
+
+
+async def status(client: RemotingClient, addr: str, forgotten: str = "") -> DrainStatus:
+    return (await call(Remote(client, addr, 5_000), GET_DRAIN_STATUS, GetDrainStatusRequestHeader(forgotten))).body()
+
+
+async def drain(client: RemotingClient, addr: str, settle_ms: int = 0, *, drains: bool = True) -> None:
+    await call(Remote(client, addr, 5_000), DRAIN_BROKER, DrainBrokerRequestHeader(drains, settle_ms))
+
+
+async def send(client: RemotingClient, addr: str, **fields: Any) -> int:
+    return (await client.invoke(addr, send_request("t", b"x", **fields))).code
+
+
+async def test_what_waits_is_counted_and_still_after_a_crash() -> None:
+    fs = MemoryFiles()
+    async with running(fs, transaction_check_interval=1_000_000) as (client, addr):
+        for properties, more in ((DELAYED, {}), (TIMED, {}), (HALF, {"f": 4}), ("", {})):
+            assert await send(client, addr, properties=properties, **more) == 0
+        await drain(client, addr)
+        found = await status(client, addr)
+        assert (found.delayed, found.timed, found.half, found.unread_total) == (1, 1, 1, 0)
+        assert [(row.topic, row.messages) for row in found.unclaimed] == [("t", 1)]
+        assert await send(client, addr) == 14
+        image = fs.killed()
+    async with running(image) as (client, addr):
+        again = await status(client, addr)
+        assert again.drained_since == found.drained_since
+        assert (again.delayed, again.timed, again.half) == (1, 1, 1)
+        assert await send(client, addr) == 14
+        await drain(client, addr, drains=False)
+        assert await send(client, addr) == 0
+
+
+async def test_sends_are_taken_for_a_while() -> None:
+    async with running() as (client, addr):
+        await drain(client, addr, settle_ms=60_000)
+        assert await send(client, addr) == 0
+        assert 0 < (await status(client, addr)).closes_in_ms <= 60_000
+        with pytest.raises(BrokerError, match="negative"):
+            await drain(client, addr, settle_ms=-1)
+
+
+async def test_groups_must_read_on_and_a_seal_hides_the_rest() -> None:
+    async with running() as (client, addr):
+        for _ in range(5):
+            await send(client, addr)
+        header = UpdateConsumerOffsetRequestHeader("group", "t", 0, 2)
+        await call(Remote(client, addr, 5_000), UPDATE_CONSUMER_OFFSET, header)
+        await drain(client, addr)
+        (row,) = (await status(client, addr)).unread
+        assert (row.group, row.unread, row.is_online) == ("group", 3, False)
+        assert (await status(client, addr, "other,group")).unread_total == 0
+        sealing = SealQueuesRequestHeader("t", 0)
+        (sealed,) = (await call(Remote(client, addr, 5_000), SEAL_QUEUES, sealing)).body().queues
+        assert (sealed.limit, sealed.moved_to, sealed.end) == (2, 2, 5)
+        answer = await client.invoke(addr, pull_request("t", 2))
+        assert answer.code == 19
+        # A group that commits more than the broker knew of moves the seal, as long as nothing was copied.
+        header.commit_offset = 4
+        await call(Remote(client, addr, 5_000), UPDATE_CONSUMER_OFFSET, header)
+        (sealed,) = (await call(Remote(client, addr, 5_000), SEAL_QUEUES, sealing)).body().queues
+        assert (sealed.limit, sealed.moved_to, sealed.end) == (4, 4, 5)
+        found = await status(client, addr)
+        assert (found.unmoved, found.unread_total, found.is_over) == (1, 0, False)
