@@ -93,6 +93,7 @@ async def update_topic(
 ) -> dict[str, Any]:
     """Create a topic, or change one."""
     from remoting.protocol.requests.topics import TopicConfig
+    from sdk.admin.reshape import topic_config
 
     config = TopicConfig(
         topic_name=topic,
@@ -104,6 +105,7 @@ async def update_topic(
         attributes=attributes or {},
     )
     addrs = await chosen_addrs(session, scope)
+    known = (await session.each(addrs, lambda addr: topic_config(session, addr, topic))).values
     results = await at_each(
         session,
         addrs,
@@ -116,6 +118,8 @@ async def update_topic(
         order_conf = await set_order_conf(session, topic, write_queue_nums, scope)
     if any(result["ok"] for result in results):
         session.say(str(config))
+    if any(before is not None and before.write_queue_nums != write_queue_nums for before in known.values()):
+        session.warn(f"topic {topic} has another number of queues now: messages of a key may go to another queue")
     return {"topicConfig": config.to_wire(), "orderConf": order_conf, "results": results}
 
 

@@ -320,7 +320,7 @@ def test_json_is_one_document_with_rocketmqs_names(command: str) -> None:
     world = World(
         topics=["AdminT"],
         routes={"AdminT": route()},
-        topic_configs={"AdminT": TopicConfig("AdminT")},
+        topic_configs={"AdminT": TopicConfig("AdminT", 8, 8)},
         topic_stats={"AdminT": TopicStatsTable()},
         configs={MASTER: {"a": "b"}, SLAVE: {}, NAMESRV: {"c": "d"}},
         messages=[message()],

@@ -87,7 +87,8 @@ async def test_order_and_attributes_of_a_topic(cluster: Cluster) -> None:
         config = await admin.topic_config(cluster.broker, "t")
         assert (config.order, config.perm, config.attributes) == (True, 4, {"message.type": "FIFO"})
         assert await admin.get_kv("ORDER_TOPIC_CONFIG", "t") == "broker-a:4"
-        await cluster.text("updateTopic", "-b", cluster.broker, "-t", "t", "--attributes=-message.type")
+        words = ["updateTopic", "-b", cluster.broker, "-t", "t", "-w", "4", "--attributes=-message.type"]
+        await cluster.text(*words)
         assert (await admin.topic_config(cluster.broker, "t")).attributes == {}
 
 

@@ -46,10 +46,16 @@ pytestmark = pytest.mark.usefixtures("utc")
 )
 def test_changes(command_line: str) -> None:
     world = World(
-        topic_configs={"AdminT": TopicConfig("AdminT")},
+        topic_configs={"AdminT": TopicConfig("AdminT", 4, 4)},
         group_configs={"admin_group": SubscriptionGroupConfig("admin_group")},
     )
     assert printed(world, *command_line.split()) == golden(command_line)
+
+
+def test_another_number_of_queues_moves_keys() -> None:
+    world = World(topic_configs={"AdminT": TopicConfig("AdminT", 4, 4)})
+    result = run(world, "updateTopic", "-c", "DefaultCluster", "-t", "AdminT", "-r", "8", "-w", "8")
+    assert (result.exit_code, "messages of a key may go to another queue" in result.stderr) == (0, True)
 
 
 def test_update_topic_perm() -> None:
