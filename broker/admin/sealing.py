@@ -27,7 +27,7 @@ from broker.writing.writer import Writer
 from mqcommon.errors import ProtocolError, RequestRefused
 from mqcommon.message.flags import TRANSACTION_MASK
 from mqcommon.message.record import Record, decode_record
-from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, is_dlq_topic, is_retry_topic
+from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, is_dlq_topic, is_retry_topic, is_system_topic
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
@@ -224,6 +224,8 @@ class Sealing(Part):
         return seal
 
     def _existing(self, topic: str) -> TopicConfig:
+        if is_system_topic(topic):
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"{topic} is a topic of the brokers themselves")
         config = self._topics.get(topic)
         if config is None:
             raise no_such_topic(topic)
@@ -231,13 +233,12 @@ class Sealing(Part):
 
     def _target(self, topic: str) -> TopicConfig:
         """The topic that moved messages come to; the topics of a group are made if they are missing."""
-        config = self._topics.get(topic)
         with refused_when_not_stored():
-            if config is None and is_retry_topic(topic):
-                config = self._topics.create_retry_topic(topic.removeprefix(RETRY_PREFIX))
-            elif config is None and is_dlq_topic(topic):
-                config = self._topics.create_dlq_topic(topic.removeprefix(DLQ_PREFIX))
-        return self._existing(topic) if config is None else config
+            if is_retry_topic(topic):
+                self._topics.create_retry_topic(topic.removeprefix(RETRY_PREFIX))
+            elif is_dlq_topic(topic):
+                self._topics.create_dlq_topic(topic.removeprefix(DLQ_PREFIX))
+        return self._existing(topic)
 
 
 def _records(raw: bytes) -> list[Record]:

@@ -233,7 +233,7 @@ async def _other_places(session: Session, broker_name: str, topic: str) -> "list
         if one.broker_name != broker_name and one.broker_id == MASTER_ID
     }
     if is_retry_topic(topic) or is_dlq_topic(topic):
-        return [Place(addr, 0) for addr in others.values()]
+        return [Place(addr, 0) for addr in others.values() if not await _is_drained(session, addr)]
     route = await session.admin.topic_route(topic)
     return [
         Place(others[queue.broker_name], number)
