@@ -76,6 +76,10 @@ def make_route(
     """The route of ``topic`` that ``data`` describes."""
     skipped: list[str] = []
     brokers = _brokers(data, is_other_broker, skipped)
+    if data.topic_queue_mapping_by_broker:
+        # Requests name logical queues, which are not the brokers' queues that this answer counts.
+        skipped.append("all queues (a static topic, which this client does not support)")
+        return TopicRoute(topic, MappingProxyType(brokers), (), (), MappingProxyType({}), tuple(skipped))
     counts = _counts(data, brokers, skipped)
     if data.order_topic_conf:
         writable = _queues(topic, _ordered_counts(data.order_topic_conf, skipped))

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
+from remoting.protocol.requests.topics import TopicQueueMappingInfo
 from sdk.routes import MAX_QUEUES, RouteCache, make_route, reader_of
 
 
@@ -77,6 +78,18 @@ def test_queues_of_a_broker_that_is_not_in_the_route_are_skipped() -> None:
     answer = data(GOOD)
     answer.queue_datas.append(QueueData("stranger", 4, 4, 6))
     assert make_route("t", answer).readable == GOOD_QUEUES
+
+
+def test_a_static_topic_has_no_queues_for_this_client_and_that_is_told() -> None:
+    static = data(GOOD)
+    ordinary: list[dict[str, TopicQueueMappingInfo] | None] = [None, {}]
+    for mappings in ordinary:
+        static.topic_queue_mapping_by_broker = mappings
+        assert make_route("t", static).readable == GOOD_QUEUES
+    static.topic_queue_mapping_by_broker = {"good": TopicQueueMappingInfo("t", total_queues=2, bname="good")}
+    route = make_route("t", static)
+    assert route.writable == route.readable == () and not route.writable_at
+    assert "static topic" in "; ".join(route.skipped)
 
 
 def test_an_address_where_another_broker_listens_is_skipped() -> None:
