@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from sdk.consumer.pull import PullConsumer
     from sdk.consumer.push import PushConsumer
     from sdk.consumer.reader import PullBytes, PullResult, PullStatus
+    from sdk.consumer.retry_policy import RetryPolicy
     from sdk.consumer.simple import SimpleConsumer
     from sdk.consumer.stream_message import StreamMessage
     from sdk.credentials import read_credentials
@@ -84,6 +85,7 @@ __all__ = [
     "ReceivedMessage",
     "RemotingError",
     "ReplyTimeout",
+    "RetryPolicy",
     "RouteNotFound",
     "SendFailed",
     "SendResult",
@@ -123,6 +125,7 @@ _HOMES = {
     "sdk.consumer.problems": ("Problem",),
     "sdk.consumer.push": ("PushConsumer",),
     "sdk.consumer.reader": ("PullBytes", "PullResult", "PullStatus"),
+    "sdk.consumer.retry_policy": ("RetryPolicy",),
     "sdk.consumer.simple": ("SimpleConsumer",),
     "sdk.consumer.stream_message": ("StreamMessage",),
     "sdk.credentials": ("read_credentials",),

@@ -43,6 +43,7 @@ from sdk.consumer.rates import SAMPLE_S, Rates
 from sdk.consumer.reader import Reader
 from sdk.consumer.rebalance import Queues, Rebalance
 from sdk.consumer.replicas import Replicas
+from sdk.consumer.retry_policy import RetryPolicy
 from sdk.consumer.settings import PushSettings, in_namespace
 from sdk.consumer.stream_message import HandedOut, StreamMessage
 from sdk.consumer.tracing import Tracing
@@ -65,6 +66,8 @@ MAX_CACHED_BYTES = 64 * 1024 * 1024
 PULL_COUNT = 8_192
 PULL_BYTES = 1024 * 1024
 WAIT_MS = 15_000
+# RocketMQ's: the first delivery and 16 more.
+MAX_RECONSUME_TIMES = 16
 # A stream lets other tasks run after so many messages.
 YIELD_EVERY = 64
 
@@ -103,7 +106,8 @@ class PushConsumer:
         consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         consume_timestamp_ms: int | None = None,
         strategy: str | Sequence[MessageQueue] | Strategy = "averagely",
-        max_reconsume_times: NotNegative = 16,
+        max_reconsume_times: NotNegative = MAX_RECONSUME_TIMES,
+        retry: RetryPolicy | None = None,
         consume_timeout_ms: Milliseconds = 900_000,
         suspend_ms: Milliseconds = 1_000,
         max_queue_messages: Count = MAX_QUEUE_MESSAGES,
@@ -140,7 +144,7 @@ class PushConsumer:
             consume_from=consume_from,
             consume_timestamp_ms=consume_timestamp_ms,
             strategy=in_namespace(strategy, names),
-            max_reconsume_times=max_reconsume_times,
+            retry=_policy(retry, max_reconsume_times),
             consume_timeout_ms=consume_timeout_ms,
             suspend_ms=suspend_ms,
             max_queue_messages=max_queue_messages, max_queue_bytes=max_queue_bytes,
@@ -272,6 +276,11 @@ class PushConsumer:
         return self._parts.counters.failed
 
     @property
+    def dropped(self) -> int:
+        """How many messages were given up, as the retry policy says, or after too many failures of a broadcast."""
+        return self._parts.counters.dropped
+
+    @property
     def traces_dropped(self) -> int:
         """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
         return 0 if self._parts.tracing is None else self._parts.tracing.dropped
@@ -283,6 +292,15 @@ class PushConsumer:
 
 
 logger = logging.getLogger(__name__)
+
+
+def _policy(retry: RetryPolicy | None, max_reconsume_times: int) -> RetryPolicy:
+    if retry is None:
+        return RetryPolicy(attempts=max_reconsume_times + 1)
+    if max_reconsume_times != MAX_RECONSUME_TIMES:
+        raise InvalidArgument("give a retry policy, whose attempts say how often, or max_reconsume_times, not both")
+    return retry
+
 
 # How long the last commits may take.
 LAST_COMMITS_S = 5.0
