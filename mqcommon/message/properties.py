@@ -36,6 +36,10 @@ LIGHT_OFFSETS = "INNER_MULTI_QUEUE_OFFSET"
 FAIL_REASON = "CONSUME_FAIL_REASON"
 FAIL_CLIENT = "CONSUME_FAIL_CLIENT"
 FAIL_TIME = "CONSUME_FAIL_TIME"
+# How many times the message was taken out of the dead letters.
+RESENT_TIMES = "DLQ_RESENT_TIMES"
+# How its sender has encoded the value that is its body.
+CONTENT_TYPE = "content-type"
 
 RESERVED = frozenset(
     [

@@ -27,6 +27,7 @@ from mqcommon.message.properties import (
     FAIL_TIME,
     REAL_QID,
     REAL_TOPIC,
+    RESENT_TIMES,
     RETRY_TOPIC,
     encode_properties,
 )
@@ -43,8 +44,6 @@ READER = "TOOLS_CONSUMER"
 SENDER = "TOOLS_PRODUCER"
 #: How many messages a second are sent unless the caller says otherwise.
 RATE = 100.0
-# How many times a message was taken out of the dead letters. Skylark's own, for those who find it there again.
-RESENT_TIMES = "DLQ_RESENT_TIMES"
 # The messages of a part are in memory.
 PART_COUNT = 256
 PART_BYTES = 1024 * 1024

@@ -15,7 +15,7 @@ from sdk.consumer import stream_message
 from sdk.consumer.allocate import Strategy
 from sdk.consumer.arrow import ArrowHandler
 from sdk.consumer.expression import Subscriptions
-from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
+from sdk.consumer.outcome import BatchHandler, ConsumeFrom, GivenHandler
 from sdk.consumer.problems import OnProblem, Problem
 from sdk.consumer.push import (
     MAX_CACHED_BYTES,
@@ -36,6 +36,7 @@ from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
+from sdk.values.handlers import reading_values
 
 
 class StreamMessage(MessageExt):
@@ -79,7 +80,7 @@ class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
         *,
         group: GroupName,
         subscriptions: Subscriptions,
-        handler: Handler | None = None,
+        handler: GivenHandler | None = None,
         batch_handler: BatchHandler | None = None,
         arrow_handler: ArrowHandler | None = None,
         arrow_columns: Sequence[str] | None = None,
@@ -118,7 +119,7 @@ class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
             nameserver,
             {
                 **locals(),
-                "handler": in_tasks(handler),
+                "handler": in_tasks(reading_values(handler)),
                 "batch_handler": in_tasks(batch_handler),
                 "arrow_handler": in_tasks(arrow_handler),
                 "on_problem": in_loop(on_problem),

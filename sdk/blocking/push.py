@@ -34,6 +34,7 @@ from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
+from sdk.values.handlers import reading_values
 
 
 class StreamMessage(MessageExt):
@@ -113,7 +114,7 @@ class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
             nameserver,
             {
                 **locals(),
-                "handler": in_threads(handler),
+                "handler": in_threads(reading_values(handler)),
                 "batch_handler": in_threads(batch_handler),
                 "arrow_handler": in_threads(arrow_handler),
             },

@@ -63,6 +63,8 @@ class ConsumeFrom(Enum):
 
 Result = ConsumeResult | Later | None
 Handler = Callable[[MessageExt], Result | Awaitable[Result]]
+#: A handler as it is given: of a message, of the value that its argument's type says, or of a value and its message.
+GivenHandler = Callable[..., Result | Awaitable[Result]]
 BatchHandler = Callable[[list[MessageExt]], Result | Awaitable[Result]]
 
 

@@ -33,7 +33,7 @@ from sdk.consumer.failures import Counters, Failures, HandlerErrors, Returns
 from sdk.consumer.member import PushMember
 from sdk.consumer.offsets import Commits, GroupOffsets, LocalOffsets, OffsetStore
 from sdk.consumer.orderly import Orderly
-from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
+from sdk.consumer.outcome import BatchHandler, ConsumeFrom, GivenHandler
 from sdk.consumer.ownership import QueueOwnership
 from sdk.consumer.popping import Popping
 from sdk.consumer.problems import OnProblem, Problem, Problems
@@ -58,6 +58,7 @@ from sdk.retry import Outcome, outcome_of
 from sdk.runtime import FORKS, survived
 from sdk.starting import START_TIMEOUT_MS, Start, raise_if_final
 from sdk.traces.sink import Trace
+from sdk.values.handlers import reading_values
 
 MAX_QUEUE_MESSAGES = 16_384
 MAX_QUEUE_BYTES = 8 * 1024 * 1024
@@ -80,8 +81,10 @@ class PushConsumer:
     maps topics to the tags to read, ``"*"`` or ``"A || B"``, or to an `Sql`. Names are in ``namespace``, by default
     that of the `Client`. See docs/consumers.md for the other arguments.
 
-    A handler returns None or ``ConsumeResult.SUCCESS`` when its messages are consumed. ``ConsumeResult.LATER``,
-    ``Later(delay_level)`` and an exception have them delivered again; ``ConsumeResult.SUSPEND`` is for ``orderly``.
+    A handler gets a `MessageExt`. If its argument is annotated with another type, it gets the value that the body is of
+    that type, and the message as a second argument if it has two: see docs/values.md. It returns None or
+    ``ConsumeResult.SUCCESS`` when its messages are consumed. ``ConsumeResult.LATER``, ``Later(delay_level)`` and an
+    exception have them delivered again, unless ``retry`` says otherwise; ``ConsumeResult.SUSPEND`` is for ``orderly``.
     Any other value is a TypeError: it is logged, and counts as an exception.
 
     Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when brokers
@@ -95,7 +98,7 @@ class PushConsumer:
         *,
         group: GroupName,
         subscriptions: Subscriptions,
-        handler: Handler | None = None,
+        handler: GivenHandler | None = None,
         batch_handler: BatchHandler | None = None,
         arrow_handler: ArrowHandler | None = None,
         arrow_columns: Sequence[str] | None = None,
@@ -135,7 +138,7 @@ class PushConsumer:
         self._names = names = self._client.names
         self._settings = PushSettings(
             group=names.group(group),
-            handler=handler,
+            handler=reading_values(handler),
             batch_handler=batch_handler_of(batch_handler, arrow_handler, arrow_columns),
             batch_size=batch_size,
             concurrency=concurrency,

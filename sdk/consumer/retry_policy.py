@@ -10,7 +10,7 @@ from traceback import format_exception_only, walk_tb
 from typing import NamedTuple
 
 from mqcommon.arguments import INT_MAX, check_int, wrong_type
-from mqcommon.errors import InvalidArgument
+from mqcommon.errors import InvalidArgument, UnreadableValue
 from mqcommon.lazy_dataclass import lazy_dataclass
 
 #: RocketMQ's messageDelayLevel, the pauses that brokers have unless their conf says otherwise (s).
@@ -76,7 +76,8 @@ class RetryPolicy:
 
     Exceptions of the classes ``dead_letter_on`` make a message a dead letter at once. Those of ``drop_on`` end it: that
     is logged, and counted in ``consumer.dropped``. All others, and those of ``retry_on``, are tried again. Of several
-    classes that fit an exception the most derived one decides.
+    classes that fit an exception the most derived one decides. A body that cannot be read as the type that a handler
+    is annotated with (UnreadableValue) is a dead letter at once, unless that class is in one of them.
     """
 
     attempts: int = 17
@@ -110,6 +111,9 @@ class RetryPolicy:
                 ):  # fmt: skip
                     if cls is classes or (isinstance(classes, tuple) and cls in classes):
                         return fate
+                # No further try can read it. Of the classes it is derived from, as ValueError, none decides that.
+                if cls is UnreadableValue:
+                    return Fate.DEAD_LETTER
         return Fate.RETRY
 
     def pause(self, reconsume_times: int, delay_level: int = 0) -> Pause:
