@@ -319,10 +319,12 @@ class RouteTable(Generic[C]):
                     filter_servers[addr] = list(self._live[addr].filter_servers)
             if may_promote and data.enable_acting_master and not queues[data.broker_name].perm & PERM_WRITE:
                 _promote_lowest(data.broker_addrs)
+        logical = {name: part.data(topic, name) for name in names if (part := queues[name].logical) is not None}
         return TopicRouteData(
             broker_datas=brokers,
             queue_datas=[queues[name].data(name) for name in names],
             filter_server_table=filter_servers,
+            topic_queue_mapping_by_broker=logical or None,
         )
 
     def cluster_info(self) -> ClusterInfo:
