@@ -219,7 +219,7 @@ class Admin:
         """One topic of the broker; BrokerError 17 when it has no such topic."""
         header = topics.GetTopicConfigRequestHeader(topic, lo=True)
         try:
-            return (await self._ask.call(addr, topics.GET_TOPIC_CONFIG, header)).body()
+            return (await self._ask.call(addr, topics.GET_TOPIC_CONFIG, header)).body().config
         except BrokerError as error:
             # Brokers before 5.0 return only the whole table.
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
