@@ -87,7 +87,7 @@ class TopicHandlers(Part):
     async def update(self, channel: Channel, request: Command) -> Command:
         """17: create a topic or change it."""
         header = UPDATE_AND_CREATE_TOPIC.header(request)
-        return await self._put(channel, request, lambda: [self._checked(*_sent(header))])
+        return await self._put(channel, request, lambda: [self._changed(*_sent(header))])
 
     async def update_list(self, channel: Channel, request: Command) -> Command:
         """18: create or change several topics: all of them, or none when one is refused."""
@@ -95,7 +95,7 @@ class TopicHandlers(Part):
         if not sent:
             raise _bad("topicConfigList names no topic")
         return await self._put(
-            channel, request, lambda: [self._checked(config, attribute_changes(config.attributes)) for config in sent]
+            channel, request, lambda: [self._changed(config, attribute_changes(config.attributes)) for config in sent]
         )
 
     async def update_static(self, channel: Channel, request: Command) -> Command:
@@ -211,6 +211,15 @@ class TopicHandlers(Part):
             found += [name for name in part if self._topics.is_system(name) or is_system_topic(name)]
             yield None
         return answer_with(GET_SYSTEM_TOPIC_LIST_FROM_BROKER, request, TopicList(found))
+
+    def _changed(self, sent: TopicConfig, changes: Mapping[str, str | None]) -> TopicConfig:
+        """As `_checked`; the queues of a static topic are not changed by themselves."""
+        name, known = sent.topic_name, self._topics.get(sent.topic_name)
+        is_static = known is not None and self._topics.static.get(name) is not None
+        queues = sent.read_queue_nums, sent.write_queue_nums
+        if known is not None and is_static and queues != (known.read_queue_nums, known.write_queue_nums):
+            raise _bad(f"topic {name} is static: mqadmin updateStaticTopic and remappingStaticTopic set its queues")
+        return self._checked(sent, changes)
 
     def _checked(self, sent: TopicConfig, changes: Mapping[str, str | None]) -> TopicConfig:
         """The topic as it is stored: ``sent``, with the present attributes and ``changes`` of them."""

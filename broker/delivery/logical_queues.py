@@ -28,10 +28,12 @@ from broker.meta.metadata import Metadata
 from broker.part import Part
 from broker.registration.peers import Peers
 from broker.replication.role import RoleMachine
+from broker.store.reader import read_queue
 from broker.store.store import MessageStore
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused, StoreError
 from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import MASTER_ID
+from mqcommon.message.flags import TRANSACTION_PREPARED
+from mqcommon.names import LATE_GROUP, LATE_TOPIC_PREFIX, MASTER_ID
 from remoting.net.call import Remote, call
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, RunInTask
@@ -72,6 +74,7 @@ from remoting.protocol.requests.sends import (
     SHORT,
     SendFields,
 )
+from remoting.protocol.requests.shrinking import STORE_MOVED, StoreMovedRequestHeader
 from remoting.protocol.requests.topics import LogicQueueMappingItem as Stretch
 from remoting.protocol.requests.topics import TopicQueueMappingDetail
 from remoting.protocol.scalars import read_int, read_long
@@ -82,8 +85,14 @@ logger = logging.getLogger(__name__)
 LOGICAL_FIELD = "lo"
 # How long a reader is kept at the end of what can be read while the next stretch is not decided.
 MOVING_S = 1.0
-# How often stretches are looked for whose messages have all expired.
+# Groups and queues whose first commits were seen; more are forgotten.
+MAX_COME_ON = 100_000
+# How often stretches are looked for whose messages have all expired, and for messages that came after their ends.
 CLEAN_S = 600.0
+LATE_S = 1.0
+# Late messages that are sent at a time.
+LATE_MESSAGES = 100
+LATE_BYTES = 256 * 1024
 # Where a stored record has its offset in the queue.
 _QUEUE_OFFSET = slice(20, 28)
 
@@ -94,8 +103,15 @@ class LogicalQueues(Part):
     """See the module."""
 
     def __init__(
-        self, store: MessageStore, metadata: Metadata, clients: Clients, peers: Peers, role: RoleMachine
+        self,
+        broker_name: str,
+        store: MessageStore,
+        metadata: Metadata,
+        clients: Clients,
+        peers: Peers,
+        role: RoleMachine,
     ) -> None:
+        self._broker_name = broker_name
         self._store = store
         self._topics = metadata.topics
         self._static = metadata.topics.static
@@ -103,6 +119,10 @@ class LogicalQueues(Part):
         self._clients = clients
         self._peers = peers
         self._role = role
+        # Groups, topics and logical queues that have been seen to commit in the present stretch.
+        self._come_on: set[tuple[str, str, int]] = set()
+        # Queues of topics with late messages that cannot be sent now: that is logged once.
+        self._late: set[tuple[str, int]] = set()
         # By code: how a request is translated, and the field that has its topic.
         self._translations: Mapping[int, tuple[Translate, str]] = {
             SEND_MESSAGE.code: (partial(self._send, LONG), LONG.topic),
@@ -124,13 +144,19 @@ class LogicalQueues(Part):
         return handler if found is None else partial(self._serve, *found, handler)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Forget stretches whose messages have all expired, until cancelled."""
+        """Send late messages on, and forget stretches whose messages have all expired, until cancelled."""
         task_status.started()
+        clean_at = trio.current_time() + CLEAN_S
         while True:
-            await trio.sleep(CLEAN_S)
-            if self._role.now.is_master:
-                for topic in self._static.names():
+            await trio.sleep(LATE_S)
+            if not self._role.now.is_master:
+                continue
+            for topic in self._static.names():
+                await self._send_late(topic)
+                if trio.current_time() >= clean_at:
                     await self._clean(topic)
+            if trio.current_time() >= clean_at:
+                clean_at = trio.current_time() + CLEAN_S
 
     def _serve(
         self, translate: Translate, topic_field: str, handler: Handler, channel: Channel, request: Command
@@ -149,7 +175,7 @@ class LogicalQueues(Part):
     ) -> Command | None:
         ext = request.ext or {}
         try:
-            queue_id = read_int(ext.get(names.queue_id))
+            queue_id, sys_flag = read_int(ext.get(names.queue_id)), read_int(ext.get(names.sys_flag))
         except ValueError:
             return handler(channel, request)  # which refuses it
         led = led_by(detail)
@@ -161,6 +187,8 @@ class LogicalQueues(Part):
             fields = answer.ext
             if fields is not None and "queueOffset" in fields:
                 fields["queueId"] = queue_id
+                if sys_flag & TRANSACTION_PREPARED:
+                    return answer  # the end of the transaction names the offset of the half message
                 # While the queue moves, a message is stored whose logical offset is not decided.
                 fields["queueOffset"] = (
                     to_logical(leader, fields["queueOffset"]) if leader.logic_offset >= 0 else leader.logic_offset
@@ -269,17 +297,55 @@ class LogicalQueues(Part):
         own = max(at.start_offset, to_own(at, header.commit_offset))
         if at is not queue.leader:
             self._group_went_back(detail, queue, header)
+        elif len(queue.decided) > 1 and self._has_come_on(header):
+            raise RunInTask(partial(self._end_older, detail, queue, handler, header, own))
         if at.bname == detail.bname:
             ext = {**(request.ext or {}), "queueId": at.queue_id, "commitOffset": own}
             return handler(channel, _OfOwnQueue(request, ext, _unchanged))
 
         async def commit(channel: Channel, request: Command) -> Command:
-            place = await self._peer(at.bname)
-            with _refused_when_away(at.bname, self._peers):
-                await call(place, UPDATE_CONSUMER_OFFSET, replace(header, queue_id=at.queue_id, commit_offset=own))
+            await (await self._place(detail, at)).commit(header.consumer_group, own)
             return request.respond(ext={})
 
         raise RunInTask(commit)
+
+    def _has_come_on(self, header: UpdateConsumerOffsetRequestHeader) -> bool:
+        """Whether this is the first commit of a group in the present stretch that this broker sees."""
+        key = (header.consumer_group, header.topic, header.queue_id)
+        if key in self._come_on:
+            return False
+        if len(self._come_on) >= MAX_COME_ON:
+            self._come_on.clear()
+        self._come_on.add(key)
+        return True
+
+    async def _end_older(
+        self,
+        detail: TopicQueueMappingDetail,
+        queue: LogicalQueue,
+        handler: Handler,
+        header: UpdateConsumerOffsetRequestHeader,
+        own: int,
+        channel: Channel,
+        request: Command,
+    ) -> Command | None:
+        """Commit, and set the group's offsets in older stretches to their ends: it has read all of them.
+
+        Its last commits there may be a little older. They would look like a lag, and after a restart of the group they
+        would count as long as it has read nothing here.
+        """
+        group = header.consumer_group
+        for stretch in queue.decided[:-1]:
+            try:
+                place = await self._place(detail, stretch)
+                offset, end = await place.committed(group), own_end(stretch, await place.end())
+                if 0 <= offset < end:
+                    await place.commit(group, end)
+            except RequestRefused as refused:
+                self._come_on.discard((group, header.topic, header.queue_id))
+                logger.info("offset of group %s in %s not set to its end: %s", group, stretch, refused.remark)
+        ext = {**(request.ext or {}), "queueId": queue.leader.queue_id, "commitOffset": own}
+        return handler(channel, _OfOwnQueue(request, ext, _unchanged))
 
     def _group_went_back(
         self, detail: TopicQueueMappingDetail, queue: LogicalQueue, header: UpdateConsumerOffsetRequestHeader
@@ -288,6 +354,7 @@ class LogicalQueues(Part):
         if header.forward_only or leader.logic_offset < 0 or not self._role.now.takes_commits:
             return
         group, topic = header.consumer_group, header.topic
+        self._come_on.discard((group, topic, header.queue_id))
         if self._offsets.query(group, topic, leader.queue_id) > leader.start_offset:
             self._offsets.commit(group, topic, leader.queue_id, leader.start_offset)
 
@@ -390,6 +457,47 @@ class LogicalQueues(Part):
     async def _peer(self, broker_name: str) -> "_Peer":
         return _Peer(await self._peers.at(broker_name), broker_name)
 
+    async def _send_late(self, topic: str) -> None:
+        """Send what came into queues of this broker after the ends of their stretches to the brokers that lead now.
+
+        Messages that are delivered later, and ends of transactions, come into the queue that was chosen at the send.
+        """
+        detail = self._static.get(topic)
+        for stretches in [] if detail is None else detail.hosted_queues.values():
+            for stretch in stretches[:-1]:
+                if stretch.bname == self._broker_name and stretch.end_offset >= 0:
+                    try:
+                        while await self._sent_some(topic, stretch, stretches[-1]):
+                            pass
+                    except RequestRefused as error:
+                        self._note_late(topic, stretch, error.remark)
+                    else:
+                        self._late.discard((topic, stretch.queue_id))
+
+    async def _sent_some(self, topic: str, stretch: Stretch, leader: Stretch) -> bool:
+        store, note = self._store, (LATE_GROUP, f"{LATE_TOPIC_PREFIX}{topic}", stretch.queue_id)
+        begin = max(stretch.end_offset, self._offsets.query(*note))
+        if begin >= store.max_offset(topic, stretch.queue_id):
+            return False
+        queue = store.queues.find(topic, stretch.queue_id)
+        found = await from_disk(
+            lambda: read_queue(store.log, queue, begin, LATE_MESSAGES, LATE_BYTES, confirmed=store.confirmed)
+        )
+        if found.records:
+            peer = await self._peer(leader.bname)
+            with _refused_when_away(leader.bname, self._peers):
+                await call(peer, STORE_MOVED, StoreMovedRequestHeader(topic, leader.queue_id), found.records)
+        self._offsets.commit(*note, found.next_offset)
+        return found.next_offset > begin
+
+    def _note_late(self, topic: str, stretch: Stretch, reason: str) -> None:
+        if (topic, stretch.queue_id) not in self._late:
+            self._late.add((topic, stretch.queue_id))
+            logger.warning(
+                "messages of topic %s came into queue %d here after it had moved, and wait for its new broker: %s",
+                topic, stretch.queue_id, reason,
+            )  # fmt: skip
+
     async def _clean(self, topic: str) -> None:
         """Drop the oldest stretches of a topic that have no message any more, of the queues that are led here."""
         detail = self._static.get(topic)
@@ -401,7 +509,7 @@ class LogicalQueues(Part):
                 continue
             try:
                 place = await self._place(detail, decided[0])
-                is_empty = await place.start() >= await place.end()
+                is_empty = await place.start() >= own_end(decided[0], await place.end())
             except RequestRefused as error:
                 logger.info("the oldest part of logical queue %d of %s is not looked at: %s", queue_id, topic, error)
                 continue
@@ -542,6 +650,8 @@ class _Place(Protocol):
     async def committed(self, group: str) -> int:
         """The group's offset; -1 without one."""
 
+    async def commit(self, group: str, offset: int) -> None: ...
+
 
 class _OwnPlace(NamedTuple):
     store: MessageStore
@@ -563,6 +673,9 @@ class _OwnPlace(NamedTuple):
 
     async def committed(self, group: str) -> int:
         return self.offsets.query(group, self.topic, self.queue_id)
+
+    async def commit(self, group: str, offset: int) -> None:
+        self.offsets.commit(group, self.topic, self.queue_id, offset)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -609,6 +722,11 @@ class _PeerPlace(NamedTuple):
             if refused.code != ResponseCode.QUERY_NOT_FOUND:
                 raise
             return -1
+
+    async def commit(self, group: str, offset: int) -> None:
+        with _refused_when_away(self.peer.broker_name, self.peers):
+            header = UpdateConsumerOffsetRequestHeader(group, self.topic, self.queue_id, offset)
+            await call(self.peer, UPDATE_CONSUMER_OFFSET, header)
 
     async def _ask(self, what: Request[H, None, AH, None], header: H) -> AH:
         with _refused_when_away(self.peer.broker_name, self.peers):

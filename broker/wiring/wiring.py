@@ -136,7 +136,7 @@ def wire(
     registrar = _registrar(core, replicated)
     peers = Peers(lambda: core.namesrvs.addrs, core.open_client)
     spread = TopicSpread(core.identity, core.metadata.topics, options, peers)
-    logical = LogicalQueues(store, core.metadata, core.clients, peers, core.role)
+    logical = LogicalQueues(options.broker_name, store, core.metadata, core.clients, peers, core.role)
     core.metadata.topics.on_created_by_send.append(spread.created)
     # The first of the parts of pops.
     reviving = next(part for part in answering if isinstance(part, Reviving))
