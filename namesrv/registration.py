@@ -13,7 +13,7 @@ sends.
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from sys import intern
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from mqcommon.addresses import AdvertisedAddress, parse_advertised, split_address
 from mqcommon.errors import RequestRefused
@@ -140,10 +140,12 @@ class Registration:
 
 
 class Unchanged(NamedTuple):
-    """A question for the version that a broker may repeat at each heartbeat, and the body of its answer."""
+    """A question for the version that a broker may repeat at each heartbeat: fields and body; and its answer."""
 
+    ext: Mapping[str, Any]
     question: bytes
     dialect: Dialect
+    answer_ext: Mapping[str, Any]
     answer: bytes
 
 

@@ -250,6 +250,10 @@ class RouteTable(Generic[C]):
         live.connection = connection
         return live
 
+    def at(self, broker_addr: str) -> LiveBroker[C] | None:
+        """The entry of the broker at an address."""
+        return self._live.get(broker_addr)
+
     def close(self, connection: C) -> list[LiveBroker[C]]:
         """A connection ended: remove the brokers last heard on it."""
         return self._remove_where(lambda live: live.connection is connection)
