@@ -294,6 +294,14 @@ class Raft:
         """Whether ``ready`` would bring more committed entries at once: it hands them out in slices."""
         return self.log.has_more_to_apply()
 
+    def forget_after(self, index: int) -> None:
+        """Forget the entries after ``index``, which a leader does not have, before others replace them.
+
+        For a node that needs time to remove them from its disk. It is as if they were replaced and the others lost
+        again: whoever made them was deposed by a majority that does not need them.
+        """
+        self.log.forget_after(index)
+
     # Snapshots of the own state.
 
     def make_snapshot(self, index: int, data: bytes) -> Snapshot:
@@ -474,7 +482,8 @@ class Leader:
         if self._transferee:
             raise Overloaded(f"the leadership is being handed to {self._transferee}; try again")
         limit = self._raft.config.max_uncommitted_bytes
-        if self._uncommitted_bytes + len(data) > limit and self._sizes:
+        size = self._raft.config.travelling_bytes(data)
+        if self._uncommitted_bytes + size > limit and self._sizes:
             raise Overloaded(f"{self._uncommitted_bytes} bytes wait to be committed, the limit is {limit}; try again")
         return self._append(kind, data)
 
@@ -605,7 +614,7 @@ class Leader:
         raft, log = self._raft, self._raft.log
         entry = RaftEntry(log.last + 1, raft.term, kind, data)
         log.append((entry,))
-        size = len(data) + ENTRY_BYTES
+        size = raft.config.travelling_bytes(data) + ENTRY_BYTES
         self._sizes.append(size)
         self._uncommitted_bytes += size
         if kind != 0:
@@ -644,4 +653,5 @@ class Leader:
                 entries = log.entries.read(progress.next, log.last + 1, raft.config.max_append_bytes)
             last = progress.next - 1 + len(entries)
             raft.send(AppendRequest(raft.node, node, raft.term, progress.next - 1, prev_term, entries, log.commit))
-            progress.sent(last, sum(len(entry.data) for entry in entries) + ENTRY_BYTES * len(entries))
+            travelling = raft.config.travelling_bytes
+            progress.sent(last, sum(travelling(entry.data) for entry in entries) + ENTRY_BYTES * len(entries))
