@@ -128,6 +128,10 @@ class RaftNode:
         await self.change(AddLearner(node, addr), timeout_ms)
         return node
 
+    async def leader_client_addr(self) -> str:
+        """Where clients of the application reach the leader. RemotingError or BrokerError when nobody answers."""
+        return (await self._ask(self.leader_addr)).client_addr or self.leader_addr
+
     async def transfer(self, to: str, timeout_ms: float) -> None:
         await self._begun().transfer(to, timeout_ms)
 
@@ -135,6 +139,11 @@ class RaftNode:
         self._observers.append(observer)
         if self._running is not None:
             self._running.observe(observer)
+
+    def turn(self) -> None:
+        """Do at once what messages and proposals have brought, instead of in a task soon."""
+        if self._running is not None:
+            self._running.turn()
 
     def on_leader(self, observer: Callable[[str], None]) -> None:
         """``observer`` is called on the loop with each `leader`, before `run`."""
@@ -268,7 +277,9 @@ class RaftNode:
     def _on_status(self, _: Channel, request: Command) -> Command:
         self._check_group(RAFT_STATUS.header(request).group)
         begun = self._running is not None
-        status = RaftStatusHeader(self.node, begun, self.term, self.leader, self.leader_addr)
+        status = RaftStatusHeader(
+            self.node, begun, self.term, self.leader, self.leader_addr, self._options.client_addr or None
+        )
         return RAFT_STATUS.answer(request, status)
 
     async def _on_join(self, _: Channel, request: Command) -> Command:
@@ -417,7 +428,8 @@ class Running:
             return
         for message in messages:
             is_large = isinstance(message, AppendRequest | InstallSnapshot)
-            if is_large and (self._held or not self._disk.is_ready(self.raft, message)):
+            waits = is_large and message.term >= self.raft.term
+            if waits and (self._held or not self._disk.is_ready(self.raft, message)):
                 self._keep(message)
             else:
                 self._step(message)
