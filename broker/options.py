@@ -542,7 +542,7 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
     @property
     def group_peers(self) -> dict[str, str]:
         """``dLegerPeers``: addresses by id. ConfigError when it is wrong."""
-        return parse_peers(self.d_leger_peers, "dLegerPeers")
+        return parse_peers(self.d_leger_peers, "dLegerPeers", "members")
 
     @property
     def group_follower_id(self) -> int:

@@ -106,8 +106,11 @@ def limited_network(host: str) -> str:
     return f"{network}%{zone}" if zone else network
 
 
-def parse_peers(text: str, key: str) -> dict[str, str]:
-    """Addresses by id, of ``n0-10.0.0.1:9877;n1-10.0.0.2:9877``. ConfigError, about ``key``, when it is wrong."""
+def parse_peers(text: str, key: str, members: str) -> dict[str, str]:
+    """Addresses by id, of ``n0-10.0.0.1:9877;n1-10.0.0.2:9877``. ConfigError, about ``key``, when it is wrong.
+
+    ``members``: what the option names all of.
+    """
     peers: dict[str, str] = {}
     for part in filter(None, text.split(";")):
         name, dash, addr = part.strip().partition("-")
@@ -117,5 +120,5 @@ def parse_peers(text: str, key: str) -> dict[str, str]:
             raise ConfigError(f"{key}: {name} is there twice")
         peers[name] = addr
     if not peers:
-        raise ConfigError(f"{key}: name all of them, as in n0-127.0.0.1:9877;n1-127.0.0.1:9878")
+        raise ConfigError(f"{key}: name all {members}, as in n0-127.0.0.1:9877;n1-127.0.0.1:9878")
     return peers

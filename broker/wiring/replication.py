@@ -20,11 +20,11 @@ from broker.replication.autoswitch.member import MemberLog, Membership, MemberSt
 from broker.replication.autoswitch.session import SlaveLog, SwitchDialogue, switch_sessions
 from broker.replication.copied_deletions import CopiedDeletions
 from broker.replication.copying import CopiedLog
+from broker.replication.dledger.agreed_tables import AgreedTables
 from broker.replication.dledger.following import Following
 from broker.replication.dledger.gate import GroupGate
-from broker.replication.dledger.log_disk import GroupLog, LogDisk
-from broker.replication.dledger.member import GroupMember, GroupPort
-from broker.replication.dledger.member import MemberState as GroupMemberState
+from broker.replication.dledger.log_disk import GroupLog, LogDisk, check_kind
+from broker.replication.dledger.member import GroupMember, GroupPort, LeadershipEffects
 from broker.replication.dledger.proposing import Proposing
 from broker.replication.find_master import MasterFinder, SwitchFinder
 from broker.replication.hello import NONCE_BYTES, VERSION, Hello, LinkTerms, LogClaim
@@ -92,9 +92,11 @@ def wire_replication(
     stats = ReplicationStats(core.acks, core.durability, lambda: store.log.end, clock)
     watch = MetadataWatch(metadata)
     acting = _acting(core, known, members)
+    check_kind(core.fs, options.store_path_root_dir, store.log, in_group=options.enable_dleger_commit_log)
+    deletions = CopiedDeletions(metadata.topics, core.removal, lambda: store.log.end)
     listening = listeners, listen
     if options.enable_dleger_commit_log:
-        link = _group_link(core, known, listeners)
+        link = _group_link(core, known, listeners, deletions.told_one)
     elif core.elected is not None:
         link = _controlled_link(core, known, progress, *listening)
     else:
@@ -108,7 +110,6 @@ def wire_replication(
     online = acting.hand_over.master_is_online if acting.hand_over else trio.lowlevel.checkpoint
     if core.elected is not None:
         online = copying
-    deletions = CopiedDeletions(metadata.topics, core.removal, lambda: store.log.end)
     sync = SlaveSync(known, metadata, core.persister, lambda: store.log.raw_end, deletions, online, core.open_client)
 
     def new_slave() -> Copier:
@@ -369,8 +370,10 @@ def _cut(core: Core, elected: Elected) -> Callable[[int], Awaitable[None]]:
     return cut
 
 
-def _group_link(core: Core, known: KnownMaster, listeners: list[Listener]) -> _Link:
-    """Make it. StoreCorrupt when what the member promised cannot be read."""
+def _group_link(
+    core: Core, known: KnownMaster, listeners: list[Listener], deleted: Callable[[str, int], None]
+) -> _Link:
+    """Make it. ``deleted``: see `AgreedTables`."""
     options, log, elected, terms = core.options, core.store.log, core.elected, link_terms(core.options, core.tls)
     assert elected is not None
     sync_flush, peers = options.flush_disk_type == "SYNC_FLUSH", options.group_peers
@@ -386,15 +389,18 @@ def _group_link(core: Core, known: KnownMaster, listeners: list[Listener]) -> _L
         listeners, gate.guarded, gate.guarded_slow, core.client_opener(gate.credentials),
         ServerLimits(max_frame_bytes=options.frame_max_length),
     )  # fmt: skip
+    tables = AgreedTables(core.metadata, lambda: core.is_master, lambda: elected.is_leased, deleted)
+    core.persister.agreed = tables.wait
     member = GroupMember(
         NodeOptions(
             group, options.d_leger_self_id, peers, max_uncommitted_bytes=1 << 62, client_addr=core.identity.addr
         ),
-        disk, GroupMemberState(core.role, elected, known, options.group_follower_id, _began(core)), port, core.clock,
+        disk, LeadershipEffects(core.role, elected, known, options.group_follower_id, _began(core), tables), port,
+        core.clock,
     )  # fmt: skip
     proposing = Proposing(
         log, lambda: member.node, lambda: core.is_master, lambda: disk.entries.position,
-        lambda: elected.confirm_offset, lambda: gate.refusals,
+        lambda: elected.confirm_offset, lambda: gate.refusals, tables,
     )  # fmt: skip
 
     def new_slave(replica: Replica) -> Copier:

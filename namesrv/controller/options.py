@@ -47,7 +47,7 @@ class ControllerOptions:
     @property
     def controller_peers(self) -> dict[str, str]:
         """``controllerDLegerPeers``: addresses by id. ConfigError when it is wrong."""
-        return parse_peers(self.controller_d_leger_peers, "controllerDLegerPeers")
+        return parse_peers(self.controller_d_leger_peers, "controllerDLegerPeers", "Controllers")
 
     def check_controller(self) -> None:
         """ConfigError when these options cannot make a Controller."""

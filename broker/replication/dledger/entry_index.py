@@ -51,7 +51,7 @@ class IndexedEntry(NamedTuple):
         return self.start + self.size if self.place == IN_LOG else self.start
 
 
-class IndexFile:
+class EntryFile:
     """One file. ``first``: the index of its first entry; the others tell of the entry before that one."""
 
     def __init__(self, file: MappedFile, path: str, first: int, position: int, term: int, chain: int) -> None:
@@ -119,7 +119,7 @@ class EntryIndex:
         self._fs = fs
         self._directory = directory
         self._slots = slots
-        self._files: list[IndexFile] = []
+        self._files: list[EntryFile] = []
         self._firsts: list[int] = []
         # The names in the directory changed since it was synced.
         self._renamed = False
@@ -182,7 +182,7 @@ class EntryIndex:
             low -= 1
         return low
 
-    def _file_of(self, index: int) -> IndexFile:
+    def _file_of(self, index: int) -> EntryFile:
         return self._files[bisect_right(self._firsts, index) - 1]
 
     # --- changes
@@ -254,13 +254,13 @@ class EntryIndex:
         self._firsts.clear()
         self._last = None
 
-    def _add_file(self, first: int, position: int, term: int, chain: int) -> IndexFile:
+    def _add_file(self, first: int, position: int, term: int, chain: int) -> EntryFile:
         path = f"{self._directory}/{first:020d}"
         self._fs.mkdirs(self._directory)
         mapped = self._fs.open_map(path, self._slots * SLOT_BYTES, create=True)
         head = HEAD.pack(MAGIC, first, position, term, chain, 0)
         mapped.view[: HEAD.size] = head[:-4] + crc32(head[:-4]).to_bytes(4, "big")
-        file = IndexFile(mapped, path, first, position, term, chain)
+        file = EntryFile(mapped, path, first, position, term, chain)
         file.is_dirty = self._renamed = True
         self._files.append(file)
         self._firsts.append(first)
@@ -293,7 +293,7 @@ class EntryIndex:
             self._firsts.append(file.first)
             self._scan(file, follows)
 
-    def _open(self, path: str) -> IndexFile | None:
+    def _open(self, path: str) -> EntryFile | None:
         if self._fs.size(path) < (HEAD_SLOTS + 1) * SLOT_BYTES:
             return None
         mapped = self._fs.open_map(path, create=False)
@@ -301,9 +301,9 @@ class EntryIndex:
         if magic != MAGIC or crc != crc32(mapped.view[: HEAD.size - 4]):
             mapped.close()
             return None
-        return IndexFile(mapped, path, first, position, term, chain)
+        return EntryFile(mapped, path, first, position, term, chain)
 
-    def _scan(self, file: IndexFile, follows: int | None) -> None:
+    def _scan(self, file: EntryFile, follows: int | None) -> None:
         """Find the entries of ``file``; ``follows``: the first index of the next file."""
         if follows is not None and follows - file.first == file.slots - HEAD_SLOTS:
             # Full of entries without bytes of their own: the head of the next file says what the last chain is.

@@ -33,9 +33,10 @@ from broker.replication.replica import Replica
 from broker.store.log.commitlog import CommitLog
 from mqcommon.disk.atomic import read_with_crc, write_with_crc
 from mqcommon.disk.files import FileSystem, MappedFile
-from mqcommon.errors import DiskFull, StoreCorrupt, StoreError
+from mqcommon.errors import ConfigError, DiskFull, StoreCorrupt, StoreError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.raft.log import RaftLog
+from mqcommon.raft.membership import Members
 from mqcommon.raft.messages import APPLICATION, AppendRequest, InstallSnapshot, RaftEntry, RaftMessage, Snapshot
 from mqcommon.raft.raft import Raft
 from mqcommon.raft.ready import HardState, Persist
@@ -97,13 +98,15 @@ class LogDisk:
         self._state_path = f"{self._directory}/state"
         self._log = group.log
         self._group = group
-        self.entries = LogEntries(EntryIndex(fs, f"{self._directory}/entries"), group.log)
+        self.entries = LogEntries(open_index(fs, directory), group.log)
         self._hard_state = HardState()
         self._snapshot: Snapshot | None = None
         self._mark: MappedFile | None = None
         self._copying: CopyingTo | None = None
         self._opened = trio.Event()
         self._is_loaded = False
+        # Whether it was logged that the leader's log begins after this one's end.
+        self._lacks_deleted = False
         # Held while the log is cut, and while copying begins or ends.
         self._changing = trio.Lock()
         self._writing_state = trio.Lock()
@@ -269,10 +272,12 @@ class LogDisk:
         if copying is None or not _replaces(raft, snapshot):
             return False
         if log.raw_end > log.start or self.index.last >= self.index.first:
-            logger.error(
-                "the leader has deleted entries that this member lacks. Stop this broker, move its store away and start"
-                " it: it copies the log from where the leader's begins"
-            )
+            if not self._lacks_deleted:
+                logger.error(
+                    "the leader has deleted messages that this member lacks. Stop this broker, move its store away and"
+                    " start it: it copies the log from where the leader's begins"
+                )
+            self._lacks_deleted = True
             await trio.sleep(FULL_PAUSE_S)
             return False
         (position,) = _POSITION.unpack(zlib.decompress(snapshot.data))
@@ -294,9 +299,13 @@ class LogDisk:
         await self._group.flush()
         await trio.to_thread.run_sync(self._sync_index, last, chain)
 
-    def forget_deleted(self) -> list[str]:
-        """Forget entries whose files of the commit log are gone; returns files to be removed, at leisure."""
-        return self.index.forget_before(self.entries.base)
+    async def clean(self) -> None:
+        """Remove files of entries whose files of the commit log are gone."""
+        if not self._is_loaded or self._snapshot is None:
+            return
+        # A start goes on from the snapshot, so entries after it stay.
+        for path in self.index.forget_before(min(self.entries.base, self._snapshot.index)):
+            await trio.to_thread.run_sync(self._fs.remove, path)
 
     def close(self) -> None:
         self.index.close()
@@ -339,10 +348,8 @@ class LogDisk:
             await trio.to_thread.run_sync(self._write_state)
 
     def _write_state(self) -> None:
-        snapshot, state = self._snapshot, self._hard_state
-        assert snapshot is not None
-        fields = [_VERSION, self.node, state.term, state.vote, snapshot_fields(snapshot)]
-        write_with_crc(self._fs, self._state_path, cbor2.dumps(fields))
+        assert self._snapshot is not None
+        _write_state(self._fs, self._state_path, self.node, self._hard_state, self._snapshot)
 
     def _read_state(self) -> bool:
         if not self._fs.exists(self._state_path):
@@ -355,6 +362,43 @@ class LogDisk:
             raise StoreCorrupt(self._state_path, 0, f"it was written by a newer version ({version}): start that one")
         self._hard_state, self._snapshot = HardState(term, vote), snapshot_of(fields)
         return True
+
+
+def _write_state(fs: FileSystem, path: str, node: str, state: HardState, snapshot: Snapshot) -> None:
+    fields = [_VERSION, node, state.term, state.vote, snapshot_fields(snapshot)]
+    write_with_crc(fs, path, cbor2.dumps(fields))
+
+
+def open_index(fs: FileSystem, directory: str) -> EntryIndex:
+    """The side file of the store in ``directory``; `EntryIndex.begin` or `EntryIndex.load` it."""
+    return EntryIndex(fs, f"{directory}/{DIRECTORY}/entries")
+
+
+def first_state(fs: FileSystem, directory: str, node: str, addr: str, term: int) -> None:
+    """Write down that ``node`` is the only member of its group, with entries up to ``term``. Durable."""
+    first = Snapshot(0, 0, Members({node: addr}), b"")
+    _write_state(fs, f"{directory}/{DIRECTORY}/state", node, HardState(term), first)
+
+
+def is_group_store(fs: FileSystem, directory: str) -> bool:
+    """Whether the store in ``directory`` is that of a member of a DLedger group."""
+    return fs.exists(f"{directory}/{DIRECTORY}/state")
+
+
+def check_kind(fs: FileSystem, directory: str, log: CommitLog, *, in_group: bool) -> None:
+    """ConfigError when the store of one kind is opened as the other kind."""
+    is_of_group = is_group_store(fs, directory)
+    if is_of_group and not in_group:
+        raise ConfigError(
+            f"enableDLegerCommitLog: {directory} is the store of a member of a DLedger group: set it to true. To leave"
+            f" the group for good, remove the directory {directory}/{DIRECTORY} first (docs/dledger.md)"
+        )
+    if in_group and not is_of_group and log.raw_end > log.start:
+        raise ConfigError(
+            f"enableDLegerCommitLog: {directory} has messages of a broker that was in no DLedger group. To make it the"
+            f" first member of a new one, run: broker dledger-init {directory} (docs/dledger.md); else give an empty"
+            " storePathRootDir"
+        )
 
 
 def _new_entries(raft: Raft, request: AppendRequest) -> tuple[RaftEntry, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 import trio
 
 from broker.part import Part
+from broker.replication.dledger.agreed_tables import AgreedTables
 from broker.replication.dledger.log_disk import LogDisk
 from broker.replication.dledger.log_entries import reference_of
 from broker.replication.known_master import KnownMaster, MasterAddress
@@ -36,21 +37,26 @@ logger = logging.getLogger(__name__)
 GROUP = "DLedger group"
 # Pause between questions where the leader is.
 ASK_S = 0.2
+# Files of entries are small, and there are few.
+CLEAN_S = 60.0
 READ_MS = 1_000.0
 HAND_OVER_MS = 2_000.0
 
 
 class GroupState:
-    """The state machine of the group: up to where the log is confirmed."""
+    """The state machine of the group: up to where the log is confirmed, and tables."""
 
-    def __init__(self, elected: Elected, disk: LogDisk) -> None:
+    def __init__(self, elected: Elected, disk: LogDisk, tables: AgreedTables) -> None:
         self._elected = elected
         self._disk = disk
+        self._tables = tables
 
     def apply(self, index: int, data: bytes) -> Any:
         found = reference_of(data)
         if found is not None:
             self._elected.confirmed(found.start + found.size)
+        else:
+            self._tables.apply(data)
 
     def snapshot(self) -> bytes:
         """Nothing: the log is the state."""
@@ -62,7 +68,7 @@ class GroupState:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class MemberState:
+class LeadershipEffects:
     """What the group changes. ``began`` is called with the term in which this broker leads, before its first message.
 
     ``follower_id``: the broker id while it does not lead.
@@ -73,6 +79,7 @@ class MemberState:
     known: KnownMaster
     follower_id: int
     began: Callable[[int], None]
+    tables: AgreedTables
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -89,7 +96,9 @@ class GroupPort:
 class GroupMember(Part):
     """See the module."""
 
-    def __init__(self, options: NodeOptions, disk: LogDisk, state: MemberState, port: GroupPort, clock: Clock) -> None:
+    def __init__(
+        self, options: NodeOptions, disk: LogDisk, state: LeadershipEffects, port: GroupPort, clock: Clock
+    ) -> None:
         self._options = options
         self._disk = disk
         self._role = state.role
@@ -97,6 +106,7 @@ class GroupMember(Part):
         self._known = state.known
         self._follower_id = state.follower_id
         self._began = state.began
+        self._tables = state.tables
         self._port = port
         self._clock = clock
         #: None until it runs.
@@ -114,7 +124,7 @@ class GroupMember(Part):
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         port = self._port
         async with port.open_client() as client:
-            state = GroupState(self._elected, self._disk)
+            state = GroupState(self._elected, self._disk, self._tables)
             self.node = node = RaftNode(self._options, self._disk, state, client, self._clock)
             node.on_leadership(self._leadership)
             node.on_leader(lambda leader: self._moved.set())
@@ -127,6 +137,7 @@ class GroupMember(Part):
                 port.listeners.clear()
                 nursery.start_soon(self._follow_leadership)
                 nursery.start_soon(self._find_leader)
+                nursery.start_soon(self._clean_often)
                 nursery.start_soon(node.run)
                 task_status.started()
 
@@ -172,6 +183,8 @@ class GroupMember(Part):
         self._changed.set()
 
     def _role_changed(self, before: Role, now: Role) -> None:
+        if not now.is_master:
+            self._tables.give_up()
         self._show_lease()
         self._changed.set()
 
@@ -193,6 +206,11 @@ class GroupMember(Part):
                 role.promoted()
             elif not node.is_leader and role.now.is_master:
                 role.demoted(self._follower_id)
+
+    async def _clean_often(self) -> None:
+        while True:
+            await trio.sleep(CLEAN_S)
+            await self._disk.clean()
 
     async def _find_leader(self) -> None:
         """Tell where the leader is: tables are copied from its port for clients."""

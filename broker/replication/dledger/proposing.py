@@ -33,6 +33,15 @@ class GroupNode(Protocol):
     def turn(self) -> None: ...
 
 
+class Changes(Protocol):
+    """Changes of tables (agreed_tables.py), as this module needs them."""
+
+    @property
+    def has_pending(self) -> bool: ...
+
+    def propose(self, node: GroupNode) -> None: ...
+
+
 def pieces(log: CommitLog, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Start and end of the entries for the bytes from ``start`` to ``end``: whole records, in one file each."""
     while start < end:
@@ -74,6 +83,7 @@ class Proposing:
         position: Callable[[], int],
         confirmed: Callable[[], int],
         strangers: Callable[[], int],
+        tables: Changes,
     ) -> None:
         self._log = log
         self._node = node
@@ -81,13 +91,14 @@ class Proposing:
         self._position = position
         self._confirmed = confirmed
         self._strangers = strangers
+        self._tables = tables
 
     @property
     def strangers(self) -> int:
         return self._strangers()
 
     def wake(self) -> None:
-        if self._leads() and self._log.end > self._position():
+        if self._leads() and (self._log.end > self._position() or self._tables.has_pending):
             self._propose()
 
     def beat(self) -> None:
@@ -98,6 +109,9 @@ class Proposing:
         node, log = self._node(), self._log
         assert node is not None
         try:
+            # First the topics that sends have made.
+            if self._tables.has_pending:
+                self._tables.propose(node)
             for start, end in pieces(log, self._position(), log.end):
                 data = Reference(start, end - start, crc32(log.copy(start, end - start))).pack()
                 node.submit(data, _ignore)
