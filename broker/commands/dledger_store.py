@@ -9,17 +9,16 @@ from zlib import crc32
 
 import click
 
-from broker.commands.offline import absolute, errors_on_one_line
+from broker.commands.offline import absolute, errors_on_one_line, locked
 from broker.replication.dledger.entry_index import IN_LOG
 from broker.replication.dledger.log_disk import first_state, is_group_store, open_index
 from broker.replication.dledger.proposing import pieces
+from broker.store.checkpoint import read_checkpoint
+from broker.store.log.commitlog import CommitLog
 from broker.store.log.segment import file_names
-from broker.store.store import MessageStore, StoreOptions
 from mqcommon.addresses import parse_peers
-from mqcommon.clock import Clock, SystemClock
 from mqcommon.disk.files import FileSystem, OsFiles
-from mqcommon.errors import StoreError, UserError
-from mqcommon.message.ids import encode_host
+from mqcommon.errors import UserError
 from mqcommon.raft.messages import APPLICATION
 
 # The term of the entries that are made of a store.
@@ -39,32 +38,31 @@ def dledger_init(store_dir: str, peers: str, self_id: str) -> None:
         addrs = parse_peers(peers, "dLegerPeers", "members")
         if self_id not in addrs:
             raise UserError(f"dLegerSelfId: {self_id!r} is not in dLegerPeers, which has {', '.join(addrs)}")
-        count = init_group(OsFiles(), SystemClock(), absolute(store_dir), self_id, addrs[self_id])
+        count = init_group(OsFiles(), absolute(store_dir), self_id, addrs[self_id])
         click.echo(f"{self_id} is the first member of its group, with {count} entries: start it, then the others")
 
 
-def init_group(fs: FileSystem, clock: Clock, root: str, node: str, addr: str) -> int:
+def init_group(fs: FileSystem, root: str, node: str, addr: str) -> int:
     """Make the files of the group; returns how many entries there are."""
     names = file_names(fs, f"{root}/commitlog")
     if not names:
         raise UserError(f"{root} holds no commit log: give the directory that storePathRootDir names")
     if is_group_store(fs, root):
         raise UserError(f"{root} is the store of a member of a DLedger group already")
-    size = fs.size(f"{root}/commitlog/{names[0]}")
-    store = MessageStore(fs, StoreOptions(root, size), clock, encode_host("127.0.0.1", 0))
-    store.open()
-    try:
-        index, log = open_index(fs, root), store.log
+    with locked(fs, root):
+        known = read_checkpoint(fs, f"{root}/checkpoint")
+        if known.log_offset is None or not known.clean:
+            raise UserError(f"{root} was not closed cleanly: start its broker once without the group, and stop it")
+        log = CommitLog(fs, f"{root}/commitlog", fs.size(f"{root}/commitlog/{names[0]}"))
+        log.chain.load(known.log_offset)
+        index = open_index(fs, root)
         index.begin(0, 0, log.start)
-        for start, end in pieces(log, log.start, log.end):
+        for start, end in pieces(log, log.start, known.log_offset):
             index.append(TERM, APPLICATION, IN_LOG, end - start, crc32(log.copy(start, end - start)))
         index.sync()
         # Last: this file says that there is a group.
         first_state(fs, root, node, addr, TERM)
         count = index.last
         index.close()
-    finally:
-        unwritten = store.close()
-    if unwritten:
-        raise StoreError(f"{root} was not closed cleanly: {unwritten}")
+        log.close()
     return count

@@ -268,30 +268,33 @@ class EntryIndex:
 
     # --- the start
 
-    def load(self) -> None:
-        """Read the files. Blocks. StoreCorrupt when one is damaged before the end of the entries."""
+    def load(self, trusted: int = 0) -> None:
+        """Read the files. Blocks. StoreCorrupt when the first one is damaged.
+
+        ``trusted``: entries up to there are known to be on disk. What comes after may have holes after a power loss:
+        the entries end at the first one, and the owner knows whether more were promised to somebody.
+        """
         self._forget_files()
         names = self._names()
         for number, name in enumerate(names):
             path = f"{self._directory}/{name}"
             follows = int(names[number + 1]) if number + 1 < len(names) else None
             file = self._open(path)
+            if file is None and not self._files:
+                raise StoreCorrupt(path, 0, "the head of the file is damaged")
             if file is not None and self._files:
                 before = self._files[-1]
                 if (file.first, file.position, file.chain) != (before.last + 1, self.position, self.chain):
                     file.file.close()
                     file = None
             if file is None:
-                # The newest file may be torn: it was made just before a power loss, which took its head. Nobody was
-                # told of its entries.
-                if follows is not None or not self._files:
-                    raise StoreCorrupt(path, 0, "the head of the file is damaged, or it does not follow the one before")
-                self._fs.remove(path)
+                for left in names[number:]:
+                    self._fs.remove(f"{self._directory}/{left}")
                 self._renamed = True
                 return
             self._files.append(file)
             self._firsts.append(file.first)
-            self._scan(file, follows)
+            self._scan(file, follows if follows is not None and follows - 1 <= trusted else None)
 
     def _open(self, path: str) -> EntryFile | None:
         if self._fs.size(path) < (HEAD_SLOTS + 1) * SLOT_BYTES:
@@ -304,7 +307,7 @@ class EntryIndex:
         return EntryFile(mapped, path, first, position, term, chain)
 
     def _scan(self, file: EntryFile, follows: int | None) -> None:
-        """Find the entries of ``file``; ``follows``: the first index of the next file."""
+        """Find the entries of ``file``; ``follows``: the first index of the next file, if all of this one is there."""
         if follows is not None and follows - file.first == file.slots - HEAD_SLOTS:
             # Full of entries without bytes of their own: the head of the next file says what the last chain is.
             file.count, file.used = file.slots - HEAD_SLOTS, file.slots
@@ -325,10 +328,6 @@ class EntryIndex:
                 file.forget_after(index - 1)
                 break
             self._last = entry
-        if follows is not None and file.last + 1 != follows:
-            raise StoreCorrupt(
-                file.path, file.used * SLOT_BYTES, f"entry {file.last + 1} is damaged, and later ones are not"
-            )
 
     def _names(self) -> list[str]:
         return [name for name in self._fs.listdir(self._directory) if name.isdecimal()]

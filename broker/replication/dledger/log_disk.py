@@ -322,12 +322,12 @@ class LogDisk:
 
     def _load_index(self) -> None:
         index, end = self.index, self._log.raw_end
-        index.load()
+        assert self._snapshot is not None
+        index.load(self._snapshot.index)
         path = f"{self._directory}/mark"
         data = self._fs.read(path) if self._fs.exists(path) else b""
         last, _, crc = _MARK.unpack(data[: _MARK.size].ljust(_MARK.size, b"\0"))
         had = last if crc == crc32(data[: _MARK.size - 4]) else 0
-        assert self._snapshot is not None
         had = max(had, self._snapshot.index)
         # Entries whose bytes a power loss took were not promised to anybody.
         low, high = index.first - 1, index.last
