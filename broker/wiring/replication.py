@@ -21,6 +21,7 @@ from broker.replication.autoswitch.session import SlaveLog, SwitchDialogue, swit
 from broker.replication.copied_deletions import CopiedDeletions
 from broker.replication.copying import CopiedLog
 from broker.replication.dledger.agreed_tables import AgreedTables
+from broker.replication.dledger.followers import Followers
 from broker.replication.dledger.following import Following
 from broker.replication.dledger.gate import GroupGate
 from broker.replication.dledger.log_disk import GroupLog, LogDisk, check_kind
@@ -391,12 +392,13 @@ def _group_link(
     )  # fmt: skip
     tables = AgreedTables(core.metadata, lambda: core.is_master, lambda: elected.is_leased, deleted)
     core.persister.agreed = tables.wait
+    followers = Followers(core.acks, disk.index, lambda: log.start)
     member = GroupMember(
         NodeOptions(
             group, options.d_leger_self_id, peers, max_uncommitted_bytes=1 << 62, client_addr=core.identity.addr
         ),
-        disk, LeadershipEffects(core.role, elected, known, options.group_follower_id, _began(core), tables), port,
-        core.clock,
+        disk, LeadershipEffects(core.role, elected, known, options.group_follower_id, _began(core), tables, followers),
+        port, core.clock,
     )  # fmt: skip
     proposing = Proposing(
         log, lambda: member.node, lambda: core.is_master, lambda: disk.entries.position,

@@ -8,7 +8,7 @@ Neighbours: log.py, progress.py (what a leader knows of each follower), ready.py
 
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from mqcommon.raft.config import Config
 from mqcommon.raft.errors import ChangeRefused, NotLeader, Overloaded, RaftError
@@ -53,6 +53,13 @@ def won(voters: Collection[str], votes: dict[str, bool]) -> bool:
 def lost(voters: Collection[str], votes: dict[str, bool]) -> bool:
     """Whether the missing votes cannot make a majority any more."""
     return sum(votes.get(voter, True) for voter in voters) < majority(len(voters))
+
+
+class FollowerState(NamedTuple):
+    """``match``: the last entry that is known to be on its disk. ``answers``: whether it is alive."""
+
+    match: int
+    answers: bool
 
 
 Role: TypeAlias = "Follower | Candidate | Leader"
@@ -103,6 +110,10 @@ class Raft:
         """How many entries ``node`` lacks, as far as this leader knows; None when it does not know."""
         progress = self.role.progress.get(node) if isinstance(self.role, Leader) else None
         return None if progress is None else self.log.last - progress.match
+
+    def followers(self) -> dict[str, FollowerState]:
+        """The other members, as this leader knows them; none when it does not lead."""
+        return self.role.followers() if isinstance(self.role, Leader) else {}
 
     # What happens to it.
 
@@ -475,6 +486,15 @@ class Leader:
     def established(self) -> bool:
         """Whether everything that former leaders committed is known to be committed."""
         return self._raft.log.commit >= self._first_index
+
+    def followers(self) -> dict[str, FollowerState]:
+        # Its answers may be under way: who answered a heartbeat of the last election time is alive.
+        config = self._raft.config
+        rounds = config.election_ms // config.heartbeat_ms
+        return {
+            node: FollowerState(progress.match, self._round - progress.round <= rounds)
+            for node, progress in self.progress.items()
+        }
 
     # Requests of the application.
 

@@ -28,7 +28,7 @@ from mqcommon.raft.messages import (
     RaftMessage,
     Snapshot,
 )
-from mqcommon.raft.raft import Raft
+from mqcommon.raft.raft import FollowerState, Raft
 from mqcommon.raft.ready import Persist, Ready
 from mqcommon.signal import Signal
 from remoting.net.call import Remote, call
@@ -109,6 +109,10 @@ class RaftNode:
         """How many entries ``node`` lacks, as far as this node, when it leads, knows."""
         return None if self._running is None else self._running.raft.lag(node)
 
+    def followers(self) -> dict[str, FollowerState]:
+        """The other members, as far as this node knows when it leads."""
+        return {} if self._running is None else self._running.raft.followers()
+
     async def propose(self, data: bytes, timeout_ms: float) -> Any:
         return await self._begun().propose(data, timeout_ms)
 
@@ -128,9 +132,9 @@ class RaftNode:
         await self.change(AddLearner(node, addr), timeout_ms)
         return node
 
-    async def leader_client_addr(self) -> str:
-        """Where clients of the application reach the leader. RemotingError or BrokerError when nobody answers."""
-        return (await self._ask(self.leader_addr)).client_addr or self.leader_addr
+    async def client_addr_of(self, addr: str) -> str:
+        """Where clients reach the node that listens at ``addr``. RemotingError or BrokerError when it does not say."""
+        return (await self._ask(addr)).client_addr or addr
 
     async def transfer(self, to: str, timeout_ms: float) -> None:
         await self._begun().transfer(to, timeout_ms)

@@ -15,6 +15,7 @@ import trio
 
 from broker.part import Part
 from broker.replication.dledger.agreed_tables import AgreedTables
+from broker.replication.dledger.followers import Followers
 from broker.replication.dledger.log_disk import LogDisk
 from broker.replication.dledger.log_entries import reference_of
 from broker.replication.known_master import KnownMaster, MasterAddress
@@ -80,6 +81,7 @@ class LeadershipEffects:
     follower_id: int
     began: Callable[[int], None]
     tables: AgreedTables
+    followers: Followers
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class GroupPort:
 class GroupMember(Part):
     """See the module."""
 
+    tick_interval_ms = 100
+
     def __init__(
         self, options: NodeOptions, disk: LogDisk, state: LeadershipEffects, port: GroupPort, clock: Clock
     ) -> None:
@@ -107,6 +111,7 @@ class GroupMember(Part):
         self._follower_id = state.follower_id
         self._began = state.began
         self._tables = state.tables
+        self._followers = state.followers
         self._port = port
         self._clock = clock
         #: None until it runs.
@@ -138,8 +143,12 @@ class GroupMember(Part):
                 nursery.start_soon(self._follow_leadership)
                 nursery.start_soon(self._find_leader)
                 nursery.start_soon(self._clean_often)
+                nursery.start_soon(self._followers.find, node)
                 nursery.start_soon(node.run)
                 task_status.started()
+
+    def tick(self) -> None:
+        self._followers.show(self.node if self._role.now.is_master else None)
 
     async def stop(self) -> None:
         """Hand the leadership to the member that has the most, so that the group need not wait for an election."""
@@ -223,7 +232,7 @@ class GroupMember(Part):
                 self._known.reported(GROUP, None)
                 continue
             try:
-                addr = await node.leader_client_addr()
+                addr = await node.client_addr_of(node.leader_addr)
             except (RemotingError, BrokerError, ProtocolError) as error:
                 logger.info("leader %s does not answer yet: %s", asked, error)
                 await trio.sleep(ASK_S)

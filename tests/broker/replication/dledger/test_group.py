@@ -12,7 +12,8 @@ from mqcommon.errors import ConfigError
 from remoting.net.client import open_client
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.requests.brokers import DELETE_EXPIRED_COMMITLOG
+from remoting.protocol.dialect import decode_body
+from remoting.protocol.requests.brokers import DELETE_EXPIRED_COMMITLOG, GET_BROKER_HA_STATUS, HARuntimeInfo
 from remoting.protocol.requests.raft import RAFT_STATUS, RaftStatusRequestHeader
 from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader
 from tests.broker.replication.dledger.groups import NAME, Group, group, started
@@ -71,6 +72,40 @@ async def test_an_acknowledged_topic_survives_its_leader() -> None:
         await second.send("made", b"taken")  # no topic is made by a send: its default topic is unknown
         request = send_request("unknown", b"", n=NAME, c="none")
         assert (await second.client.invoke(second.addr, request, 5_000)).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_tools_see_how_far_members_are() -> None:
+    async with started() as made:
+        leader = await made.leader()
+        await leader.send("topic", *BODIES)
+
+        async def ha_status() -> HARuntimeInfo:
+            answer = await leader.client.invoke(leader.addr, Command(GET_BROKER_HA_STATUS.code), 5_000)
+            return decode_body(HARuntimeInfo, answer.body, answer.codec)
+
+        async def all_are_shown() -> bool:
+            rows = (await ha_status()).ha_connection_info
+            return [row.slave_ack_offset for row in rows] == [leader.log_end] * 2
+
+        await until(all_are_shown, "both followers have everything")
+        status = await ha_status()
+        assert (status.master, status.in_sync_slave_nums) == (True, 2)
+        made.others(leader)[0].kill()
+
+        async def one_is_left() -> bool:
+            return len((await ha_status()).ha_connection_info) == 1
+
+        await until(one_is_left, "the killed one is not shown any more")
+
+
+async def test_a_leader_that_stops_hands_over() -> None:
+    async with started() as made:
+        leader = await made.leader()
+        await leader.send("topic", *BODIES)
+        leader.broker.stop()
+        second = await made.leader(but=leader)
+        assert leader.broker.role.now.follows
+        assert await second.has("topic", len(BODIES)) == BODIES
 
 
 async def test_without_a_majority_a_topic_is_not_acknowledged() -> None:
