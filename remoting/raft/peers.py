@@ -4,6 +4,7 @@ Messages may be lost, as Raft sends again what matters; so a full queue forgets,
 """
 
 import logging
+from collections.abc import Callable
 
 import trio
 
@@ -13,7 +14,7 @@ from mqcommon.raft.messages import AppendRequest, InstallSnapshot, RaftMessage
 from mqcommon.signal import Signal
 from remoting.net.client import RemotingClient
 from remoting.protocol.requests.raft import RAFT_MESSAGES, RaftMessagesHeader
-from remoting.raft.codec import encode_messages
+from remoting.raft.disk import Disk
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +28,10 @@ MAX_PEERS = 100
 class Peers:
     """``send`` never waits. ``self_addr``: where the others reach this node."""
 
-    def __init__(self, group: str, self_addr: str, client: RemotingClient, backoff: Backoff) -> None:
+    def __init__(self, group: str, self_addr: str, disk: Disk, client: RemotingClient, backoff: Backoff) -> None:
         self._group = group
         self._self_addr = self_addr
+        self._disk = disk
         self._client = client
         self._backoff = backoff
         self._queues: dict[str, tuple[Signal, list[RaftMessage]]] = {}
@@ -60,9 +62,9 @@ class Peers:
                 channel = await self._client.channel(addr, CONNECT_TIMEOUT_MS)
                 failures = 0
                 while queue:
-                    batch = _take_batch(queue)
+                    batch = _take_batch(queue, self._disk.travelling_bytes)
                     command = RAFT_MESSAGES.oneway(RaftMessagesHeader(self._group, batch[0].sender, self._self_addr))
-                    command.body = encode_messages(batch)
+                    command.body = await self._disk.encode(batch)
                     self._client.push(addr, command)
                     await channel.sent()
             except RemotingError as error:
@@ -73,11 +75,11 @@ class Peers:
                 queue.clear()  # old news
 
 
-def _take_batch(queue: list[RaftMessage]) -> list[RaftMessage]:
+def _take_batch(queue: list[RaftMessage], travelling_bytes: Callable[[bytes], int]) -> list[RaftMessage]:
     """The messages of one frame, at least one."""
     size = count = 0
     for message in queue:
-        size += _size(message)
+        size += _size(message, travelling_bytes)
         if count and size > FRAME_BYTES:
             break
         count += 1
@@ -86,10 +88,10 @@ def _take_batch(queue: list[RaftMessage]) -> list[RaftMessage]:
     return batch
 
 
-def _size(message: RaftMessage) -> int:
+def _size(message: RaftMessage, travelling_bytes: Callable[[bytes], int]) -> int:
     match message:
         case AppendRequest():
-            return sum(len(entry.data) for entry in message.entries) + 16 * len(message.entries)
+            return sum(travelling_bytes(entry.data) for entry in message.entries) + 16 * len(message.entries)
         case InstallSnapshot():
             return len(message.snapshot.data)
     return 100
