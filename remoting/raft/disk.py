@@ -4,7 +4,7 @@ An application whose entries stand in a store of its own has its own `Disk`: the
 of that store, which are read when the entry is sent.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Protocol
 
 import trio
@@ -40,6 +40,9 @@ class Disk(Protocol):
     async def begin(self, node: str, snapshot: Snapshot) -> None:
         """The node is ``node`` from now on, with ``snapshot`` and an empty log."""
 
+    def write_now(self, persist: Persist) -> bool:
+        """Whether ``persist`` is safe already, since that needs no wait; else `write` it."""
+
     async def write(self, persist: Persist) -> None: ...
 
     async def compact(self, log: RaftLog, snapshot: Snapshot, keep: int) -> None:
@@ -48,7 +51,10 @@ class Disk(Protocol):
     def travelling_bytes(self, data: bytes) -> int:
         """How many bytes an entry with this data has when it is sent."""
 
-    async def encode(self, messages: Iterable[RaftMessage]) -> bytes: ...
+    def encode_now(self, messages: Sequence[RaftMessage]) -> bytes | None:
+        """The body that carries ``messages``; None if that needs a wait, for `encode`."""
+
+    async def encode(self, messages: Sequence[RaftMessage]) -> bytes: ...
 
     def decode(self, data: bytes) -> list[RaftMessage]:
         """Raises ProtocolError when ``data`` is not what `encode` makes."""
@@ -79,6 +85,9 @@ class FileDisk:
     async def begin(self, node: str, snapshot: Snapshot) -> None:
         await trio.to_thread.run_sync(self._storage.begin, node, snapshot)
 
+    def write_now(self, persist: Persist) -> bool:
+        return False
+
     async def write(self, persist: Persist) -> None:
         await trio.to_thread.run_sync(self._storage.write, persist)
 
@@ -90,7 +99,11 @@ class FileDisk:
     def travelling_bytes(self, data: bytes) -> int:
         return len(data)
 
-    async def encode(self, messages: Iterable[RaftMessage]) -> bytes:
+    def encode_now(self, messages: Sequence[RaftMessage]) -> bytes | None:
+        return encode_messages(messages)
+
+    async def encode(self, messages: Sequence[RaftMessage]) -> bytes:
+        """Unreachable: `encode_now` needs no wait."""
         return encode_messages(messages)
 
     def decode(self, data: bytes) -> list[RaftMessage]:

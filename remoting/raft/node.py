@@ -517,17 +517,26 @@ class Running:
     async def _work(self) -> None:
         while True:
             await self._wake.wait()
-            self._do(self.raft.ready())
+            self._do_all()
             while self.raft.has_more:
                 await trio.lowlevel.checkpoint()
-                self._do(self.raft.ready())
+                self._do_all()
 
-    def _do(self, ready: Ready) -> None:
+    def _do_all(self) -> None:
+        while self._do(self.raft.ready()):
+            pass
+        self._peers.flush()
+
+    def _do(self, ready: Ready) -> bool:
+        """Do what ``ready`` wants; whether there may be more at once, since something is on disk now."""
         # The order of mqcommon/raft/ready.py. What promises something that is not on disk yet is not in ``messages``:
         # it comes with ``persist`` and is sent after the fsync.
         for message in ready.messages:
             self._send(message)
-        if ready.persist is not None:
+        is_safe = ready.persist is not None and self._disk.write_now(ready.persist)
+        if ready.persist is not None and is_safe:
+            self._written(ready.persist)
+        elif ready.persist is not None:
             self._to_write = ready.persist
             self._write.set()
         if ready.restore is not None:
@@ -547,11 +556,17 @@ class Running:
         self._reads.applied(self.applied)
         self._consider_snapshot()
         self._tell_observers()
+        return is_safe
+
+    def _written(self, persist: Persist) -> None:
+        for message in persist.messages:
+            self._send(message)
+        self.raft.persisted()
 
     def turn(self) -> None:
         """Do at once what came in this turn of the event loop, instead of in a task."""
         self._wake.clear()
-        self._do(self.raft.ready())
+        self._do_all()
         if self.raft.has_more:
             self._wake.set()
 
@@ -595,10 +610,8 @@ class Running:
             # on to gather: all of them share the next fsync.
             if persist is not None:
                 await self._disk.write(persist)
-                for message in persist.messages:
-                    self._send(message)
-                self.raft.persisted()
-                self._wake.set()
+                self._written(persist)
+                self._do_all()
             elif self._to_compact is not None:
                 await self._compact(*self._to_compact)
                 self._to_compact = None

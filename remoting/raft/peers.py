@@ -1,4 +1,4 @@
-"""Messages to other nodes: one task and one queue for each, so that a slow node holds up no other.
+"""Messages to other nodes: one queue for each, and one task for what cannot leave at once; so none holds up another.
 
 Messages may be lost, as Raft sends again what matters; so a full queue forgets, and a lost connection is opened anew.
 """
@@ -13,6 +13,7 @@ from mqcommon.errors import RemotingError
 from mqcommon.raft.messages import AppendRequest, InstallSnapshot, RaftMessage
 from mqcommon.signal import Signal
 from remoting.net.client import RemotingClient
+from remoting.protocol.command import Command
 from remoting.protocol.requests.raft import RAFT_MESSAGES, RaftMessagesHeader
 from remoting.raft.disk import Disk
 
@@ -25,8 +26,17 @@ FRAME_BYTES = 1 << 20
 MAX_PEERS = 100
 
 
+class Peer:
+    """What waits for one node. ``in_task``: its task is sending, and takes what is added, too."""
+
+    def __init__(self) -> None:
+        self.wake = Signal()
+        self.queue: list[RaftMessage] = []
+        self.in_task = False
+
+
 class Peers:
-    """``send`` never waits. ``self_addr``: where the others reach this node."""
+    """Neither `send` nor `flush` waits. ``self_addr``: where the others reach this node."""
 
     def __init__(self, group: str, self_addr: str, disk: Disk, client: RemotingClient, backoff: Backoff) -> None:
         self._group = group
@@ -34,7 +44,7 @@ class Peers:
         self._disk = disk
         self._client = client
         self._backoff = backoff
-        self._queues: dict[str, tuple[Signal, list[RaftMessage]]] = {}
+        self._peers: dict[str, Peer] = {}
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -43,36 +53,54 @@ class Peers:
             await trio.sleep_forever()
 
     def send(self, addr: str, message: RaftMessage) -> None:
-        if addr not in self._queues:
-            if self._nursery is None or len(self._queues) >= MAX_PEERS:
+        """Queue ``message``; `flush` follows in the same turn."""
+        peer = self._peers.get(addr)
+        if peer is None:
+            if self._nursery is None or len(self._peers) >= MAX_PEERS:
                 return
-            self._queues[addr] = (Signal(), [])
-            self._nursery.start_soon(self._serve, addr)
-        signal, queue = self._queues[addr]
-        if len(queue) < MAX_QUEUED:
-            queue.append(message)
-            signal.set()
+            peer = self._peers[addr] = Peer()
+            self._nursery.start_soon(self._serve, addr, peer)
+        if len(peer.queue) < MAX_QUEUED:
+            peer.queue.append(message)
 
-    async def _serve(self, addr: str) -> None:
-        signal, queue = self._queues[addr]
+    def flush(self) -> None:
+        """Send what is queued: at once where a connection takes it, else in a task."""
+        for addr, peer in self._peers.items():
+            while peer.queue and not peer.in_task:
+                batch = _take_batch(peer.queue, self._disk.travelling_bytes)
+                # A task would cost a turn of the loop, for each message of each node.
+                body = self._disk.encode_now(batch) if self._client.flush(addr) else None
+                if body is None:
+                    peer.queue[:0] = batch
+                    peer.in_task = True
+                    peer.wake.set()
+                else:
+                    self._client.push(addr, self._command(batch, body), wake=False)
+                    self._client.flush(addr)
+
+    def _command(self, batch: list[RaftMessage], body: bytes) -> Command:
+        command = RAFT_MESSAGES.oneway(RaftMessagesHeader(self._group, batch[0].sender, self._self_addr))
+        command.body = body
+        return command
+
+    async def _serve(self, addr: str, peer: Peer) -> None:
         failures = 0
         while True:
-            await signal.wait()
+            await peer.wake.wait()
             try:
                 channel = await self._client.channel(addr, CONNECT_TIMEOUT_MS)
                 failures = 0
-                while queue:
-                    batch = _take_batch(queue, self._disk.travelling_bytes)
-                    command = RAFT_MESSAGES.oneway(RaftMessagesHeader(self._group, batch[0].sender, self._self_addr))
-                    command.body = await self._disk.encode(batch)
-                    self._client.push(addr, command)
+                while peer.queue:
+                    batch = _take_batch(peer.queue, self._disk.travelling_bytes)
+                    self._client.push(addr, self._command(batch, await self._disk.encode(batch)))
                     await channel.sent()
             except RemotingError as error:
                 failures += 1
                 if failures == 1:
                     logger.warning("node at %s cannot be reached: %s", addr, error)
                 await trio.sleep(self._backoff.pause_s(failures))
-                queue.clear()  # old news
+                peer.queue.clear()  # old news
+            peer.in_task = False
 
 
 def _take_batch(queue: list[RaftMessage], travelling_bytes: Callable[[bytes], int]) -> list[RaftMessage]:

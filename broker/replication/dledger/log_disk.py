@@ -11,7 +11,7 @@ A conflicting tail is forgotten first and cut then: a member that stands for ele
 
 import logging
 import zlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from struct import Struct
@@ -180,6 +180,10 @@ class LogDisk:
         self.node, self._snapshot = node, snapshot
         self._write_state()
 
+    def write_now(self, persist: Persist) -> bool:
+        """Without SYNC_FLUSH entries count when the kernel has them: they are in the log and the side file already."""
+        return not self._group.sync_flush and persist.hard_state is None and persist.snapshot is None
+
     async def write(self, persist: Persist) -> None:
         if persist.hard_state is not None or persist.snapshot is not None:
             self._hard_state = persist.hard_state or self._hard_state
@@ -197,38 +201,64 @@ class LogDisk:
     def travelling_bytes(self, data: bytes) -> int:
         return travelling_bytes(data)
 
-    async def encode(self, messages: Iterable[RaftMessage]) -> bytes:
-        """Without the messages whose bytes are not there any more: the member needs a snapshot then."""
-        whole = []
+    def encode_now(self, messages: Sequence[RaftMessage]) -> bytes | None:
+        """None if bytes are needed that are on disk only, or an `InstallSnapshot` travels."""
+        whole: list[RaftMessage] = []
         for message in messages:
-            with suppress(StoreError):
-                whole.append(await self._whole(message))
+            if isinstance(message, AppendRequest) and message.entries:
+                if not all(self._is_at_hand(entry) for entry in message.entries):
+                    return None
+                entries = tuple([self._with_bytes(entry, self._log.copy) for entry in message.entries])
+                whole.append(replace(message, entries=entries))
+            elif isinstance(message, InstallSnapshot):
+                return None
+            else:
+                whole.append(message)
         return encode_messages(whole)
 
-    async def _whole(self, message: RaftMessage) -> RaftMessage:
-        if isinstance(message, AppendRequest) and message.entries:
-            return replace(message, entries=tuple([await self._with_bytes(entry) for entry in message.entries]))
-        if isinstance(message, InstallSnapshot):
-            # It stands for the entries that are gone here. What follows them travels as entries, so that the other log
-            # begins where this one does.
-            base = self.entries.base
-            position = zlib.compress(_POSITION.pack(self.index.end(base)))
-            first = Snapshot(base, self.index.term(base) or 0, message.snapshot.members, position)
-            return replace(message, snapshot=first)
-        return message
+    async def encode(self, messages: Sequence[RaftMessage]) -> bytes:
+        """Without the messages whose bytes are not there any more: the member needs a snapshot then."""
+        return await trio.to_thread.run_sync(encode_messages, await self._all_whole(messages))
 
-    async def _with_bytes(self, entry: RaftEntry) -> RaftEntry:
+    async def _all_whole(self, messages: Sequence[RaftMessage]) -> list[RaftMessage]:
+        whole: list[RaftMessage] = []
+        for message in messages:
+            if isinstance(message, AppendRequest) and message.entries:
+                with suppress(StoreError):
+                    read = await trio.to_thread.run_sync(self._read_entries, message.entries)
+                    whole.append(replace(message, entries=read))
+            elif isinstance(message, InstallSnapshot):
+                whole.append(replace(message, snapshot=self._first_snapshot(message.snapshot.members)))
+            else:
+                whole.append(message)
+        return whole
+
+    def _first_snapshot(self, members: Members) -> Snapshot:
+        """Stands for the entries that are gone here.
+
+        What follows them travels as entries, so that the other log begins where this one does.
+        """
+        base = self.entries.base
+        position = zlib.compress(_POSITION.pack(self.index.end(base)))
+        return Snapshot(base, self.index.term(base) or 0, members, position)
+
+    def _is_at_hand(self, entry: RaftEntry) -> bool:
         found = reference_of(entry.data) if entry.kind == APPLICATION else None
-        if found is None:
-            return entry
-        log = self._log
-        if log.is_recent(found.start):
-            payload = log.copy(found.start, found.size)
-        else:
-            payload = await trio.to_thread.run_sync(log.chain.read_file, found.start, found.size)
-            if len(payload) < found.size:
-                raise StoreError(f"entry {entry.index} was deleted")
-        return entry._replace(data=entry.data + payload)
+        return found is None or self._log.is_recent(found.start)
+
+    def _read_entries(self, entries: Sequence[RaftEntry]) -> tuple[RaftEntry, ...]:
+        """Blocks. StoreError when bytes are not there any more."""
+        return tuple([self._with_bytes(entry, self._read_file) for entry in entries])
+
+    def _read_file(self, start: int, size: int) -> bytes:
+        payload = self._log.chain.read_file(start, size)
+        if len(payload) < size:
+            raise StoreError(f"the bytes from {start} of the log were deleted")
+        return payload
+
+    def _with_bytes(self, entry: RaftEntry, read: Callable[[int, int], bytes]) -> RaftEntry:
+        found = reference_of(entry.data) if entry.kind == APPLICATION else None
+        return entry if found is None else entry._replace(data=entry.data + read(found.start, found.size))
 
     def decode(self, data: bytes) -> list[RaftMessage]:
         messages = decode_messages(data)
