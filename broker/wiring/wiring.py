@@ -260,7 +260,7 @@ def _request_parts(
         topic_handlers,
         Draining(store, core.metadata, clients, core.writer, undelivered, core.persister.wait, core.clock),
         Sealing(
-            store, core.metadata, clients, core.writer, reviving.popped_to, undelivered.popped, core.persister.wait,
+            store, core.metadata, clients, core.writer, reviving.popped_to, reviving.open_in, core.persister.wait,
             core.turn_end,
         ),
         GroupHandlers(core.metadata, stats, core.persister.wait),
