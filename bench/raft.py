@@ -24,6 +24,7 @@ from mqcommon.signal import Signal
 from remoting.net.client import open_client
 from remoting.net.server import Server
 from remoting.net.sockets import HeldPort, listen
+from remoting.raft.disk import FileDisk
 from remoting.raft.group import NodeOptions
 from remoting.raft.node import RaftNode
 from remoting.raft.storage import FileStorage
@@ -84,7 +85,7 @@ async def measure(nodes: int, args: argparse.Namespace) -> float:
         for client, (name, port) in zip(clients, zip(peers, ports, strict=True), strict=True):
             storage = FileStorage(OsFiles(), os.path.join(directory, name))
             options = NodeOptions("bench", name, peers)
-            node = RaftNode(options, storage, Counter(), client, SystemClock())
+            node = RaftNode(options, FileDisk(storage), Counter(), client, SystemClock())
             server = Server(node.handlers(), node.slow_handlers())
             await nursery.start(server.serve_on, await listen("127.0.0.1", port.port))
             await nursery.start(node.run)

@@ -59,7 +59,7 @@ class Broker:
         # The address for slaves; empty until it is known.
         self.ha_addr = ""
         #: May be changed while the broker runs.
-        self.role = RoleMachine(UNKNOWN_ID if self.options.enable_controller_mode else self.options.broker_id)
+        self.role = RoleMachine(_first_id(self.options))
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until `stop`. The task status gets the address ``"ip:port"`` that clients are given.
@@ -74,9 +74,14 @@ class Broker:
         port = split_address(listeners[0].address)[1]
         ha_port = options.ha_listen_port or (port + 1 if options.listen_port else 0)
         ha_listeners: list[Listener] = []
-        if self.role.now.is_master:
+        ha_key = "haListenPort"
+        if options.enable_dleger_commit_log:
+            # Members get the log at the group's port, whoever leads.
+            ha_key = "dLegerPeers"
+            ha_port = split_address(options.group_peers[options.d_leger_self_id])[1]
+        if self.role.now.is_master or options.enable_dleger_commit_log:
             try:
-                ha_listeners = await self._listen(ha_port, "haListenPort")
+                ha_listeners = await self._listen(ha_port, ha_key)
             except BaseException:
                 for listener in listeners:
                     await listener.aclose()
@@ -91,7 +96,7 @@ class Broker:
         store = MessageStore(self._fs, store_options(options), self._clock, encode_host(*split_address(identity.addr)))
         await trio.to_thread.run_sync(self._recover, store, metadata)
         try:
-            elected = Elected(trio.current_time) if options.enable_controller_mode else None
+            elected = Elected(trio.current_time) if options.elects_master else None
             core = make_core(
                 options, identity, store, metadata, self._fs, self._clock, self.role, self._tls, elected=elected
             )
@@ -200,6 +205,13 @@ class Broker:
                 for part in reversed(wiring.parts):
                     await part.stop()
                 nursery.cancel_scope.cancel()
+
+
+def _first_id(options: BrokerOptions) -> int:
+    """The broker id at the start: a broker whose set elects its master begins as a slave."""
+    if options.enable_dleger_commit_log:
+        return options.group_follower_id
+    return UNKNOWN_ID if options.enable_controller_mode else options.broker_id
 
 
 def store_options(options: BrokerOptions) -> StoreOptions:

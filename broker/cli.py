@@ -29,11 +29,12 @@ logger = logging.getLogger(__name__)
 def _offline_commands() -> list[click.Command]:
     # Imported here: a broker that serves needs none of them.
     from broker.commands.diverged_slave import print_cut, resync_slave
+    from broker.commands.dledger_store import dledger_init
     from broker.commands.json_metadata import export_metadata, import_metadata
     from broker.commands.rebuild_metadata import rebuild_metadata
     from broker.commands.verify_store import verify_store
 
-    return [export_metadata, import_metadata, print_cut, rebuild_metadata, resync_slave, verify_store]
+    return [dledger_init, export_metadata, import_metadata, print_cut, rebuild_metadata, resync_slave, verify_store]
 
 
 @click.group(

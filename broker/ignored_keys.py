@@ -34,8 +34,8 @@ _KEYS = """
     deleteConsumeQueueFilesInterval
     destroyMapedFileIntervalForcibly disableCallbackExecutor disableConsumeIfConsumerReadSlowly
     disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded
-    dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread dLegerGroup
-    dLegerPeers dLegerSelfId duplicationEnable enableAsyncReput enableBatchPush
+    dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread
+    duplicationEnable enableAsyncReput enableBatchPush
     enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently enableCalcFilterBitMap
     enableCleanExpiredOffset enableCompaction enableConsumeQueueExt enableCreateSysGroup enabledAppendPropCRC
     enableDetailStat enableFastChannelEventProcess enableLmqStats enableMixedMessageType

@@ -60,6 +60,7 @@ def instances_of(options: BrokerOptions, count: int) -> list[Instance]:
     """``count`` instances of ``resolved`` options. ConfigError when these do not allow for several."""
     for is_set, key, why in (
         (options.enable_controller_mode, "enableControllerMode", "each broker set needs a conf file of its own"),
+        (options.enable_dleger_commit_log, "enableDLegerCommitLog", "each member needs a conf file of its own"),
         (options.ha_master_address, "haMasterAddress", "all instances would follow one master; leave it out"),
     ):
         if is_set:

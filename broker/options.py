@@ -16,7 +16,7 @@ from broker.ignored_keys import IGNORED_KEYS
 from broker.store.queue.delay_levels import DEFAULT_LEVELS, DelayLevels
 from broker.store.queue.entry import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
-from mqcommon.addresses import is_address, parse_advertised
+from mqcommon.addresses import is_address, parse_advertised, parse_peers
 from mqcommon.errors import ConfigError, RequestRefused
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.logs.options import LogOptions, parse_levels
@@ -34,11 +34,6 @@ KIB, MIB = 1024, 1024 * 1024
 # The id of a broker in Controller mode until the Controllers have told it.
 UNKNOWN_ID = -1
 _USER_FORM = '{"username":"...","password":"..."}'
-# Features that this broker lacks, and that cannot be ignored safely. By option: its key, and the feature that it
-# switches on. The error names the first one that is set.
-_MISSING_FEATURES = {
-    "enable_dleger_commit_log": ("enableDLegerCommitLog", "a DLedger commit log"),
-}
 # Other values mean a store or tables in RocksDB: a broker that cannot read them would start empty.
 _STORE_TYPE, _CONFIG_VERSION = "default", "v1"
 
@@ -326,6 +321,19 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
         "", "enableControllerMode: file with the broker's id; default: brokerIdentity in storePathRootDir"
     )
 
+    # --- DLedger: the brokers of the set agree on the log by Raft
+    enable_dleger_commit_log: bool = option(
+        False, "the brokers of the set are a DLedger group and elect the master; brokerId and brokerRole are not used",
+        key="enableDLegerCommitLog",
+    )  # fmt: skip
+    d_leger_group: str = option("", "enableDLegerCommitLog: name of the group; default: brokerName")
+    d_leger_peers: str = option(
+        "", "enableDLegerCommitLog: where all members listen for each other: n0-10.0.0.1:40911;n1-10.0.0.2:40911"
+    )
+    d_leger_self_id: str = option(
+        "", "enableDLegerCommitLog: which of dLegerPeers this broker is: n and a number, as in n0"
+    )
+
     # --- slaves that act as masters
     enable_slave_acting_master: bool = option(
         False, "while the master is down, the slave with the lowest id acts as it, for reading; same for the whole set"
@@ -439,7 +447,6 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
     )
 
     # --- not yet: refused when switched on
-    enable_dleger_commit_log: bool = option(False, "not supported yet: must be false", key="enableDLegerCommitLog")
     store_type: str = option(_STORE_TYPE, "RocksDB is not supported yet: must be default")
     config_manager_version: str = option(_CONFIG_VERSION, "RocksDB is not supported yet: must be v1")
 
@@ -452,9 +459,10 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
         if not self.store_path_root_dir.strip():
             raise ConfigError("storePathRootDir: it is empty; give the directory of the store, or leave the key out")
         self._check_controller_mode()
-        if self.is_slave and self.broker_id == 0 and not self.enable_controller_mode:
+        self._check_dledger()
+        if self.is_slave and self.broker_id == 0 and not self.elects_master:
             raise ConfigError("brokerId: 0 is the master's; give each SLAVE its own id above 0")
-        if self.broker_id > 0 and not self.is_slave and not self.enable_controller_mode:
+        if self.broker_id > 0 and not self.is_slave and not self.elects_master:
             raise ConfigError(f"brokerId: {self.broker_id} is a slave's; set brokerRole=SLAVE, or leave brokerId out")
         if self.is_sync_master and not self.min_in_sync_replicas <= self.in_sync_replicas <= self.total_replicas:
             raise ConfigError(
@@ -469,9 +477,6 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
 
     def _refuse_missing_features(self) -> None:
         """ConfigError when these options ask for a feature that this broker does not have."""
-        for name, (key, what) in _MISSING_FEATURES.items():
-            if getattr(self, name):
-                raise ConfigError(f"{key}: this version does not have {what}; set it to false, or leave it out")
         for key, value, only in (
             ("storeType", self.store_type, _STORE_TYPE),
             ("configManagerVersion", self.config_manager_version, _CONFIG_VERSION),
@@ -485,7 +490,7 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
     def _check_controller_mode(self) -> None:
         """ConfigError when the options of Controller mode do not fit each other or the others."""
         if not self.enable_controller_mode:
-            if self.broker_id < 0:
+            if self.broker_id < 0 and not self.enable_dleger_commit_log:
                 raise ConfigError(
                     "brokerId: -1 asks Controllers for one; set enableControllerMode=true, or give 0 or more"
                 )
@@ -506,6 +511,41 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
                 "controllerHeartBeatTimeoutMills: it must be at least three times brokerHeartbeatInterval, so that a"
                 f" lost heartbeat does no harm; set it to {least_ms} or more"
             )
+
+    def _check_dledger(self) -> None:
+        """ConfigError when the options of DLedger mode do not fit each other or the others."""
+        if not self.enable_dleger_commit_log:
+            return
+        for is_set, key, why in (
+            (self.enable_controller_mode, "enableControllerMode", "a DLedger group elects its master itself"),
+            (self.enable_slave_acting_master, "enableSlaveActingMaster", "a DLedger group elects another master"),
+            (self.ha_master_address, "haMasterAddress", "a DLedger group elects its master"),
+        ):
+            if is_set:
+                raise ConfigError(f"{key}: {why}; leave it out, or leave out enableDLegerCommitLog")
+        peers = self.group_peers
+        if self.d_leger_self_id not in peers:
+            raise ConfigError(
+                f"dLegerSelfId: {self.d_leger_self_id!r} is not in dLegerPeers, which has {', '.join(peers)}"
+            )
+        for name in peers:
+            if not (name[:1] == "n" and name[1:].isdecimal() and name.isascii()):
+                raise ConfigError(f"dLegerPeers: {name!r} is not n and a number, as in n0; broker ids follow from it")
+
+    @property
+    def elects_master(self) -> bool:
+        """Whether the master of the set is elected: by Controllers, or by the DLedger group."""
+        return self.enable_controller_mode or self.enable_dleger_commit_log
+
+    @property
+    def group_peers(self) -> dict[str, str]:
+        """``dLegerPeers``: addresses by id. ConfigError when it is wrong."""
+        return parse_peers(self.d_leger_peers, "dLegerPeers", "members")
+
+    @property
+    def group_follower_id(self) -> int:
+        """The broker id of this member of a DLedger group while it does not lead: as RocketMQ numbers them."""
+        return int(self.d_leger_self_id[1:]) + 1
 
     def _check_address_server(self) -> None:
         url = address_server_url(self.rmq_address_server_domain, self.rmq_address_server_sub_group)

@@ -4,6 +4,8 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
+from mqcommon.errors import ConfigError
+
 # The smallest network that a provider gives to a customer, who can then connect from 2^64 addresses.
 _IPV6_PREFIX_BITS = 64
 
@@ -102,3 +104,21 @@ def limited_network(host: str) -> str:
     network = str(IPv6Network((int(address), _IPV6_PREFIX_BITS), strict=False))
     # Each link has a network fe80::/64 of its own.
     return f"{network}%{zone}" if zone else network
+
+
+def parse_peers(text: str, key: str, members: str) -> dict[str, str]:
+    """Addresses by id, of ``n0-10.0.0.1:9877;n1-10.0.0.2:9877``. ConfigError, about ``key``, when it is wrong.
+
+    ``members``: what the option names all of.
+    """
+    peers: dict[str, str] = {}
+    for part in filter(None, text.split(";")):
+        name, dash, addr = part.strip().partition("-")
+        if not (dash and name and is_address(addr)):
+            raise ConfigError(f"{key}: {part!r} is not ID-HOST:PORT, as in n0-127.0.0.1:9877")
+        if name in peers:
+            raise ConfigError(f"{key}: {name} is there twice")
+        peers[name] = addr
+    if not peers:
+        raise ConfigError(f"{key}: name all {members}, as in n0-127.0.0.1:9877;n1-127.0.0.1:9878")
+    return peers

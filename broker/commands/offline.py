@@ -1,6 +1,6 @@
 """Shared parts of the commands on a stopped broker.
 
-Neighbours: diverged_slave.py, json_metadata.py, rebuild_metadata.py, verify_store.py.
+Neighbours: diverged_slave.py, dledger_store.py, json_metadata.py, rebuild_metadata.py, verify_store.py.
 """
 
 import os

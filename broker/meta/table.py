@@ -166,6 +166,8 @@ class JournalledTable(Generic[Row]):
         self.is_mirror = False
         #: Called after each change.
         self.on_change: list[Callable[[], None]] = []
+        #: Called with kind and payload of each record of a row.
+        self.on_record: list[Callable[[str, Any], None]] = []
 
     @property
     def data_version(self) -> DataVersion:
@@ -236,9 +238,23 @@ class JournalledTable(Generic[Row]):
         if self._version.put(version):
             self._call_listeners()
 
+    @property
+    def change_kinds(self) -> tuple[str, str]:
+        """The kinds of records of rows."""
+        return self._format.put, self._format.gone
+
+    def follow(self, kind: str, payload: Any) -> None:
+        """Make the change of which another broker's table made this record."""
+        if kind == self._format.gone:
+            self.delete(payload)
+            return
+        row = self._format.from_wire(payload)
+        if self._table.get(self._format.name_of(row)) != row:
+            self.put(row)
+
     def _put(self, name: str, row: Row) -> None:
         # The journal first, here and in `_remove`: when it refuses, the table is unchanged.
-        self._journal.append(self._format.put, self._format.to_wire(row))
+        self._record(self._format.put, self._format.to_wire(row))
         self._table[name] = row
         self._made.discard(name)
         self._note(name)
@@ -247,10 +263,15 @@ class JournalledTable(Generic[Row]):
         if name in self._made:
             self._made.discard(name)
         else:
-            self._journal.append(self._format.gone, name)
+            self._record(self._format.gone, name)
         del self._table[name]
         self.removals += 1
         self._note(name)
+
+    def _record(self, kind: str, payload: Any) -> None:
+        self._journal.append(kind, payload)
+        for callback in self.on_record:
+            callback(kind, payload)
 
     def _note(self, name: str) -> None:
         """Called for each row that was put or removed; a subclass may keep their names."""

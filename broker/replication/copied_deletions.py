@@ -37,6 +37,11 @@ class CopiedDeletions:
         done = self._topics.deletions.finished()
         self._due = {name: end for name, end in ends.items() if done.get(name) != end}
 
+    def told_one(self, name: str, end: int) -> None:
+        """A finished deletion of which the group's log tells."""
+        if self._topics.deletions.finished().get(name) != end:
+            self._due[name] = end
+
     def missing(self, table: Mapping[str, TopicConfig], log_end: int) -> None:
         """A Java master's topics, asked for when this slave's log ended at ``log_end``. Call it before the mirror."""
         gone = [name for name in self._topics.names() if name not in table and not self._topics.is_system(name)]

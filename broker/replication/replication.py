@@ -4,14 +4,16 @@ The order of steps at a role change keeps the log's single writer (see role.py) 
 - Demotion: the writer refuses messages at once, as the first observer of the role. Then slaves are given up to
   `DRAIN_TIMEOUT_S` to copy the rest of the log, since one of them may be the next master. Only then are they
   disconnected, and this broker starts to copy.
-- Promotion: copying stops, then `HaClient.finish` cuts a partial record at the end of the log and completes the queues.
-  Messages appended before that would follow a torn record, or get queue offsets that are already in use. Then the HA
-  port opens, because NameServers give its address to slaves as soon as this broker is the master. `took_over` is last.
-Neighbours: role.py, master.py, slave.py, slave_sync.py; wiring/replication.py makes this.
+- Promotion: copying stops, then `LogCopier.finish` cuts a partial record at the end of the log and completes the
+  queues. Messages appended before that would follow a torn record, or get queue offsets that are already in use. Then
+  the HA port opens, because NameServers give its address to slaves as soon as this broker is the master. `took_over` is
+  last.
+Neighbours: role.py, master.py and slave.py, or dledger/; slave_sync.py; wiring/replication.py makes this.
 """
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import trio
 
@@ -19,7 +21,6 @@ from broker.part import Part
 from broker.replication.autoswitch.link import CONFIRM_S
 from broker.replication.master import HaServer
 from broker.replication.role import Role, RoleKind, RoleMachine
-from broker.replication.slave import HaClient
 from broker.replication.slave_sync import SlaveSync
 from mqcommon.errors import UserError
 from mqcommon.signal import Signal
@@ -32,6 +33,86 @@ DRAIN_TIMEOUT_S = 2.0
 LISTEN_PAUSE_S = 1.0
 
 
+class LogServer(Protocol):
+    """Gives the log to the others of the set while this broker is the master."""
+
+    @property
+    def strangers(self) -> int:
+        """Connections that ended before they became a member's."""
+
+    async def open(self) -> None:
+        """This broker is about to be the master."""
+
+    async def serve(self) -> None:
+        """Serve until cancelled."""
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until the others have the log, at most so long."""
+
+    def wake(self) -> None:
+        """The log may have grown."""
+
+    def beat(self) -> None:
+        """Time has passed."""
+
+    async def close(self) -> None: ...
+
+
+class LogCopier(Protocol):
+    """Gets the log from the master."""
+
+    async def run(self) -> None:
+        """Run until cancelled, or until the log is found corrupt; then call `finish`."""
+
+    async def finish(self) -> None:
+        """Make the store an ordinary one, to which messages can be appended."""
+
+
+class HaPort:
+    """The HA port and the `HaServer` behind it.
+
+    ``listeners``: the open port of a broker that starts as the master. ``listen`` opens it when a slave is promoted; it
+    may raise UserError.
+    """
+
+    def __init__(
+        self, master: HaServer, listeners: list[Listener], listen: Callable[[], Awaitable[list[Listener]]]
+    ) -> None:
+        self._master = master
+        self._listeners = listeners
+        self._listen = listen
+
+    @property
+    def strangers(self) -> int:
+        return self._master.strangers
+
+    async def open(self) -> None:
+        try:
+            self._listeners = await self._listen()
+        except UserError as error:
+            logger.error("slaves cannot connect to this master, still trying: %s", error)
+
+    async def serve(self) -> None:
+        while not self._listeners:
+            await trio.sleep(LISTEN_PAUSE_S)
+            await self.open()
+        listeners, self._listeners = self._listeners, []
+        await self._master.serve_on(listeners)
+
+    async def drain(self, timeout_s: float) -> None:
+        await self._master.drain(timeout_s)
+
+    def wake(self) -> None:
+        self._master.wake()
+
+    def beat(self) -> None:
+        self._master.beat()
+
+    async def close(self) -> None:
+        for listener in self._listeners:
+            await listener.aclose()
+
+
 class Replication(Part):
     """See the module. `role_changed` is an observer of the role."""
 
@@ -40,30 +121,25 @@ class Replication(Part):
     def __init__(
         self,
         role: RoleMachine,
-        master: HaServer,
-        new_slave: Callable[[], HaClient],
+        server: LogServer,
+        new_slave: Callable[[], LogCopier],
         slave_sync: SlaveSync,
-        listeners: list[Listener],
-        listen: Callable[[], Awaitable[list[Listener]]],
         before_leading: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
-        """``listeners``: the open HA port of a broker that starts as the master. ``listen`` opens it when a slave is
-        promoted; it may raise UserError. ``new_slave`` is called each time this broker starts to copy a master.
-        ``before_leading`` is the last step of a promotion before messages are accepted.
+        """``new_slave`` is called each time this broker starts to copy a master. ``before_leading`` is the last step of
+        a promotion before messages are accepted.
         """
         self._role = role
-        self._master = master
+        self._server = server
         self._new_slave = new_slave
         self._slave_sync = slave_sync
-        self._listeners = listeners
-        self._listen = listen
         self._before_leading = before_leading
         self._changed = Signal()
 
     @property
     def strangers(self) -> int:
-        """Connections of the HA port that ended before they became a slave's."""
-        return self._master.strangers
+        """Connections to the log that ended before they became a member's."""
+        return self._server.strangers
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""
@@ -76,7 +152,7 @@ class Replication(Part):
             elif self._role.now.follows:
                 await self._follow(self._changed)
             if self._role.now.kind is RoleKind.TAKING_OVER:
-                await self._open_port()
+                await self._server.open()
                 await self._before_leading()
                 self._role.took_over()
 
@@ -93,40 +169,26 @@ class Replication(Part):
 
     def after_turn(self) -> None:
         """The log may have grown."""
-        self._master.wake()
+        self._server.wake()
 
     def tick(self) -> None:
-        """Heartbeats that a set with Controllers sends early."""
-        self._master.beat()
+        """Heartbeats that a set with Controllers sends early, and entries of messages that no turn has stored."""
+        self._server.beat()
 
     async def stop(self) -> None:
         """Wait until the slaves have the rest of the log, at most `DRAIN_TIMEOUT_S`."""
-        await self._master.drain(DRAIN_TIMEOUT_S)
+        await self._server.drain(DRAIN_TIMEOUT_S)
 
     async def close(self) -> None:
-        for listener in self._listeners:
-            await listener.aclose()
+        await self._server.close()
 
     async def _lead(self, changed: Signal) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._serve_slaves)
+            nursery.start_soon(self._server.serve)
             await changed.wait()
             # The writer refuses messages by now. A slave that lacks the last ones may become the next master.
-            await self._master.drain(DRAIN_TIMEOUT_S)
+            await self._server.drain(DRAIN_TIMEOUT_S)
             nursery.cancel_scope.cancel()
-
-    async def _serve_slaves(self) -> None:
-        while not self._listeners:
-            await trio.sleep(LISTEN_PAUSE_S)
-            await self._open_port()
-        listeners, self._listeners = self._listeners, []
-        await self._master.serve_on(listeners)
-
-    async def _open_port(self) -> None:
-        try:
-            self._listeners = await self._listen()
-        except UserError as error:
-            logger.error("slaves cannot connect to this master, still trying: %s", error)
 
     async def _follow(self, changed: Signal) -> None:
         slave = self._new_slave()

@@ -16,12 +16,11 @@ from random import Random
 
 import trio
 
+from broker.replication.copying import NEAR_BYTES, CopiedLog, QueueBuilding, add_file
 from broker.replication.link import RESYNC
-from broker.replication.replica import Replica
 from broker.replication.session import Dialogue, MasterTarget, SlaveSide
 from broker.replication.stats import SlaveProgress
 from broker.replication.whole_records import WholeRecords
-from broker.store.log.residency import NotResident, resident_only, warm
 from mqcommon.addresses import split_address
 from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock
@@ -44,13 +43,6 @@ REFUSED_PAUSE_S = 30.0
 GOOD_S = 10.0
 # How often the reason is logged while no master is followed.
 LOG_S = 60.0
-# Records per step of building queues: about a millisecond.
-BUILD_RECORDS = 300
-# Pause before the next step when too many queue entries wait to be written.
-ENTRIES_PAUSE_S = 0.05
-# The last bytes of the log are almost certainly in the page cache. Queues that lag more check that before they read.
-NEAR_BYTES = 4 * 1024 * 1024
-MAX_BEHIND_BYTES = 1024 * 1024 * 1024
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -66,20 +58,6 @@ class MasterAccess:
     connect: Connect = sockets.connect
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class CopiedLog:
-    """The log that is copied. ``arrived`` is called when queues got messages.
-
-    ``guard`` is `Flusher.one_at_a_time`: a task holds it while it removes or moves queue files, or starts the log at
-    another offset. ``flush`` makes the log durable; None: reports do not wait for that.
-    """
-
-    replica: Replica
-    arrived: Callable[[], None]
-    guard: trio.Lock
-    flush: Callable[[], Awaitable[None]] | None = None
-
-
 class HaClient:
     """Copies the master's log: `run` it."""
 
@@ -93,18 +71,14 @@ class HaClient:
         random: Random | None = None,
     ) -> None:
         self._replica = log.replica
-        self._arrived = log.arrived
         self._guard = log.guard
         self._flush = log.flush
+        self._queues = QueueBuilding(log)
         self._master = master
         self._progress = progress
         self._clock = clock
         self._backoff = Backoff(FIRST_PAUSE_S, MAX_PAUSE_S, random or Random())
-        self._to_build = Signal()
         self._to_flush = Signal()
-        self._built = Signal()
-        # Held while queues are built, and while the log is cut.
-        self._building = trio.Lock()
         self._sending = trio.Lock()
         self._records = WholeRecords.unchecked()
         # HA address of the master whose log is being copied; "" when there is none.
@@ -120,7 +94,7 @@ class HaClient:
             try:
                 reason = await self._follow()
                 # Readers see a message only when its queue has it, also while the master is away.
-                await self._build_rest()
+                await self._queues.build_rest()
             except DiskFull as error:
                 reason = str(error)
             except ReplicationRefused as error:
@@ -141,10 +115,7 @@ class HaClient:
 
     async def finish(self) -> None:
         """Call after `run`: adds all whole records to their queues, and cuts a partial record at the end of the log."""
-        try:
-            await trio.to_thread.run_sync(self._replica.finish)
-        except (StoreCorrupt, DiskFull) as error:
-            logger.error("the queues of the slave are not complete: %s", error)
+        await self._queues.finish()
 
     def _stop_copying(self, reason: str) -> None:
         if not self.stopped:
@@ -165,7 +136,7 @@ class HaClient:
             async with transport:
                 self._sending = trio.Lock()
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._build)
+                    nursery.start_soon(self._queues.run)
                     if self._flush is not None:
                         nursery.start_soon(self._report_flushed, self._flush, session, transport)
                     await self._receive(session, transport, target)
@@ -204,8 +175,7 @@ class HaClient:
                 await self._append(piece.offset, piece.data)
             if session.must_cut:
                 # Queues first: the truncation looks for the new ends in them, and needs all entries before the cut.
-                await self._build_rest()
-                async with self._building:
+                async with self._queues.complete():
                     await session.cut()
                 self._records = replica.whole_records()
             session.settle()
@@ -217,13 +187,8 @@ class HaClient:
             if not replica.is_empty:
                 session.appended(replica.raw_end, now)
                 await self._send(session, transport)
-            if replica.behind < NEAR_BYTES and not replica.must_wait:
-                self._step()
-            if replica.behind:
-                self._to_build.set()
-            while replica.behind > MAX_BEHIND_BYTES:
-                self._built.clear()
-                await self._built.wait()
+            self._queues.grown()
+            await self._queues.wait_for_room()
 
     async def _append(self, offset: int, data: memoryview) -> None:
         replica = self._replica
@@ -237,9 +202,7 @@ class HaClient:
             return
         while data:
             if replica.log.needs_file:
-                # The list of files changes in the event loop only: the cleaner changes it, too.
-                await trio.to_thread.run_sync(replica.log.make_file, replica.raw_end)
-                replica.log.add_file()
+                await add_file(replica.log)
             if len(data) < THREAD_BYTES:
                 data = data[replica.append(data) :]
                 continue
@@ -276,42 +239,6 @@ class HaClient:
                 await self._to_flush.wait()
             self._to_flush.clear()
             await flush()
-
-    def _step(self, *, guarded: bool = False) -> int:
-        """Add a few records to their queues; returns how many."""
-        done = self._replica.build(BUILD_RECORDS, guarded=guarded)
-        if done:
-            self._arrived()
-        return done
-
-    async def _build(self) -> None:
-        """Build queues whenever the log has grown."""
-        while True:
-            await self._to_build.wait()
-            await self._build_rest()
-            self._built.set()
-
-    async def _build_rest(self) -> None:
-        async with self._building:
-            while not await self._build_more():
-                await trio.lowlevel.checkpoint()
-
-    async def _build_more(self) -> bool:
-        """Build a step; whether that was the last one."""
-        if self._replica.must_wait:
-            await trio.sleep(ENTRIES_PAUSE_S)
-            return False
-        try:
-            with resident_only():
-                done = self._step()
-            if not done and self._replica.wants_guard:
-                async with self._guard:
-                    with resident_only():
-                        done = self._step(guarded=True)
-            return not done
-        except NotResident as cold:
-            await trio.to_thread.run_sync(warm, cold)
-            return False
 
 
 def _reason_of(group: BaseExceptionGroup[BaseException]) -> str:

@@ -6,6 +6,7 @@ Neighbours: meta/metadata.py (the tables), admin/ (wait), broker.py (runs and cl
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -44,6 +45,8 @@ class Persister(Part):
         self._compacting = False
         self._stopped = ""
         self._failing = False
+        #: Returns when the other members of the set have all changes that they must have; StoreError if they may not.
+        self.agreed: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
 
     async def wait(self) -> None:
         """Return when all changes appended so far survive power loss; StoreError if they may not."""
@@ -54,6 +57,7 @@ class Persister(Part):
         await current.done.wait()
         if current.error:
             raise StoreError(current.error)
+        await self.agreed()
 
     async def settle(self) -> None:
         """As `wait`, but return at once if everything appended is on disk already."""

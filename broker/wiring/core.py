@@ -37,6 +37,7 @@ from remoting.net.steps import Stepper
 from remoting.net.tls.options import DaemonTls
 from remoting.protocol.requests.registrations import PROBE_BROKER
 from remoting.protocol.requests.sends import NO_MESSAGES
+from remoting.protocol.signature import Credentials
 
 logger = logging.getLogger(__name__)
 
@@ -66,19 +67,23 @@ class Core:
     stepper: Stepper
     turn_end: TurnEnd
     tls: DaemonTls
-    #: None without Controller mode, as the next one.
+    #: None if the master of the set is not elected, as the next one.
     elected: Elected | None
     unconfirmed: Unconfirmed | None
 
     @property
     def open_client(self) -> OpenClient:
         """Opens clients for requests to other servers, with the size of frames and the credentials of the options."""
+        return self.client_opener(self.options.inner_credentials)
+
+    def client_opener(self, credentials: Credentials | None) -> OpenClient:
+        """As `open_client`, with other credentials."""
         options = self.options
         return partial(
             open_client,
             {PROBE_BROKER.code: lambda channel, request: request.respond()},
             max_frame_bytes=options.frame_max_length,
-            credentials=options.inner_credentials,
+            credentials=credentials,
             connect=self.tls.connect,
         )
 

@@ -4,6 +4,7 @@ import logging
 import math
 import os
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import trio
 
@@ -18,6 +19,14 @@ from broker.replication.autoswitch.log_epochs import EpochHandlers, LogEpochs
 from broker.replication.autoswitch.member import MemberLog, Membership, MemberState
 from broker.replication.autoswitch.session import SlaveLog, SwitchDialogue, switch_sessions
 from broker.replication.copied_deletions import CopiedDeletions
+from broker.replication.copying import CopiedLog
+from broker.replication.dledger.agreed_tables import AgreedTables
+from broker.replication.dledger.followers import GroupFollowers
+from broker.replication.dledger.following import Following
+from broker.replication.dledger.gate import GroupGate
+from broker.replication.dledger.log_disk import GroupLog, LogDisk, check_kind
+from broker.replication.dledger.member import GroupMember, GroupPort, LeadershipEffects
+from broker.replication.dledger.proposing import Proposing
 from broker.replication.find_master import MasterFinder, SwitchFinder
 from broker.replication.hello import NONCE_BYTES, VERSION, Hello, LinkTerms, LogClaim
 from broker.replication.known_master import KnownMaster
@@ -26,24 +35,28 @@ from broker.replication.members import Members
 from broker.replication.offset_hand_over import OffsetHandOver
 from broker.replication.plain_dialogue import PlainDialogue, bounds_of, compare_logs, plain_sessions
 from broker.replication.replica import Replica
-from broker.replication.replication import Replication
+from broker.replication.replication import HaPort, LogCopier, LogServer, Replication
 from broker.replication.role import Role, RoleKind
 from broker.replication.session import Dialogue, Examine, MasterTarget, NewMasterSide, Peer
 from broker.replication.set_requests import MemberHandlers, SlaveRefusals
-from broker.replication.slave import CopiedLog, HaClient, MasterAccess
+from broker.replication.slave import HaClient, MasterAccess
 from broker.replication.slave_sync import SlaveSync, adopt_topics
 from broker.replication.stats import HaHandlers, ReplicationStats, SlaveProgress
 from broker.replication.watch_metadata import MetadataWatch
 from broker.tasks.truncate import LogTruncation
 from broker.wiring.core import Core
+from broker.writing.elected import Elected
+from mqcommon.addresses import split_address
 from mqcommon.errors import ConfigError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.polling import poll_until
 from remoting.net.client import RemotingClient
+from remoting.net.limits import ServerLimits
 from remoting.net.tls.options import DaemonTls
 from remoting.net.transport import Listener
 from remoting.protocol.body import DataVersion
 from remoting.protocol.requests.sends import NO_MESSAGES
+from remoting.raft.group import NodeOptions
 
 logger = logging.getLogger(__name__)
 
@@ -80,8 +93,16 @@ def wire_replication(
     stats = ReplicationStats(core.acks, core.durability, lambda: store.log.end, clock)
     watch = MetadataWatch(metadata)
     acting = _acting(core, known, members)
-    link = _controlled_link(core, known) if core.elected is not None else _plain_link(core, known, acting.prepare)
-    slaves: list[HaClient] = []
+    check_kind(core.fs, options.store_path_root_dir, store.log, in_group=options.enable_dleger_commit_log)
+    deletions = CopiedDeletions(metadata.topics, core.removal, lambda: store.log.end)
+    listening = listeners, listen
+    if options.enable_dleger_commit_log:
+        link = _group_link(core, known, listeners, deletions.told_one)
+    elif core.elected is not None:
+        link = _controlled_link(core, known, progress, *listening)
+    else:
+        link = _plain_link(core, known, progress, *listening, acting.prepare)
+    slaves: list[Copier] = []
 
     async def copying() -> None:
         # Before that, its log may end before that of this broker, which has a tail to cut off.
@@ -90,21 +111,13 @@ def wire_replication(
     online = acting.hand_over.master_is_online if acting.hand_over else trio.lowlevel.checkpoint
     if core.elected is not None:
         online = copying
-    deletions = CopiedDeletions(metadata.topics, core.removal, lambda: store.log.end)
     sync = SlaveSync(known, metadata, core.persister, lambda: store.log.raw_end, deletions, online, core.open_client)
-    guard, sync_flush = core.flusher.one_at_a_time, options.flush_disk_type == "SYNC_FLUSH"
 
-    def new_slave() -> HaClient:
-        replica = Replica(store)
-        copied = CopiedLog(replica, core.turn_end, guard, core.flusher.flush if sync_flush else None)
-        master = MasterAccess(link.find, link.new_dialogue(replica), lambda: known.ask_again(), core.tls.connect)
-        slaves[:] = [HaClient(copied, master, progress, clock)]
+    def new_slave() -> Copier:
+        slaves[:] = [link.new_slave(Replica(store))]
         return slaves[0]
 
-    log = Replication(
-        role, HaServer(store.log, link.new_session, link.examine, lambda: _ha_rate(options)), new_slave, sync,
-        listeners, listen, link.before_leading,
-    )  # fmt: skip
+    log = Replication(role, link.server, new_slave, sync, link.before_leading)
 
     def role_changed(before: Role, now: Role) -> None:
         if now.is_master:
@@ -121,7 +134,7 @@ def wire_replication(
     role.observe(role_changed)
     role.observe(log.role_changed)
     known.on_change += [link.changed, sync.master_moved]
-    if core.elected is not None:
+    if options.enable_controller_mode:
         known.on_change.append(log.master_moved)
     for table in (
         metadata.topics, metadata.groups, metadata.delay_offsets, metadata.request_modes, metadata.users, metadata.acls,
@@ -133,23 +146,55 @@ def wire_replication(
     return Replicated(log, others, known, link.by_namesrv, members, stats, acting.heartbeats, link.prepare)
 
 
+class Copier(LogCopier, Protocol):
+    """Gets the log from the master."""
+
+    @property
+    def following(self) -> str:
+        """From whom; "" when there is nobody."""
+
+
 @lazy_dataclass(frozen=True)
 class _Link:
-    """What differs between sets with and without Controllers; `Replicated` has more about some of these."""
+    """What differs between sets by how the master is chosen; `Replicated` has more about some of these."""
 
-    find: Callable[[], Awaitable[MasterTarget]]
     #: The master is another one.
     changed: Callable[[], None]
-    new_session: NewMasterSide
-    examine: Examine
-    new_dialogue: Callable[[Replica], Dialogue]
+    server: LogServer
+    new_slave: Callable[[Replica], Copier]
     before_leading: Callable[[], Awaitable[None]]
     by_namesrv: KnownMaster
     prepare: Callable[[RemotingClient], Awaitable[None]] | None
     parts: tuple[Part, ...] = ()
 
 
-def _plain_link(core: Core, known: KnownMaster, prepare: Callable[[RemotingClient], Awaitable[None]] | None) -> _Link:
+def _copied(core: Core, replica: Replica) -> CopiedLog:
+    sync_flush = core.options.flush_disk_type == "SYNC_FLUSH"
+    return CopiedLog(replica, core.turn_end, core.flusher.one_at_a_time, core.flusher.flush if sync_flush else None)
+
+
+def _ha_slaves(
+    core: Core, known: KnownMaster, progress: SlaveProgress, find: Callable[[], Awaitable[MasterTarget]],
+    new_dialogue: Callable[[Replica], Dialogue],
+) -> Callable[[Replica], Copier]:  # fmt: skip
+    def new_slave(replica: Replica) -> Copier:
+        master = MasterAccess(find, new_dialogue(replica), lambda: known.ask_again(), core.tls.connect)
+        return HaClient(_copied(core, replica), master, progress, core.clock)
+
+    return new_slave
+
+
+def _ha_port(
+    core: Core, listeners: list[Listener], listen: Callable[[], Awaitable[list[Listener]]],
+    new_session: NewMasterSide, examine: Examine,
+) -> HaPort:  # fmt: skip
+    return HaPort(HaServer(core.store.log, new_session, examine, lambda: _ha_rate(core.options)), listeners, listen)
+
+
+def _plain_link(
+    core: Core, known: KnownMaster, progress: SlaveProgress, listeners: list[Listener],
+    listen: Callable[[], Awaitable[list[Listener]]], prepare: Callable[[RemotingClient], Awaitable[None]] | None,
+) -> _Link:  # fmt: skip
     options, who = core.options, core.identity
     terms = link_terms(options, core.tls)
     finder = MasterFinder(known, options, core.open_client, has_secret=bool(terms.secret))
@@ -161,9 +206,10 @@ def _plain_link(core: Core, known: KnownMaster, prepare: Callable[[RemotingClien
             last_file=options.sync_from_last_file,
         )  # fmt: skip
 
+    sessions, examine = plain_sessions(core.store.log, core.acks, terms), compare_logs(core.store.log)
     return _Link(
-        finder.find, finder.changed, plain_sessions(core.store.log, core.acks, terms), compare_logs(core.store.log),
-        new_dialogue, trio.lowlevel.checkpoint, known, prepare,
+        finder.changed, _ha_port(core, listeners, listen, sessions, examine),
+        _ha_slaves(core, known, progress, finder.find, new_dialogue), trio.lowlevel.checkpoint, known, prepare,
     )  # fmt: skip
 
 
@@ -215,7 +261,7 @@ def link_terms(options: BrokerOptions, tls: DaemonTls) -> LinkTerms:
         # Members of a set have the same account.
         secret = f"{inner.access_key}\n{inner.secret_key}".encode()
     knows_slaves = secret or options.allow_plain_peers or options.plain_hosts or tls.requires_certificates
-    if options.enable_controller_mode and options.has_access_control and not knows_slaves:
+    if options.elects_master and options.has_access_control and not knows_slaves:
         raise ConfigError(
             "haSharedSecret: access control is on, and nothing tells the brokers of this set from strangers who want to"
             " copy the log. Set haSharedSecret or innerClientAuthenticationCredentials to the same on all of them, or"
@@ -244,7 +290,10 @@ def _ha_rate(options: BrokerOptions) -> int:
 EPOCH_FILE, IDENTITY_FILE = "epochFileCheckpoint", "brokerIdentity"
 
 
-def _controlled_link(core: Core, known: KnownMaster) -> _Link:
+def _controlled_link(
+    core: Core, known: KnownMaster, progress: SlaveProgress, listeners: list[Listener],
+    listen: Callable[[], Awaitable[list[Listener]]],
+) -> _Link:  # fmt: skip
     """Make it. ``known`` gets the master's address.
 
     StoreCorrupt when the file of epochs is damaged, ConfigError when the store is that of another broker.
@@ -253,7 +302,7 @@ def _controlled_link(core: Core, known: KnownMaster) -> _Link:
     elected = core.elected
     assert elected is not None
     options, identity, log, fs = core.options, core.identity, core.store.log, core.fs
-    root, topics = options.store_path_root_dir, core.metadata.topics
+    root = options.store_path_root_dir
     epochs = LogEpochs(fs, options.store_path_epoch_file or f"{root}/{EPOCH_FILE}", log)
     epochs.load()
     path = options.store_path_broker_identity or f"{root}/{IDENTITY_FILE}"
@@ -262,11 +311,7 @@ def _controlled_link(core: Core, known: KnownMaster) -> _Link:
 
     sync_flush = options.flush_disk_type == "SYNC_FLUSH"
 
-    def began(epoch: int) -> None:
-        # NameServers believe the broker with the highest one.
-        version = topics.data_version
-        topics.take_version(DataVersion(epoch, core.clock.now_ms(), version.counter + 1))
-
+    began = _began(core)
     membership = Membership(
         options, identity, enrolment, MemberState(core.role, elected, known),
         MemberLog(epochs, core.acks, lambda: log.flushed if sync_flush else log.end, began), core.open_client,
@@ -280,18 +325,9 @@ def _controlled_link(core: Core, known: KnownMaster) -> _Link:
         assert isinstance(newcomer, Newcomer)
         return await membership.registered_replicas.objection(newcomer)
 
-    cutter = LogTruncation(fs, root, core.store, core.flusher)
-
-    async def cut(offset: int) -> None:
-        core.metadata.topics.deletions.log_is_cut(offset)
-        await cutter.cut(offset)
-        elected.cut(offset)
-        # The next master's log may have new topics from there on.
-        core.metadata.topics_to.put(min(core.metadata.topics_to.value, offset))
-
     def new_dialogue(replica: Replica) -> Dialogue:
         return SwitchDialogue(
-            SlaveLog(replica, epochs, cut, elected.confirmed), terms,
+            SlaveLog(replica, epochs, _cut(core, elected), elected.confirmed), terms,
             lambda: SlaveHello(options.sync_from_last_file, options.async_learner, core.role.now.broker_id),
             identity.addr, sync_flush=sync_flush,
         )  # fmt: skip
@@ -302,8 +338,76 @@ def _controlled_link(core: Core, known: KnownMaster) -> _Link:
         known, core.open_client, options.plain_hosts, must_prove=terms.must_prove or bool(terms.secret)
     )
     known.ask_again = membership.ask_soon
+    sessions = switch_sessions(master_end, membership.followers)
     return _Link(
-        finder.find, finder.changed, switch_sessions(master_end, membership.followers), examine, new_dialogue,
-        membership.prepare_to_lead, by_namesrv, membership.wait_enrolled,
-        (membership, EpochHandlers(identity, epochs, log), requests),
+        finder.changed, _ha_port(core, listeners, listen, sessions, examine),
+        _ha_slaves(core, known, progress, finder.find, new_dialogue), membership.prepare_to_lead, by_namesrv,
+        membership.wait_enrolled, (membership, EpochHandlers(identity, epochs, log), requests),
+    )  # fmt: skip
+
+
+def _began(core: Core) -> Callable[[int], None]:
+    """To be called when this broker is elected, with the epoch."""
+
+    def began(epoch: int) -> None:
+        # NameServers believe the broker with the highest one.
+        topics = core.metadata.topics
+        topics.take_version(DataVersion(epoch, core.clock.now_ms(), topics.data_version.counter + 1))
+
+    return began
+
+
+def _cut(core: Core, elected: Elected) -> Callable[[int], Awaitable[None]]:
+    """Lets the log end at an offset, with all that depends on it."""
+    cutter = LogTruncation(core.fs, core.options.store_path_root_dir, core.store, core.flusher)
+
+    async def cut(offset: int) -> None:
+        core.metadata.topics.deletions.log_is_cut(offset)
+        await cutter.cut(offset)
+        elected.cut(offset)
+        # The next master's log may have new topics from there on.
+        core.metadata.topics_to.put(min(core.metadata.topics_to.value, offset))
+
+    return cut
+
+
+def _group_link(
+    core: Core, known: KnownMaster, listeners: list[Listener], deleted: Callable[[str, int], None]
+) -> _Link:
+    """Make it. ``deleted``: see `AgreedTables`."""
+    options, log, elected, terms = core.options, core.store.log, core.elected, link_terms(core.options, core.tls)
+    assert elected is not None
+    sync_flush, peers = options.flush_disk_type == "SYNC_FLUSH", options.group_peers
+    group = options.d_leger_group or options.broker_name
+    disk = LogDisk(
+        core.fs, options.store_path_root_dir, GroupLog(log, core.flusher.flush, _cut(core, elected), sync_flush)
+    )
+    hosts = None
+    if not (options.ha_allow_plain_peers == "true" or core.tls.requires_certificates):
+        hosts = {split_address(addr)[0] for addr in peers.values()} | options.plain_hosts
+    gate = GroupGate(group, terms.secret, hosts)
+    port = GroupPort(
+        listeners, gate.guarded, gate.guarded_slow, core.client_opener(gate.credentials),
+        ServerLimits(max_frame_bytes=options.frame_max_length),
+    )  # fmt: skip
+    tables = AgreedTables(core.metadata, lambda: core.is_master, lambda: elected.is_leased, deleted)
+    core.persister.agreed = tables.wait
+    followers = GroupFollowers(core.acks, disk.index, lambda: log.start)
+    member = GroupMember(
+        NodeOptions(
+            group, options.d_leger_self_id, peers, max_uncommitted_bytes=1 << 62, client_addr=core.identity.addr
+        ),
+        disk, LeadershipEffects(core.role, elected, known, options.group_follower_id, _began(core), tables, followers),
+        port, core.clock,
+    )  # fmt: skip
+    proposing = Proposing(
+        log, lambda: member.node, lambda: core.is_master, lambda: disk.entries.position,
+        lambda: elected.confirm_offset, lambda: gate.refusals, tables,
+    )  # fmt: skip
+
+    def new_slave(replica: Replica) -> Copier:
+        return Following(_copied(core, replica), disk, lambda: member.leader)
+
+    return _Link(
+        lambda: None, proposing, new_slave, member.prepare_to_lead, KnownMaster(), None, (member,)
     )  # fmt: skip

@@ -36,7 +36,7 @@ LOG_INTERVAL_S = 10.0
 NO_LEASE = (
     ResponseCode.SERVICE_NOT_AVAILABLE,
     "service not available now. It may be caused by one of the following reasons: the Controller has not confirmed"
-    " lately that this broker is the master, another one may be by now",
+    " lately that this broker is the master, or its DLedger group has elected another one",
 )
 # Instead of a number of slaves: too few are in sync; all members of the SyncStateSet.
 _TOO_FEW, _ALL = -1, -2
@@ -80,7 +80,9 @@ class Durability:
         self._options = options
         self._double_write = double_write = double_write or elected is not None
         self.max_waiting = max_waiting
-        self._sync_flush = options.flush_disk_type == "SYNC_FLUSH"
+        # In a DLedger group an entry counts when a majority, this broker included, has it on disk.
+        self._is_in_group = options.enable_dleger_commit_log
+        self._sync_flush = options.flush_disk_type == "SYNC_FLUSH" and not self._is_in_group
         #: Whether sends wait for slaves now.
         self.needs_slaves = double_write
         #: Whether sends wait for anything now.
@@ -196,7 +198,7 @@ class Durability:
     def _slaves_needed(self, end: int) -> int:
         """How many slaves a send waits for; or _ALL; _TOO_FEW when fewer are in sync."""
         options = self._options
-        if self._confirms is not None and options.all_ack_in_sync_state_set:
+        if self._confirms is not None and (options.all_ack_in_sync_state_set or self._is_in_group):
             return _ALL
         needed = options.in_sync_replicas - 1
         if needed == 0:

@@ -1,5 +1,6 @@
 """What the application chooses for a node."""
 
+from collections.abc import Callable
 from dataclasses import field
 from random import Random
 
@@ -27,3 +28,5 @@ class Config:
     max_uncommitted_bytes: int = 64 << 20
     # A learner that lacks more entries than that is not promoted.
     promotion_lag: int = 1000
+    # How many bytes an entry with this data has when it travels: the data may name bytes that stand elsewhere.
+    travelling_bytes: Callable[[bytes], int] = len

@@ -3,7 +3,7 @@
 A node that keeps its entries in a store of its own passes its own `Entries`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from mqcommon.raft.errors import RaftError
@@ -30,8 +30,14 @@ class Entries(Protocol):
     def append(self, entries: Sequence[RaftEntry]) -> None:
         """``entries`` replace what stands from their first index on."""
 
+    def forget_after(self, index: int) -> None:
+        """The entries after ``index`` are gone."""
+
+    def restart(self, base: int, base_term: int) -> None:
+        """All entries are gone; the next one follows ``base``."""
+
     def drop_through(self, index: int) -> None:
-        """Entries up to ``index`` are not needed any more; it becomes the base."""
+        """Entries up to ``index`` are not needed any more; it becomes the base, or one before it does."""
 
 
 class MemoryEntries:
@@ -62,10 +68,15 @@ class MemoryEntries:
         return tuple(entries)
 
     def append(self, entries: Sequence[RaftEntry]) -> None:
-        at = entries[0].index - self.base - 1
-        if at < len(self._entries):
-            del self._entries[at:]
+        self.forget_after(entries[0].index - 1)
         self._entries.extend(entries)
+
+    def forget_after(self, index: int) -> None:
+        del self._entries[index - self.base :]
+
+    def restart(self, base: int, base_term: int) -> None:
+        self.base, self._base_term = base, base_term
+        self._entries.clear()
 
     def drop_through(self, index: int) -> None:
         term = self.term(index)
@@ -120,14 +131,20 @@ class RaftLog:
         first = entries[0].index
         if first <= self.commit:
             raise RaftError(f"entry {first} would replace a committed one (commit index {self.commit})")
-        # Entries of another leader replace what follows: these are not on disk yet, whatever was there. The members
-        # that they brought go with them.
+        # Entries of another leader replace what follows: these are not on disk yet, whatever was there.
         if first <= self.last:
-            self.persisted = min(self.persisted, first - 1)
-            while self._members[-1][0] >= first:
-                self._members.pop()
+            self.forget_after(first - 1)
         self.entries.append(entries)
         self._note_members(entries)
+
+    def forget_after(self, index: int) -> None:
+        """Remove what follows ``index``; the members that it brought go with it."""
+        if index < self.commit:
+            raise RaftError(f"the entries after {index} would be removed, but those up to {self.commit} are committed")
+        self.persisted = min(self.persisted, index)
+        while self._members[-1][0] > index:
+            self._members.pop()
+        self.entries.forget_after(index)
 
     def _note_members(self, entries: Sequence[RaftEntry]) -> None:
         self._members += [(each.index, Members.decode(each.data)) for each in entries if each.kind == MEMBERSHIP]
@@ -182,10 +199,10 @@ class RaftLog:
     def has_more_to_apply(self) -> bool:
         return self.applied < min(self.commit, self.persisted)
 
-    def restore(self, snapshot: Snapshot, empty: Callable[[int, int], Entries] = MemoryEntries) -> None:
+    def restore(self, snapshot: Snapshot) -> None:
         """The leader's snapshot replaces everything."""
         self.snapshot = snapshot
-        self.entries = empty(snapshot.index, snapshot.term)
+        self.entries.restart(snapshot.index, snapshot.term)
         self.commit = self.applied = snapshot.index
         # Nothing counts as on disk until the snapshot is: without it the entries after it would mean nothing.
         self.persisted = -1

@@ -8,7 +8,7 @@ Neighbours: log.py, progress.py (what a leader knows of each follower), ready.py
 
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from mqcommon.raft.config import Config
 from mqcommon.raft.errors import ChangeRefused, NotLeader, Overloaded, RaftError
@@ -53,6 +53,13 @@ def won(voters: Collection[str], votes: dict[str, bool]) -> bool:
 def lost(voters: Collection[str], votes: dict[str, bool]) -> bool:
     """Whether the missing votes cannot make a majority any more."""
     return sum(votes.get(voter, True) for voter in voters) < majority(len(voters))
+
+
+class FollowerState(NamedTuple):
+    """``match``: the last entry that is known to be on its disk. ``answers``: whether it is alive."""
+
+    match: int
+    answers: bool
 
 
 Role: TypeAlias = "Follower | Candidate | Leader"
@@ -103,6 +110,10 @@ class Raft:
         """How many entries ``node`` lacks, as far as this leader knows; None when it does not know."""
         progress = self.role.progress.get(node) if isinstance(self.role, Leader) else None
         return None if progress is None else self.log.last - progress.match
+
+    def followers(self) -> dict[str, FollowerState]:
+        """The other members, as this leader knows them; none when it does not lead."""
+        return self.role.followers() if isinstance(self.role, Leader) else {}
 
     # What happens to it.
 
@@ -294,6 +305,14 @@ class Raft:
         """Whether ``ready`` would bring more committed entries at once: it hands them out in slices."""
         return self.log.has_more_to_apply()
 
+    def forget_after(self, index: int) -> None:
+        """Forget the entries after ``index``, which a leader does not have, before others replace them.
+
+        For a node that needs time to remove them from its disk. It is as if they were replaced and the others lost
+        again: whoever made them was deposed by a majority that does not need them.
+        """
+        self.log.forget_after(index)
+
     # Snapshots of the own state.
 
     def make_snapshot(self, index: int, data: bytes) -> Snapshot:
@@ -468,13 +487,23 @@ class Leader:
         """Whether everything that former leaders committed is known to be committed."""
         return self._raft.log.commit >= self._first_index
 
+    def followers(self) -> dict[str, FollowerState]:
+        # Its answers may be under way: who answered a heartbeat of the last election time is alive.
+        config = self._raft.config
+        rounds = config.election_ms // config.heartbeat_ms
+        return {
+            node: FollowerState(progress.match, self._round - progress.round <= rounds)
+            for node, progress in self.progress.items()
+        }
+
     # Requests of the application.
 
     def propose(self, kind: int, data: bytes) -> int:
         if self._transferee:
             raise Overloaded(f"the leadership is being handed to {self._transferee}; try again")
         limit = self._raft.config.max_uncommitted_bytes
-        if self._uncommitted_bytes + len(data) > limit and self._sizes:
+        size = self._raft.config.travelling_bytes(data)
+        if self._uncommitted_bytes + size > limit and self._sizes:
             raise Overloaded(f"{self._uncommitted_bytes} bytes wait to be committed, the limit is {limit}; try again")
         return self._append(kind, data)
 
@@ -605,7 +634,7 @@ class Leader:
         raft, log = self._raft, self._raft.log
         entry = RaftEntry(log.last + 1, raft.term, kind, data)
         log.append((entry,))
-        size = len(data) + ENTRY_BYTES
+        size = raft.config.travelling_bytes(data) + ENTRY_BYTES
         self._sizes.append(size)
         self._uncommitted_bytes += size
         if kind != 0:
@@ -644,4 +673,5 @@ class Leader:
                 entries = log.entries.read(progress.next, log.last + 1, raft.config.max_append_bytes)
             last = progress.next - 1 + len(entries)
             raft.send(AppendRequest(raft.node, node, raft.term, progress.next - 1, prev_term, entries, log.commit))
-            progress.sent(last, sum(len(entry.data) for entry in entries) + ENTRY_BYTES * len(entries))
+            travelling = raft.config.travelling_bytes
+            progress.sent(last, sum(travelling(entry.data) for entry in entries) + ENTRY_BYTES * len(entries))

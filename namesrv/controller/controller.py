@@ -29,6 +29,7 @@ from remoting.net.limits import ConnectionBudget
 from remoting.net.server import Handler, Server, SlowHandler
 from remoting.net.tls.options import DaemonTls
 from remoting.protocol.frame import MAX_FRAME_BYTES
+from remoting.raft.disk import FileDisk
 from remoting.raft.group import NodeOptions
 from remoting.raft.node import RaftNode
 from remoting.raft.storage import FileStorage
@@ -80,7 +81,7 @@ class Controller:
         self, tls: DaemonTls, client: RemotingClient, storage: FileStorage, task_status: trio.TaskStatus[str]
     ) -> None:
         options, replicas = self._holder.options, Replicas()
-        node = RaftNode(_node_options(options), storage, replicas, client, self._clock)
+        node = RaftNode(_node_options(options), FileDisk(storage), replicas, client, self._clock)
         self.view = view = View(self._holder, node, replicas, self._clock)
         notices = RoleNotices(view, client)
         self._elections = elections = Elections(view, tls.connect, notices.tell)

@@ -3,7 +3,7 @@
 import os
 from typing import Any, ClassVar
 
-from mqcommon.addresses import is_address
+from mqcommon.addresses import parse_peers
 from mqcommon.errors import ConfigError
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.logs.options import LogOptions, parse_levels
@@ -47,17 +47,7 @@ class ControllerOptions:
     @property
     def controller_peers(self) -> dict[str, str]:
         """``controllerDLegerPeers``: addresses by id. ConfigError when it is wrong."""
-        key, peers = "controllerDLegerPeers", {}
-        for part in filter(None, self.controller_d_leger_peers.split(";")):
-            name, dash, addr = part.strip().partition("-")
-            if not (dash and name and is_address(addr)):
-                raise ConfigError(f"{key}: {part!r} is not ID-HOST:PORT, as in n0-127.0.0.1:9877")
-            if name in peers:
-                raise ConfigError(f"{key}: {name} is there twice")
-            peers[name] = addr
-        if not peers:
-            raise ConfigError(f"{key}: name all Controllers, as in n0-127.0.0.1:9877;n1-127.0.0.1:9878")
-        return peers
+        return parse_peers(self.controller_d_leger_peers, "controllerDLegerPeers", "Controllers")
 
     def check_controller(self) -> None:
         """ConfigError when these options cannot make a Controller."""

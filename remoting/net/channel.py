@@ -137,10 +137,10 @@ class Channel:
             self._outbox_bytes += len(head)
             self.queue(body, wake=wake)
 
-    def push(self, command: Command) -> None:
-        """Queue a oneway request to the peer. Raises FrameTooLarge."""
+    def push(self, command: Command, *, wake: bool = True) -> None:
+        """Queue a oneway request to the peer; ``wake`` as for `queue`. Raises FrameTooLarge."""
         command.opaque = self.take_opaque()
-        self.queue(encode(command, self.max_frame_bytes))
+        self.queue(encode(command, self.max_frame_bytes), wake=wake)
 
     def queue(self, frame: bytes, *, wake: bool = True) -> None:
         """Queue whole frames; the channel is closed when the peer does not read and the outbox is full.

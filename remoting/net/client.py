@@ -137,15 +137,18 @@ class RemotingClient:
         self._sign(self._peers[addr], command)
         channel.push(command)
 
-    def push(self, addr: str, command: Command) -> None:
-        """Queue a oneway request on the open connection to ``addr``; ConnectFailed when there is none."""
+    def push(self, addr: str, command: Command, *, wake: bool = True) -> None:
+        """Queue a oneway request on the open connection to ``addr``; ConnectFailed when there is none.
+
+        Without ``wake`` the caller calls `flush` next.
+        """
         peer = self._peers.get(addr)
         channel = None if peer is None else peer.open_channel
         if peer is None or channel is None:
             raise ConnectFailed(addr, "not connected")
         self.prepare(addr, command)
         self._sign(peer, command)
-        channel.push(command)
+        channel.push(command, wake=wake)
 
     def submit(self, addr: str, command: Command, timeout_ms: float, answered: Answered) -> None:
         """Queue a prepared request on the open connection to ``addr``, for `flush` to send; see `Channel.submit`.
@@ -162,11 +165,11 @@ class RemotingClient:
         self._sign(peer, command)
         channel.submit(command, timeout_ms, answered, wake=False)
 
-    def flush(self, addr: str) -> None:
-        """Send at once what waits for ``addr``, as far as its connection takes it."""
+    def flush(self, addr: str) -> bool:
+        """Send at once what waits for ``addr``, as far as its connection takes it; whether it is open and took all."""
         peer = self._peers.get(addr)
-        if peer is not None and peer.channel is not None:
-            peer.channel.flush_now()
+        channel = None if peer is None else peer.open_channel
+        return channel is not None and channel.flush_now()
 
     def prepare(self, addr: str, command: Command, body: Body | bytes | None = None) -> None:
         """Give ``command`` the header type of the connection to ``addr``, and encode its body in its dialect."""

@@ -25,6 +25,10 @@ class NodeOptions:
     # A snapshot of the state is made after so many entries; as many remain for slow members.
     snapshot_entries: int = 10_000
     kept_entries: int = 1_000
+    # Taken and not committed yet; beyond that proposals are refused.
+    max_uncommitted_bytes: int = 64 << 20
+    # Where clients of the application reach this node, if not at its own address.
+    client_addr: str = ""
     random: Random = field(default_factory=Random)
 
     def __post_init__(self) -> None:

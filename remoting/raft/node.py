@@ -19,10 +19,16 @@ from mqcommon.clock import Clock
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
 from mqcommon.raft.config import Config
 from mqcommon.raft.errors import NotLeader, RaftError, Unknown
-from mqcommon.raft.log import MemoryEntries
 from mqcommon.raft.membership import AddLearner, Change, Members
-from mqcommon.raft.messages import APPLICATION, RaftMessage, Snapshot
-from mqcommon.raft.raft import Raft
+from mqcommon.raft.messages import (
+    APPLICATION,
+    AppendRequest,
+    Heartbeat,
+    InstallSnapshot,
+    RaftMessage,
+    Snapshot,
+)
+from mqcommon.raft.raft import FollowerState, Raft
 from mqcommon.raft.ready import Persist, Ready
 from mqcommon.signal import Signal
 from remoting.net.call import Remote, call
@@ -39,10 +45,9 @@ from remoting.protocol.requests.raft import (
     RaftStatusRequestHeader,
 )
 from remoting.raft.bootstrap import Bootstrap, PeerStatus, how_to_bootstrap, may_stand, next_step
-from remoting.raft.codec import decode_messages
+from remoting.raft.disk import Disk, Loaded
 from remoting.raft.group import Done, NodeOptions, StateMachine
 from remoting.raft.peers import Peers
-from remoting.raft.storage import Storage, Stored
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +55,8 @@ ASK_TIMEOUT_MS = 1_000
 JOIN_TIMEOUT_MS = 3_000
 # A node that waits for others says so once in so many tries.
 TRIES_PER_LINE = 20
+# Messages that wait for the disk: more are forgotten, and sent again. A leader has fewer requests in flight.
+MAX_HELD = 128
 # A snapshot goes in one frame.
 MAX_SNAPSHOT_BYTES = 12 << 20
 
@@ -58,16 +65,17 @@ class RaftNode:
     """Give ``handlers`` and ``slow_handlers`` to the server at the node's address, then ``run`` until cancelled."""
 
     def __init__(
-        self, options: NodeOptions, storage: Storage, machine: StateMachine, client: RemotingClient, clock: Clock
+        self, options: NodeOptions, disk: Disk, machine: StateMachine, client: RemotingClient, clock: Clock
     ) -> None:
         self._options = options
-        self._storage = storage
+        self._disk = disk
         self._machine = machine
         self._client = client
         self._clock = clock
-        self._peers = Peers(options.group, options.addr, client, Backoff(0.05, 0.5, options.random))
+        self._peers = Peers(options.group, options.addr, disk, client, Backoff(0.05, 0.5, options.random))
         self._running: Running | None = None
         self._observers: list[Callable[[bool], None]] = []
+        self._leader_observers: list[Callable[[str], None]] = []
         self._others = {name: addr for name, addr in options.peers.items() if name != options.name}
         self._pause_s = options.heartbeat_ms / 250
 
@@ -75,7 +83,7 @@ class RaftNode:
 
     @property
     def node(self) -> str:
-        return self._storage.node or self._options.name
+        return self._disk.node or self._options.name
 
     @property
     def leader(self) -> str:
@@ -101,6 +109,10 @@ class RaftNode:
         """How many entries ``node`` lacks, as far as this node, when it leads, knows."""
         return None if self._running is None else self._running.raft.lag(node)
 
+    def followers(self) -> dict[str, FollowerState]:
+        """The other members, as far as this node knows when it leads."""
+        return {} if self._running is None else self._running.raft.followers()
+
     async def propose(self, data: bytes, timeout_ms: float) -> Any:
         return await self._begun().propose(data, timeout_ms)
 
@@ -120,6 +132,10 @@ class RaftNode:
         await self.change(AddLearner(node, addr), timeout_ms)
         return node
 
+    async def client_addr_of(self, addr: str) -> str:
+        """Where clients reach the node that listens at ``addr``. RemotingError or BrokerError when it does not say."""
+        return (await self._ask(addr)).client_addr or addr
+
     async def transfer(self, to: str, timeout_ms: float) -> None:
         await self._begun().transfer(to, timeout_ms)
 
@@ -127,6 +143,15 @@ class RaftNode:
         self._observers.append(observer)
         if self._running is not None:
             self._running.observe(observer)
+
+    def turn(self) -> None:
+        """Do at once what messages and proposals have brought, instead of in a task soon."""
+        if self._running is not None:
+            self._running.turn()
+
+    def on_leader(self, observer: Callable[[str], None]) -> None:
+        """``observer`` is called on the loop with each `leader`, before `run`."""
+        self._leader_observers.append(observer)
 
     def _begun(self) -> "Running":
         if self._running is None:
@@ -139,13 +164,14 @@ class RaftNode:
         """Starts at once: a node that begins waits for others, which ask this one in turn."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._peers.run)
-            stored = await trio.to_thread.run_sync(self._storage.load)
+            loaded = await self._disk.load()
             task_status.started()
-            if stored is None:
-                stored = await self._begin()
-            running = Running(self._options, self._storage, stored, self._machine, self._peers, self._clock)
+            if loaded is None:
+                loaded = await self._begin()
+            running = Running(self._options, self._disk, loaded, self._machine, self._peers, self._clock)
             for observer in self._observers:
                 running.observe(observer)
+            running.leader_observers += self._leader_observers
             await nursery.start(running.run)
             self._running = running
             if self.node == self._options.name:
@@ -153,7 +179,7 @@ class RaftNode:
             else:
                 await self._join(running)
 
-    async def _begin(self) -> Stored:
+    async def _begin(self) -> Loaded:
         """Write down who this node is; waits until it can know that."""
         tries = 0
         while True:
@@ -173,10 +199,10 @@ class RaftNode:
             # forgotten both, so only a new id, which starts as a learner, can break no promise.
             node, members = f"{self._options.name}.{self._options.random.randbytes(4).hex()}", Members()
             logger.warning("the group is older than this node's disk: it joins as %s", node)
-        await trio.to_thread.run_sync(self._storage.begin, node, Snapshot(0, 0, members, b""))
-        stored = await trio.to_thread.run_sync(self._storage.load)
-        assert stored is not None
-        return stored
+        await self._disk.begin(node, Snapshot(0, 0, members, b""))
+        loaded = await self._disk.load()
+        assert loaded is not None
+        return loaded
 
     async def _wait_for_others(self, running: "Running") -> None:
         """Let the node stand for election when no other can begin later than it did."""
@@ -246,7 +272,7 @@ class RaftNode:
     def _on_messages(self, _: Channel, request: Command) -> Command | None:
         header = RAFT_MESSAGES.header(request)
         self._check_group(header.group)
-        messages = decode_messages(RAFT_MESSAGES.body(request))
+        messages = self._disk.decode(RAFT_MESSAGES.body(request))
         # Before it has begun a node promises nothing: messages are lost as they may be on the network.
         if self._running is not None:
             self._running.receive(header.node, header.addr, messages)
@@ -255,7 +281,9 @@ class RaftNode:
     def _on_status(self, _: Channel, request: Command) -> Command:
         self._check_group(RAFT_STATUS.header(request).group)
         begun = self._running is not None
-        status = RaftStatusHeader(self.node, begun, self.term, self.leader, self.leader_addr)
+        status = RaftStatusHeader(
+            self.node, begun, self.term, self.leader, self.leader_addr, self._options.client_addr or None
+        )
         return RAFT_STATUS.answer(request, status)
 
     async def _on_join(self, _: Channel, request: Command) -> Command:
@@ -343,10 +371,10 @@ class Running:
     """The parts of a node that has begun: Raft, who waits, what is written."""
 
     def __init__(
-        self, options: NodeOptions, storage: Storage, stored: Stored, machine: StateMachine, peers: Peers, clock: Clock
+        self, options: NodeOptions, disk: Disk, loaded: Loaded, machine: StateMachine, peers: Peers, clock: Clock
     ) -> None:
         self._options = options
-        self._storage = storage
+        self._disk = disk
         self._machine = machine
         self._peers = peers
         self._clock = clock
@@ -361,14 +389,21 @@ class Running:
         self._reads = WaitingReads()
         self._addresses: dict[str, str] = {}
         self._observers: list[Callable[[bool], None]] = []
+        self.leader_observers: list[Callable[[str], None]] = []
+        # Messages that wait until the disk is prepared for the first of them.
+        self._held: deque[RaftMessage] = deque()
+        self._hold = Signal()
         self._led = False
+        self._leader = ""
         self._deposed = trio.Event()
-        self.applied = stored.snapshot.index
-        config = Config(storage.node, options.random, options.election_ms, options.heartbeat_ms)
-        entries = MemoryEntries(*stored.base, stored.entries)
-        self.raft = Raft(config, stored.hard_state, stored.snapshot, entries, clock.monotonic_ms())
-        if stored.snapshot.index:
-            machine.restore(zlib.decompress(stored.snapshot.data))
+        self.applied = loaded.snapshot.index
+        config = Config(
+            disk.node, options.random, options.election_ms, options.heartbeat_ms,
+            max_uncommitted_bytes=options.max_uncommitted_bytes, travelling_bytes=disk.travelling_bytes,
+        )  # fmt: skip
+        self.raft = Raft(config, loaded.hard_state, loaded.snapshot, loaded.entries, clock.monotonic_ms())
+        if loaded.snapshot.index:
+            machine.restore(zlib.decompress(loaded.snapshot.data))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         try:
@@ -376,6 +411,7 @@ class Running:
                 nursery.start_soon(self._tick)
                 nursery.start_soon(self._work)
                 nursery.start_soon(self._write_to_disk)
+                nursery.start_soon(self._take_held)
                 task_status.started()
         finally:
             self._proposals.close()
@@ -394,9 +430,20 @@ class Running:
             self._addresses[sender] = addr
         if self._lost:
             return
+        for message in messages:
+            is_large = isinstance(message, AppendRequest | InstallSnapshot)
+            waits = is_large and message.term >= self.raft.term
+            if waits and (self._held or not self._disk.is_ready(self.raft, message)):
+                self._keep(message)
+            else:
+                self._step(message)
+        self._wake.set()
+
+    def _step(self, message: RaftMessage) -> None:
+        if self._lost:
+            return
         try:
-            for message in messages:
-                self.raft.step(message)
+            self.raft.step(message)
         except RaftError as error:
             # It does not know what it promised: it must neither vote nor lead.
             self._lost = True
@@ -406,8 +453,26 @@ class Running:
                 self.raft.node,
                 error,
             )
-            return
-        self._wake.set()
+
+    def _keep(self, message: RaftMessage) -> None:
+        # Who sent it leads in its term: that counts at once, so that this node gives up an older leader, or its own
+        # leadership. The disk may be waiting for just that.
+        if message.term > self.raft.term:
+            self._step(Heartbeat(message.sender, message.to, message.term, 0, 0))
+        if len(self._held) < MAX_HELD:
+            self._held.append(message)
+            self._hold.set()
+
+    async def _take_held(self) -> None:
+        """Take messages in their order, each when the disk is prepared for it."""
+        while True:
+            await self._hold.wait()
+            while self._held:
+                message = self._held[0]
+                if self._disk.is_ready(self.raft, message) or await self._disk.prepare(self.raft, message):
+                    self._step(message)
+                self._held.popleft()
+                self._wake.set()
 
     def submit(self, data: bytes, done: Done) -> None:
         """``done`` gets what ``apply`` returned, or a RaftError. Raises NotLeader and Overloaded."""
@@ -452,17 +517,26 @@ class Running:
     async def _work(self) -> None:
         while True:
             await self._wake.wait()
-            self._do(self.raft.ready())
+            self._do_all()
             while self.raft.has_more:
                 await trio.lowlevel.checkpoint()
-                self._do(self.raft.ready())
+                self._do_all()
 
-    def _do(self, ready: Ready) -> None:
+    def _do_all(self) -> None:
+        while self._do(self.raft.ready()):
+            pass
+        self._peers.flush()
+
+    def _do(self, ready: Ready) -> bool:
+        """Do what ``ready`` wants; whether there may be more at once, since something is on disk now."""
         # The order of mqcommon/raft/ready.py. What promises something that is not on disk yet is not in ``messages``:
         # it comes with ``persist`` and is sent after the fsync.
         for message in ready.messages:
             self._send(message)
-        if ready.persist is not None:
+        is_safe = ready.persist is not None and self._disk.write_now(ready.persist)
+        if ready.persist is not None and is_safe:
+            self._written(ready.persist)
+        elif ready.persist is not None:
             self._to_write = ready.persist
             self._write.set()
         if ready.restore is not None:
@@ -482,6 +556,19 @@ class Running:
         self._reads.applied(self.applied)
         self._consider_snapshot()
         self._tell_observers()
+        return is_safe
+
+    def _written(self, persist: Persist) -> None:
+        for message in persist.messages:
+            self._send(message)
+        self.raft.persisted()
+
+    def turn(self) -> None:
+        """Do at once what came in this turn of the event loop, instead of in a task."""
+        self._wake.clear()
+        self._do_all()
+        if self.raft.has_more:
+            self._wake.set()
 
     def _send(self, message: RaftMessage) -> None:
         addr = self.address(message.to)
@@ -495,6 +582,10 @@ class Running:
     def _tell_observers(self) -> None:
         if self.raft.leader != self.raft.node:
             self._deposed.set()
+        if self.raft.leader != self._leader:
+            self._leader = self.raft.leader
+            for told in self.leader_observers:
+                told(self._leader)
         leads = self.raft.is_leader
         if leads != self._led:
             self._led = leads
@@ -518,11 +609,9 @@ class Running:
             # One task writes, so records are in the order in which they were made. Meanwhile messages and proposals go
             # on to gather: all of them share the next fsync.
             if persist is not None:
-                await trio.to_thread.run_sync(self._storage.write, persist)
-                for message in persist.messages:
-                    self._send(message)
-                self.raft.persisted()
-                self._wake.set()
+                await self._disk.write(persist)
+                self._written(persist)
+                self._do_all()
             elif self._to_compact is not None:
                 await self._compact(*self._to_compact)
                 self._to_compact = None
@@ -539,7 +628,5 @@ class Running:
         if index <= log.snapshot.index:
             return  # the leader sent a newer one meanwhile
         snapshot = self.raft.make_snapshot(index, data)
-        base = max(snapshot.index - self._options.kept_entries, log.entries.base)
-        entries = log.entries.read(base + 1, log.persisted + 1, 1 << 62)
-        await trio.to_thread.run_sync(self._storage.compact, snapshot, (base, log.term(base) or 0), entries)
+        await self._disk.compact(log, snapshot, self._options.kept_entries)
         self.raft.compact(snapshot, self._options.kept_entries)

@@ -1,9 +1,10 @@
-"""Messages to other nodes: one task and one queue for each, so that a slow node holds up no other.
+"""Messages to other nodes: one queue for each, and one task for what cannot leave at once; so none holds up another.
 
 Messages may be lost, as Raft sends again what matters; so a full queue forgets, and a lost connection is opened anew.
 """
 
 import logging
+from collections.abc import Callable
 
 import trio
 
@@ -12,8 +13,9 @@ from mqcommon.errors import RemotingError
 from mqcommon.raft.messages import AppendRequest, InstallSnapshot, RaftMessage
 from mqcommon.signal import Signal
 from remoting.net.client import RemotingClient
+from remoting.protocol.command import Command
 from remoting.protocol.requests.raft import RAFT_MESSAGES, RaftMessagesHeader
-from remoting.raft.codec import encode_messages
+from remoting.raft.disk import Disk
 
 logger = logging.getLogger(__name__)
 
@@ -24,15 +26,25 @@ FRAME_BYTES = 1 << 20
 MAX_PEERS = 100
 
 
-class Peers:
-    """``send`` never waits. ``self_addr``: where the others reach this node."""
+class Peer:
+    """What waits for one node. ``in_task``: its task is sending, and takes what is added, too."""
 
-    def __init__(self, group: str, self_addr: str, client: RemotingClient, backoff: Backoff) -> None:
+    def __init__(self) -> None:
+        self.wake = Signal()
+        self.queue: list[RaftMessage] = []
+        self.in_task = False
+
+
+class Peers:
+    """Neither `send` nor `flush` waits. ``self_addr``: where the others reach this node."""
+
+    def __init__(self, group: str, self_addr: str, disk: Disk, client: RemotingClient, backoff: Backoff) -> None:
         self._group = group
         self._self_addr = self_addr
+        self._disk = disk
         self._client = client
         self._backoff = backoff
-        self._queues: dict[str, tuple[Signal, list[RaftMessage]]] = {}
+        self._peers: dict[str, Peer] = {}
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -41,43 +53,61 @@ class Peers:
             await trio.sleep_forever()
 
     def send(self, addr: str, message: RaftMessage) -> None:
-        if addr not in self._queues:
-            if self._nursery is None or len(self._queues) >= MAX_PEERS:
+        """Queue ``message``; `flush` follows in the same turn."""
+        peer = self._peers.get(addr)
+        if peer is None:
+            if self._nursery is None or len(self._peers) >= MAX_PEERS:
                 return
-            self._queues[addr] = (Signal(), [])
-            self._nursery.start_soon(self._serve, addr)
-        signal, queue = self._queues[addr]
-        if len(queue) < MAX_QUEUED:
-            queue.append(message)
-            signal.set()
+            peer = self._peers[addr] = Peer()
+            self._nursery.start_soon(self._serve, addr, peer)
+        if len(peer.queue) < MAX_QUEUED:
+            peer.queue.append(message)
 
-    async def _serve(self, addr: str) -> None:
-        signal, queue = self._queues[addr]
+    def flush(self) -> None:
+        """Send what is queued: at once where a connection takes it, else in a task."""
+        for addr, peer in self._peers.items():
+            while peer.queue and not peer.in_task:
+                batch = _take_batch(peer.queue, self._disk.travelling_bytes)
+                # A task would cost a turn of the loop, for each message of each node.
+                body = self._disk.encode_now(batch) if self._client.flush(addr) else None
+                if body is None:
+                    peer.queue[:0] = batch
+                    peer.in_task = True
+                    peer.wake.set()
+                else:
+                    self._client.push(addr, self._command(batch, body), wake=False)
+                    self._client.flush(addr)
+
+    def _command(self, batch: list[RaftMessage], body: bytes) -> Command:
+        command = RAFT_MESSAGES.oneway(RaftMessagesHeader(self._group, batch[0].sender, self._self_addr))
+        command.body = body
+        return command
+
+    async def _serve(self, addr: str, peer: Peer) -> None:
         failures = 0
         while True:
-            await signal.wait()
+            await peer.wake.wait()
             try:
                 channel = await self._client.channel(addr, CONNECT_TIMEOUT_MS)
                 failures = 0
-                while queue:
-                    batch = _take_batch(queue)
-                    command = RAFT_MESSAGES.oneway(RaftMessagesHeader(self._group, batch[0].sender, self._self_addr))
-                    command.body = encode_messages(batch)
-                    self._client.push(addr, command)
+                while peer.queue:
+                    batch = _take_batch(peer.queue, self._disk.travelling_bytes)
+                    self._client.push(addr, self._command(batch, await self._disk.encode(batch)))
                     await channel.sent()
             except RemotingError as error:
                 failures += 1
                 if failures == 1:
                     logger.warning("node at %s cannot be reached: %s", addr, error)
                 await trio.sleep(self._backoff.pause_s(failures))
-                queue.clear()  # old news
+                peer.queue.clear()  # old news
+            peer.in_task = False
 
 
-def _take_batch(queue: list[RaftMessage]) -> list[RaftMessage]:
+def _take_batch(queue: list[RaftMessage], travelling_bytes: Callable[[bytes], int]) -> list[RaftMessage]:
     """The messages of one frame, at least one."""
     size = count = 0
     for message in queue:
-        size += _size(message)
+        size += _size(message, travelling_bytes)
         if count and size > FRAME_BYTES:
             break
         count += 1
@@ -86,10 +116,10 @@ def _take_batch(queue: list[RaftMessage]) -> list[RaftMessage]:
     return batch
 
 
-def _size(message: RaftMessage) -> int:
+def _size(message: RaftMessage, travelling_bytes: Callable[[bytes], int]) -> int:
     match message:
         case AppendRequest():
-            return sum(len(entry.data) for entry in message.entries) + 16 * len(message.entries)
+            return sum(travelling_bytes(entry.data) for entry in message.entries) + 16 * len(message.entries)
         case InstallSnapshot():
             return len(message.snapshot.data)
     return 100

@@ -91,6 +91,12 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
     resend_dead_letters = call_of(TrioAdmin.resend_dead_letters)
     export_dead_letters = call_of(TrioAdmin.export_dead_letters)
 
+    # --- static topics
+
+    static_topic = call_of(TrioAdmin.static_topic)
+    put_static_topic = call_of(TrioAdmin.put_static_topic)
+    own_max_offset = call_of(TrioAdmin.own_max_offset)
+
     # --- brokers and topics that become smaller
 
     drain_broker = call_of(TrioAdmin.drain_broker)

@@ -75,11 +75,19 @@ def test_every_key_of_rocketmq_is_known() -> None:
     assert ours & BrokerOptions.ignored_keys == set()
 
 
+GROUP = "enableDLegerCommitLog=true\ndLegerPeers=n0-h:1;n1-h:2;n2-h:3\ndLegerSelfId=n0\n"
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("aclEnable=true", "aclFile: aclEnable needs the accounts; give the path of plain_acl.yml"),
-        ("enableDLegerCommitLog=true", "DLedger"),
+        ("enableDLegerCommitLog=true", "dLegerPeers: name all members, as in n0-127.0.0.1:9877"),
+        (GROUP.replace("n0-", "a0-").replace("=n0", "=a0"), "dLegerPeers: 'a0' is not n and a number"),
+        (GROUP.replace("=n0", "=n7"), "dLegerSelfId: 'n7' is not in dLegerPeers, which has n0, n1, n2"),
+        (GROUP + "enableControllerMode=true\ncontrollerAddr=h:1", "a DLedger group elects its master itself"),
+        (GROUP + "haMasterAddress=h:1", "haMasterAddress: a DLedger group elects its master"),
+        (GROUP + "enableSlaveActingMaster=true", "enableSlaveActingMaster: a DLedger group elects another master"),
         ("enableControllerMode=true", "controllerAddr: it is empty; give the Controllers"),
         ("enableControllerMode=true\ncontrollerAddr=here", "'here' is not an address; give host:port"),
         ("enableControllerMode=true\ncontrollerAddr=a:1\nenableSlaveActingMaster=true", "enableSlaveActingMaster"),

@@ -1,4 +1,4 @@
-"""A set in Controller mode whose links go through the test, and what its readers may have seen."""
+"""A set whose master is elected, under load: what its readers may have seen, and links that go through the test."""
 
 import re
 import sys
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Generic
 
 import trio
 
@@ -13,7 +14,7 @@ from mqcommon.errors import RemotingError
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.codes import ResponseCode
-from scripts.controller_set import NAME, ControllerSet, running
+from scripts.controller_set import NAME, AnySet, ControllerSet, running
 from scripts.daemons import Daemon, ReservedPort, reserve
 from sdk import Admin, Producer, PullConsumer
 from tests.broker.running import pull_request
@@ -128,10 +129,10 @@ class Readers:
         assert self.read == found
 
 
-class Switching:
+class Switching(Generic[AnySet]):
     """A running set with its load and its readers."""
 
-    def __init__(self, at: LinkedSet, admin: Admin, load: Load, readers: Readers) -> None:
+    def __init__(self, at: AnySet, admin: Admin, load: Load, readers: Readers) -> None:
         self.at = at
         self.admin = admin
         self.load = load
@@ -194,32 +195,39 @@ def log_files(store: Path) -> dict[int, Path]:
 @asynccontextmanager
 async def switching(
     home: Path, options: Sequence[str] = NOTHING_LOST, *, all_ports: bool = False
-) -> AsyncIterator[Switching]:
+) -> AsyncIterator[Switching[LinkedSet]]:
     """Three brokers in sync, under load until the block ends; then all is checked. ``all_ports``: `open_more_ports`."""
     at = LinkedSet(home, options)
     if all_ports:
         at.open_more_ports()
     async with trio.open_nursery() as links:
         await at.open(links)
-        async with running(at), Admin(at.nameserver) as admin:
-            await at.until_in_sync(admin)
-            await at.make_topic(admin, TOPIC, QUEUES)
-            async with (
-                Producer(at.nameserver, send_timeout_ms=SEND_TIMEOUT_MS) as producer,
-                PullConsumer(at.nameserver) as consumer,
-                open_client() as client,
-                trio.open_nursery() as reading,
-            ):
-                made = Switching(at, admin, Load(producer, TOPIC, pause_s=PAUSE_S), Readers(at))
-                reading.start_soon(made.readers.run, consumer, client)
-                async with trio.open_nursery() as senders:
-                    for sender in range(SENDERS):
-                        senders.start_soon(made.load.send, sender)
-                    try:
-                        yield made
-                    finally:
-                        made.say_failures()
-                    made.load.stopping = True
-                await made.check()
-                reading.cancel_scope.cancel()
+        async with under_load(at) as made:
+            yield made
         links.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def under_load(at: AnySet) -> AsyncIterator[Switching[AnySet]]:
+    """It runs, and all brokers are in sync; under load until the block ends; then all is checked."""
+    async with running(at), Admin(at.nameserver) as admin:
+        await at.until_in_sync(admin)
+        await at.make_topic(admin, TOPIC, QUEUES)
+        async with (
+            Producer(at.nameserver, send_timeout_ms=SEND_TIMEOUT_MS) as producer,
+            PullConsumer(at.nameserver) as consumer,
+            open_client() as client,
+            trio.open_nursery() as reading,
+        ):
+            made = Switching(at, admin, Load(producer, TOPIC, pause_s=PAUSE_S), Readers(at))
+            reading.start_soon(made.readers.run, consumer, client)
+            async with trio.open_nursery() as senders:
+                for sender in range(SENDERS):
+                    senders.start_soon(made.load.send, sender)
+                try:
+                    yield made
+                finally:
+                    made.say_failures()
+                made.load.stopping = True
+            await made.check()
+            reading.cancel_scope.cancel()

@@ -23,7 +23,16 @@ from scripts.daemons import BIN, Daemon
 from sdk import Admin, Message, Producer, SendFailed
 from tests.e2e.fuzz.streams import pages
 from tests.e2e.load import Acked, check_acknowledged, stored
-from tests.e2e.switches import NOTHING_LOST, PAUSE_S, QUICK, TOPIC, Switching, switching, until_logs_are_equal
+from tests.e2e.switches import (
+    NOTHING_LOST,
+    PAUSE_S,
+    QUICK,
+    TOPIC,
+    LinkedSet,
+    Switching,
+    switching,
+    until_logs_are_equal,
+)
 from tests.support.daemons import start
 from tests.support.waiting import until
 
@@ -33,13 +42,13 @@ FEW = 100
 LEAVES_SOON = ("--ha-max-time-slave-not-catchup", "500")
 
 
-async def killed(now: Switching, master: Daemon) -> None:
+async def killed(now: Switching[LinkedSet], master: Daemon) -> None:
     master.kill()
     await goes_on_without(now, master)
     await now.at.start_broker(master)
 
 
-async def frozen(now: Switching, master: Daemon) -> None:
+async def frozen(now: Switching[LinkedSet], master: Daemon) -> None:
     master.freeze()
     try:
         await goes_on_without(now, master)
@@ -47,7 +56,7 @@ async def frozen(now: Switching, master: Daemon) -> None:
         master.thaw()
 
 
-async def cut_from_controllers(now: Switching, master: Daemon) -> None:
+async def cut_from_controllers(now: Switching[LinkedSet], master: Daemon) -> None:
     if not now.at.asks_through_links(master):
         # It was cut off before, and since then asks a Controller at an address of which others told.
         await killed(now, master)
@@ -61,7 +70,7 @@ async def cut_from_controllers(now: Switching, master: Daemon) -> None:
             link.mend()
 
 
-async def cut_from_slaves_then_killed(now: Switching, master: Daemon) -> None:
+async def cut_from_slaves_then_killed(now: Switching[LinkedSet], master: Daemon) -> None:
     """What comes in between is on the master only, and not acknowledged: that tail has to be cut."""
     before = set(now.at.cut_tails())
     link = now.at.slaves_link_of(master)
@@ -87,7 +96,7 @@ async def cut_from_slaves_then_killed(now: Switching, master: Daemon) -> None:
     await until(lambda: bool(set(now.at.cut_tails()) - before), "the tail is cut, and kept")
 
 
-async def disk_lost(now: Switching, master: Daemon) -> None:
+async def disk_lost(now: Switching[LinkedSet], master: Daemon) -> None:
     """It comes back as a new replica; the Controllers are told to forget the old one."""
     old_id = now.at.id_of(master)
     master.kill()
@@ -103,13 +112,13 @@ async def disk_lost(now: Switching, master: Daemon) -> None:
     assert now.at.id_of(master) != old_id
 
 
-async def goes_on_without(now: Switching, old: Daemon) -> None:
+async def goes_on_without(now: Switching[LinkedSet], old: Daemon) -> None:
     """Another broker is the master, and acknowledges."""
     await now.at.until_master(now.admin, but=old)
     await now.load.more_from(NAME, FEW)
 
 
-async def slave_killed(now: Switching, master: Daemon) -> None:
+async def slave_killed(now: Switching[LinkedSet], master: Daemon) -> None:
     """The master goes on as soon as the slave has left the SyncStateSet."""
     slave = next(broker for broker in now.at.brokers if broker is not master)
     slave.kill()
@@ -117,7 +126,7 @@ async def slave_killed(now: Switching, master: Daemon) -> None:
     await now.at.start_broker(slave)
 
 
-async def leading_controller_killed(now: Switching, master: Daemon) -> None:
+async def leading_controller_killed(now: Switching[LinkedSet], master: Daemon) -> None:
     """The others elect another leader. Until it answers heartbeats the set may have no master with a lease."""
     leading = await now.at.leading_controller(now.admin) or now.at.controllers[0]
     leading.kill()
@@ -125,7 +134,7 @@ async def leading_controller_killed(now: Switching, master: Daemon) -> None:
     await start(leading)
 
 
-FAULTS: list[Callable[[Switching, Daemon], Awaitable[None]]] = [
+FAULTS: list[Callable[[Switching[LinkedSet], Daemon], Awaitable[None]]] = [
     killed, frozen, cut_from_controllers, cut_from_slaves_then_killed, disk_lost, slave_killed,
 ]  # fmt: skip
 
@@ -160,7 +169,7 @@ async def test_strangers_on_all_ports_change_nothing(
             nursery.start_soon(strangers.send_garbage, port)
         for port in now.at.http_ports:
             nursery.start_soon(strangers.ask_for_pages, port.number)
-        faults: list[Callable[[Switching, Daemon], Awaitable[None]]] = []
+        faults: list[Callable[[Switching[LinkedSet], Daemon], Awaitable[None]]] = []
         for _ in range(rounds):
             faults = faults or random.sample([*FAULTS, leading_controller_killed], len(FAULTS) + 1)
             master = await now.at.until_in_sync(now.admin)
@@ -310,7 +319,7 @@ async def test_all_replicas_die_one_after_the_other_and_return(tmp_path: Path, o
         assert await now.at.until_in_sync(now.admin) is dead[0]
 
 
-async def falls_behind(now: Switching, master: Daemon, slave: Daemon) -> None:
+async def falls_behind(now: Switching[LinkedSet], master: Daemon, slave: Daemon) -> None:
     """The slave freezes, and the master gets more."""
 
     async def log_end() -> int:
@@ -324,7 +333,7 @@ async def falls_behind(now: Switching, master: Daemon, slave: Daemon) -> None:
     await until(is_ahead, "the master has more than its slave")
 
 
-async def master_first(now: Switching) -> list[Daemon]:
+async def master_first(now: Switching[LinkedSet]) -> list[Daemon]:
     master = await now.at.until_in_sync(now.admin)
     return [master, *(broker for broker in now.at.brokers if broker is not master)]
 

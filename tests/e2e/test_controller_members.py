@@ -14,13 +14,13 @@ import trio
 from broker.replication.autoswitch.frames import SlaveHello, encode_ack, encode_slave_hello
 from scripts.controller_set import NAME
 from scripts.daemons import HOST, Daemon, broker_daemon, reserve
-from tests.e2e.switches import QUICK, Switching, switching
+from tests.e2e.switches import QUICK, LinkedSet, Switching, switching
 from tests.support.waiting import until
 
 FEW = 100
 
 
-async def claimed_by_a_stranger(now: Switching, master: Daemon, slaves: list[Daemon]) -> None:
+async def claimed_by_a_stranger(now: Switching[LinkedSet], master: Daemon, slaves: list[Daemon]) -> None:
     """It says that it is a slave that follows, and has all: it is sent away, and the slave still counts."""
     port = now.at.ha_ports[now.at.brokers.index(master)]
     for broker_id in (now.at.id_of(slaves[0]), now.at.id_of(master), 99):
@@ -31,7 +31,7 @@ async def claimed_by_a_stranger(now: Switching, master: Daemon, slaves: list[Dae
     await now.load.more_from(NAME, FEW)
 
 
-async def identity_copied(now: Switching, master: Daemon, slaves: list[Daemon]) -> None:
+async def identity_copied(now: Switching[LinkedSet], master: Daemon, slaves: list[Daemon]) -> None:
     """The younger of two brokers with one identity is refused, and says where both are."""
     home, name = now.at.home, "copied"
     port = reserve()
@@ -51,7 +51,7 @@ async def identity_copied(now: Switching, master: Daemon, slaves: list[Daemon]) 
         shutil.rmtree(now.at.store_of(copied))
 
 
-async def one_forgotten_the_other_killed(now: Switching, master: Daemon, slaves: list[Daemon]) -> None:
+async def one_forgotten_the_other_killed(now: Switching[LinkedSet], master: Daemon, slaves: list[Daemon]) -> None:
     """The set shrinks though a slave follows that the Controllers do not know; that slave takes a new id."""
     forgotten, dead = slaves
     old_id = now.at.id_of(forgotten)
@@ -68,7 +68,7 @@ async def one_forgotten_the_other_killed(now: Switching, master: Daemon, slaves:
     await now.at.start_broker(dead)
 
 
-EVENTS: list[Callable[[Switching, Daemon, list[Daemon]], Awaitable[None]]] = [
+EVENTS: list[Callable[[Switching[LinkedSet], Daemon, list[Daemon]], Awaitable[None]]] = [
     claimed_by_a_stranger, identity_copied, one_forgotten_the_other_killed,
 ]  # fmt: skip
 

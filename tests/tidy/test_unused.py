@@ -30,7 +30,7 @@ OF_LIBRARIES = {
 OF_THE_SDK = {"send_nowait", "send_in_transaction", "rollback", "leave_open", "receipt_handle", "delivery_attempt"}
 # Parts of a whole that is read or written by its fields.
 FIELDS = {
-    *("enable_dleger_commit_log", "cplus", "checkpoint_location", "query_name"),
+    *("cplus", "checkpoint_location", "query_name"),
     *("filter_data", "reserved"),
 }
 

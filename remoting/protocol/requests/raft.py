@@ -1,7 +1,7 @@
 """The nodes of a Raft group: messages (7110; remoting/raft/codec.py reads the body), and how a node finds its group."""
 
 from mqcommon.lazy_dataclass import lazy_dataclass
-from remoting.protocol.header import Header, required
+from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
 from remoting.protocol.scalars import read_flag, read_long, read_text
 
@@ -24,13 +24,17 @@ class RaftStatusRequestHeader(Header):
 
 @lazy_dataclass(slots=True)
 class RaftStatusHeader(Header):
-    """The answer to 7111. ``begun``: whether the node keeps its votes on disk already. No leader: empty texts."""
+    """The answer to 7111. ``begun``: whether the node keeps its votes on disk already. No leader: empty texts.
+
+    ``client_addr``: where clients of the application reach this node, if not here.
+    """
 
     node: str = required(read_text)
     begun: bool = required(read_flag)
     term: int = required(read_long)
     leader: str = required(read_text)
     leader_addr: str = required(read_text)
+    client_addr: str | None = optional(read_text)
 
 
 @lazy_dataclass(slots=True)

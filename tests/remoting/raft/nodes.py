@@ -12,6 +12,7 @@ from mqcommon.errors import RaftError
 from remoting.net.client import open_client
 from remoting.net.server import Server
 from remoting.net.sockets import HeldPort, listen
+from remoting.raft.disk import FileDisk
 from remoting.raft.group import NodeOptions
 from remoting.raft.node import RaftNode
 from remoting.raft.storage import FileStorage
@@ -58,7 +59,7 @@ class RunningNode:
         try:
             with self._scope:
                 async with open_client() as client, trio.open_nursery() as nursery:
-                    self.node = RaftNode(self._options, storage, self.texts, client, SystemClock())
+                    self.node = RaftNode(self._options, FileDisk(storage), self.texts, client, SystemClock())
                     server = Server(self.node.handlers(), self.node.slow_handlers())
                     await nursery.start(server.serve_on, await listen(host, int(port)))
                     await nursery.start(self.node.run)

@@ -1,0 +1,125 @@
+"""Changes of topics, groups, users and policies go through the group's log: an acknowledged one survives the leader.
+
+The leader changes its table first, as any master does; at the end of the turn the records of the change become an
+entry, before the messages of that turn, and the administrator is answered when it is committed (`wait`). Members make
+the same change when they learn that it is committed. Tables are copied from the leader as a whole, too (slave_sync.py):
+so a deposed leader loses what was not committed, and a new member gets what it missed.
+A deletion of a topic is known by its end of the log (meta/topic_deletions.py), which each member's removal waits for.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import cbor2
+import trio
+
+from broker.meta.metadata import Metadata
+from broker.meta.table import Change, JournalledTable
+from broker.meta.topic_deletions import FORMAT as DELETION
+from broker.meta.topic_deletions import TopicDeletion
+from broker.replication.dledger.log_entries import TABLES_MARK
+from broker.replication.dledger.proposing import GroupNode
+from mqcommon.errors import StoreError
+from mqcommon.raft.errors import RaftError
+
+WAIT_S = 5.0
+
+
+class _Round:
+    """The next end of changes, and the event of those who wait for it."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.failure = ""
+
+
+class AgreedTables:
+    """``is_master``: whether the tables are changed here. ``deleted`` gets a topic and the end of its deletion.
+
+    ``is_leased``: whether this member leads, so that the tables have what is committed already.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        is_master: Callable[[], bool],
+        is_leased: Callable[[], bool],
+        deleted: Callable[[str, int], None],
+    ) -> None:
+        self._is_master = is_master
+        self._is_leased = is_leased
+        self._deleted = deleted
+        self._tables: dict[str, JournalledTable[Any]] = {}
+        # Changes that are no entry yet, and how many changes are neither committed nor given up.
+        self._pending: list[Change] = []
+        self._open = 0
+        self._round = _Round()
+        tables: tuple[JournalledTable[Any], ...] = (
+            metadata.topics, metadata.topics.static, metadata.groups, metadata.request_modes, metadata.users,
+            metadata.acls,
+        )  # fmt: skip
+        for table in tables:
+            self._tables.update(dict.fromkeys(table.change_kinds, table))
+            table.on_record.append(self._recorded)
+        metadata.topics.deletions.on_record.append(self._deletion_recorded)
+
+    def _recorded(self, kind: str, payload: Any) -> None:
+        if self._is_master():
+            self._pending.append((kind, payload))
+            self._open += 1
+
+    def _deletion_recorded(self, kind: str, payload: Any) -> None:
+        if kind == DELETION.put and TopicDeletion.from_wire(payload).is_finished:
+            self._recorded(kind, payload)
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether there is something to propose."""
+        return bool(self._pending)
+
+    def propose(self, node: GroupNode) -> None:
+        """Make an entry of the changes. Raises RaftError."""
+        changes, self._pending = self._pending, []
+
+        def ended(result: Any) -> None:
+            self._end(len(changes), str(result) if isinstance(result, RaftError) else "")
+
+        try:
+            node.submit(TABLES_MARK + cbor2.dumps(changes), ended)
+        except RaftError as error:
+            self._end(len(changes), str(error))
+            raise
+
+    def give_up(self) -> None:
+        """This broker is not the master any more: the new one's tables replace these."""
+        changes, self._pending = len(self._pending), []
+        if changes:
+            self._end(changes, "another member leads the group")
+
+    def _end(self, changes: int, failure: str) -> None:
+        self._open -= changes
+        ended, self._round = self._round, _Round()
+        ended.failure = failure
+        ended.done.set()
+
+    async def wait(self) -> None:
+        """Return when all changes so far are committed. StoreError when that is not known."""
+        with trio.move_on_after(WAIT_S):
+            while self._open:
+                current = self._round
+                await current.done.wait()
+                if current.failure:
+                    raise StoreError(f"the change may be lost: {current.failure}")
+            return
+        raise StoreError(f"the change may be lost: no majority of the group has it after {WAIT_S:g} s")
+
+    def apply(self, data: bytes) -> None:
+        """An entry is committed."""
+        if self._is_leased():
+            return  # the tables have had it since before the entry was made
+        for kind, payload in cbor2.loads(data[len(TABLES_MARK) :]):
+            if kind == DELETION.put:
+                mark = TopicDeletion.from_wire(payload)
+                self._deleted(mark.name, mark.log_end)
+            else:
+                self._tables[kind].follow(kind, payload)

@@ -1,0 +1,338 @@
+"""The side file of the commit log: what each Raft entry is, and where its bytes are. No thread, no loop.
+
+Files of equal size, named by the index of their first entry. Each has a head of 64 bytes and slots of 32 bytes:
+
+    magic 8 | first index 8 | position 8 | term before 8 | chain before 4 | CRC 4 | zeros
+    start 8 | term 8 | size 4 | crc 4 | chain 4 | kind 1 | place 1 | zeros 2
+
+``place`` is IN_LOG for an entry whose bytes are the ``size`` bytes at ``start`` of the commit log, and INLINE for one
+whose bytes stand in the slots after its own; ``start`` is then where the log ended. ``crc`` is that of the bytes.
+``chain`` is the CRC of the slot and the index, continued from the entry before: two logs with the same chain at an
+index have the same entries up to there. A file has no entry after the first slot whose chain is wrong, so a torn write
+is no entry, nor is what a cut left behind.
+
+Invariant: entries that are IN_LOG follow each other in the commit log without gaps, and none lies in two of its files.
+"""
+
+from bisect import bisect_left, bisect_right
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from mqcommon.disk.files import FileSystem, MappedFile
+from mqcommon.errors import StoreCorrupt
+
+MAGIC = b"SKYRAFT1"
+HEAD = Struct(">8sQQQII")
+SLOT = Struct(">QQIIIBBxx")
+SLOT_BYTES = 32
+HEAD_SLOTS = 2
+# 4 MiB.
+SLOTS = 131_072
+IN_LOG, INLINE = 1, 2
+_INDEX = Struct(">Q")
+_CHAIN_AT, _CHAIN_END = 24, 28
+
+
+class IndexedEntry(NamedTuple):
+    """See the module."""
+
+    start: int
+    term: int
+    size: int
+    crc: int
+    chain: int
+    kind: int
+    place: int
+
+    @property
+    def end(self) -> int:
+        """Where the commit log goes on after this entry."""
+        return self.start + self.size if self.place == IN_LOG else self.start
+
+
+class EntryFile:
+    """One file. ``first``: the index of its first entry; the others tell of the entry before that one."""
+
+    def __init__(self, file: MappedFile, path: str, first: int, position: int, term: int, chain: int) -> None:
+        self.file = file
+        self.path = path
+        self.first = first
+        self.position = position
+        self.term = term
+        self.chain = chain
+        self.slots = len(file.view) // SLOT_BYTES
+        self.count = 0
+        self.used = HEAD_SLOTS
+        # Indexes of the entries with bytes in slots, and how many such slots there are up to their ends.
+        self.inline: list[int] = []
+        self.extra: list[int] = []
+        self.is_dirty = False
+
+    @property
+    def last(self) -> int:
+        return self.first + self.count - 1
+
+    def slot_of(self, index: int) -> int:
+        at = bisect_left(self.inline, index)
+        return HEAD_SLOTS + index - self.first + (self.extra[at - 1] if at else 0)
+
+    def entry(self, index: int) -> IndexedEntry:
+        return IndexedEntry(*SLOT.unpack_from(self.file.view, self.slot_of(index) * SLOT_BYTES))
+
+    def data(self, index: int, size: int) -> bytes:
+        """The bytes of an INLINE entry."""
+        at = (self.slot_of(index) + 1) * SLOT_BYTES
+        return bytes(self.file.view[at : at + size])
+
+    def note(self, entry: IndexedEntry) -> None:
+        """Count the entry, whose slots are written."""
+        more = data_slots(entry)
+        if more:
+            self.inline.append(self.first + self.count)
+            self.extra.append((self.extra[-1] if self.extra else 0) + more)
+        self.count += 1
+        self.used += 1 + more
+
+    def forget_after(self, index: int) -> None:
+        """Remove the slots after entry ``index``, which is of this file, or the one before its first."""
+        if index >= self.last:
+            return
+        keep = self.slot_of(index + 1)
+        # Zeros: the chain of an old slot could fit to a new one before it only by chance, and zeros fit to nothing.
+        self.file.view[keep * SLOT_BYTES : self.used * SLOT_BYTES] = bytes((self.used - keep) * SLOT_BYTES)
+        self.count, self.used = index + 1 - self.first, keep
+        at = bisect_right(self.inline, index)
+        del self.inline[at:], self.extra[at:]
+        self.is_dirty = True
+
+
+def data_slots(entry: IndexedEntry) -> int:
+    """How many slots the bytes of ``entry`` take."""
+    return -(-entry.size // SLOT_BYTES) if entry.place == INLINE else 0
+
+
+class EntryIndex:
+    """See the module. `load` or `begin` it first. ``slots``: of each new file."""
+
+    def __init__(self, fs: FileSystem, directory: str, slots: int = SLOTS) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._slots = slots
+        self._files: list[EntryFile] = []
+        self._firsts: list[int] = []
+        # The names in the directory changed since it was synced.
+        self._renamed = False
+        self._last: IndexedEntry | None = None
+
+    # --- what there is
+
+    @property
+    def exists(self) -> bool:
+        """Whether there are files."""
+        return bool(self._names())
+
+    @property
+    def first(self) -> int:
+        """The index of the first entry, or of the next one."""
+        return self._files[0].first
+
+    @property
+    def last(self) -> int:
+        return self._files[-1].last
+
+    @property
+    def position(self) -> int:
+        """Where the commit log ends after the last entry."""
+        return self._files[-1].position if self._last is None else self._last.end
+
+    @property
+    def chain(self) -> int:
+        """The chain at the last entry."""
+        return self._files[-1].chain if self._last is None else self._last.chain
+
+    def term(self, index: int) -> int | None:
+        """Of an entry, or of the one before the first; else None."""
+        if index == self.first - 1:
+            return self._files[0].term
+        return self.entry(index).term if self.first <= index <= self.last else None
+
+    def entry(self, index: int) -> IndexedEntry:
+        return self._file_of(index).entry(index)
+
+    def end(self, index: int) -> int:
+        """Where the commit log goes on after entry ``index``, which may be the one before the first."""
+        return self.entry(index).end if index >= self.first else self._files[0].position
+
+    def data(self, index: int, size: int) -> bytes:
+        """The bytes of an INLINE entry."""
+        return self._file_of(index).data(index, size)
+
+    def last_lost(self, log_start: int) -> int:
+        """The last entry whose bytes are before ``log_start``; the one before the first entry if there is none."""
+        low, high = self.first - 1, self.last
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.end(middle) <= log_start:
+                low = middle
+            else:
+                high = middle - 1
+        # Entries without bytes in the commit log may end there, too, and are not lost.
+        while low >= self.first and self.entry(low).place == INLINE:
+            low -= 1
+        return low
+
+    def _file_of(self, index: int) -> EntryFile:
+        return self._files[bisect_right(self._firsts, index) - 1]
+
+    # --- changes
+
+    def begin(self, base: int, base_term: int, position: int) -> None:
+        """Remove all entries; the next one follows ``base`` and begins at ``position`` of the commit log."""
+        self._forget_files()
+        for name in self._names():
+            self._fs.remove(f"{self._directory}/{name}")
+        self._add_file(base + 1, position, base_term, 0)
+
+    def append(self, term: int, kind: int, place: int, size: int, crc: int, data: bytes = b"") -> None:
+        """Add an entry of ``size`` bytes: those at `position` of the commit log, or ``data``."""
+        file = self._files[-1]
+        entry = IndexedEntry(self.position, term, size, crc, 0, kind, place)
+        if file.used + 1 + data_slots(entry) > file.slots:
+            last = self._last
+            assert last is not None
+            file = self._add_file(file.last + 1, last.end, last.term, last.chain)
+        entry = entry._replace(chain=_chained(entry, file.last + 1, self.chain))
+        at = file.used * SLOT_BYTES
+        if data:
+            file.file.view[at + SLOT_BYTES : at + SLOT_BYTES + size] = data
+        # The slot last: until it is there the bytes after it mean nothing.
+        SLOT.pack_into(file.file.view, at, *entry)
+        file.note(entry)
+        file.is_dirty = True
+        self._last = entry
+
+    def forget_after(self, index: int) -> None:
+        """Remove the entries after ``index``."""
+        while len(self._files) > 1 and self._files[-1].first > index:
+            file = self._files.pop()
+            self._firsts.pop()
+            file.file.close()
+            self._fs.remove(file.path)
+            self._renamed = True
+        file = self._files[-1]
+        file.forget_after(index)
+        self._last = file.entry(file.last) if file.count else None
+
+    def forget_before(self, index: int) -> list[str]:
+        """Forget the files that have no entry from ``index`` on; returns their paths, which the caller removes."""
+        gone = []
+        while len(self._files) > 1 and self._firsts[1] <= index:
+            file = self._files.pop(0)
+            self._firsts.pop(0)
+            file.file.close()
+            gone.append(file.path)
+        return gone
+
+    def sync(self) -> None:
+        """Make all entries survive power loss. Blocks; for any thread, one at a time."""
+        for file in self._files[:]:
+            if file.is_dirty:
+                file.is_dirty = False
+                file.file.sync()
+        if self._renamed:
+            self._renamed = False
+            self._fs.fsync_dir(self._directory)
+
+    def close(self) -> None:
+        for file in self._files:
+            file.file.close()
+
+    def _forget_files(self) -> None:
+        self.close()
+        self._files.clear()
+        self._firsts.clear()
+        self._last = None
+
+    def _add_file(self, first: int, position: int, term: int, chain: int) -> EntryFile:
+        path = f"{self._directory}/{first:020d}"
+        self._fs.mkdirs(self._directory)
+        mapped = self._fs.open_map(path, self._slots * SLOT_BYTES, create=True)
+        head = HEAD.pack(MAGIC, first, position, term, chain, 0)
+        mapped.view[: HEAD.size] = head[:-4] + crc32(head[:-4]).to_bytes(4, "big")
+        file = EntryFile(mapped, path, first, position, term, chain)
+        file.is_dirty = self._renamed = True
+        self._files.append(file)
+        self._firsts.append(first)
+        return file
+
+    # --- the start
+
+    def load(self, trusted: int = 0) -> None:
+        """Read the files. Blocks. StoreCorrupt when the first one is damaged.
+
+        ``trusted``: entries up to there are known to be on disk. What comes after may have holes after a power loss:
+        the entries end at the first one, and the owner knows whether more were promised to somebody.
+        """
+        self._forget_files()
+        names = self._names()
+        for number, name in enumerate(names):
+            path = f"{self._directory}/{name}"
+            follows = int(names[number + 1]) if number + 1 < len(names) else None
+            file = self._open(path)
+            if file is None and not self._files:
+                raise StoreCorrupt(path, 0, "the head of the file is damaged")
+            if file is not None and self._files:
+                before = self._files[-1]
+                if (file.first, file.position, file.chain) != (before.last + 1, self.position, self.chain):
+                    file.file.close()
+                    file = None
+            if file is None:
+                for left in names[number:]:
+                    self._fs.remove(f"{self._directory}/{left}")
+                self._renamed = True
+                return
+            self._files.append(file)
+            self._firsts.append(file.first)
+            self._scan(file, follows if follows is not None and follows - 1 <= trusted else None)
+
+    def _open(self, path: str) -> EntryFile | None:
+        if self._fs.size(path) < (HEAD_SLOTS + 1) * SLOT_BYTES:
+            return None
+        mapped = self._fs.open_map(path, create=False)
+        magic, first, position, term, chain, crc = HEAD.unpack_from(mapped.view)
+        if magic != MAGIC or crc != crc32(mapped.view[: HEAD.size - 4]):
+            mapped.close()
+            return None
+        return EntryFile(mapped, path, first, position, term, chain)
+
+    def _scan(self, file: EntryFile, follows: int | None) -> None:
+        """Find the entries of ``file``; ``follows``: the first index of the next file, if all of this one is there."""
+        if follows is not None and follows - file.first == file.slots - HEAD_SLOTS:
+            # Full of entries without bytes of their own: the head of the next file says what the last chain is.
+            file.count, file.used = file.slots - HEAD_SLOTS, file.slots
+            self._last = file.entry(file.last)
+            return
+        self._last = None
+        while file.used < file.slots:
+            index = file.first + file.count
+            entry = IndexedEntry(*SLOT.unpack_from(file.file.view, file.used * SLOT_BYTES))
+            if (
+                entry.place not in (IN_LOG, INLINE)
+                or entry.chain != _chained(entry, index, self.chain)
+                or file.used + 1 + data_slots(entry) > file.slots
+            ):
+                break
+            file.note(entry)
+            if entry.place == INLINE and crc32(file.data(index, entry.size)) != entry.crc:
+                file.forget_after(index - 1)
+                break
+            self._last = entry
+
+    def _names(self) -> list[str]:
+        return [name for name in self._fs.listdir(self._directory) if name.isdecimal()]
+
+
+def _chained(entry: IndexedEntry, index: int, before: int) -> int:
+    packed = SLOT.pack(*entry)
+    return crc32(_INDEX.pack(index), crc32(packed[_CHAIN_END:], crc32(packed[:_CHAIN_AT], before)))

@@ -1,0 +1,451 @@
+"""What a member of a DLedger group keeps on disk, and how its entries travel; see `remoting.raft.disk.Disk`.
+
+In the directory ``dledger`` of the store: ``entries/`` (entry_index.py), ``state`` (who this node is, its term and
+vote, and up to where entries were committed), ``mark`` (how many entries were on disk). Bytes are in the commit log.
+
+Invariant: the commit log ends where the last entry ends, or later by bytes that are no entry yet: what a leader's
+broker has just stored, or what a crash or a deposed leader left. The second kind is cut before anything follows it
+(`align`). Entries whose bytes a power loss took are forgotten at the start.
+A conflicting tail is forgotten first and cut then: a member that stands for election meanwhile does not count it.
+"""
+
+import logging
+import zlib
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from struct import Struct
+from zlib import crc32
+
+import cbor2
+import trio
+
+from broker.replication.copying import QueueBuilding, add_file
+from broker.replication.dledger.entry_index import EntryIndex
+from broker.replication.dledger.log_entries import (
+    REFERENCE,
+    LogEntries,
+    check_travelled,
+    reference_of,
+    travelling_bytes,
+)
+from broker.replication.replica import Replica
+from broker.store.log.commitlog import CommitLog
+from mqcommon.disk.atomic import read_with_crc, write_with_crc
+from mqcommon.disk.files import FileSystem, MappedFile
+from mqcommon.errors import ConfigError, DiskFull, StoreCorrupt, StoreError
+from mqcommon.lazy_dataclass import lazy_dataclass
+from mqcommon.raft.log import RaftLog
+from mqcommon.raft.membership import Members
+from mqcommon.raft.messages import APPLICATION, AppendRequest, InstallSnapshot, RaftEntry, RaftMessage, Snapshot
+from mqcommon.raft.raft import Raft
+from mqcommon.raft.ready import HardState, Persist
+from remoting.raft.codec import decode_messages, encode_messages, snapshot_fields, snapshot_of
+from remoting.raft.disk import Loaded
+
+logger = logging.getLogger(__name__)
+
+DIRECTORY = "dledger"
+_VERSION = 1
+# The last entry that is on disk, the chain there, the CRC of both.
+_MARK = Struct(">QII")
+_POSITION = Struct(">Q")
+# After an entry that found no room on the disk.
+FULL_PAUSE_S = 1.0
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class GroupLog:
+    """The log of a member. ``flush`` makes the commit log durable, ``cut`` lets it end earlier (tasks/truncate.py).
+
+    ``sync_flush``: nothing is promised before it is on disk.
+    """
+
+    log: CommitLog
+    flush: Callable[[], Awaitable[None]]
+    cut: Callable[[int], Awaitable[None]]
+    sync_flush: bool
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class CopyingTo:
+    """Where a follower's bytes go, and the queues that are made of them."""
+
+    replica: Replica
+    queues: QueueBuilding
+    guard: trio.Lock
+
+
+class GrowingWriter:
+    """Writes entries, and has their queues built."""
+
+    def __init__(self, to: CopyingTo) -> None:
+        self._to = to
+
+    def append(self, data: memoryview) -> int:
+        written = self._to.replica.append(data)
+        self._to.queues.grown()
+        return written
+
+
+class LogDisk:
+    """See the module. ``directory`` is the store's. `load` waits until this broker follows; see `follow`."""
+
+    def __init__(self, fs: FileSystem, directory: str, group: GroupLog) -> None:
+        self.node = ""
+        self._fs = fs
+        self._directory = f"{directory}/{DIRECTORY}"
+        self._state_path = f"{self._directory}/state"
+        self._log = group.log
+        self._group = group
+        self.entries = LogEntries(open_index(fs, directory), group.log)
+        self._hard_state = HardState()
+        self._snapshot: Snapshot | None = None
+        self._mark: MappedFile | None = None
+        self._copying: CopyingTo | None = None
+        self._opened = trio.Event()
+        self._is_loaded = False
+        # Whether it was logged that the leader's log begins after this one's end.
+        self._lacks_deleted = False
+        # Held while the log is cut, and while copying begins or ends.
+        self._changing = trio.Lock()
+        self._writing_state = trio.Lock()
+
+    @property
+    def index(self) -> EntryIndex:
+        return self.entries.index
+
+    @property
+    def committed_position(self) -> int:
+        """Where the commit log ends after the last entry that was known to be committed when the state was written."""
+        assert self._snapshot is not None
+        return self.index.end(self._snapshot.index)
+
+    # --- the role
+
+    async def follow(self, copying: CopyingTo) -> None:
+        """This broker may get entries of a leader from now on."""
+        async with self._changing:
+            self._copying = copying
+        if self._is_loaded:
+            await self.align()
+        self.entries.writer = GrowingWriter(copying)
+        self._opened.set()
+
+    async def end_following(self, copying: CopyingTo) -> None:
+        """No more entries of a leader are taken, and the queues have what the log has."""
+        self.entries.writer = None
+        self._opened = trio.Event()
+        async with self._changing:
+            self._copying = None
+            await copying.queues.finish()
+
+    async def align(self) -> None:
+        """Cut what follows the last entry. Nothing may append to the log meanwhile."""
+        async with self._changing:
+            end = self.entries.position
+            if self._log.raw_end <= end:
+                return
+            if self._copying is None:
+                await self._group.cut(end)
+                return
+            async with self._copying.queues.complete():
+                await self._group.cut(end)
+
+    # --- Disk
+
+    async def load(self) -> Loaded | None:
+        if not await trio.to_thread.run_sync(self._read_state):
+            return None
+        await trio.to_thread.run_sync(self._load_index)
+        snapshot = self._snapshot
+        assert snapshot is not None
+        self._is_loaded = True
+        await self._opened.wait()
+        await self.align()
+        # A leader's entries may have come before its term was written: this node did not vote in it, and may not.
+        state, last_term = self._hard_state, self.index.term(self.index.last) or 0
+        if last_term > state.term:
+            state = HardState(last_term)
+        return Loaded(state, snapshot, self.entries)
+
+    async def begin(self, node: str, snapshot: Snapshot) -> None:
+        await trio.to_thread.run_sync(self._begin, node, snapshot)
+
+    def _begin(self, node: str, snapshot: Snapshot) -> None:
+        self._fs.mkdirs(self._directory)
+        # The entries first: the state says that there must be some.
+        self.index.begin(snapshot.index, snapshot.term, self._log.end)
+        self.index.sync()
+        self.node, self._snapshot = node, snapshot
+        self._write_state()
+
+    def write_now(self, persist: Persist) -> bool:
+        """Without SYNC_FLUSH entries count when the kernel has them: they are in the log and the side file already."""
+        return not self._group.sync_flush and persist.hard_state is None and persist.snapshot is None
+
+    async def write(self, persist: Persist) -> None:
+        if persist.hard_state is not None or persist.snapshot is not None:
+            self._hard_state = persist.hard_state or self._hard_state
+            self._snapshot = persist.snapshot or self._snapshot
+            await self._save_state()
+        if self._group.sync_flush and persist.entries:
+            await self.sync()
+
+    async def compact(self, log: RaftLog, snapshot: Snapshot, keep: int) -> None:
+        """Note up to where entries are committed. They stay as long as their files of the commit log."""
+        await self.sync()
+        self._snapshot = snapshot
+        await self._save_state()
+
+    def travelling_bytes(self, data: bytes) -> int:
+        return travelling_bytes(data)
+
+    def encode_now(self, messages: Sequence[RaftMessage]) -> bytes | None:
+        """None if bytes are needed that are on disk only, or an `InstallSnapshot` travels."""
+        whole: list[RaftMessage] = []
+        for message in messages:
+            if isinstance(message, AppendRequest) and message.entries:
+                if not all(self._is_at_hand(entry) for entry in message.entries):
+                    return None
+                entries = tuple([self._with_bytes(entry, self._log.copy) for entry in message.entries])
+                whole.append(replace(message, entries=entries))
+            elif isinstance(message, InstallSnapshot):
+                return None
+            else:
+                whole.append(message)
+        return encode_messages(whole)
+
+    async def encode(self, messages: Sequence[RaftMessage]) -> bytes:
+        """Without the messages whose bytes are not there any more: the member needs a snapshot then."""
+        return await trio.to_thread.run_sync(encode_messages, await self._all_whole(messages))
+
+    async def _all_whole(self, messages: Sequence[RaftMessage]) -> list[RaftMessage]:
+        whole: list[RaftMessage] = []
+        for message in messages:
+            if isinstance(message, AppendRequest) and message.entries:
+                with suppress(StoreError):
+                    read = await trio.to_thread.run_sync(self._read_entries, message.entries)
+                    whole.append(replace(message, entries=read))
+            elif isinstance(message, InstallSnapshot):
+                whole.append(replace(message, snapshot=self._first_snapshot(message.snapshot.members)))
+            else:
+                whole.append(message)
+        return whole
+
+    def _first_snapshot(self, members: Members) -> Snapshot:
+        """Stands for the entries that are gone here.
+
+        What follows them travels as entries, so that the other log begins where this one does.
+        """
+        base = self.entries.base
+        position = zlib.compress(_POSITION.pack(self.index.end(base)))
+        return Snapshot(base, self.index.term(base) or 0, members, position)
+
+    def _is_at_hand(self, entry: RaftEntry) -> bool:
+        found = reference_of(entry.data) if entry.kind == APPLICATION else None
+        return found is None or self._log.is_recent(found.start)
+
+    def _read_entries(self, entries: Sequence[RaftEntry]) -> tuple[RaftEntry, ...]:
+        """Blocks. StoreError when bytes are not there any more."""
+        return tuple([self._with_bytes(entry, self._read_file) for entry in entries])
+
+    def _read_file(self, start: int, size: int) -> bytes:
+        payload = self._log.chain.read_file(start, size)
+        if len(payload) < size:
+            raise StoreError(f"the bytes from {start} of the log were deleted")
+        return payload
+
+    def _with_bytes(self, entry: RaftEntry, read: Callable[[int, int], bytes]) -> RaftEntry:
+        found = reference_of(entry.data) if entry.kind == APPLICATION else None
+        return entry if found is None else entry._replace(data=entry.data + read(found.start, found.size))
+
+    def decode(self, data: bytes) -> list[RaftMessage]:
+        messages = decode_messages(data)
+        for message in messages:
+            if isinstance(message, AppendRequest):
+                for entry in message.entries:
+                    check_travelled(entry)
+        return messages
+
+    def is_ready(self, raft: Raft, message: RaftMessage) -> bool:
+        if isinstance(message, InstallSnapshot):
+            return not _replaces(raft, message.snapshot)
+        assert isinstance(message, AppendRequest)
+        new = _new_entries(raft, message)
+        if not new:
+            return True
+        return self.entries.writer is not None and new[0].index > raft.log.last and self._has_room(new)
+
+    async def prepare(self, raft: Raft, message: RaftMessage) -> bool:
+        try:
+            if isinstance(message, InstallSnapshot):
+                return await self._prepare_restart(raft, message.snapshot)
+            assert isinstance(message, AppendRequest)
+            await self._opened.wait()
+            new = _new_entries(raft, message)
+            if new and new[0].index <= raft.log.last and new[0].index > raft.log.commit:
+                raft.forget_after(new[0].index - 1)
+                await self.align()
+            while self.entries.writer is not None and not self._has_room(new):
+                await add_file(self._log)
+            return self.entries.writer is not None
+        except DiskFull as error:
+            logger.error("entries of the leader are not taken: %s", error)
+            await trio.sleep(FULL_PAUSE_S)
+            return False
+
+    async def _prepare_restart(self, raft: Raft, snapshot: Snapshot) -> bool:
+        """Let the empty log begin where the leader's does."""
+        await self._opened.wait()
+        copying, log = self._copying, self._log
+        if copying is None or not _replaces(raft, snapshot):
+            return False
+        if log.raw_end > log.start or self.index.last >= self.index.first:
+            if not self._lacks_deleted:
+                logger.error(
+                    "the leader has deleted messages that this member lacks. Stop this broker, move its store away and"
+                    " start it: it copies the log from where the leader's begins"
+                )
+            self._lacks_deleted = True
+            await trio.sleep(FULL_PAUSE_S)
+            return False
+        (position,) = _POSITION.unpack(zlib.decompress(snapshot.data))
+        async with copying.guard:
+            await trio.to_thread.run_sync(copying.replica.begin_at, position)
+        self.entries.restart_position = position
+        return True
+
+    def _has_room(self, new: tuple[RaftEntry, ...]) -> bool:
+        size = sum(len(entry.data) - REFERENCE.size for entry in new if _is_in_log(entry))
+        return self._log.raw_end + size <= self._log.chain.end
+
+    # --- files
+
+    async def sync(self) -> None:
+        """Make all entries survive power loss."""
+        last, chain = self.index.last, self.index.chain
+        # The bytes first: an entry on disk whose bytes are not would be a promise that cannot be kept.
+        await self._group.flush()
+        await trio.to_thread.run_sync(self._sync_index, last, chain)
+
+    async def clean(self) -> None:
+        """Remove files of entries whose files of the commit log are gone."""
+        if not self._is_loaded or self._snapshot is None:
+            return
+        # A start goes on from the snapshot, so entries after it stay.
+        for path in self.index.forget_before(min(self.entries.base, self._snapshot.index)):
+            await trio.to_thread.run_sync(self._fs.remove, path)
+
+    def close(self) -> None:
+        self.index.close()
+        if self._mark is not None:
+            self._mark.close()
+
+    def _sync_index(self, last: int, chain: int) -> None:
+        self.index.sync()
+        if self._mark is None:
+            self._mark = self._fs.open_map(f"{self._directory}/mark", _MARK.size, create=True)
+        # After the sync, and not synced itself: it must never claim what is not on disk.
+        known = _MARK.pack(last, chain, 0)[:-4]
+        self._mark.view[: _MARK.size] = known + crc32(known).to_bytes(4, "big")
+
+    def _load_index(self) -> None:
+        index, end = self.index, self._log.raw_end
+        assert self._snapshot is not None
+        index.load(self._snapshot.index)
+        path = f"{self._directory}/mark"
+        data = self._fs.read(path) if self._fs.exists(path) else b""
+        last, _, crc = _MARK.unpack(data[: _MARK.size].ljust(_MARK.size, b"\0"))
+        had = last if crc == crc32(data[: _MARK.size - 4]) else 0
+        had = max(had, self._snapshot.index)
+        # Entries whose bytes a power loss took were not promised to anybody.
+        low, high = index.first - 1, index.last
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if index.end(middle) <= end else (low, middle - 1)
+        if low < had:
+            raise StoreCorrupt(
+                self._directory, 0,
+                f"the log has {low} entries and had {had}: member {self.node} has forgotten what it promised, and must"
+                " not go on. While the other members are a majority and whole, move this broker's store away and start"
+                " it: it joins them anew. Otherwise put a copy of the store back (docs/dledger.md)",
+            )  # fmt: skip
+        index.forget_after(low)
+
+    async def _save_state(self) -> None:
+        async with self._writing_state:
+            await trio.to_thread.run_sync(self._write_state)
+
+    def _write_state(self) -> None:
+        assert self._snapshot is not None
+        _write_state(self._fs, self._state_path, self.node, self._hard_state, self._snapshot)
+
+    def _read_state(self) -> bool:
+        if not self._fs.exists(self._state_path):
+            return False
+        data = read_with_crc(self._fs, self._state_path)
+        if data is None:
+            raise StoreCorrupt(self._state_path, 0, "its CRC is wrong: it is not known what this member promised")
+        version, self.node, term, vote, fields = cbor2.loads(data)
+        if version != _VERSION:
+            raise StoreCorrupt(self._state_path, 0, f"it was written by a newer version ({version}): start that one")
+        self._hard_state, self._snapshot = HardState(term, vote), snapshot_of(fields)
+        return True
+
+
+def _write_state(fs: FileSystem, path: str, node: str, state: HardState, snapshot: Snapshot) -> None:
+    fields = [_VERSION, node, state.term, state.vote, snapshot_fields(snapshot)]
+    write_with_crc(fs, path, cbor2.dumps(fields))
+
+
+def open_index(fs: FileSystem, directory: str) -> EntryIndex:
+    """The side file of the store in ``directory``; `EntryIndex.begin` or `EntryIndex.load` it."""
+    return EntryIndex(fs, f"{directory}/{DIRECTORY}/entries")
+
+
+def first_state(fs: FileSystem, directory: str, node: str, addr: str, term: int) -> None:
+    """Write down that ``node`` is the only member of its group, with entries up to ``term``. Durable."""
+    first = Snapshot(0, 0, Members({node: addr}), b"")
+    _write_state(fs, f"{directory}/{DIRECTORY}/state", node, HardState(term), first)
+
+
+def is_group_store(fs: FileSystem, directory: str) -> bool:
+    """Whether the store in ``directory`` is that of a member of a DLedger group."""
+    return fs.exists(f"{directory}/{DIRECTORY}/state")
+
+
+def check_kind(fs: FileSystem, directory: str, log: CommitLog, *, in_group: bool) -> None:
+    """ConfigError when the store of one kind is opened as the other kind."""
+    is_of_group = is_group_store(fs, directory)
+    if is_of_group and not in_group:
+        raise ConfigError(
+            f"enableDLegerCommitLog: {directory} is the store of a member of a DLedger group: set it to true. To leave"
+            f" the group for good, remove the directory {directory}/{DIRECTORY} first (docs/dledger.md)"
+        )
+    if in_group and not is_of_group and log.raw_end > log.start:
+        raise ConfigError(
+            f"enableDLegerCommitLog: {directory} has messages of a broker that was in no DLedger group. To make it the"
+            f" first member of a new one, run: broker dledger-init {directory} (docs/dledger.md); else give an empty"
+            " storePathRootDir"
+        )
+
+
+def _new_entries(raft: Raft, request: AppendRequest) -> tuple[RaftEntry, ...]:
+    """The entries of ``request`` that ``raft`` would append, as `RaftLog.accept` finds them."""
+    log = raft.log
+    if request.term < raft.term or request.prev_index < log.commit or log.term(request.prev_index) != request.prev_term:
+        return ()
+    for number, entry in enumerate(request.entries):
+        if log.term(entry.index) != entry.term:
+            return request.entries[number:]
+    return ()
+
+
+def _replaces(raft: Raft, snapshot: Snapshot) -> bool:
+    """Whether ``raft`` would replace its log by ``snapshot``."""
+    return snapshot.index > raft.log.commit and raft.log.term(snapshot.index) != snapshot.term
+
+
+def _is_in_log(entry: RaftEntry) -> bool:
+    return entry.kind == APPLICATION and reference_of(entry.data) is not None

@@ -1,0 +1,243 @@
+"""A member of a DLedger group as a part: its port, its node of the Raft group, and the role that follows from it.
+
+The node runs whatever this broker is. When it leads and knows all that former leaders committed, this broker is
+promoted; when it does not lead any more, it is demoted, and stores nothing from that moment on (`Elected.lease_until`).
+An acknowledgement needs no lease: it is sent for a committed entry only, and that stays whoever leads.
+Neighbours: log_disk.py (the log), following.py, proposing.py; role.py, replication.py (the steps of a change).
+"""
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import trio
+
+from broker.part import Part
+from broker.replication.dledger.agreed_tables import AgreedTables
+from broker.replication.dledger.followers import GroupFollowers
+from broker.replication.dledger.log_disk import LogDisk
+from broker.replication.dledger.log_entries import reference_of
+from broker.replication.known_master import KnownMaster, MasterAddress
+from broker.replication.role import Role, RoleKind, RoleMachine
+from broker.writing.elected import Elected
+from mqcommon.clock import Clock
+from mqcommon.errors import BrokerError, ProtocolError, RemotingError
+from mqcommon.lazy_dataclass import lazy_dataclass
+from mqcommon.raft.errors import RaftError
+from mqcommon.signal import Signal
+from remoting.net.client import OpenClient
+from remoting.net.limits import ServerLimits
+from remoting.net.server import Handler, Server, SlowHandler
+from remoting.net.transport import Listener
+from remoting.raft.group import NodeOptions
+from remoting.raft.node import RaftNode
+
+logger = logging.getLogger(__name__)
+
+GROUP = "DLedger group"
+# Pause between questions where the leader is.
+ASK_S = 0.2
+# Files of entries are small, and there are few.
+CLEAN_S = 60.0
+READ_MS = 1_000.0
+HAND_OVER_MS = 2_000.0
+
+
+class GroupState:
+    """The state machine of the group: up to where the log is confirmed, and tables."""
+
+    def __init__(self, elected: Elected, disk: LogDisk, tables: AgreedTables) -> None:
+        self._elected = elected
+        self._disk = disk
+        self._tables = tables
+
+    def apply(self, index: int, data: bytes) -> Any:
+        found = reference_of(data)
+        if found is not None:
+            self._elected.confirmed(found.start + found.size)
+        else:
+            self._tables.apply(data)
+
+    def snapshot(self) -> bytes:
+        """Nothing: the log is the state."""
+        return b""
+
+    def restore(self, data: bytes) -> None:
+        """All that is not in the log any more was confirmed."""
+        self._elected.confirmed(self._disk.committed_position)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class LeadershipEffects:
+    """What the group changes. ``began`` is called with the term in which this broker leads, before its first message.
+
+    ``follower_id``: the broker id while it does not lead.
+    """
+
+    role: RoleMachine
+    elected: Elected
+    known: KnownMaster
+    follower_id: int
+    began: Callable[[int], None]
+    tables: AgreedTables
+    followers: GroupFollowers
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class GroupPort:
+    """The open port of the group, who may use it, and with what the others are asked."""
+
+    listeners: list[Listener]
+    guarded: Callable[[Mapping[int, Handler]], Mapping[int, Handler]]
+    guarded_slow: Callable[[Mapping[int, SlowHandler]], Mapping[int, SlowHandler]]
+    open_client: OpenClient
+    limits: ServerLimits
+
+
+class GroupMember(Part):
+    """See the module."""
+
+    tick_interval_ms = 100
+
+    def __init__(
+        self, options: NodeOptions, disk: LogDisk, state: LeadershipEffects, port: GroupPort, clock: Clock
+    ) -> None:
+        self._options = options
+        self._disk = disk
+        self._role = state.role
+        self._elected = state.elected
+        self._known = state.known
+        self._follower_id = state.follower_id
+        self._began = state.began
+        self._tables = state.tables
+        self._followers = state.followers
+        self._port = port
+        self._clock = clock
+        #: None until it runs.
+        self.node: RaftNode | None = None
+        self._changed = Signal()
+        self._moved = Signal()
+        state.elected.replicas = state.elected.set_size = len(options.peers)
+        state.role.observe(self._role_changed)
+
+    @property
+    def leader(self) -> str:
+        """The id of the leader, "" while none is known."""
+        return "" if self.node is None else self.node.leader
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        port = self._port
+        async with port.open_client() as client:
+            state = GroupState(self._elected, self._disk, self._tables)
+            self.node = node = RaftNode(self._options, self._disk, state, client, self._clock)
+            node.on_leadership(self._leadership)
+            node.on_leader(lambda leader: self._moved.set())
+            server = Server(
+                port.guarded(node.handlers()), port.guarded_slow(node.slow_handlers()), limits=port.limits,
+                after_turn=node.turn,
+            )  # fmt: skip
+            async with trio.open_nursery() as nursery:
+                await nursery.start(server.serve_on, port.listeners)
+                port.listeners.clear()
+                nursery.start_soon(self._follow_leadership)
+                nursery.start_soon(self._find_leader)
+                nursery.start_soon(self._clean_often)
+                nursery.start_soon(self._followers.find, node)
+                nursery.start_soon(node.run)
+                task_status.started()
+
+    def tick(self) -> None:
+        self._followers.show(self.node if self._role.now.is_master else None)
+
+    async def stop(self) -> None:
+        """Hand the leadership to the member that has the most, so that the group need not wait for an election."""
+        node = self.node
+        if node is None or not node.is_leader:
+            return
+        lags = {voter: node.lag(voter) for voter in node.members.voters if voter != node.node}
+        known = {voter: lag for voter, lag in lags.items() if lag is not None}
+        if not known:
+            return
+        self._elected.lease_until = -math.inf
+        try:
+            await node.transfer(min(known, key=known.__getitem__), HAND_OVER_MS)
+        except RaftError as error:
+            logger.warning("the leadership is not handed over: %s", error)
+
+    async def close(self) -> None:
+        for listener in self._port.listeners:
+            await listener.aclose()
+        self._disk.close()
+
+    async def prepare_to_lead(self) -> None:
+        """Called when copying has stopped, and this broker is about to accept messages."""
+        node = self.node
+        assert node is not None
+        while node.is_leader:
+            try:
+                await node.read(READ_MS)
+            except RaftError as error:
+                logger.info("not the master yet: %s", error)
+                await trio.sleep(ASK_S)
+                continue
+            await self._disk.align()
+            self._began(node.term)
+            return
+
+    # --- who leads
+
+    def _leadership(self, leads: bool) -> None:
+        self._show_lease()
+        self._changed.set()
+
+    def _role_changed(self, before: Role, now: Role) -> None:
+        if not now.is_master:
+            self._tables.give_up()
+        self._show_lease()
+        self._changed.set()
+
+    def _show_lease(self) -> None:
+        """Messages are stored from when this broker is the master, until its node does not lead any more."""
+        leads = self.node is not None and self.node.is_leader and self._role.now.is_master
+        self._elected.lease_until = math.inf if leads else -math.inf
+
+    async def _follow_leadership(self) -> None:
+        """Bring the role to where the node is, one change after another."""
+        role, node = self._role, self.node
+        assert node is not None
+        while True:
+            await self._changed.wait()
+            if role.now.kind is RoleKind.TAKING_OVER:
+                continue
+            if node.is_leader and role.now.follows:
+                logger.warning("this broker leads its group in term %d: it becomes the master", node.term)
+                role.promoted()
+            elif not node.is_leader and role.now.is_master:
+                role.demoted(self._follower_id)
+
+    async def _clean_often(self) -> None:
+        while True:
+            await trio.sleep(CLEAN_S)
+            await self._disk.clean()
+
+    async def _find_leader(self) -> None:
+        """Tell where the leader is: tables are copied from its port for clients."""
+        node = self.node
+        assert node is not None
+        while True:
+            await self._moved.wait()
+            asked = node.leader
+            if not asked or asked == node.node:
+                self._known.reported(GROUP, None)
+                continue
+            try:
+                addr = await node.client_addr_of(node.leader_addr)
+            except (RemotingError, BrokerError, ProtocolError) as error:
+                logger.info("leader %s does not answer yet: %s", asked, error)
+                await trio.sleep(ASK_S)
+                self._moved.set()
+                continue
+            if node.leader == asked:
+                logger.info("leader %s at %s is followed", asked, addr)
+                self._known.reported(GROUP, MasterAddress(addr, ""))

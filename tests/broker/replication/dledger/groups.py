@@ -1,0 +1,83 @@
+"""A DLedger group in this process: memory for disks, real sockets."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from mqcommon.errors import RemotingError
+from remoting.net.sockets import HeldPort
+from remoting.protocol.codes import ResponseCode
+from tests.broker.replication.sets import Running, broker
+from tests.broker.running import send_request
+from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
+
+NAME = "group-a"
+
+
+class Group:
+    """``members`` by name. One that was killed stays there until it is started again."""
+
+    def __init__(self, stack: AsyncExitStack, names: tuple[str, ...], options: dict[str, Any]) -> None:
+        self._stack = stack
+        self._options = options
+        self._ports = {name: HeldPort("127.0.0.1") for name in names}
+        self.peers = ";".join(f"{name}-127.0.0.1:{port.port}" for name, port in self._ports.items())
+        self.members: dict[str, Running] = {}
+
+    def port(self, name: str) -> int:
+        return self._ports[name].port
+
+    async def start(self, name: str, fs: MemoryFiles | None = None, **more: Any) -> Running:
+        options = {
+            "broker_name": NAME, "enable_dleger_commit_log": True, "d_leger_peers": self.peers,
+            "d_leger_self_id": name, **self._options, **more,
+        }  # fmt: skip
+        member = await self._stack.enter_async_context(broker(fs, **options))
+        self.members[name] = member
+        return member
+
+    async def leader(self, but: Running | None = None) -> Running:
+        """The member that accepts messages."""
+        found: list[Running] = []
+
+        async def is_there() -> bool:
+            for member in self.members.values():
+                if member is not but and member.broker.role.now.is_master and not member.scope.cancel_called:
+                    try:
+                        request = send_request("ready", b"", n=NAME, defaultTopic="TBW102", defaultTopicQueueNums=1)
+                        answer = await member.client.invoke(member.addr, request, 1_000)
+                    except RemotingError:
+                        continue
+                    if answer.code == ResponseCode.SUCCESS:
+                        found[:] = [member]
+                        return True
+            return False
+
+        await until(is_there, "there is a leader")
+        return found[0]
+
+    def others(self, leader: Running) -> list[Running]:
+        return [member for member in self.members.values() if member is not leader]
+
+    async def until_equal(self) -> bytes:
+        """All that run have the same log: its bytes."""
+        running = [member for member in self.members.values() if not member.scope.cancel_called]
+        await until(lambda: len({member.log() for member in running}) == 1, "all logs are equal")
+        return running[0].log()
+
+
+@asynccontextmanager
+async def group(*names: str, **options: Any) -> AsyncIterator[Group]:
+    """None is started yet."""
+    async with AsyncExitStack() as stack:
+        yield Group(stack, names or ("n0", "n1", "n2"), options)
+
+
+@asynccontextmanager
+async def started(**options: Any) -> AsyncIterator[Group]:
+    """Three members run."""
+    async with group(**options) as made:
+        for name in ("n0", "n1", "n2"):
+            await made.start(name)
+        yield made
