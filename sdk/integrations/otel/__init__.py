@@ -3,7 +3,8 @@
     SkylarkInstrumentor().instrument()    # or opentelemetry-instrument, which finds it by its entry point
 
 instrumentor.py  replaces methods of the SDK's classes, and puts them back
-producing.py     spans of sends, and the context in messages
+producing.py     spans of sends
+carried.py       contexts in the properties of messages
 consuming.py     spans of handlers, receives and settlements
 telemetry.py     the tracer, the meter, and what spans and metrics are called
 """

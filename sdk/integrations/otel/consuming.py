@@ -25,10 +25,8 @@ from sdk.integrations.otel.telemetry import (
     Attributes,
     Operation,
     Telemetry,
-    context_of,
     described,
     end_span,
-    links_to,
 )
 from sdk.values.handlers import reading_values
 
@@ -49,11 +47,12 @@ class HandlerCall:
         if is_batch:
             parent = contexts.get_current()
             more: Attributes = {COUNT: len(messages)}
-            links = links_to(messages)
+            links = telemetry.links_to(messages)
         else:
-            parent, links = context_of(messages[0].properties), []
-            more = described(messages[0])
+            parent, links, more = telemetry.carried.read(messages[0].properties), [], {}
         self.span: Span = telemetry.span(labels, SpanKind.CONSUMER, more, context=parent, links=links)
+        if not is_batch and self.span.is_recording():
+            self.span.set_attributes(described(messages[0]))
         self.context = set_span_in_context(self.span, parent)
         self.began = perf_counter()
         self._token: Any = None
@@ -177,7 +176,7 @@ class ConsumingSpans:
             labels.consumed += len(messages)
         telemetry.operated(labels, began, None)
         more: Attributes = {COUNT: len(messages)}
-        telemetry.span(labels, SpanKind.CLIENT, more, links=links_to(messages), start_ns=began_ns).end()
+        telemetry.span(labels, SpanKind.CLIENT, more, links=self._telemetry.links_to(messages), start_ns=began_ns).end()
 
     def acknowledging(self, original: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:
         """``ack`` of a SimpleConsumer."""
@@ -186,7 +185,7 @@ class ConsumingSpans:
             listed = [messages] if isinstance(messages, MessageExt) else list(messages)
             telemetry, topic = self._telemetry, listed[0].topic if listed else ""
             labels = telemetry.labels("ack", "settle", topic, str(consumer.group))
-            span = telemetry.span(labels, SpanKind.CLIENT, {COUNT: len(listed)}, links=links_to(listed))
+            span = telemetry.span(labels, SpanKind.CLIENT, {COUNT: len(listed)}, links=self._telemetry.links_to(listed))
             return Operation(telemetry, span, labels)
 
         async def ack(consumer: Any, messages: Any) -> Any:
@@ -208,7 +207,7 @@ class ConsumingSpans:
             operation = "dead_letter" if is_dead else "retry"
             labels = telemetry.labels(operation, "settle", message.topic, str(returns.group))
             more: Attributes = {REASON: reason, **described(message)}
-            span = telemetry.span(labels, SpanKind.CLIENT, more, context=context_of(message.properties))
+            span = telemetry.span(labels, SpanKind.CLIENT, more, context=telemetry.carried.read(message.properties))
             with Operation(telemetry, span, labels) as returned:
                 is_taken: bool = await original(returns, mq, message, delay_level, reason)
                 returned.failure = "" if is_taken else "no broker has taken the message back"

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable, Sized
 from time import perf_counter
 from typing import Any
 
-from opentelemetry import baggage, propagate
-from opentelemetry.propagators.textmap import TextMapPropagator
-from opentelemetry.trace import Span, SpanKind, set_span_in_context
+from opentelemetry.trace import Span, SpanKind
 
 from mqcommon.message.message import MAX_PROPERTIES_BYTES, Message
 from mqcommon.message.properties import DELAY, SHARDING_KEY, encode_properties
 from mqcommon.names import TRACE_TOPIC
+from sdk.integrations.otel.carried import TRACEPARENT
 from sdk.integrations.otel.telemetry import (
     COUNT,
     DELAY_LEVEL,
@@ -26,10 +25,6 @@ from sdk.integrations.otel.telemetry import (
     tags_and_keys,
 )
 from sdk.producer.result import SendResult
-
-# A message with this is on its way already: an outer call has put its context there.
-_CARRIED = "traceparent"
-_DEFAULT_FIELDS = {"traceparent", "tracestate", "baggage"}
 
 
 class Sending:
@@ -63,7 +58,6 @@ class ProducingSpans:
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
-        self._carriers = Carriers()
 
     def sending(self, original: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:
         """A method that sends the message which is its first argument, and returns when that has ended."""
@@ -109,7 +103,7 @@ class ProducingSpans:
             count = len(messages) if isinstance(messages, Sized) else 0
             labels = self._telemetry.labels("send", "send", topic)
             span = self._telemetry.span(labels, SpanKind.PRODUCER, {COUNT: count} if count else {})
-            carrier = self._carriers.of(span)
+            carrier = self._telemetry.carried.write(span)
             if carrier and isinstance(messages, Iterable) and not isinstance(messages, str | bytes | Message):
                 carrying = (_carrying_one(topic, one, carrier) for one in messages)
                 messages = list(carrying) if isinstance(messages, list | tuple) else carrying
@@ -134,38 +128,15 @@ class ProducingSpans:
             span = self._telemetry.tracer.start_span(
                 labels.span_name, None, SpanKind.PRODUCER, attributes=labels.of_plain_sends
             )
-            return span, _carrying(message, self._carriers.of(span))
+            return span, _carrying(message, self._telemetry.carried.write(span))
         more: Attributes = {TYPE: _type_of(properties or {}, how), **tags_and_keys(message.tags, message.keys)}
         if properties and (level := properties.get(DELAY, "")).isdigit():
             more[DELAY_LEVEL] = int(level)
         span = self._telemetry.span(labels, SpanKind.PRODUCER, more)
-        if properties and _CARRIED in properties:
+        # A message with a context keeps it: the user has put it there.
+        if properties and TRACEPARENT in properties:
             return span, message
-        return span, _carrying(message, self._carriers.of(span))
-
-
-class Carriers:
-    """Contexts as properties of messages, as the propagators of the process have them."""
-
-    def __init__(self) -> None:
-        self._checked: TextMapPropagator | None = None
-        self._is_default = False
-
-    def of(self, span: Span) -> dict[str, str]:
-        """The context of ``span``; empty when it has none."""
-        propagator = propagate.get_global_textmap()
-        if propagator is not self._checked:
-            self._is_default = propagator.fields == _DEFAULT_FIELDS
-            self._checked = propagator
-        context = span.get_span_context()
-        # The two default propagators take several times as long to say the same.
-        if self._is_default and not context.trace_state and not baggage.get_all():
-            if not context.is_valid:
-                return {}
-            return {_CARRIED: f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"}
-        carrier: dict[str, str] = {}
-        propagate.inject(carrier, set_span_in_context(span))
-        return carrier
+        return span, _carrying(message, self._telemetry.carried.write(span))
 
 
 def _is_ours(message: object) -> bool:

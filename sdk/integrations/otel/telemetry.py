@@ -4,19 +4,20 @@ The names are those of OpenTelemetry's semantic conventions for messaging. They 
 the conventions has them in modules that may change at any time.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from threading import Lock
 from time import perf_counter
 from weakref import WeakSet
 
-from opentelemetry import metrics, propagate, trace
+from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, TracerProvider
 
 from mqcommon.message.message import MessageExt
 from sdk.consumer.push import PushConsumer
+from sdk.integrations.otel.carried import Carried
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.30.0"
 SYSTEM, SYSTEM_VALUE = "messaging.system", "rocketmq"
@@ -92,6 +93,8 @@ class Telemetry:
             "messaging.client.cached.messages", [self._cached], "{message}",
             "Messages in the memory of push consumers: pulled, and not consumed yet.",
         )  # fmt: skip
+        #: Contexts in messages.
+        self.carried = Carried()
         #: Push consumers whose messages in memory are observed.
         self.consumers: WeakSet[PushConsumer] = WeakSet()
         # One for each operation, topic and group; they are few, as topics and groups are.
@@ -152,6 +155,17 @@ class Telemetry:
             labels.span_name, context, kind, attributes={**labels.of_spans, **more}, links=links, start_time=start_ns
         )
 
+    def links_to(self, messages: Sequence[MessageExt]) -> list[Link]:
+        """Links to the contexts of messages."""
+        found = []
+        for message in messages[:MAX_LINKS]:
+            # Within an empty context: else a message that has none would be linked to the caller's span.
+            context = self.carried.read(message.properties, Context())
+            origin = trace.get_current_span(context).get_span_context()
+            if origin.is_valid:
+                found.append(Link(origin, {MESSAGE_ID: message.msg_id}))
+        return found
+
 
 def end_span(span: Span, error: BaseException | None) -> None:
     """End a span, with the error if there was one."""
@@ -182,22 +196,6 @@ class Operation:
             self._span.set_status(StatusCode.ERROR, self.failure)
         self._telemetry.operated(self._labels, self._began, error)
         end_span(self._span, error)
-
-
-def context_of(properties: Mapping[str, str]) -> Context:
-    """The context in a message's properties; that of the caller when there is none."""
-    return propagate.extract(properties)
-
-
-def links_to(messages: Sequence[MessageExt]) -> list[Link]:
-    """Links to the contexts of messages."""
-    found = []
-    for message in messages[:MAX_LINKS]:
-        # An empty context: else a message that has none would be linked to the caller's span.
-        origin = trace.get_current_span(propagate.extract(message.properties, Context())).get_span_context()
-        if origin.is_valid:
-            found.append(Link(origin, {MESSAGE_ID: message.msg_id}))
-    return found
 
 
 def described(message: MessageExt) -> Attributes:
