@@ -54,7 +54,7 @@ def plausible(hint: Any) -> Any:
 
 
 def client(cls: str) -> Any:
-    return getattr(sdk, cls)("127.0.0.1:1")
+    return getattr(sdk, cls)("127.0.0.1:1", **({"value": str} if cls == "Producer" else {}))
 
 
 @pytest.mark.parametrize(("cls", "name", "argument"), cases())
@@ -68,8 +68,8 @@ async def test_junk_is_refused(cls: str, name: str, argument: str) -> None:
     good = {each: plausible(hints[each]) for each in inspect.signature(method).parameters}
     if cls == "Producer":
         # `plausible` knows no value of these types. A MessageExt is decoded only when its fields are read.
-        messages = {"message": sdk.Message("t", b""), "request": sdk.MessageExt(b"", 0, "")}
-        good.update({each: value for each, value in messages.items() if each in good})
+        others = {"message": sdk.Message("t", b""), "request": sdk.MessageExt(b"", 0, ""), "value": "text"}
+        good.update({each: value for each, value in others.items() if each in good})
     # The first that is wrong is named.
     arguments = {**good, argument: Junk()}
     with pytest.raises(TypeError, match=argument):
