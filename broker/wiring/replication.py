@@ -395,7 +395,8 @@ def _group_link(
     followers = Followers(core.acks, disk.index, lambda: log.start)
     member = GroupMember(
         NodeOptions(
-            group, options.d_leger_self_id, peers, max_uncommitted_bytes=1 << 62, client_addr=core.identity.addr
+            group, options.d_leger_self_id, peers, max_uncommitted_bytes=1 << 62, tells_commits=False,
+            calls_turn=True, client_addr=core.identity.addr,
         ),
         disk, LeadershipEffects(core.role, elected, known, options.group_follower_id, _began(core), tables, followers),
         port, core.clock,

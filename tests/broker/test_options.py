@@ -84,7 +84,7 @@ GROUP = "enableDLegerCommitLog=true\ndLegerPeers=n0-h:1;n1-h:2;n2-h:3\ndLegerSel
         ("aclEnable=true", "aclFile: aclEnable needs the accounts; give the path of plain_acl.yml"),
         ("enableDLegerCommitLog=true", "dLegerPeers: name all members, as in n0-127.0.0.1:9877"),
         (GROUP.replace("n0-", "a0-").replace("=n0", "=a0"), "dLegerPeers: 'a0' is not n and a number"),
-        (GROUP.replace("=n0", "=n7"), "dLegerSelfId: 'n7' is not in dLegerPeers, which has n0, n1, n2"),
+        (GROUP.replace("Id=n0", "Id=n7"), "dLegerSelfId: 'n7' is not in dLegerPeers, which has n0, n1, n2"),
         (GROUP + "enableControllerMode=true\ncontrollerAddr=h:1", "a DLedger group elects its master itself"),
         (GROUP + "haMasterAddress=h:1", "haMasterAddress: a DLedger group elects its master"),
         (GROUP + "enableSlaveActingMaster=true", "enableSlaveActingMaster: a DLedger group elects another master"),
