@@ -530,9 +530,7 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
             )
         for name in peers:
             if not (name[:1] == "n" and name[1:].isdecimal() and name.isascii()):
-                raise ConfigError(
-                    f"dLegerPeers: {name!r} is not n and a number, as in n0; broker ids follow from it"
-                )
+                raise ConfigError(f"dLegerPeers: {name!r} is not n and a number, as in n0; broker ids follow from it")
 
     @property
     def elects_master(self) -> bool:

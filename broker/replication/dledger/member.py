@@ -15,7 +15,7 @@ import trio
 
 from broker.part import Part
 from broker.replication.dledger.agreed_tables import AgreedTables
-from broker.replication.dledger.followers import Followers
+from broker.replication.dledger.followers import FollowerReport
 from broker.replication.dledger.log_disk import LogDisk
 from broker.replication.dledger.log_entries import reference_of
 from broker.replication.known_master import KnownMaster, MasterAddress
@@ -81,7 +81,7 @@ class LeadershipEffects:
     follower_id: int
     began: Callable[[int], None]
     tables: AgreedTables
-    followers: Followers
+    followers: FollowerReport
 
 
 @lazy_dataclass(frozen=True, slots=True)

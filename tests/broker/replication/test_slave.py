@@ -11,12 +11,12 @@ import pytest
 import trio
 import trio.testing
 
+from broker.replication.copying import CopiedLog
 from broker.replication.frames import ReportReader, encode_header
 from broker.replication.hello import VERSION, Hello, LinkTerms
 from broker.replication.plain_dialogue import PlainDialogue
 from broker.replication.replica import Replica
 from broker.replication.session import MasterTarget
-from broker.replication.copying import CopiedLog
 from broker.replication.slave import FIRST_PAUSE_S, LOG_S, MAX_PAUSE_S, HaClient, MasterAccess
 from broker.replication.stats import SlaveProgress
 from broker.store.store import MessageStore

@@ -17,12 +17,12 @@ from broker.replication.autoswitch.session import (
     SwitchDialogue,
     switch_sessions,
 )
+from broker.replication.copying import CopiedLog
 from broker.replication.hello import LinkTerms, LogClaim
 from broker.replication.master import HaServer
 from broker.replication.plain_dialogue import bounds_of
 from broker.replication.replica import Replica
 from broker.replication.session import MasterTarget, Peer
-from broker.replication.copying import CopiedLog
 from broker.replication.slave import HaClient, MasterAccess
 from broker.replication.stats import SlaveProgress
 from broker.store.store import StoreOptions
