@@ -398,7 +398,8 @@ def _group_link(
             group, options.d_leger_self_id, peers, max_uncommitted_bytes=1 << 62, tells_commits=False,
             calls_turn=True, client_addr=core.identity.addr,
         ),
-        disk, LeadershipEffects(core.role, elected, known, options.group_follower_id, _began(core), tables, followers),
+        disk, LeadershipEffects(core.role, elected, known, options.group_follower_id, _began(core), tables, followers,
+        lambda: options.preferred_leaders),
         port, core.clock,
     )  # fmt: skip
     proposing = Proposing(

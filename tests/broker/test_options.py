@@ -86,6 +86,7 @@ GROUP = "enableDLegerCommitLog=true\ndLegerPeers=n0-h:1;n1-h:2;n2-h:3\ndLegerSel
         (GROUP.replace("n0-", "a0-").replace("=n0", "=a0"), "dLegerPeers: 'a0' is not n and a number"),
         (GROUP.replace("Id=n0", "Id=n7"), "dLegerSelfId: 'n7' is not in dLegerPeers, which has n0, n1, n2"),
         (GROUP + "enableControllerMode=true\ncontrollerAddr=h:1", "a DLedger group elects its master itself"),
+        (GROUP + "preferredLeaderIds=n1;n9", "preferredLeaderIds: 'n9' is not in dLegerPeers, which has n0, n1, n2"),
         (GROUP + "haMasterAddress=h:1", "haMasterAddress: a DLedger group elects its master"),
         (GROUP + "enableSlaveActingMaster=true", "enableSlaveActingMaster: a DLedger group elects another master"),
         ("enableControllerMode=true", "controllerAddr: it is empty; give the Controllers"),

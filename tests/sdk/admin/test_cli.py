@@ -19,7 +19,7 @@ from tests.sdk.admin.command_names import ROCKETMQ_NAMES
 from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, FakeClients, World, message, route, run
 
 OWN_NAMES = [
-    "searchOffset", "setLogLevel", "doctor", "explainAcl", "controllerMembers", "help", "completion",
+    "searchOffset", "setLogLevel", "doctor", "explainAcl", "controllerMembers", "dledgerMembers", "help", "completion",
     "drain", "undrain", "shrinkTopic", "rebalanceTopic", "cloneTopics", "routeDiff", "clusterTopology",
 ]  # fmt: skip
 
