@@ -604,7 +604,7 @@ class Leader:
         for _ in range(index - before):
             self._uncommitted_bytes -= self._sizes.popleft()
         # Members learn of a commit with the next request to them, even if that has no entries.
-        for progress in self.progress.values():
+        for progress in self.progress.values() if raft.config.tells_commits or not raft.is_voter else ():
             progress.due = True
         if not raft.is_voter and log.commit >= log.members_index:
             # The change that removes this leader is committed: tell the others so, then step down.

@@ -399,7 +399,8 @@ class Running:
         self.applied = loaded.snapshot.index
         config = Config(
             disk.node, options.random, options.election_ms, options.heartbeat_ms,
-            max_uncommitted_bytes=options.max_uncommitted_bytes, travelling_bytes=disk.travelling_bytes,
+            max_uncommitted_bytes=options.max_uncommitted_bytes, tells_commits=options.tells_commits,
+            travelling_bytes=disk.travelling_bytes,
         )  # fmt: skip
         self.raft = Raft(config, loaded.hard_state, loaded.snapshot, loaded.entries, clock.monotonic_ms())
         if loaded.snapshot.index:
@@ -437,7 +438,8 @@ class Running:
                 self._keep(message)
             else:
                 self._step(message)
-        self._wake.set()
+        if not self._options.calls_turn:
+            self._wake.set()
 
     def _step(self, message: RaftMessage) -> None:
         if self._lost:
@@ -478,7 +480,8 @@ class Running:
         """``done`` gets what ``apply`` returned, or a RaftError. Raises NotLeader and Overloaded."""
         index, term = self.raft.propose(data)
         self._proposals.add(index, term, done)
-        self._wake.set()
+        if not self._options.calls_turn:
+            self._wake.set()
 
     async def change(self, change: Change, timeout_ms: float) -> None:
         await self._wait(lambda done: self._proposals.add(*self.raft.change(change), done), timeout_ms)
