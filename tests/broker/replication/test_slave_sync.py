@@ -540,7 +540,8 @@ async def test_deletions_wait_for_the_log_and_are_begun_when_this_broker_leads()
     async with serving_master(master) as addr, slave() as copy:
         copy.log_end = end
         copy.follow(addr)
-        await until(lambda: copy.deleted == [("T", end - 30)] and not copy.meta.topics.deletions.unfinished())
+        await until(lambda: copy.deletions._due == {"Late": end + 100})
+        assert copy.deleted == [("T", end - 30)]
         copy.meta.topics.put(TopicConfig("Gone"))
         copy.deletions.missing({}, end - 10)
         assert copy.deletions.lead(end)
