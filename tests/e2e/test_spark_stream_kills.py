@@ -125,10 +125,8 @@ async def test_a_query_goes_on_while_its_topic_shrinks_and_grows(tmp_path: Path,
                 nursery.cancel_scope.cancel()
         finally:
             await trio.to_thread.run_sync(job.kill)
-        twice = {body: n for body, n in Counter(await written(cluster, str(files))).items() if n > 1}
-        assert not load.failed
-        # A send whose answer was lost with its broker is stored again.
-        assert len(twice) < 50, twice
+    assert not load.failed
+    # Not each of them once: with --move a broker copies what the query had read and not committed when it was killed.
 
 
 async def _keep_alive(job: Job) -> None:
