@@ -21,11 +21,15 @@ logger = logging.getLogger(__name__)
 
 
 def handlers_of(
-    parts: Sequence[Part], stepper: Stepper, guarded: Callable[[Handler], Handler]
+    parts: Sequence[Part],
+    stepper: Stepper,
+    guarded: Callable[[Handler], Handler],
+    translating: Callable[[int, Handler], Handler] = lambda code, handler: handler,
 ) -> tuple[dict[int, Handler], dict[int, SlowHandler]]:
     """(handlers, slow handlers) by code. ConfigError when two parts handle one code.
 
-    ``guarded`` wraps a handler so that it does not wait for the disk in the event loop.
+    ``guarded`` wraps a handler so that it does not wait for the disk in the event loop. ``translating`` wraps that,
+    by code; hooks see a request as it came.
     """
     quick: dict[int, Handler] = {}
     slow: dict[int, SlowHandler] = {}
@@ -38,7 +42,7 @@ def handlers_of(
                 raise ConfigError(f"two parts of the broker handle request {code}: {names}")
             owners[code] = part
         for code, handler in part.handlers().items():
-            quick[code] = guarded(handler) if code in part.reads_disk else handler
+            quick[code] = translating(code, guarded(handler) if code in part.reads_disk else handler)
         slow |= stepper.handlers(part.step_handlers()) | dict(part.slow_handlers())
     # Hooks are outermost, around what reads the disk, too: they see a request once, however often its handler runs.
     for code in owners:

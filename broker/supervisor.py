@@ -136,7 +136,7 @@ class Supervisor:
             code = await self._run_once(running)
             was_ready, running.is_ready = was_ready or running.is_ready, False
             if self._stopping.is_set():
-                if code:
+                if code and code != -signal.SIGTERM:  # one that gets SIGTERM before it can catch it ends of that
                     logger.error("broker %s ended with %s", running.name, _end_text(code))
                 return
             if not was_ready:

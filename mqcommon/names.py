@@ -31,6 +31,9 @@ SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 # Followed by a cluster's name: the check points of popped messages. The group's offsets are where they are read from.
 REVIVE_TOPIC_PREFIX = f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+# Followed by a static topic's name: how far messages that came late into queues that have moved were sent on.
+LATE_TOPIC_PREFIX = f"{SYSTEM_TOPIC_PREFIX}LATE_"
+LATE_GROUP = "CID_RMQ_SYS_LATE_GROUP"
 # Followed by a broker's name: a topic whose route tells RocketMQ's brokers which members of their set are alive.
 MEMBER_GROUP_PREFIX = f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_"
 

@@ -6,14 +6,14 @@ Neighbours: routes.py decides; registration_handlers.py has 103 and 104, config_
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from mqcommon.errors import ProtocolError, RequestRefused
 from namesrv import config_handlers
 from namesrv.kvconfig import ORDER_TOPIC_CONFIG
-from namesrv.registration import LiveBroker, Queues, Unchanged, topic_fault
+from namesrv.registration import Queues, Unchanged, topic_fault
 from namesrv.route_answers import Form
 from namesrv.state import State
 from remoting.net.answers import answer_steps, answer_with
@@ -57,8 +57,9 @@ _NO_ROUTE = (
     "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 )
 
-# A version is shorter; what pads it is not kept.
+# A version is shorter, and so is a field; a question has four fields, or with a signature eight.
 _MAX_QUESTION_BYTES = 256
+_MAX_FIELDS = 10
 
 TopicsRequest = Request[Any, Any, Any, TopicList]
 StateHandler = Callable[[State, Channel, Command], Command]
@@ -104,32 +105,36 @@ def build_step_handlers(state: State) -> dict[int, StepHandler]:
 
 
 def query_data_version(state: State, channel: Channel, request: Command) -> Command:
-    """322: a broker asks whether its registration is still up to date. Counts as a heartbeat."""
-    header = QUERY_DATA_VERSION.header(request)
-    # It also moves the broker to this connection: when the former one ends, the broker stays.
-    live = state.routes.touch(header.cluster_name, header.broker_addr, channel, state.clock.monotonic_ms())
-    is_changed, body = _version_answer(request, live)
-    return QUERY_DATA_VERSION.answer(
-        request, QueryDataVersionResponseHeader(is_changed, is_skylark(request) or None), body=body
-    )
-
-
-def _version_answer(request: Command, live: LiveBroker[Channel] | None) -> tuple[bool, bytes]:
-    """Whether the broker must register, and the version held here as a body.
+    """322: a broker asks whether its registration is still up to date. Counts as a heartbeat.
 
     A broker asks the same in each heartbeat while its topics do not change: only the first such question is decoded.
     """
-    dialect = dialect_for(request)
+    ext, now_ms = request.ext or {}, state.clock.monotonic_ms()
+    addr = ext.get("brokerAddr")
+    live = state.routes.at(addr) if type(addr) is str else None
     last = None if live is None else live.unchanged
-    if last is not None and last.question == request.body and last.dialect is dialect:
-        return False, last.answer
+    is_known = last is not None and last.question == request.body and last.ext == ext
+    if live is not None and last is not None and is_known and last.dialect is dialect_for(request):
+        # It also moves the broker to this connection: when the former one ends, the broker stays.
+        live.last_heard_ms, live.connection = now_ms, channel
+        return request.respond(ext=dict(last.answer_ext), body=last.answer)
+    header = QUERY_DATA_VERSION.header(request)
+    live = state.routes.touch(header.cluster_name, header.broker_addr, channel, now_ms)
     told = QUERY_DATA_VERSION.body(request) if request.body else DataVersion()
-    if live is None:
-        return True, b""
-    body = encode_body(live.data_version, dialect)
-    if live.data_version == told and len(request.body) <= _MAX_QUESTION_BYTES:
-        live.unchanged = Unchanged(request.body, dialect, body)
-    return live.data_version != told, body
+    dialect = dialect_for(request)
+    body = b"" if live is None else encode_body(live.data_version, dialect)
+    is_changed = live is None or live.data_version != told
+    fields = QueryDataVersionResponseHeader(is_changed, is_skylark(request) or None).to_ext()
+    if live is not None and not is_changed and _is_short(ext, request.body):
+        live.unchanged = Unchanged(ext, request.body, dialect, fields, body)
+    return request.respond(ext=fields, body=body)
+
+
+def _is_short(ext: Mapping[str, Any], body: bytes) -> bool:
+    """Whether a question is as short as brokers ask it; what pads another one is not kept."""
+    if len(body) > _MAX_QUESTION_BYTES or len(ext) > _MAX_FIELDS:
+        return False
+    return all(type(value) is not str or len(value) <= _MAX_QUESTION_BYTES for value in ext.values())
 
 
 def heartbeat(state: State, channel: Channel, request: Command) -> Command:

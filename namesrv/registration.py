@@ -12,7 +12,8 @@ sends.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import Generic, NamedTuple, TypeVar
+from sys import intern
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from mqcommon.addresses import AdvertisedAddress, parse_advertised, split_address
 from mqcommon.errors import RequestRefused
@@ -22,6 +23,7 @@ from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.dialect import Dialect
 from remoting.protocol.requests.routes import QueueData, RegisterBrokerRequestHeader
+from remoting.protocol.requests.topics import TopicQueueMappingInfo
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -84,6 +86,22 @@ DEFAULT_HEARTBEAT_TIMEOUT_MS = 120_000
 C = TypeVar("C")
 
 
+class LogicalQueues(NamedTuple):
+    """A broker's part in a static topic: which of the logical queues it leads, as (logical id, own id), sorted."""
+
+    scope: str
+    total_queues: int
+    epoch: int
+    is_dirty: bool
+    ids: tuple[tuple[int, int], ...]
+
+    def data(self, topic: str, broker_name: str) -> TopicQueueMappingInfo:
+        """The part as routes show it."""
+        return TopicQueueMappingInfo(
+            topic, self.scope, self.total_queues, broker_name, self.epoch, self.is_dirty, dict(self.ids)
+        )
+
+
 class Queues(NamedTuple):
     """A broker's queues of one topic. Many topics share one object."""
 
@@ -91,10 +109,11 @@ class Queues(NamedTuple):
     write_queue_nums: int
     perm: int
     topic_sys_flag: int = 0
+    logical: LogicalQueues | None = None
 
     def data(self, broker_name: str) -> QueueData:
         """The queues as routes show them."""
-        return QueueData(broker_name, *self)
+        return QueueData(broker_name, *self[:4])
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -121,10 +140,12 @@ class Registration:
 
 
 class Unchanged(NamedTuple):
-    """A question for the version that a broker may repeat at each heartbeat, and the body of its answer."""
+    """A question for the version that a broker may repeat at each heartbeat: fields and body; and its answer."""
 
+    ext: Mapping[str, Any]
     question: bytes
     dialect: Dialect
+    answer_ext: Mapping[str, Any]
     answer: bytes
 
 
@@ -228,6 +249,18 @@ def queues_fault(queues: Queues) -> str | None:
     if not 0 <= queues.perm <= MAX_PERM:
         return f"perm is 0 to {MAX_PERM}, not {queues.perm}"
     return None
+
+
+def logical_queues(info: TopicQueueMappingInfo) -> LogicalQueues | None:
+    """The part in a static topic that a broker registers; None when clients could not use it."""
+    numbers = (info.total_queues, *info.curr_id_map, *info.curr_id_map.values())
+    if not all(0 <= number <= MAX_QUEUE_NUMS for number in numbers):
+        return None
+    if len(info.scope) > MAX_NAME_CHARS or not info.scope.isprintable():
+        return None
+    return LogicalQueues(
+        intern(info.scope), info.total_queues, info.epoch, info.dirty, tuple(sorted(info.curr_id_map.items()))
+    )
 
 
 def own_topics(cluster: str, broker_name: str) -> frozenset[str]:

@@ -27,6 +27,7 @@ from namesrv.registration import (
     advertised,
     check_broker,
     check_text,
+    logical_queues,
     own_topics,
     queues_fault,
     topic_fault,
@@ -52,7 +53,7 @@ from remoting.protocol.requests.registrations import (
     read_registration,
 )
 from remoting.protocol.requests.routes import RegisterBrokerRequestHeader, RegisterBrokerResponseHeader
-from remoting.protocol.requests.topics import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig, TopicQueueMappingInfo
 
 logger = logging.getLogger(__name__)
 
@@ -215,6 +216,7 @@ def _registration(request: Command) -> Steps[Registration]:
         body = yield from _body(request, bool(header.compressed), topics.take)
     except ProtocolError as error:
         raise unreadable(error) from None
+    topics.add_logical(body.topic_config_serialize_wrapper.topic_queue_mapping_info_map)
     topics.log_faults()
     timeout_ms = header.heartbeat_timeout_millis
     return Registration(
@@ -264,8 +266,25 @@ class _Topics:
                 # The sets that have a topic share its name, too.
                 self.good[intern(name)] = self._shared.setdefault(queues, queues)
             else:
-                self._faults += 1
-                self._first_fault = self._first_fault or f"{name[:300]!r}: {fault}"
+                self._left_out(name, fault)
+
+    def add_logical(self, infos: Mapping[str, TopicQueueMappingInfo]) -> None:
+        """Note the broker's parts in static topics."""
+        for name, info in infos.items():
+            queues = self.good.get(name)
+            if queues is None:
+                continue
+            logical = logical_queues(info)
+            if logical is not None:
+                self.good[name] = queues._replace(logical=logical)
+            else:
+                # Without its mapping clients would take the broker's own queues for the logical ones.
+                del self.good[name]
+                self._left_out(name, "its mapping of logical queues cannot be used")
+
+    def _left_out(self, name: str, fault: str) -> None:
+        self._faults += 1
+        self._first_fault = self._first_fault or f"{name[:300]!r}: {fault}"
 
     def log_faults(self) -> None:
         if self._faults:

@@ -250,6 +250,10 @@ class RouteTable(Generic[C]):
         live.connection = connection
         return live
 
+    def at(self, broker_addr: str) -> LiveBroker[C] | None:
+        """The entry of the broker at an address."""
+        return self._live.get(broker_addr)
+
     def close(self, connection: C) -> list[LiveBroker[C]]:
         """A connection ended: remove the brokers last heard on it."""
         return self._remove_where(lambda live: live.connection is connection)
@@ -319,10 +323,12 @@ class RouteTable(Generic[C]):
                     filter_servers[addr] = list(self._live[addr].filter_servers)
             if may_promote and data.enable_acting_master and not queues[data.broker_name].perm & PERM_WRITE:
                 _promote_lowest(data.broker_addrs)
+        logical = {name: part.data(topic, name) for name in names if (part := queues[name].logical) is not None}
         return TopicRouteData(
             broker_datas=brokers,
             queue_datas=[queues[name].data(name) for name in names],
             filter_server_table=filter_servers,
+            topic_queue_mapping_by_broker=logical or None,
         )
 
     def cluster_info(self) -> ClusterInfo:

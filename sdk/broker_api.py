@@ -71,6 +71,8 @@ class PullAnswer:
     max_offset: int
     suggested_broker_id: int
     broker_id: int = MASTER_ID
+    #: Of a logical queue: what to add to the offsets in the records, which are those of the broker's own queue.
+    offset_delta: int | None = None
 
 
 # --- messages and offsets
@@ -108,6 +110,7 @@ async def pull(
         fields.min_offset,
         fields.max_offset,
         fields.suggest_which_broker_id,
+        offset_delta=fields.offset_delta,
     )
 
 

@@ -282,7 +282,12 @@ class ClientInstance:
         return TopicRouteData([QueueData(name, 1, 1, PERM_READ_WRITE) for name in brokers], list(brokers.values()))
 
     def drop_address(self, broker_name: str, addr: str) -> None:
-        """Another broker listens at ``addr``: drop the address, and refresh the routes that had it."""
+        """Another broker listens at ``addr``: drop the address, and refresh the routes that had it.
+
+        Does nothing when that broker is known to be there: it refused a queue, perhaps one of a static topic.
+        """
+        if self.remoting.broker_name_at(addr) == broker_name:
+            return
         topics = self.routes.forget_address(broker_name, addr)
         if topics:
             found = self.remoting.broker_name_at(addr) or "another broker"
@@ -637,7 +642,7 @@ class ClientHandle:
     async def ask_master(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
         """The answer of the queue's master. When it cannot be reached, the route is refreshed to find a new master."""
         self.check_open()
-        addr = (await self.instance.route(mq.topic)).master(mq.broker_name)
+        addr = (await self.instance.route(mq.topic)).master_of(mq)
         # At most two masters are asked: that of the cached route, and the one of a fresh route if that is another.
         failure: SkylarkError = RouteNotFound(
             mq.topic, f"broker {mq.broker_name} has no master in its route", is_passing=True
@@ -649,7 +654,7 @@ class ClientHandle:
                 failure = error
                 if isinstance(error, WrongBroker):
                     self.instance.drop_address(mq.broker_name, addr)
-        moved = (await self.instance.refresh(mq.topic)).master(mq.broker_name)
+        moved = (await self.instance.refresh(mq.topic)).master_of(mq)
         if moved is None or moved == addr:
             raise failure
         return await call(self.at(moved, broker_name=mq.broker_name))

@@ -17,6 +17,7 @@ from remoting.net.client import RemotingClient
 from remoting.protocol.body import Body
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import BNAME_FIELD, Command
+from remoting.protocol.logical_queues import LOGICAL_PREFIX
 
 DEFAULT_TIMEOUT_MS = 3000
 
@@ -40,7 +41,7 @@ class Endpoint:
         """
         if self.broker_name:
             command.ext = {**(command.ext or {}), BNAME_FIELD: self.broker_name}
-            self._check_name()
+            check_broker_at(self.client, self.addr, self.broker_name)
         timeout_ms = self.timeout_ms + wait_ms
         deadline = trio.current_time() + timeout_ms / 1000
         ext, raw = command.ext, command.body
@@ -48,7 +49,7 @@ class Endpoint:
             answer = await self.client.invoke(self.addr, command, timeout_ms, body=body)
         except ConnectionLost:
             # Idle connections get closed, and brokers restart. Every request made through an Endpoint may be repeated.
-            self._check_name()
+            check_broker_at(self.client, self.addr, self.broker_name)
             # A new command: the lost one has an opaque number, and an encoded body in the dialect of the lost
             # connection.
             again, left_ms = Command(command.code, ext, raw), (deadline - trio.current_time()) * 1000
@@ -59,11 +60,15 @@ class Endpoint:
             raise WrongBroker(self.addr, self.broker_name, self.client.broker_name_at(self.addr))
         return answer
 
-    def _check_name(self) -> None:
-        """Raise WrongBroker when another broker is known to listen here."""
-        found = self.client.broker_name_at(self.addr) if self.broker_name else ""
-        if found and found != self.broker_name:
-            raise WrongBroker(self.addr, self.broker_name, found)
+
+def check_broker_at(client: RemotingClient, addr: str, wanted: str) -> None:
+    """Raise WrongBroker when another broker than ``wanted`` is known to listen at ``addr``.
+
+    The broker of a logical queue may be any: it refuses the request when it does not lead the queue.
+    """
+    found = client.broker_name_at(addr) if wanted else ""
+    if found and found != wanted and not wanted.startswith(LOGICAL_PREFIX):
+        raise WrongBroker(addr, wanted, found)
 
 
 T = TypeVar("T")

@@ -59,6 +59,8 @@ _TOO_FEW_IN_SYNC = "in-sync replicas not enough"
 # Brokers refuse a queue that the topic does not have there: the client's route is old, or was made for a topic that
 # nobody knew yet.
 _NO_SUCH_QUEUE = "queueId["
+# A drained broker stays so until it is stopped, or an administrator lets it take messages again.
+_DRAINED = "this broker is drained"
 # What brokers say, in lower case, to a client that is not who it says. That does not change by itself, nor at another
 # broker.
 _NOT_SIGNED_RIGHT = ("check signature failed", "no acl config", "username cannot be null")
@@ -71,6 +73,8 @@ def outcome_of(error: SkylarkError) -> Outcome:
             return Outcome.NOTHING
         case RemotingError():
             return Outcome.UNKNOWN
+        case BrokerError(code=ResponseCode.SERVICE_NOT_AVAILABLE, remark=remark) if remark.startswith(_DRAINED):
+            return Outcome.REFUSED_HERE
         case BrokerError(code=code) if code in _NOT_NOW:
             return Outcome.NOTHING
         case BrokerError(code=ResponseCode.SYSTEM_ERROR | ResponseCode.NO_PERMISSION, remark=remark) if any(

@@ -6,7 +6,7 @@ address, an impossible number of queues, an address where another broker listens
 NameServers are down.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from types import MappingProxyType
 
@@ -14,6 +14,7 @@ from mqcommon.addresses import is_address
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID, PERM_READ, PERM_WRITE
+from remoting.protocol.logical_queues import NO_LEADER, logical_broker_name
 from remoting.protocol.requests.routes import TopicRouteData
 
 # No topic has more queues. A larger number is invalid data and would use too much memory.
@@ -39,8 +40,9 @@ class TopicRoute:
     """The queues of one topic and the brokers that hold them.
 
     ``writable`` (the queues that a producer chooses from) and ``readable`` are sorted. ``writable_at`` is ``writable``
-    by the master's address; it lacks queues without a master, which only an ordered topic has. ``brokers`` is broker
-    name → id → address. ``is_guess``: no NameServer knew the topic, so this is the route that a send would give it.
+    by the master's address; it lacks queues without a master, which only an ordered or a static topic has. ``brokers``
+    is broker name → id → address. ``is_guess``: no NameServer knew the topic, so this is the route that a send would
+    give it.
     """
 
     topic: str
@@ -50,17 +52,33 @@ class TopicRoute:
     writable_at: Mapping[str, tuple[MessageQueue, ...]]
     skipped: tuple[str, ...] = field(default=(), compare=False)
     is_guess: bool = False
+    #: Of a static topic: the broker that leads each logical queue now; empty for other topics.
+    leaders: Mapping[MessageQueue, str] = field(default_factory=dict)
 
     def master(self, broker_name: str) -> str | None:
         """The address of the broker's master; None when it is not in the route."""
         return master_of(self.brokers.get(broker_name, {}))
+
+    def addrs_of(self, queue: MessageQueue) -> Mapping[int, str]:
+        """The brokers that serve a queue: id and address."""
+        return self.brokers.get(self.leaders.get(queue, queue.broker_name), {})
+
+    def master_of(self, queue: MessageQueue) -> str | None:
+        """The address of the master that serves a queue; None when the route has none."""
+        return master_of(self.addrs_of(queue))
+
+    def has_queue_of(self, queue: MessageQueue) -> bool:
+        """Whether the broker of the queue is in the route, or the queue is one of a static topic."""
+        return queue in self.leaders or queue.broker_name in self.brokers
 
     def without(self, broker_name: str, addr: str) -> "TopicRoute":
         """This route without the broker's address ``addr``."""
         addrs = self.brokers.get(broker_name, {})
         kept = MappingProxyType({number: each for number, each in addrs.items() if each != addr})
         writable_at = dict(self.writable_at)
-        others = tuple(queue for queue in writable_at.pop(addr, ()) if queue.broker_name != broker_name)
+        others = tuple(
+            queue for queue in writable_at.pop(addr, ()) if self.leaders.get(queue, queue.broker_name) != broker_name
+        )
         if others:
             writable_at[addr] = others
         return replace(
@@ -76,28 +94,68 @@ def make_route(
     """The route of ``topic`` that ``data`` describes."""
     skipped: list[str] = []
     brokers = _brokers(data, is_other_broker, skipped)
-    if data.topic_queue_mapping_by_broker:
-        # Requests name logical queues, which are not the brokers' queues that this answer counts.
-        skipped.append("all queues (a static topic, which this client does not support)")
-        return TopicRoute(topic, MappingProxyType(brokers), (), (), MappingProxyType({}), tuple(skipped))
     counts = _counts(data, brokers, skipped)
+    if data.topic_queue_mapping_by_broker and not data.order_topic_conf:
+        return _static_route(topic, data, brokers, counts, skipped)
     if data.order_topic_conf:
         writable = _queues(topic, _ordered_counts(data.order_topic_conf, skipped))
     else:
         masters = {name for name, addrs in brokers.items() if master_of(addrs)}
         writable = _queues(topic, {name: n for name, n in counts[PERM_WRITE].items() if name in masters})
-    by_addr: dict[str, list[MessageQueue]] = {}
-    for queue in writable:
-        addr = master_of(brokers.get(queue.broker_name, {}))
-        if addr is not None:
-            by_addr.setdefault(addr, []).append(queue)
     return TopicRoute(
         topic,
         MappingProxyType(brokers),
         writable,
         _queues(topic, counts[PERM_READ]),
-        MappingProxyType({addr: tuple(queues) for addr, queues in by_addr.items()}),
+        _by_master(writable, lambda queue: queue.broker_name, brokers),
         tuple(skipped),
+    )
+
+
+def _by_master(
+    queues: Iterable[MessageQueue],
+    broker_of: Callable[[MessageQueue], str | None],
+    brokers: Mapping[str, Mapping[int, str]],
+) -> Mapping[str, tuple[MessageQueue, ...]]:
+    """``queues`` by the addresses of their masters, without those that have none."""
+    by_addr: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        addr = master_of(brokers.get(broker_of(queue) or "", {}))
+        if addr is not None:
+            by_addr.setdefault(addr, []).append(queue)
+    return MappingProxyType({addr: tuple(queues) for addr, queues in by_addr.items()})
+
+
+def _static_route(
+    topic: str,
+    data: TopicRouteData,
+    brokers: dict[str, Mapping[int, str]],
+    counts: dict[int, dict[str, int]],
+    skipped: list[str],
+) -> TopicRoute:
+    """The route of a static topic: its logical queues, also those that no broker leads now, so that keys stay."""
+    leaders: dict[MessageQueue, str] = {}
+    totals: dict[str, int] = {}
+    parts = (data.topic_queue_mapping_by_broker or {}).items()
+    # The newest epochs last: while a queue moves, two brokers may say that they lead it.
+    for name, part in sorted(parts, key=lambda item: item[1].epoch):
+        broker_name = logical_broker_name(part.scope)
+        if not _is_possible(part.total_queues, {key: n for key, n in totals.items() if key != broker_name}):
+            skipped.append(f"the part of broker {name!r} in a static topic (impossible number)")
+            continue
+        totals[broker_name] = max(part.total_queues, totals.get(broker_name, 0))
+        leaders.update((MessageQueue(topic, broker_name, number), name) for number in part.curr_id_map)
+    queues = _queues(topic, totals)
+    leaders = {queue: leaders.get(queue, NO_LEADER) for queue in queues}
+    can_write = counts[PERM_WRITE]
+    return TopicRoute(
+        topic,
+        MappingProxyType(brokers),
+        queues,
+        queues,
+        _by_master((queue for queue in queues if leaders[queue] in can_write), leaders.get, brokers),
+        tuple(skipped),
+        leaders=MappingProxyType(leaders),
     )
 
 

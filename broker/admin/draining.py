@@ -25,13 +25,14 @@ from broker.writing.writer import Writer
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
 from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.names import is_retry_topic, is_system_topic
+from mqcommon.names import is_retry_topic, is_system_topic, retry_topic
 from remoting.net.answers import answer_steps
 from remoting.net.channel import Channel
 from remoting.net.server import SlowHandler
 from remoting.net.steps import StepHandler, Steps, result_of
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
 from remoting.protocol.requests.shrinking import (
     DRAIN_BROKER,
     GET_DRAIN_STATUS,
@@ -178,12 +179,19 @@ class Draining(Part):
             found.update(dict.fromkeys((topic, group) for topic in topics))
         for group, topic in self._clients.subscriptions():
             found[topic, group] = None
+        # A group may not have read yet what has come back to it.
+        for number, (topic, group) in enumerate(list(found), 1):
+            if number % AT_ONCE == 0:
+                yield None
+            names = (retry_topic(group), *(pop_retry_topic(topic, group, version) for version in (RETRY_V1, RETRY_V2)))
+            found.update(dict.fromkeys((name, group) for name in names))
         return [
             (topic, group)
             for topic, group in found
             if self._topics.get(topic) is not None
             and not self._is_inner(topic)
-            and not self._clients.has_left(group, topic)
+            # Consumers that pop do not subscribe to the topics in which messages come back to them.
+            and (is_retry_topic(topic) or not self._clients.has_left(group, topic))
         ]
 
     def _is_inner(self, topic: str) -> bool:

@@ -60,7 +60,8 @@ MOST_ROWS = 1_000
 class Sealing(Part):
     """See the module.
 
-    ``popped_to``: how far a group has popped in each queue of a topic. ``open_pops``: check points that are open.
+    ``popped_to``: how far a group has popped in each queue of a topic. ``open_pops``: how many check points are
+    open of a topic's queues from a number on.
     """
 
     reads_disk = (READ_SEALED.code,)
@@ -72,7 +73,7 @@ class Sealing(Part):
         clients: Clients,
         writer: Writer,
         popped_to: Callable[[str], Iterator[tuple[int, int]]],
-        open_pops: Callable[[], int],
+        open_pops: Callable[[str, int], int],
         durable: Durable,
         turned: Callable[[], None],
     ) -> None:
@@ -200,7 +201,7 @@ class Sealing(Part):
         header = GET_CLOSED_QUEUES.header(request)
         topic, first = header.topic, header.first_queue
         self._existing(topic)
-        answer = ClosedQueues(popped=self._open_pops())
+        answer = ClosedQueues(popped=self._open_pops(topic, first))
         forgotten = group_names(header.forgotten)
         for group in (yield from self._offsets.groups_of(topic)):
             if group not in forgotten:

@@ -1,4 +1,4 @@
-"""Topics of this broker, as administrators see them: 17, 18, 21, 215, 305, 351.
+"""Topics of this broker, as administrators see them: 17, 18, 21, 215, 305, 351, 513.
 
 A change is answered when it is on disk.
 Neighbours: meta/topics.py; observe/stats_handlers.py has the offsets of the queues.
@@ -21,6 +21,7 @@ from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.net.steps import NAMES, StepHandler, Steps, result_of, slices
+from remoting.protocol.bounded_body import BodyLimits
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
@@ -31,16 +32,21 @@ from remoting.protocol.requests.topics import (
     GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
     GET_TOPIC_CONFIG,
     TOPIC_FILTER_TYPE,
+    UPDATE_AND_CREATE_STATIC_TOPIC,
     UPDATE_AND_CREATE_TOPIC,
     UPDATE_AND_CREATE_TOPIC_LIST,
     CreateTopicRequestHeader,
     GetAllTopicConfigResponseHeader,
     TopicConfig,
+    TopicConfigAndMapping,
     TopicConfigTable,
     TopicList,
 )
 
 logger = logging.getLogger(__name__)
+
+# The limits of a mapping: thousands of stretches; of RocketMQ's tools, which do not quote ids, about a thousand.
+_MAPPING = BodyLimits(max_bytes=1024 * 1024, max_entries=20_000, relaxed_bytes=128 * 1024)
 
 _UNFINISHED = (
     "a topic of this name is being deleted, which is not done to its end yet and is tried again every few seconds"
@@ -74,13 +80,14 @@ class TopicHandlers(Part):
         return {
             UPDATE_AND_CREATE_TOPIC.code: self.update,
             UPDATE_AND_CREATE_TOPIC_LIST.code: self.update_list,
+            UPDATE_AND_CREATE_STATIC_TOPIC.code: self.update_static,
             DELETE_TOPIC_IN_BROKER.code: self.delete,
         }
 
     async def update(self, channel: Channel, request: Command) -> Command:
         """17: create a topic or change it."""
         header = UPDATE_AND_CREATE_TOPIC.header(request)
-        return await self._put(channel, request, lambda: [self._checked(*_sent(header))])
+        return await self._put(channel, request, lambda: [self._changed(*_sent(header))])
 
     async def update_list(self, channel: Channel, request: Command) -> Command:
         """18: create or change several topics: all of them, or none when one is refused."""
@@ -88,8 +95,24 @@ class TopicHandlers(Part):
         if not sent:
             raise _bad("topicConfigList names no topic")
         return await self._put(
-            channel, request, lambda: [self._checked(config, attribute_changes(config.attributes)) for config in sent]
+            channel, request, lambda: [self._changed(config, attribute_changes(config.attributes)) for config in sent]
         )
+
+    async def update_static(self, channel: Channel, request: Command) -> Command:
+        """513: create a static topic or change it, and this broker's part in it."""
+        header = UPDATE_AND_CREATE_STATIC_TOPIC.header(request)
+        sent = UPDATE_AND_CREATE_STATIC_TOPIC.body(request, _MAPPING)
+        if sent.topic != header.topic:
+            raise _bad(f"the mapping is of topic {sent.topic}, and the request of {header.topic}")
+        with refused_when_not_stored():
+            async with self._removal.lock:
+                self._refuse_unfinished(header.topic)
+                config = self._checked(*_sent(header))
+                mapping = self._topics.static.merged(sent, force=bool(header.force))
+                self._topics.put_static(config, mapping)
+            await self._durable()
+        logger.info("static topic %s set to %s %s by %s", header.topic, config, mapping, channel.remote)
+        return request.respond()
 
     async def _put(self, channel: Channel, request: Command, configs: Callable[[], list[TopicConfig]]) -> Command:
         """Put topics that ``configs`` makes, which looks at the present ones and refuses."""
@@ -153,9 +176,12 @@ class TopicHandlers(Part):
         header = GET_ALL_TOPIC_CONFIG.header(request)
         every, version = self._topics.all(), self._topics.data_version
         table = some_rows(every, header.topic_seq, header.max_topic_num)
-        deletions = None
-        if PageRequestHeader.from_ext(request.ext).page_from == 0:  # only a Skylark slave asks for pages
+        deletions, static = None, self._topics.static.all()
+        page_from = PageRequestHeader.from_ext(request.ext).page_from  # only a Skylark slave asks for pages
+        if page_from == 0:
             deletions = self._topics.deletions.finished() or None
+        elif page_from is not None:
+            static = {}
         answer = yield from answer_whole_or_page(
             GET_ALL_TOPIC_CONFIG,
             channel,
@@ -163,7 +189,7 @@ class TopicHandlers(Part):
             table,
             self._cursor,
             self._topics.removals,
-            lambda rows: TopicConfigTable(version, dict(rows), version, topic_deletions=deletions),
+            lambda rows: TopicConfigTable(version, dict(rows), version, static, topic_deletions=deletions),
         )
         if table is not every:
             answer.ext = GetAllTopicConfigResponseHeader(len(every)).to_ext()
@@ -171,11 +197,12 @@ class TopicHandlers(Part):
 
     def get(self, channel: Channel, request: Command) -> Command:
         """351."""
-        topic = GET_TOPIC_CONFIG.header(request).topic
-        config = self._topics.get(topic)
+        header = GET_TOPIC_CONFIG.header(request)
+        config = self._topics.get(header.topic)
         if config is None:
-            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
-        return answer_with(GET_TOPIC_CONFIG, request, config)
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {header.topic}")
+        mapping = self._topics.static.get(header.topic) if header.lo else None
+        return answer_with(GET_TOPIC_CONFIG, request, TopicConfigAndMapping.of(config, mapping))
 
     def get_system(self, channel: Channel, request: Command) -> Steps[Command]:
         """305."""
@@ -184,6 +211,15 @@ class TopicHandlers(Part):
             found += [name for name in part if self._topics.is_system(name) or is_system_topic(name)]
             yield None
         return answer_with(GET_SYSTEM_TOPIC_LIST_FROM_BROKER, request, TopicList(found))
+
+    def _changed(self, sent: TopicConfig, changes: Mapping[str, str | None]) -> TopicConfig:
+        """As `_checked`; the queues of a static topic are not changed by themselves."""
+        name, known = sent.topic_name, self._topics.get(sent.topic_name)
+        is_static = known is not None and self._topics.static.get(name) is not None
+        queues = sent.read_queue_nums, sent.write_queue_nums
+        if known is not None and is_static and queues != (known.read_queue_nums, known.write_queue_nums):
+            raise _bad(f"topic {name} is static: mqadmin updateStaticTopic and remappingStaticTopic set its queues")
+        return self._checked(sent, changes)
 
     def _checked(self, sent: TopicConfig, changes: Mapping[str, str | None]) -> TopicConfig:
         """The topic as it is stored: ``sent``, with the present attributes and ``changes`` of them."""

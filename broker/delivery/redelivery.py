@@ -165,6 +165,8 @@ class SendBack(Part):
         record = self._find(header.offset)
         if record.sys_flag & WRAPPED == WRAPPED:
             record = _in_batch(record, header.origin_msg_id)
+        if self._topics.static.get(header.origin_topic or "") is not None:
+            _check_meant(record, header.origin_msg_id, header.offset)
         # Otherwise a consumer could have any message copied to its own group.
         self._may_consume(channel, request, record.topic)
         self._writer.admit(b"")
@@ -225,6 +227,16 @@ def _explain_if_unsafe(response: Command) -> None:
         # The consumer sends the message to the retry topic then, so that one copy at least is safe.
         response.remark = f"the message was stored, but not safely in time: code {response.code}"
         response.code = ResponseCode.SYSTEM_ERROR
+
+
+def _check_meant(record: Record, message_id: str | None, offset: int) -> None:
+    """RequestRefused when the record is another message: that of a static topic may be in another broker's log.
+
+    Clients name a message by its unique key. Refused, they send it to the retry topic themselves.
+    """
+    key = find_property(record.properties, b"UNIQ_KEY")
+    if key and message_id and message_id != key.decode():
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
 
 
 def _in_batch(batch: Record, msg_id: str | None) -> Record:

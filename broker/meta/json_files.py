@@ -1,7 +1,8 @@
 """RocketMQ's own metadata files in ``store/config``: read with their backups, written as a Java broker writes them.
 
-topics.json subscriptionGroup.json consumerOffset.json delayOffset.json messageRequestMode.json, of 4.9 and 5.x, in
-fastjson's dialect. `journal_records` imports them as records of the journal, and `warnings` lists what is left out.
+topics.json subscriptionGroup.json consumerOffset.json delayOffset.json messageRequestMode.json topicQueueMapping.json,
+of 4.9 and 5.x, in fastjson's dialect. `journal_records` imports them as records of the journal, and `warnings` lists
+what is left out.
 `to_json_files` exports the tables in the form of 5.x, which 4.9 can read, too. Only `write_files` changes the files.
 ``JsonFiles`` keeps their sizes and CRCs in the journal, as they were last read or written here: a file that differs was
 changed by another program.
@@ -13,7 +14,7 @@ from dataclasses import field, replace
 from typing import Any, TypeVar
 from zlib import crc32
 
-from broker.meta import consumer_offsets, delay_offsets, groups, request_modes, topics
+from broker.meta import consumer_offsets, delay_offsets, groups, request_modes, static_topics, topics
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
@@ -31,14 +32,15 @@ from remoting.protocol.body import Body
 from remoting.protocol.dialect import loads
 from remoting.protocol.requests.groups import MessageRequestModes, SubscriptionGroupTable
 from remoting.protocol.requests.offsets import ConsumerOffsetTable, DelayOffsetTable
-from remoting.protocol.requests.topics import TopicConfigTable
+from remoting.protocol.requests.topics import StaticTopicTable, TopicConfigTable
 
 TOPICS = "topics.json"
 GROUPS = "subscriptionGroup.json"
 CONSUMER_OFFSETS = "consumerOffset.json"
 DELAY_OFFSETS = "delayOffset.json"
 REQUEST_MODES = "messageRequestMode.json"
-NAMES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS, REQUEST_MODES)
+STATIC_TOPICS = "topicQueueMapping.json"
+NAMES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS, REQUEST_MODES, STATIC_TOPICS)
 
 SEEN = "json-files"
 
@@ -56,6 +58,7 @@ class JsonTables:
     consumer_offsets: ConsumerOffsetTable
     delay_offsets: DelayOffsetTable
     request_modes: MessageRequestModes
+    static_topics: StaticTopicTable
     from_backup: list[str] = field(default_factory=list)
 
 
@@ -75,6 +78,7 @@ def read_tables(fs: FileSystem, directory: str) -> JsonTables | None:
         table(ConsumerOffsetTable, CONSUMER_OFFSETS),
         table(DelayOffsetTable, DELAY_OFFSETS),
         table(MessageRequestModes, REQUEST_MODES),
+        table(StaticTopicTable, STATIC_TOPICS),
         from_backup,
     )
 
@@ -158,7 +162,6 @@ POPS_KEY = f"{TIMER_TOPIC}@{REVIVE_GROUP}"
 # File, the member that is not imported, and what it holds.
 _NOT_READ = (
     ("consumerOrderInfo.json", "table", "how far a Java broker's pops in order were; their messages come again"),
-    ("topicQueueMapping.json", "topicQueueMappingInfoMap", "this version does not support static topics"),
     ("lmqConsumerOffset.json", "offsetTable", "this version does not support offsets of light message queues"),
 )
 
@@ -189,6 +192,8 @@ def journal_records(tables: JsonTables) -> Iterator[Change]:
     yield delay_offsets.KIND, tables.delay_offsets.to_wire()
     for mode in request_modes.rows_of(tables.request_modes.message_request_mode_map):
         yield request_modes.FORMAT.put, mode.to_wire()
+    for name, row in tables.static_topics.topic_queue_mapping_info_map.items():
+        yield static_topics.FORMAT.put, replace(row, topic=name).to_wire()
 
 
 def is_of_revive_log(key: str) -> bool:
@@ -276,6 +281,8 @@ def to_json_files(
     }
     if request_modes.all():  # as a Java broker, which makes the file with the first mode
         tables[REQUEST_MODES] = MessageRequestModes(request_modes.by_topic()).to_wire()
+    if topics.static.all():  # as a Java broker, which makes the file with the first static topic
+        tables[STATIC_TOPICS] = StaticTopicTable(topics.data_version, topics.static.all()).to_wire()
     return {name: pretty(table).encode() for name, table in tables.items()}
 
 

@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from broker.meta.journal import Journal
+from broker.meta.static_topics import StaticTopics
 from broker.meta.table import Applier, Change, JournalledTable, JournalledValue, TableFormat
 from broker.meta.topic_deletions import TopicDeletions
 from broker.options import BrokerOptions
@@ -35,7 +36,7 @@ from mqcommon.names import (
 )
 from remoting.protocol.body import DataVersion
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.topics import TopicConfig
+from remoting.protocol.requests.topics import TopicConfig, TopicQueueMappingDetail
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +119,8 @@ class Topics(JournalledTable[TopicConfig]):
         self.drain = JournalledValue(journal, "drain", NO_DRAIN, list, lambda times: Drain(*times))
         #: Topics that are being deleted, or were lately.
         self.deletions = TopicDeletions(journal, clock)
+        #: Which of this broker's queues are parts of static topics.
+        self.static = StaticTopics(journal, clock, options.broker_name)
         #: Called with the name of each topic that a send has created, without those of groups.
         self.on_created_by_send: list[Callable[[str], None]] = []
         #: The changes of this run.
@@ -132,10 +135,23 @@ class Topics(JournalledTable[TopicConfig]):
         config = self._table.get(name)
         return config is not None and config.attributes.get("queue.type") == BATCH_QUEUES
 
-    def mirror(self, table: Mapping[str, TopicConfig], version: DataVersion) -> Iterator[None]:
-        """Make this table and its version equal to the master's, see `mirror_rows`."""
+    def mirror(
+        self, table: Mapping[str, TopicConfig], static: Mapping[str, TopicQueueMappingDetail], version: DataVersion
+    ) -> Iterator[None]:
+        """Make this table, that of static topics and its version equal to the master's, see `mirror_rows`."""
+        # Mappings first: without its mapping a static topic would be read as a normal one.
+        yield from self.static.mirror(static)
         yield from self.mirror_rows(table)
         self.take_version(version)
+
+    def put_static(self, config: TopicConfig, mapping: TopicQueueMappingDetail) -> None:
+        """Create or change a static topic, and this broker's part in it."""
+        if mapping != self.static.get(config.topic_name):
+            self.static.put(mapping)
+            self.changes.note(config.topic_name)
+        if config != self.get(config.topic_name):
+            self._put(config.topic_name, config)
+        self._changed()
 
     def deletion_finished(self, name: str) -> None:
         """Raise the version, so that slaves ask for the topics and get the finished deletion with them."""
@@ -227,6 +243,10 @@ class Topics(JournalledTable[TopicConfig]):
 
     def _note(self, name: str) -> None:
         self.changes.note(name)
+
+    def _remove(self, name: str) -> None:
+        super()._remove(name)
+        self.static.delete(name)
 
     def _after_default(self, name: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
         default = self.get(default_topic)

@@ -9,7 +9,7 @@ Neighbours: registrar.py decides when; outer_api.py has the request; namesrv/reg
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from remoting.protocol.body import DataVersion
 from remoting.protocol.command import VERSION
 from remoting.protocol.dialect import encode_body
 from remoting.protocol.requests.registrations import RegisterBrokerBody, encode_compressed
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicQueueMappingInfo
 
 logger = logging.getLogger(__name__)
 
@@ -119,9 +119,10 @@ class Registration:
             number += 1
 
     async def _send_in_one(self, names: Sequence[str], version: DataVersion) -> RegisterAnswer:
-        configs = list(self._body(names, version).topic_config_serialize_wrapper.topic_config_table.values())
+        wrapper = self._body(names, version).topic_config_serialize_wrapper
+        configs, static = list(wrapper.topic_config_table.values()), wrapper.topic_queue_mapping_info_map
         limit = self._options.frame_max_length
-        made = await trio.to_thread.run_sync(encode_in_one, configs, version, limit - HEADER_BYTES)
+        made = await trio.to_thread.run_sync(encode_in_one, configs, version, limit - HEADER_BYTES, static)
         if made.left_out and not self._has_left_out:
             logger.error(
                 "%d of %d topics are not registered at NameServer %s: they do not fit into a frame of %d bytes. Use"
@@ -138,7 +139,8 @@ class Registration:
         table = {name: config for name in names if (config := self._topics.get(name)) is not None}
         if perm & PERM_READ_WRITE != PERM_READ_WRITE:
             table = {name: replace(config, perm=config.perm & perm) for name, config in table.items()}
-        return RegisterBrokerBody(TopicConfigTable(version, table, version))
+        static = self._topics.static.registered(table)
+        return RegisterBrokerBody(TopicConfigTable(version, table, version, {}, static))
 
 
 class InOne(NamedTuple):
@@ -149,23 +151,32 @@ class InOne(NamedTuple):
     left_out: int
 
 
-def encode_in_one(configs: Sequence[TopicConfig], version: DataVersion, limit: int) -> InOne:
+def encode_in_one(
+    configs: Sequence[TopicConfig],
+    version: DataVersion,
+    limit: int,
+    static: Mapping[str, TopicQueueMappingInfo] | None = None,
+) -> InOne:
     """As many of ``configs`` as fit into ``limit`` bytes, in RocketMQ's plain form when all of them do.
 
     The compressed form has neither order nor topicSysFlag, and attributes are left out, since NameServers need none.
     """
     if sum(2 * len(config.topic_name) + TOPIC_BYTES for config in configs) <= limit:
-        data = encode_body(_whole(configs, version))
+        data = encode_body(_whole(configs, version, static))
         if len(data) <= limit:
             return InOne(data, False, 0)
     count = len(configs)
     while True:
-        data = encode_compressed(_whole(configs[:count], version), VERSION, attributes=False)
+        data = encode_compressed(_whole(configs[:count], version, static), VERSION, attributes=False)
         if len(data) <= limit or not count:
             return InOne(data, True, len(configs) - count)
         # In proportion, less 2 %: topics differ in size, and each try costs the encoding of all that is left.
         count = min(count - 1, count * limit // len(data) * 49 // 50)
 
 
-def _whole(configs: Sequence[TopicConfig], version: DataVersion) -> RegisterBrokerBody:
-    return RegisterBrokerBody(TopicConfigTable(version, {config.topic_name: config for config in configs}, version))
+def _whole(
+    configs: Sequence[TopicConfig], version: DataVersion, static: Mapping[str, TopicQueueMappingInfo] | None
+) -> RegisterBrokerBody:
+    table = {config.topic_name: config for config in configs}
+    infos = {name: info for name, info in (static or {}).items() if name in table}
+    return RegisterBrokerBody(TopicConfigTable(version, table, version, {}, infos))

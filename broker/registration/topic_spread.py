@@ -10,8 +10,6 @@ here, and other brokers create it at the first message that they get.
 """
 
 import logging
-import math
-from collections.abc import Callable, Sequence
 
 import trio
 
@@ -19,13 +17,12 @@ from broker.identity import Identity
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.part import Part
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError
-from mqcommon.names import AUTO_CREATE_TOPIC, MASTER_ID
+from broker.registration.peers import Peers
+from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
+from mqcommon.names import AUTO_CREATE_TOPIC
 from mqcommon.signal import Signal
 from remoting.net.call import Remote, call
-from remoting.net.client import OpenClient, RemotingClient, open_client
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.requests.routes import GET_BROKER_CLUSTER_INFO
 from remoting.protocol.requests.topics import (
     GET_TOPIC_CONFIG,
     UPDATE_AND_CREATE_TOPIC,
@@ -36,37 +33,24 @@ from remoting.protocol.requests.topics import (
 
 logger = logging.getLogger(__name__)
 
-TIMEOUT_MS = 3_000
 # Topics that wait for their turn. More are left out.
 MAX_WAITING = 1_000
 # Masters that are asked at the same time.
 AT_ONCE = 16
-# How long the list of masters is used: topics are often created in bursts, and the answer to 106 may be large.
-FRESH_S = 5.0
 
 _Failures = (RemotingError, BrokerError, ProtocolError)
 
 
 class TopicSpread(Part):
-    """Call `created` for each topic that a send has created. ``namesrvs`` returns the NameServers' addresses."""
+    """Call `created` for each topic that a send has created."""
 
-    def __init__(
-        self,
-        identity: Identity,
-        topics: Topics,
-        options: BrokerOptions,
-        namesrvs: Callable[[], Sequence[str]],
-        open_client: OpenClient = open_client,
-    ) -> None:
+    def __init__(self, identity: Identity, topics: Topics, options: BrokerOptions, peers: Peers) -> None:
         self._identity = identity
         self._topics = topics
         self._options = options
-        self._namesrvs = namesrvs
-        self._open_client = open_client
+        self._peers = peers
         self._waiting: dict[str, None] = {}
         self._wanted = Signal()
-        self._masters: list[str] = []
-        self._fresh_until = -math.inf
 
     def created(self, topic: str) -> None:
         """A send has created ``topic`` here."""
@@ -80,48 +64,30 @@ class TopicSpread(Part):
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Work until cancelled."""
-        async with self._open_client() as client:
-            task_status.started()
-            while True:
-                await self._wanted.wait()
-                while self._waiting:
-                    topic = next(iter(self._waiting))
-                    del self._waiting[topic]
-                    config = self._topics.get(topic)
-                    if config is not None:  # else it is deleted again
-                        await self._spread(client, config)
+        task_status.started()
+        while True:
+            await self._wanted.wait()
+            while self._waiting:
+                topic = next(iter(self._waiting))
+                del self._waiting[topic]
+                config = self._topics.get(topic)
+                if config is not None:  # else it is deleted again
+                    await self._spread(config)
 
-    async def _spread(self, client: RemotingClient, config: TopicConfig) -> None:
+    async def _spread(self, config: TopicConfig) -> None:
+        try:
+            masters = await self._peers.masters(self._identity.cluster_name)
+        except RequestRefused as error:
+            logger.warning("topic %s is created on this broker only: %s", config.topic_name, error.remark)
+            return
         limit = trio.CapacityLimiter(AT_ONCE)
         async with trio.open_nursery() as nursery:
-            for addr in await self._other_masters(client, config.topic_name):
-                nursery.start_soon(self._create_at, client, addr, config, limit)
+            for name, addr in masters.items():
+                if name != self._identity.broker_name:
+                    nursery.start_soon(self._create_at, addr, config, limit)
 
-    async def _other_masters(self, client: RemotingClient, topic: str) -> list[str]:
-        if trio.current_time() < self._fresh_until:
-            return self._masters
-        last: object = "no NameServer is known"
-        for namesrv in self._namesrvs():
-            try:
-                info = (await call(Remote(client, namesrv, TIMEOUT_MS), GET_BROKER_CLUSTER_INFO)).body()
-            except _Failures as error:
-                last = error
-                continue
-            masters = (
-                info.broker_addr_table[name].broker_addrs.get(MASTER_ID)
-                for name in sorted(info.cluster_addr_table.get(self._identity.cluster_name, ()))
-                if name != self._identity.broker_name and name in info.broker_addr_table
-            )
-            self._masters = [addr for addr in masters if addr is not None]
-            self._fresh_until = trio.current_time() + FRESH_S
-            return self._masters
-        logger.warning("topic %s is created on this broker only: %s", topic, last)
-        return []
-
-    async def _create_at(
-        self, client: RemotingClient, addr: str, config: TopicConfig, limit: trio.CapacityLimiter
-    ) -> None:
-        at, name = Remote(client, addr, TIMEOUT_MS), config.topic_name
+    async def _create_at(self, addr: str, config: TopicConfig, limit: trio.CapacityLimiter) -> None:
+        at, name = self._peers.remote(addr), config.topic_name
         async with limit:
             try:
                 if await _has(at, name):

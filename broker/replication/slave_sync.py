@@ -183,7 +183,11 @@ class SlaveSync:
             self._deletions.told(table.topic_deletions or {})
         else:
             self._deletions.missing(table.topic_config_table, log_end)
-        await run_slices(self._metadata.topics.mirror(table.topic_config_table, table.data_version))
+        await run_slices(
+            self._metadata.topics.mirror(
+                table.topic_config_table, table.topic_queue_mapping_detail_map, table.data_version
+            )
+        )
         self._metadata.topics_to.put(log_end)
 
     async def _copy_groups(self, master: MasterClient) -> None:

@@ -25,6 +25,7 @@ from broker.meta.topic_deletions import TopicDeletion
 from broker.observe.stats import BrokerStats
 from broker.part import Part
 from mqcommon.errors import StoreError
+from mqcommon.names import LATE_GROUP, LATE_TOPIC_PREFIX
 from mqcommon.signal import Signal
 from remoting.net.steps import run_slices
 
@@ -132,6 +133,8 @@ class TopicRemoval(Part):
         end = await self._delete_messages(name, before)
         if before is None:
             await run_slices(self._offsets.remove_topic(name))
+            if self._offsets.queues_of(LATE_GROUP, late := f"{LATE_TOPIC_PREFIX}{name}"):
+                await run_slices(self._offsets.remove_topic(late))
             self._seals.drop(name)
             self._stats.drop_topic(name)
         self._deletions.finish(name, end if before is None else before)

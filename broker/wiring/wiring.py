@@ -22,6 +22,7 @@ from broker.broker_names import BrokerNames
 from broker.delivery.delayed_delivery import DelayedDelivery
 from broker.delivery.filters import Filters, SubscriptionChecks
 from broker.delivery.held_pulls import HeldPulls
+from broker.delivery.logical_queues import LogicalQueues
 from broker.delivery.pop.acks import AckHandlers
 from broker.delivery.pop.checks import PopChecks
 from broker.delivery.pop.copies import RevivedCopies
@@ -53,6 +54,7 @@ from broker.metrics.export import HealthPages, Metrics
 from broker.metrics.runtime import NO_LIMIT, RuntimeInfo, RuntimeSources, Waiting
 from broker.observe.stats_handlers import StatsHandlers
 from broker.part import Part
+from broker.registration.peers import Peers
 from broker.registration.registrar import Registrar
 from broker.registration.topic_queues import TopicQueues
 from broker.registration.topic_spread import TopicSpread
@@ -73,7 +75,7 @@ from broker.writing.send_handlers import SendHandlers
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from remoting.net.limits import connection_budget
-from remoting.net.server import Server
+from remoting.net.server import Handler, Server, SlowHandler
 from remoting.net.transport import Listener
 from remoting.protocol.command import BROKER_NAME_FIELD
 from remoting.protocol.requests.sends import DEFERRED_BATCHES
@@ -131,9 +133,10 @@ def wire(
         *_request_parts(core, replicated, cleaner, transactions, timed, delayed, access, runtime),
         *replicated.others,
     )  # fmt: skip
-    quick, slow = handlers_of(answering, core.stepper, core.cold.guarded)
     registrar = _registrar(core, replicated)
-    spread = TopicSpread(core.identity, core.metadata.topics, options, lambda: core.namesrvs.addrs, core.open_client)
+    peers = Peers(lambda: core.namesrvs.addrs, core.open_client)
+    spread = TopicSpread(core.identity, core.metadata.topics, options, peers)
+    logical = LogicalQueues(options.broker_name, store, core.metadata, core.clients, peers, core.role)
     core.metadata.topics.on_created_by_send.append(spread.created)
     # The first of the parts of pops.
     reviving = next(part for part in answering if isinstance(part, Reviving))
@@ -154,10 +157,25 @@ def wire(
             core.clock, core.flusher.times_ms, core.tls, now,
         )  # fmt: skip
         metrics = Metrics(sources, health.health, core.stepper)
-        quick, slow = metrics.measured(quick, slow)
+    static_topics = core.metadata.topics.static
+
+    translates = bool(static_topics.all())
+
+    def handlers() -> tuple[dict[int, Handler], dict[int, SlowHandler]]:
+        # Only a broker with static topics pays for looking at each request.
+        translating = {"translating": logical.translating} if static_topics.all() else {}
+        made = handlers_of(answering, core.stepper, core.cold.guarded, **translating)
+        return made if metrics is None else metrics.measured(*made)
+
+    def static_topics_changed() -> None:
+        nonlocal translates
+        if translates != bool(static_topics.all()):
+            translates = not translates
+            server.replace_handlers(*handlers())
+
+    static_topics.on_change.append(static_topics_changed)
     server = Server(
-        quick,
-        slow,
+        *handlers(),
         limits=options.server_limits(options.frame_max_length, options.server_channel_max_idle_time_seconds),
         on_close=closed_of(answering),
         after_turn=core.turn_end,
@@ -171,8 +189,8 @@ def wire(
     )
     parts = (
         replicated.log, core.flusher, core.persister, core.removal, cleaner, PopulatePages(store.log), delayed, timed,
-        OpenConnections(server), *answering, ClientPort(server, listeners), core.namesrvs, registrar, spread,
-        health, *([metrics] if metrics is not None else []),
+        peers, logical, OpenConnections(server), *answering, ClientPort(server, listeners), core.namesrvs, registrar,
+        spread, health, *([metrics] if metrics is not None else []),
     )  # fmt: skip
     core.turn_end.serve(parts)
     return Wiring(parts, core.identity.addr)
@@ -242,7 +260,7 @@ def _request_parts(
         topic_handlers,
         Draining(store, core.metadata, clients, core.writer, undelivered, core.persister.wait, core.clock),
         Sealing(
-            store, core.metadata, clients, core.writer, reviving.popped_to, undelivered.popped, core.persister.wait,
+            store, core.metadata, clients, core.writer, reviving.popped_to, reviving.open_in, core.persister.wait,
             core.turn_end,
         ),
         GroupHandlers(core.metadata, stats, core.persister.wait),

@@ -71,8 +71,7 @@ class Server:
         ``connections`` is shared by all servers of a daemon; 10,000 of its own when there is none.
         """
         self._greeting = {OFFER_FIELD: OFFER_CBOR, **(greeting or {})}
-        self._handlers = {CHALLENGE.code: _challenge, **handlers}
-        self._slow_handlers = slow_handlers or {}
+        self.replace_handlers(handlers, slow_handlers or {})
         self._limits = limits or ServerLimits()
         self._on_close = on_close
         self._after_turn = after_turn
@@ -90,6 +89,11 @@ class Server:
     def codes(self) -> list[int]:
         """The codes of the requests that this server answers."""
         return sorted({*self._handlers, *self._slow_handlers})
+
+    def replace_handlers(self, handlers: Mapping[int, Handler], slow_handlers: Mapping[int, SlowHandler]) -> None:
+        """Serve requests from now on with these handlers."""
+        self._handlers = {CHALLENGE.code: _challenge, **handlers}
+        self._slow_handlers = slow_handlers
 
     async def serve(
         self,

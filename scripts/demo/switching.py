@@ -1,4 +1,4 @@
-"""The quickstart with --controller or --dledger: the master of three brokers is killed, and another takes over."""
+"""The quickstart with --controller or --dledger: three brokers, of which the master is killed under load."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -67,8 +67,10 @@ class SwitchingDemo:
             await self._set.make_topic(admin, TOPIC)
         if self._set.controllers:
             print(f"  {leader.name if leader else 'no Controller'} leads the Controllers")
-        print(f"  {master.name} is the master of {reign}; all three brokers have all messages")
-        print(f"  logs and data: {self._home}")
+        print(
+            f"  {master.name} is the master of {reign}; all three brokers have all messages;"
+            f" logs and data: {self._home}"
+        )
 
     async def _send(self) -> None:
         made = self._set

@@ -32,6 +32,7 @@ from sdk.admin.commands import (
     queues,
     route_diff,
     shrinking,
+    static_topics,
     stats,
     topics,
     topology,
@@ -44,10 +45,8 @@ _NAMES = """
     addBroker checkRocksdbCqWriteProgress
     dumpCompactionLog exportConfigs exportMetadataInRocksDB exportMetrics exportPopRecord
     getColdDataFlowCtrInfo
-    remappingStaticTopic
     removeBroker removeColdDataFlowCtrGroupConfig rocksDBConfigToJson setCommitLogReadAheadMode
     updateColdDataFlowCtrGroupConfig
-    updateStaticTopic
 """
 NOT_YET = tuple(sorted(_NAMES.split(), key=str.lower))
 
@@ -227,6 +226,7 @@ for _module in (
     namesrvs,
     route_diff,
     shrinking,
+    static_topics,
     controllers,
     users,
     accounts,

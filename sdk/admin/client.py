@@ -66,7 +66,13 @@ from remoting.protocol.requests.query import ConsumeQueueEntries
 from remoting.protocol.requests.raft import RAFT_MEMBERS, RaftMembers, RaftMembersRequestHeader
 from remoting.protocol.requests.replication import EpochEntryCache
 from remoting.protocol.requests.routes import ClusterInfo, TopicRouteData
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicStatsTable
+from remoting.protocol.requests.topics import (
+    TopicConfig,
+    TopicConfigAndMapping,
+    TopicConfigTable,
+    TopicQueueMappingDetail,
+    TopicStatsTable,
+)
 from sdk import broker_api, namesrv_api
 from sdk.admin.requests import AdminRequests, body_of, header_of
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, checked_methods
@@ -219,7 +225,7 @@ class Admin:
         """One topic of the broker; BrokerError 17 when it has no such topic."""
         header = topics.GetTopicConfigRequestHeader(topic, lo=True)
         try:
-            return (await self._ask.call(addr, topics.GET_TOPIC_CONFIG, header)).body()
+            return (await self._ask.call(addr, topics.GET_TOPIC_CONFIG, header)).body().config
         except BrokerError as error:
             # Brokers before 5.0 return only the whole table.
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
@@ -523,6 +529,28 @@ class Admin:
         """
         header = query.QueryConsumeQueueRequestHeader(topic, queue_id, index, count, group)
         return (await self._ask.call(addr, query.QUERY_CONSUME_QUEUE, header)).body()
+
+    # --- static topics
+
+    async def static_topic(self, addr: str, topic: str) -> TopicConfigAndMapping:
+        """The topic on the broker, with the broker's part in it if it is static; BrokerError 17 when it has none."""
+        header = topics.GetTopicConfigRequestHeader(topic, lo=True)
+        return (await self._ask.call(addr, topics.GET_TOPIC_CONFIG, header)).body()
+
+    async def put_static_topic(self, addr: str, config: TopicConfig, mapping: TopicQueueMappingDetail) -> None:
+        """Create or change a static topic on the broker, and the broker's part in it.
+
+        BrokerError when ``mapping`` changes what is fixed there. See sdk/admin/remapping.py for the order of changes.
+        """
+        await self._ask.call(addr, topics.UPDATE_AND_CREATE_STATIC_TOPIC, _topic_header(config), mapping)
+
+    async def own_max_offset(self, addr: str, topic: str, queue_id: NotNegative, *, committed: bool = True) -> int:
+        """The end of a queue of the broker, which may be part of a logical one.
+
+        Without ``committed`` it has also the messages that are not on enough replicas yet.
+        """
+        header = offsets.GetMaxOffsetRequestHeader(topic, queue_id, committed, lo=False)
+        return (await self._ask.call(addr, offsets.GET_MAX_OFFSET, header)).header().offset
 
     # --- brokers and topics that become smaller
 

@@ -85,6 +85,12 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
     earliest_store_time = call_of(TrioAdmin.earliest_store_time)
     query_consume_queue = call_of(TrioAdmin.query_consume_queue)
 
+    # --- static topics
+
+    static_topic = call_of(TrioAdmin.static_topic)
+    put_static_topic = call_of(TrioAdmin.put_static_topic)
+    own_max_offset = call_of(TrioAdmin.own_max_offset)
+
     # --- brokers and topics that become smaller
 
     drain_broker = call_of(TrioAdmin.drain_broker)

@@ -20,6 +20,7 @@ from mqcommon.message.properties import DELAY, RETRY_TOPIC, encode_properties
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import DELAY_LEVELS
 from remoting.net.call import call
+from remoting.protocol.logical_queues import LOGICAL_PREFIX
 from remoting.protocol.requests.sends import SEND_MESSAGE_V2, SendMessageRequestHeader
 from sdk import broker_api
 from sdk.client import ClientHandle
@@ -59,9 +60,11 @@ class Returns:
 
     async def send_back(self, mq: MessageQueue, message: MessageExt, delay_level: int) -> bool:
         """Whether a broker has taken the message, which was read from ``mq``, for a later delivery."""
-        # 36 names a message by its place in the log. The messages of an inner batch have one place, so each of them is
-        # sent to the retry topic by itself.
-        if not message.is_inner and await self._ask_back(mq, message, delay_level):
+        # 36 names a message by its place in the log. The messages of an inner batch have one place, and one of a
+        # logical queue may be in the log of another broker than the one that leads the queue now: these are sent to the
+        # retry topic by themselves.
+        is_placed = not message.is_inner and not mq.broker_name.startswith(LOGICAL_PREFIX)
+        if is_placed and await self._ask_back(mq, message, delay_level):
             self._note(None)
             return True
         try:

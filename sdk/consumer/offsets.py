@@ -108,7 +108,7 @@ class Commits:
         async with self._lock(mq):
             self._kept.pop(mq, None)
             route = await self._client.instance.route(mq.topic)
-            if mq.broker_name in route.brokers:
+            if route.has_queue_of(mq):
                 self._sets[mq.topic, mq.broker_name] = None
             try:
                 await self._send(mq, offset, forward_only)

@@ -165,6 +165,9 @@ class Reader:
                 failed[replica.addr] = error
             else:
                 self._replicas.suggest(mq, answer.suggested_broker_id)
+                if answer.offset_delta is not None:
+                    placed = as_in_logical_queue(answer.data, mq.queue_id, answer.offset_delta)
+                    answer = replace(answer, data=placed)
                 if not _lacks(answer, offset):
                     self._waiting.pop(mq, None)
                     return answer
@@ -210,6 +213,17 @@ def _lacks(answer: PullAnswer, offset: int) -> bool:
 
 _QUEUE_ID_AT = HEAD_V4.starts["queue_id"]
 _QUEUE_OFFSET_AT = HEAD_V4.starts["queue_offset"]
+
+
+def as_in_logical_queue(data: bytes, queue_id: int, offset_delta: int) -> bytes:
+    """The records with the number and the offsets of a logical queue."""
+    placed = bytearray(data)
+    for at in record_starts(data):
+        offset_at = at + _QUEUE_OFFSET_AT
+        offset = int.from_bytes(data[offset_at : offset_at + 8]) + offset_delta
+        placed[at + _QUEUE_ID_AT : at + _QUEUE_ID_AT + 4] = queue_id.to_bytes(4)
+        placed[offset_at : offset_at + 8] = offset.to_bytes(8)
+    return bytes(placed)
 
 
 def as_in_light_queue(data: bytes, topic: str) -> bytes:

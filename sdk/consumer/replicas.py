@@ -93,11 +93,7 @@ class Replicas:
     def _choose(
         self, mq: MessageQueue, route: TopicRoute, asked: Mapping[str, object], preferred_id: int
     ) -> Replica | None:
-        found = [
-            Replica(broker_id, addr)
-            for broker_id, addr in route.brokers.get(mq.broker_name, {}).items()
-            if addr not in asked
-        ]
+        found = [Replica(broker_id, addr) for broker_id, addr in route.addrs_of(mq).items() if addr not in asked]
         suspects = self._suspects.addrs
         # Suspects come last even if they were suggested: each of them may cost a timeout.
         return min(found, default=None, key=lambda one: (one.addr in suspects, one.broker_id != preferred_id, one))
@@ -177,7 +173,7 @@ class Replicas:
 
     async def ask_master(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
         """The answer of the queue's master. Raises RouteNotFound at once when the master is a suspect."""
-        addr = (await self._instance.route(mq.topic)).master(mq.broker_name)
+        addr = (await self._instance.route(mq.topic)).master_of(mq)
         if addr is not None and addr in self._suspects.addrs:
             reason = f"the master of broker {mq.broker_name}, {addr}, does not answer now"
             raise RouteNotFound(mq.topic, reason, is_passing=True)

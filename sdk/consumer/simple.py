@@ -277,7 +277,9 @@ class SimpleConsumer:
             route = await until_answered(
                 partial(self._instance.route, topic), self._client.timeout_ms, self._instance.backoff
             )
-            found.update(dict.fromkeys([_Place(topic, mq.broker_name) for mq in route.readable]))
+            # Pops name the queues of brokers; those of a static topic are on any broker of the route.
+            names = route.brokers if route.leaders else [mq.broker_name for mq in route.readable]
+            found.update(dict.fromkeys([_Place(topic, name) for name in names]))
         if not found:
             raise RouteNotFound(next(iter(self._expressions)), "no broker has queues to read", is_passing=True)
         places = list(found)

@@ -30,6 +30,7 @@ from mqcommon.signal import Signal
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.sends import DEFERRED_BATCHES
+from sdk.endpoint import check_broker_at
 from sdk.producer.pending import (
     ALONE,
     DEFERRED,
@@ -299,9 +300,7 @@ class Lane:
         owner, remoting = self._owner, self._owner.remoting
         # An address may have gone to another broker since the route was read. Sent there, the message would be in the
         # wrong queue.
-        found = remoting.broker_name_at(addr)
-        if found and found != queue.broker_name:
-            raise WrongBroker(addr, queue.broker_name, found)
+        check_broker_at(remoting, addr, queue.broker_name)
         started = trio.current_time()
         # Rows get their unique keys now, and keep them over all tries: by its key a consumer can tell a message that
         # was stored twice.
@@ -558,7 +557,7 @@ class Targets:
         route = owner.route_of(self._topic)
         now = trio.current_time()
         if self._queue is not None:
-            if (addr := None if route is None else route.master(self._queue.broker_name)) is None:
+            if (addr := None if route is None else route.master_of(self._queue)) is None:
                 self._wait_for_route(now)
                 return None
             self._asked = 0

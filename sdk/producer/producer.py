@@ -15,7 +15,7 @@ from trio.lowlevel import enable_ki_protection
 from mqcommon.arguments import INT_MAX, check_flag, check_int, check_milliseconds, wrong_type
 from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock, SystemClock
-from mqcommon.errors import InvalidArgument, RemotingError, SkylarkError, WrongBroker
+from mqcommon.errors import InvalidArgument, RemotingError, SkylarkError
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.message import Message, MessageExt, OwnKeyMessage, wire_properties
 from mqcommon.message.properties import DELAY, LIGHT_QUEUES, SHARDING_KEY
@@ -26,6 +26,7 @@ from sdk.arrow import ArrowData
 from sdk.checked import Milliseconds, TopicName, check_group_name, check_queue, check_topic_name, checked
 from sdk.client import Client, ClientHandle, sharing
 from sdk.credentials import GivenCredentials, GivenTls
+from sdk.endpoint import check_broker_at
 from sdk.nameservers import NameServerSource
 from sdk.namespaces import check_namespace
 from sdk.producer.backlog import BUFFER_BYTES, BUFFER_COUNT, Backlog
@@ -383,9 +384,7 @@ class Producer:
                 raise no_writable(topic)
             addr, queue = target
             try:
-                found = self.remoting.broker_name_at(addr)
-                if found and found != queue.broker_name:
-                    raise WrongBroker(addr, queue.broker_name, found)
+                check_broker_at(self.remoting, addr, queue.broker_name)
                 await self.remoting.oneway(
                     addr, send_request(self.wire_group, queue, [row], self._clock.now_ms(), sys_flag)
                 )
@@ -670,7 +669,7 @@ class Producer:
         if not sharding_key:
             return self._oneway_turns.next(route.writable_at, self._usable)
         queue = queue_of_key(route.writable, sharding_key)
-        addr = route.master(queue.broker_name)
+        addr = route.master_of(queue)
         return None if addr is None else (addr, queue)
 
     def _usable(self, addr: str) -> bool:

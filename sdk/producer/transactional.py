@@ -17,10 +17,12 @@ from typing import Any, Self
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from mqcommon.addresses import format_address
 from mqcommon.arguments import INT_MAX, check_int, wrong_type
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import RemotingError, SkylarkError
 from mqcommon.message.flags import TRANSACTION_PREPARED
+from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import Message, MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.command import Command
@@ -45,6 +47,7 @@ from sdk.producer.transaction import (
 )
 from sdk.producer.wire import DEFAULT_TOPIC
 from sdk.retry import is_transient
+from sdk.routes import TopicRoute
 from sdk.runtime import survived
 from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
@@ -221,7 +224,7 @@ class TransactionProducer:
             )
         )  # fmt: skip
         route = halves.route_of(topic)
-        addr = None if route is None else route.master(queue.broker_name)
+        addr = None if route is None else _place_of(route, queue._replace(topic=topic), result.offset_msg_id)
         try:
             if addr is not None:
                 # Oneway, as RocketMQ has it. A lost end is no lost message: the broker asks the checker.
@@ -265,6 +268,16 @@ class TransactionProducer:
                     if not is_transient(error):
                         return
                     await trio.sleep(ROUTE_PAUSE_S)
+
+
+def _place_of(route: TopicRoute, queue: MessageQueue, half_id: str) -> str | None:
+    """The address of the broker that has the half message: its queue, of a static topic, may have moved since."""
+    if route.leaders:
+        ip, port, _ = parse_offset_msg_id(half_id)
+        stored_at = format_address(ip, port)
+        if any(stored_at in addrs.values() for addrs in route.brokers.values()):
+            return stored_at
+    return route.master_of(queue)
 
 
 class _Block:

@@ -178,7 +178,9 @@ async def test_nobody_gets_in_without_credentials(kind: str, mode: str, tmp_path
         await until(lambda: all(MARK in each.log() for each in brokers), "both brokers have it")
         assert ports.listening == {*ports.codes, *ports.logs, *ports.pages}, "a port that is not known here"
         # The NameServer's, two of each broker, and the Controller's.
-        assert (len(ports.codes), len(ports.logs), len(ports.pages)) == (5 + (mode == CONTROLLER), 1, 3)
+        assert (len(ports.codes), len(ports.pages)) == (5 + (mode == CONTROLLER), 3)
+        # With Controllers another broker may have become the master meanwhile, and opened its port for slaves.
+        assert len(ports.logs) == 1 or mode == CONTROLLER
         for addr in ports.codes:
             control = next(code for code in CONTROLS if code in ports.codes[addr])
             assert (await client.invoke(addr, Command(control), 10_000)).code == ResponseCode.SUCCESS, addr

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 import trio
@@ -79,11 +79,15 @@ def commands(kind: str, broker: str) -> list[tuple[str, ...]]:
     return [("drain", "-b", broker, *move, *SETTLE), ("undrain", "-b", broker)]
 
 
+class GoesOn(Protocol):
+    async def goes_on(self, messages: int) -> None: ...
+
+
 def started(line: list[str]) -> "subprocess.Popen[str]":
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-async def run_to_its_end(words: tuple[str, ...], cluster: Cluster, load: Load, random: Random) -> dict[str, Any]:
+async def run_to_its_end(words: tuple[str, ...], cluster: Cluster, load: GoesOn, random: Random) -> dict[str, Any]:
     """Run a command while something is killed, again and again until it ends well; returns its result."""
     line = [str(BIN / "mqadmin"), *words, "-n", cluster.nameserver, "--output", "json"]
     seen = ""

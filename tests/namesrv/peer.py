@@ -15,7 +15,7 @@ from remoting.protocol.dialect import encode_body, loads
 from remoting.protocol.frame import encode
 from remoting.protocol.requests.registrations import REGISTER_BROKER, RegisterBrokerBody, body_crc32
 from remoting.protocol.requests.routes import GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-from remoting.protocol.requests.topics import TopicConfigTable
+from remoting.protocol.requests.topics import TopicConfigTable, TopicQueueMappingInfo
 from tests.namesrv.registrations import configs_of
 from tests.support.clock import ManualClock
 
@@ -69,13 +69,16 @@ class Peer:
         broker_id: int = 0,
         ha: str = "127.0.0.1:10912",
         counter: int = 0,
+        mappings: Mapping[str, TopicQueueMappingInfo] | None = None,
         **ext: Any,
     ) -> Command:
         """Register a broker with 4 queues per topic; it has t1 and t2 unless told otherwise."""
         body = encode_body(
             RegisterBrokerBody(
                 TopicConfigTable(
-                    data_version=DataVersion(0, 1, counter), topic_config_table=configs_of(*(topics or ("t1", "t2")))
+                    data_version=DataVersion(0, 1, counter),
+                    topic_config_table=configs_of(*(topics or ("t1", "t2"))),
+                    topic_queue_mapping_info_map=dict(mappings or {}),
                 )
             )
         )

@@ -49,6 +49,7 @@ def plausible(hint: Any) -> Any:
         MessageQueue: queue(0),
         Mapping: {},
         Sequence: [],
+        sdk.TopicConfig: sdk.TopicConfig("t"),
     }
     return values.get(hint) or values.get(get_origin(hint)) or values.get(getattr(hint, "__origin__", None))
 

@@ -39,6 +39,10 @@ CODES = [code for name, code in vars(ResponseCode).items() if name.isupper()]
         (BrokerError(ResponseCode.FLOW_CONTROL, "too fast"), Outcome.NOTHING),
         (BrokerError(ResponseCode.POLLING_FULL, "too many"), Outcome.NOTHING),
         (BrokerError(ResponseCode.SERVICE_NOT_AVAILABLE, "stopping"), Outcome.NOTHING),
+        (
+            BrokerError(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is drained and takes no messages"),
+            Outcome.REFUSED_HERE,
+        ),
         (BrokerError(ResponseCode.GO_AWAY, "leaving"), Outcome.NOTHING),
         (BrokerError(ResponseCode.NOT_LEADER_FOR_QUEUE, "not I"), Outcome.NOTHING),
         (ConnectionLost("a:1"), Outcome.UNKNOWN),

@@ -80,15 +80,55 @@ def test_queues_of_a_broker_that_is_not_in_the_route_are_skipped() -> None:
     assert make_route("t", answer).readable == GOOD_QUEUES
 
 
-def test_a_static_topic_has_no_queues_for_this_client_and_that_is_told() -> None:
-    static = data(GOOD)
-    ordinary: list[dict[str, TopicQueueMappingInfo] | None] = [None, {}]
-    for mappings in ordinary:
-        static.topic_queue_mapping_by_broker = mappings
-        assert make_route("t", static).readable == GOOD_QUEUES
-    static.topic_queue_mapping_by_broker = {"good": TopicQueueMappingInfo("t", total_queues=2, bname="good")}
-    route = make_route("t", static)
-    assert route.writable == route.readable == () and not route.writable_at
+def static(*parts: TopicQueueMappingInfo, perm: int = 6, brokers: str = "abc") -> TopicRouteData:
+    return TopicRouteData(
+        [QueueData(part.bname, 1, 1, perm) for part in parts],
+        [BrokerData("c", name, {0: f"{name}:1", 1: f"{name}:2"}) for name in brokers],
+        topic_queue_mapping_by_broker={part.bname: part for part in parts},
+    )
+
+
+def part(broker: str, ids: dict[int, int], epoch: int = 1, total: int = 3) -> TopicQueueMappingInfo:
+    return TopicQueueMappingInfo("t", total_queues=total, bname=broker, epoch=epoch, curr_id_map=ids)
+
+
+def logical(*numbers: int) -> tuple[MessageQueue, ...]:
+    return tuple(MessageQueue("t", "__syslo__global__", number) for number in numbers)
+
+
+def test_a_static_topic_has_logical_queues_that_stay_when_they_move() -> None:
+    before = make_route("t", static(part("a", {0: 0, 2: 1}), part("b", {1: 0})))
+    assert before.writable == before.readable == logical(0, 1, 2)
+    assert before.writable_at == {"a:1": logical(0, 2), "b:1": logical(1)}
+    assert before.master_of(logical(2)[0]) == "a:1"
+    assert before.addrs_of(logical(1)[0]) == {0: "b:1", 1: "b:2"}
+    after = make_route("t", static(part("a", {0: 0, 2: 1}), part("b", {1: 0}), part("c", {2: 0}, epoch=2)))
+    assert after.writable == before.writable
+    assert after.master_of(logical(2)[0]) == "c:1"
+    assert after.without("c", "c:1").master_of(logical(2)[0]) is None
+
+
+def test_a_logical_queue_whose_leader_is_away_stays_a_queue() -> None:
+    route = make_route("t", static(part("a", {0: 0, 2: 1}), brokers="a"))
+    assert route.readable == logical(0, 1, 2)
+    assert route.master_of(logical(1)[0]) is None
+    assert route.has_queue_of(logical(1)[0])
+    assert not route.has_queue_of(logical(5)[0])
+    assert route.writable_at == {"a:1": logical(0, 2)}
+    drained = make_route("t", static(part("a", {0: 0}, total=1), perm=4))
+    assert (drained.writable, dict(drained.writable_at)) == (logical(0), {})
+
+
+def test_mappings_without_a_queue_leave_a_topic_as_it_was() -> None:
+    plain = data(GOOD)
+    for mappings in (None, {}):
+        plain.topic_queue_mapping_by_broker = mappings
+        assert make_route("t", plain).readable == GOOD_QUEUES
+
+
+def test_an_impossible_part_of_a_static_topic_is_left_out() -> None:
+    route = make_route("t", static(part("a", {0: 0}, total=MAX_QUEUES + 1), part("b", {1: 0}, total=2)))
+    assert route.readable == logical(0, 1)
     assert "static topic" in "; ".join(route.skipped)
 
 

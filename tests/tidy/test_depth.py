@@ -32,6 +32,7 @@ ONE_SUBCLASS: Mapping[str, str] = {
     "RocketMQBatchReader": "Spark takes filters only from a reader that has pushFilters",
     "RocketMQStreamReader": "PySpark 4.2 and newer take limits only from a reader of their own class",
     "StoreReader": "Spark takes filters only from a reader that has pushFilters",
+    "TopicConfig": "RocketMQ's answer to 351 has the fields of a topic and its mapping side by side",
     "Timestamp": "a parameter of mqadmin; a reset takes two words besides",
     "_Fields": "a NamedTuple cannot have slots and methods of its own at once",
 }
@@ -39,6 +40,7 @@ ONE_SUBCLASS: Mapping[str, str] = {
 TWO_DEEP: Mapping[str, str] = {
     "Acls": "a table of accounts, which is a journalled table",
     "DaemonGroup": "click has commands and groups of them, and daemons have one of each",
+    "TopicConfigAndMapping": "RocketMQ's answer to 351 has the fields of a topic and its mapping side by side",
     "Users": "a table of accounts, which is a journalled table",
 }
 #: Public classes whose name another class of the package has, too.

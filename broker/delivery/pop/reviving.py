@@ -129,6 +129,13 @@ class Reviving(Part):
         topic = self._log.topic
         return self._store.max_offset(topic, QUEUE_ID) - self._store.min_offset(topic, QUEUE_ID)
 
+    def open_in(self, topic: str, first: int) -> int:
+        """How many check points are open of the queues of ``topic`` from number ``first`` on; as `undelivered`."""
+        if not self._log.is_ready:
+            return self.undelivered
+        keys = [lease.checkpoint.key.queue for lease in self._log.inflight.oldest()]
+        return sum(1 for _, name, queue_id in keys if name == topic and queue_id >= first)
+
     def popped_to(self, topic: str) -> Iterator[tuple[int, int]]:
         """Queue and offset up to which it was popped, of each group that pops ``topic``."""
         for queue, position in self._log.inflight.positions.items():

@@ -54,7 +54,11 @@ class AgreedTables:
         self._pending: list[Change] = []
         self._open = 0
         self._round = _Round()
-        for table in (metadata.topics, metadata.groups, metadata.request_modes, metadata.users, metadata.acls):
+        tables: tuple[JournalledTable[Any], ...] = (
+            metadata.topics, metadata.topics.static, metadata.groups, metadata.request_modes, metadata.users,
+            metadata.acls,
+        )  # fmt: skip
+        for table in tables:
             self._tables.update(dict.fromkeys(table.change_kinds, table))
             table.on_record.append(self._recorded)
         metadata.topics.deletions.on_record.append(self._deletion_recorded)

@@ -96,6 +96,8 @@ class GetMaxOffsetRequestHeader(Header):
     topic: str = required(read_text)
     queue_id: int = required(read_int)
     committed: bool | None = optional(read_flag)
+    #: False: ``queue_id`` is a queue of the broker, also of a static topic.
+    lo: bool | None = optional(read_flag)
 
 
 @lazy_dataclass(slots=True)

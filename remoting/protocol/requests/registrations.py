@@ -21,7 +21,7 @@ from remoting.protocol.requests.routes import (
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
 )
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
+from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable, TopicQueueMappingInfo
 from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
@@ -150,6 +150,8 @@ MAPPING_SINCE: Final = 413
 MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
 #: The limit of topics, as a NameServer puts all of them into its table in one turn.
 MAX_TOPICS: Final = 250_000
+#: The limit of logical queues of static topics, and of static topics: each is some 100 bytes of memory.
+MAX_MAPPED: Final = 100_000
 #: The limit of a topic, and of any other part, in the compressed form.
 MAX_PART_BYTES: Final = 128 * 1024
 
@@ -164,11 +166,14 @@ _FED_BYTES: Final = 16 * 1024
 #: The limit of a registration without its topics; all of that may be JSON that is not standard.
 MAX_REST_BYTES: Final = 128 * 1024
 _RELAXED_BYTES: Final = 16 * 1024
+# RocketMQ does not quote the ids in mappings. The most is some ten milliseconds of decoding.
+_RELAXED_MAPPINGS_BYTES: Final = 2 * PIECE_BYTES
 
 _LENGTH: Final = Struct(">i")
 _TOPICS: Final = map_of(body_of(TopicConfig))
+_INFOS: Final = map_of(body_of(TopicQueueMappingInfo))
 _WRAPPER, _TABLE = "topicConfigSerializeWrapper", "topicConfigTable"
-_UNUSED: Final = ("topicQueueMappingDetailMap", "topicQueueMappingInfoMap")
+_DETAILS, _MAPPINGS = "topicQueueMappingDetailMap", "topicQueueMappingInfoMap"
 _SERVERS: Final = list_of(TEXT)
 _ATTRIBUTES: Final = map_of(TEXT)
 
@@ -216,11 +221,12 @@ def read_registration(wire: Any, take: Take | None = None) -> Reading:
     """
     wrapper = wire.get(_WRAPPER) if type(wire) is dict else None
     table = None
+    mappings = _Mappings()
     if type(wrapper) is dict:
         table = wrapper.pop(_TABLE, None)
-        for name in _UNUSED:
-            wrapper.pop(name, None)
-    body = RegisterBrokerBody.from_wire(wire)
+        wrapper.pop(_DETAILS, None)
+        mappings.take(wrapper.pop(_MAPPINGS, None))
+    body = mappings.added_to(RegisterBrokerBody.from_wire(wire))
     if table is None:
         return body
     if type(table) is not dict:
@@ -237,7 +243,8 @@ def decode_json(data: bytes, take: Take | None = None) -> Reading:
     """The body in its JSON form. Raises ProtocolError when it is not such a body."""
     topics: dict[str, TopicConfig] = {}
     take = _Counted(take or topics.update)
-    pieces = split_objects(data, _WRAPPER, (_TABLE, *_UNUSED))
+    mappings = _Mappings()
+    pieces = split_objects(data, _WRAPPER, (_TABLE, _DETAILS, _MAPPINGS))
     while True:
         try:
             piece = next(pieces)
@@ -246,12 +253,14 @@ def decode_json(data: bytes, take: Take | None = None) -> Reading:
             break
         if piece is not None and piece.name == _TABLE:
             take(_read_topics(loads(piece.data, relaxed_bytes=_RELAXED_BYTES)))
+        elif piece is not None and piece.name == _MAPPINGS:
+            mappings.take(loads(piece.data, relaxed_bytes=_RELAXED_MAPPINGS_BYTES))
         yield None
     if len(rest) > MAX_REST_BYTES:
         raise ProtocolError(f"it has {len(rest)} bytes besides topics, at most {MAX_REST_BYTES} are read")
     body = RegisterBrokerBody.from_wire(loads(rest, relaxed_bytes=_RELAXED_BYTES))
     body.topic_config_serialize_wrapper.topic_config_table.update(topics)
-    return body
+    return mappings.added_to(body)
 
 
 def decode_compressed(data: bytes, version: int, take: Take | None = None) -> Reading:
@@ -272,14 +281,41 @@ def decode_compressed(data: bytes, version: int, take: Take | None = None) -> Re
         servers = _SERVERS.read(loads(parts.part()))
     except ValueError as cause:
         raise ProtocolError(f"compressed registration is damaged: {cause}") from None
+    mappings = _Mappings()
     if version >= MAPPING_SINCE:
         for number in range(1, parts.count() + 1):
-            parts.part()
+            info = loads(parts.part())
+            mappings.take({info.get("topic"): info} if type(info) is dict else info)
             if number % STEP_TOPICS == 0 or parts.step_is_over():
                 yield None
     while parts.skip():
         yield None
-    return RegisterBrokerBody(wrapper, servers)
+    return mappings.added_to(RegisterBrokerBody(wrapper, servers))
+
+
+class _Mappings:
+    """The broker's parts in static topics, up to MAX_MAPPED of their queues."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, TopicQueueMappingInfo] = {}
+        self._count = 0
+
+    def take(self, wire: Any) -> None:
+        if wire is None:
+            return
+        try:
+            found: dict[str, TopicQueueMappingInfo] = _INFOS.read(wire)
+        except ValueError as cause:
+            raise ProtocolError(f"TopicConfigTable.{_MAPPINGS}: {cause}") from None
+        self._count += sum(1 + len(info.curr_id_map) for info in found.values())
+        if self._count > MAX_MAPPED:
+            raise ProtocolError(f"{self._count} static topics and queues of these, at most {MAX_MAPPED} are taken")
+        self._found.update(found)
+
+    def added_to(self, body: RegisterBrokerBody) -> RegisterBrokerBody:
+        """``body``, with them."""
+        body.topic_config_serialize_wrapper.topic_queue_mapping_info_map = self._found
+        return body
 
 
 class _Counted:

@@ -1,4 +1,4 @@
-"""Topics of a broker: 17, 18, 21, 202, 215, 300, 305, 351."""
+"""Topics of a broker: 17, 18, 21, 202, 215, 300, 305, 351, 513."""
 
 from typing import Final
 
@@ -69,6 +69,14 @@ class TopicQueueMappingDetail(Body):
     hosted_queues: dict[int, list[LogicQueueMappingItem]] = member(map_by_int(list_of(body_of(LogicQueueMappingItem))))
 
 
+@lazy_dataclass(slots=True)
+class StaticTopicTable(Body):
+    """All static topics of a broker, as RocketMQ writes them to topicQueueMapping.json."""
+
+    data_version: DataVersion = member(body_of(DataVersion))
+    topic_queue_mapping_info_map: dict[str, TopicQueueMappingDetail] = member(map_of(body_of(TopicQueueMappingDetail)))
+
+
 TOPIC_FILTER_TYPE = choice("SINGLE_TAG", "MULTI_TAG")
 
 #: Bits of ``topic_sys_flag`` for RocketMQ's units, which are clusters that mirror each other.
@@ -101,6 +109,29 @@ class TopicConfig(Body):
 
 
 @lazy_dataclass(slots=True)
+class TopicConfigAndMapping(TopicConfig):
+    """A topic, and for a static one the broker's part in it (351)."""
+
+    mapping_detail: TopicQueueMappingDetail | None = member(body_of(TopicQueueMappingDetail), None)
+
+    @classmethod
+    def of(cls, config: TopicConfig, mapping: TopicQueueMappingDetail | None) -> "TopicConfigAndMapping":
+        """``config`` with ``mapping``."""
+        return cls(
+            config.topic_name, config.read_queue_nums, config.write_queue_nums, config.perm, config.topic_filter_type,
+            config.topic_sys_flag, config.order, config.attributes, mapping,
+        )  # fmt: skip
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic without the mapping."""
+        return TopicConfig(
+            self.topic_name, self.read_queue_nums, self.write_queue_nums, self.perm, self.topic_filter_type,
+            self.topic_sys_flag, self.order, self.attributes,
+        )  # fmt: skip
+
+
+@lazy_dataclass(slots=True)
 class TopicConfigList(Body):
     """Topics to create or change (18). Their attributes are changes: ``+name``: value, ``-name``: ""."""
 
@@ -109,7 +140,7 @@ class TopicConfigList(Body):
 
 @lazy_dataclass(slots=True)
 class TopicConfigTable(Body):
-    """All topics of a broker (21, and within 103). The mapping members are of 5.x and stay empty.
+    """All topics of a broker (21, and within 103). The mapping members are of 5.x: details in 21, infos in 103.
 
     ``topic_deletions`` is for Skylark slaves: topic -> end of the log when its last deletion was done.
     """
@@ -246,6 +277,10 @@ GET_SYSTEM_TOPIC_LIST_FROM_BROKER = Request(
     right=GET_CLUSTER,
 )  # fmt: skip
 GET_TOPIC_CONFIG = Request(
-    351, GetTopicConfigRequestHeader, NOTHING, NOTHING, TopicConfig,
+    351, GetTopicConfigRequestHeader, NOTHING, NOTHING, TopicConfigAndMapping,
     right=on_topic(GET),
+)  # fmt: skip
+UPDATE_AND_CREATE_STATIC_TOPIC = Request(
+    513, CreateTopicRequestHeader, TopicQueueMappingDetail, NOTHING, NOTHING,
+    right=on_topic(CREATE), on_slave=NO_CHANGE_ON_SLAVE,
 )  # fmt: skip

@@ -188,6 +188,16 @@ async def _refuse_if_only_here(session: Session, broker_name: str, addr: str) ->
         and not (is_system_topic(name) or is_retry_topic(name) or is_dlq_topic(name))
     ]
     routes = await session.each(names, session.admin.topic_route)
+    led_here = [
+        name
+        for name, route in routes.values.items()
+        if (part := (route.topic_queue_mapping_by_broker or {}).get(broker_name)) is not None and part.curr_id_map
+    ]
+    if led_here:
+        raise UserError(
+            f"{broker_name} leads queues of static topics: {', '.join(sorted(led_here)[:SHOWN])}. Their"
+            " producers would fail. Move the queues to other brokers (mqadmin remappingStaticTopic), or give --force"
+        )
     only_here = [
         name
         for name in names
@@ -235,6 +245,8 @@ async def _other_places(session: Session, broker_name: str, topic: str) -> "list
     if is_retry_topic(topic) or is_dlq_topic(topic):
         return [Place(addr, 0) for addr in others.values() if not await _is_drained(session, addr)]
     route = await session.admin.topic_route(topic)
+    if route.topic_queue_mapping_by_broker:
+        return []  # its messages stay in their queues, and are read where they are
     return [
         Place(others[queue.broker_name], number)
         for queue in sorted(route.queue_datas, key=lambda queue: queue.broker_name)
@@ -384,6 +396,10 @@ async def _shapes(session: Session, topic: str, addrs: Mapping[str, str]) -> "di
 
     found = {name: await topic_config(session, addr, topic) for name, addr in addrs.items()}
     shapes = {name: shape_of(config) for name, config in found.items() if config is not None}
+    if any([await _is_static(session, addrs[name], topic) for name in shapes]):
+        raise UserError(
+            f"topic {topic} is static: it has a fixed number of queues, which mqadmin remappingStaticTopic moves"
+        )
     if not shapes:
         raise UserError(f"there is no topic {topic} on {', '.join(addrs)}: check its name with mqadmin topicList")
     ordered = any(config.order for config in found.values() if config is not None)
@@ -393,6 +409,15 @@ async def _shapes(session: Session, topic: str, addrs: Mapping[str, str]) -> "di
             f" order first (mqadmin updateTopic -o false, mqadmin updateOrderConf -m delete -t {topic})"
         )
     return shapes
+
+
+async def _is_static(session: Session, addr: str, topic: str) -> bool:
+    try:
+        return (await session.admin.static_topic(addr, topic)).mapping_detail is not None
+    except BrokerError as error:
+        if error.code != NOT_SUPPORTED:
+            raise
+        return False
 
 
 async def _is_drained(session: Session, addr: str) -> bool:

@@ -32,7 +32,7 @@ def changed() -> MetadataDir:
         groups.delete(name)
     finish(offsets.remove_topic("B"))
     finish(offsets.remove_group("gDefaultCluster"))
-    finish(topics.mirror({"A": TopicConfig("A"), "E": TopicConfig("E")}, DataVersion(1, 2, 3)))
+    finish(topics.mirror({"A": TopicConfig("A"), "E": TopicConfig("E")}, {}, DataVersion(1, 2, 3)))
     finish(groups.mirror({"gE": SubscriptionGroupConfig("gE")}, {"gE": {"A": 1}}, DataVersion(4, 5, 6)))
     offsets.mirror({"A@gA": {0: 9}, "E@gE": {0: 1, 3: 4}}, is_whole=True)
     finish(offsets.keep_only(["A@gA", "E@gE"]))

@@ -12,9 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.meta.json_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, parse, to_json_files
+from broker.meta.json_files import (
+    CONSUMER_OFFSETS,
+    DELAY_OFFSETS,
+    GROUPS,
+    STATIC_TOPICS,
+    TOPICS,
+    parse,
+    to_json_files,
+)
 from broker.meta.metadata import Metadata
 from mqcommon.errors import DiskFull, StoreCorrupt, UserError
+from remoting.protocol.logical_queues import led_by
 from remoting.protocol.requests.groups import (
     CustomizedRetryPolicy,
     ExponentialRetryPolicy,
@@ -25,7 +34,7 @@ from remoting.protocol.requests.groups import (
     SubscriptionGroupTable,
 )
 from remoting.protocol.requests.offsets import ConsumerOffsetTable, DelayOffsetTable
-from remoting.protocol.requests.topics import TopicConfig, TopicConfigTable
+from remoting.protocol.requests.topics import StaticTopicTable, TopicConfig, TopicConfigTable
 from tests.broker.meta.support import DIRECTORY, MetadataDir, options
 from tests.support.golden_store import VERSIONS, unpack
 from tests.support.memory_files import MemoryFiles
@@ -293,12 +302,37 @@ def test_offsets_of_pops_are_those_of_the_next_record_here_and_of_the_last_one_t
     assert parse(ConsumerOffsetTable, exported(meta.metadata)[CONSUMER_OFFSETS]).offset_table == {revive: {0: 0, 5: 7}}
 
 
+# As RocketMQ writes it, whose ids are not quoted.
+STATIC = """{"dataVersion":{"counter":3,"stateVersion":0,"timestamp":5},"topicQueueMappingInfoMap":{"S":{
+"bname":"broker-a",
+"currIdMap":{0:0},"dirty":false,"epoch":77,"hostedQueues":{0:[{"bname":"broker-a","endOffset":-1,"gen":0,"logicOffset":0,
+"queueId":0,"startOffset":0,"timeOfEnd":-1,"timeOfStart":-1}],1:[{"bname":"broker-a","endOffset":-1,"gen":0,
+"logicOffset":0,"queueId":1,"startOffset":0,"timeOfEnd":-1,"timeOfStart":-1},{"bname":"broker-b","endOffset":-1,"gen":1,
+"logicOffset":10000,"queueId":0,"startOffset":0,"timeOfEnd":-1,"timeOfStart":-1}]},"scope":"__global__","topic":"S",
+"totalQueues":2}}}"""
+
+
+def test_static_topics_are_taken_over_and_given_back() -> None:
+    topics = '{"dataVersion":{"counter":3,"timestamp":5},"topicConfigTable":{"S":{"topicName":"S"}}}'
+    meta = MetadataDir(fs=with_files(topics_json=topics, topicQueueMapping_json=STATIC))
+    row = meta.topics.static.get("S")
+    assert row is not None
+    assert led_by(row) == {0: 0}
+    assert [stretch.logic_offset for stretch in row.hosted_queues[1]] == [0, 10_000]
+    meta.power_loss()
+    assert meta.topics.static.get("S") == row
+    given = parse(StaticTopicTable, exported(meta.metadata)[STATIC_TOPICS])
+    assert given.topic_queue_mapping_info_map == {"S": row}
+    meta.topics.delete("S")
+    assert meta.topics.static.get("S") is None
+    assert STATIC_TOPICS not in exported(meta.metadata)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
         ("consumerOrderInfo.json", "{", "consumerOrderInfo.json is not imported"),
         ("consumerOrderInfo.json", '{"table":{"T@g":{0:{}}}}', "consumerOrderInfo.json is not imported"),
-        ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":{"T":{}}}', "static topics"),
         ("../kvStore/CURRENT", "MANIFEST-000004", "kvStore is not read: what was popped"),
         ("lmqConsumerOffset.json", '{"offsetTable":{"%LMQ%a@g":1}}', "light message queues"),
         ("subscriptionGroup.json", '{"forbiddenTable":{"g":{"T":1}}}', "has no effect"),

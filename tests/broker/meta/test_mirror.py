@@ -18,7 +18,7 @@ def take_over(slave: MetadataDir, master: MetadataDir) -> int:
     """All tables; how many records the slave wrote."""
     before, appended = slave.journal.on_append, []
     slave.journal.on_append = lambda: appended.append(1)
-    for _ in slave.topics.mirror(master.topics.all(), master.topics.data_version):
+    for _ in slave.topics.mirror(master.topics.all(), {}, master.topics.data_version):
         pass
     groups = master.groups
     for _ in slave.groups.mirror(groups.all(), groups.forbidden, groups.data_version):

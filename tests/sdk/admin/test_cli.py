@@ -94,7 +94,7 @@ def test_mistyped_commands_get_the_nearest() -> None:
     assert "See mqadmin help." in invoke("xyzzy").stderr
 
 
-@pytest.mark.parametrize("name", ["exportMetrics", "updatestatictopic"])
+@pytest.mark.parametrize("name", ["exportMetrics", "dumpcompactionlog"])
 def test_a_command_that_only_rocketmq_has_is_no_typo(name: str) -> None:
     for arguments in ([name], ["help", name], [name, "-n", NAMESRV]):
         result = invoke(*arguments)

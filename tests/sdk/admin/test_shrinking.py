@@ -10,7 +10,7 @@ import trio
 from click.testing import CliRunner
 
 from mqcommon.errors import SendFailed
-from sdk import Admin, ConsumeFrom, Message, MessageQueue, Producer, PullConsumer, PushConsumer
+from sdk import Admin, ConsumeFrom, Message, MessageQueue, Producer, PullConsumer, PushConsumer, SimpleConsumer
 from sdk.admin.cli import mqadmin
 from sdk.testing import Cluster
 from tests.support.waiting import until
@@ -204,3 +204,48 @@ async def test_ordered_topics_are_not_reshaped(cluster: Cluster) -> None:
     words = ["-t", "ordered", "-c", "DefaultCluster"]
     await run(cluster, "updateTopic", *words, "-w", "4", "-r", "4", "-o", "true")
     assert "is ordered" in (await run(cluster, "shrinkTopic", *words, "-w", "2", ends_with=1))["error"]
+
+
+async def test_pops_of_queues_that_stay_hold_up_nothing() -> None:
+    with Cluster(brokers=1) as cluster:
+        cluster.create_topic(TOPIC)
+        async with (
+            Producer(cluster.nameserver, group="p") as producer,
+            SimpleConsumer(
+                cluster.nameserver, group="pops", subscriptions={TOPIC: "*"}, invisible_ms=60_000
+            ) as consumer,
+        ):
+            await producer.send(Message(TOPIC, b"kept"), queue=MessageQueue(TOPIC, cluster.brokers[0].name, 0))
+            (held,) = await consumer.receive()
+            await run(cluster, "shrinkTopic", "-t", TOPIC, "-c", "DefaultCluster", "-w", "1", "--settle", "0",
+                      "--deadline", "10")  # fmt: skip
+            await consumer.ack(held)
+
+
+async def test_a_drain_waits_for_messages_that_come_back_to_pops() -> None:
+    with Cluster(brokers=1) as cluster:
+        cluster.create_topic(TOPIC)
+        addr = cluster.brokers[0].address
+        async with (
+            Producer(cluster.nameserver, group="p") as producer,
+            Admin(cluster.nameserver) as admin,
+            SimpleConsumer(cluster.nameserver, group="pops", subscriptions={TOPIC: "*"}) as consumer,
+        ):
+            await producer.send(Message(TOPIC, b"x"))
+            await consumer.receive(invisible_ms=1_000)
+            await admin.drain_broker(addr, settle_ms=0)
+
+            async def is_back() -> bool:
+                status = await admin.drain_status(addr)
+                assert not status.is_over
+                return [(row.topic, row.group) for row in status.unread] == [(f"%RETRY%pops_{TOPIC}", "pops")]
+
+            await until(is_back, "the message is in the retry topic, and counts as unread", 30)
+            while not (again := await consumer.receive()):
+                pass
+            await consumer.ack(again)
+
+            async def is_over() -> bool:
+                return (await admin.drain_status(addr)).is_over
+
+            await until(is_over, "the drain is over", 30)

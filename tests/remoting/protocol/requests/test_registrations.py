@@ -44,15 +44,34 @@ def test_compressed_comes_back(version: int) -> None:
     assert read_compressed(encode_compressed(registration(), version), version) == registration()
 
 
-def test_mapping_infos_which_peers_from_5_0_0_on_send_are_skipped() -> None:
+def with_mapping() -> RegisterBrokerBody:
     body = registration()
-    info = TopicQueueMappingInfo("T", total_queues=2, bname="broker-a", curr_id_map={0: 0, 1: 1})
+    info = TopicQueueMappingInfo("T", total_queues=2, bname="broker-a", epoch=7, curr_id_map={0: 0, 1: 1})
     body.topic_config_serialize_wrapper.topic_queue_mapping_info_map["T"] = info
-    data = encode_compressed(body, NEW)
-    assert b"broker-a" in zlib.decompress(data)
-    assert read_compressed(data, NEW) == registration()
-    assert finish(read_registration(loads(encode_body(body)))) == registration()
-    assert read_compressed(encode_compressed(body, OLD), OLD) == registration()
+    return body
+
+
+def test_mappings_of_static_topics_are_read_in_each_form() -> None:
+    body = with_mapping()
+    assert read_compressed(encode_compressed(body, NEW), NEW) == body
+    assert finish(read_registration(loads(encode_body(body)))) == body
+    assert finish(decode_json(encode_body(body))) == body
+    # RocketMQ's, whose ids are not quoted.
+    assert finish(decode_json(encode_body(body).replace(b'"0":0,"1":1', b"0:0,1:1"))) == body
+
+
+def test_peers_before_5_0_0_send_no_mappings() -> None:
+    assert read_compressed(encode_compressed(with_mapping(), OLD), OLD) == registration()
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_mappings_are_bounded(compressed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registrations, "MAX_MAPPED", 2)
+    with pytest.raises(ProtocolError, match="3 static topics and queues of these, at most 2 are taken"):
+        if compressed:
+            read_compressed(encode_compressed(with_mapping(), NEW), NEW)
+        else:
+            finish(decode_json(encode_body(with_mapping())))
 
 
 def test_the_layout() -> None:
@@ -172,8 +191,8 @@ def test_no_large_json_is_decoded_at_once(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_is_not_topics_is_bounded() -> None:
     with pytest.raises(ProtocolError, match="besides topics"):
         finish(decode_json(dumps({"filterServerList": ["f:1"] * 30_000})))
-    mappings = {f"t{number}": {"currIdMap": {"0": 0}} for number in range(10_000)}
-    data = dumps({"topicConfigSerializeWrapper": {"topicQueueMappingInfoMap": mappings}})
+    mappings = {f"t{number}": {"hostedQueues": {"0": []}} for number in range(10_000)}
+    data = dumps({"topicConfigSerializeWrapper": {"topicQueueMappingDetailMap": mappings}})
     assert finish(decode_json(data)) == RegisterBrokerBody()
 
 
