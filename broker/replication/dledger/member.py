@@ -148,7 +148,7 @@ class GroupMember(Part):
             node.on_leader(lambda leader: self._moved.set())
             server = Server(
                 port.guarded(node.handlers()), port.guarded_slow(node.slow_handlers()), limits=port.limits,
-                after_turn=node.turn,
+                after_turn=self._turned,
             )  # fmt: skip
             async with trio.open_nursery() as nursery:
                 await nursery.start(server.serve_on, port.listeners)
@@ -161,7 +161,15 @@ class GroupMember(Part):
                 nursery.start_soon(node.run)
                 task_status.started()
 
+    def _turned(self) -> None:
+        """The requests of one read from a member are handled."""
+        assert self.node is not None
+        # Acknowledgements first: who sends waits for these, and nobody for queues.
+        self.node.turn()
+        self._disk.build_queues()
+
     def tick(self) -> None:
+        self._disk.build_queues()
         self._followers.show(self.node if self._role.now.is_master else None)
 
     async def stop(self) -> None:
