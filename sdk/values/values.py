@@ -55,6 +55,8 @@ class Values(Generic[T]):
         TypeError or ValueError when it is no value of the type.
         """
         body = self.encode(value)
+        if headers is not None and not isinstance(headers, Mapping):
+            raise wrong_type("headers", "a mapping of str to str", headers)
         if headers is not None and CONTENT_TYPE in headers:
             raise InvalidArgument(f"headers[{CONTENT_TYPE!r}] is what the value's format says: choose a value_format")
         properties = {**(headers or {}), CONTENT_TYPE: CONTENT_TYPES[self._form]}

@@ -55,7 +55,7 @@ def plausible(hint: Any) -> Any:
 
 
 def client(cls: str) -> Any:
-    return getattr(sdk, cls)("127.0.0.1:1")
+    return sdk.Producer("127.0.0.1:1", value=bytes) if cls == "Producer" else getattr(sdk, cls)("127.0.0.1:1")
 
 
 @pytest.mark.parametrize(("cls", "name", "argument"), cases())
@@ -69,7 +69,7 @@ async def test_junk_is_refused(cls: str, name: str, argument: str) -> None:
     good = {each: plausible(hints[each]) for each in inspect.signature(method).parameters}
     if cls == "Producer":
         # `plausible` knows no value of these types. A MessageExt is decoded only when its fields are read.
-        messages = {"message": sdk.Message("t", b""), "request": sdk.MessageExt(b"", 0, "")}
+        messages = {"message": sdk.Message("t", b""), "request": sdk.MessageExt(b"", 0, ""), "value": b""}
         good.update({each: value for each, value in messages.items() if each in good})
     # The first that is wrong is named.
     arguments = {**good, argument: Junk()}
