@@ -24,6 +24,7 @@ SkylarkError
 ├── SendFailed                a message could not be stored anywhere before the deadline
 ├── BufferFull                too many sends wait for their results already; a BufferError, too
 ├── ReplyTimeout              a request was sent, and no reply came in time
+├── UnreadableValue           a message's body is no value of the type that its reader wants; a ValueError, too
 ├── RaftError                 a Raft group does not do what it was asked for; mqcommon/raft/errors.py has its kinds
 └── StoreError
     ├── StoreLocked           another broker holds the directory
@@ -48,6 +49,10 @@ class ConfigError(UserError):
 
 class InvalidArgument(UserError, ValueError):
     """An argument of the right type whose value cannot be used; the text names it and shows what it got."""
+
+
+class UnreadableValue(SkylarkError, ValueError):
+    """The body of a message is no value of the type that its reader wants; the text says what is wrong, and where."""
 
 
 class InvalidSql(InvalidArgument):

@@ -10,7 +10,7 @@ client.py       ClientInstance: connections, route cache, heartbeats; Client: a 
 membership.py   heartbeats of groups; broker_requests.py: what brokers ask of this client; starting.py: checks
 checked.py, credentials.py: checks of arguments; runtime.py: trio, forks; hidden.py, last_resort.py: what users see
 producer/  consumer/  admin/  testing/   Producer, the consumers, Admin and mqadmin; a cluster inside of a test process
-traces/  sends and deliveries of messages, for a trace topic, a file or Elasticsearch
+traces/  sends and deliveries, for a trace topic, a file or Elasticsearch; values/  dataclasses and more, not bytes
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run
 Names are imported on first use, so that `mqadmin --help` does not load the event loop.
 """
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         RouteNotFound,
         SendFailed,
         SkylarkError,
+        UnreadableValue,
         UserError,
     )
     from mqcommon.message.light import LightMessage
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from sdk.consumer.pull import PullConsumer
     from sdk.consumer.push import PushConsumer
     from sdk.consumer.reader import PullBytes, PullResult, PullStatus
+    from sdk.consumer.retry_policy import RetryPolicy
     from sdk.consumer.simple import SimpleConsumer
     from sdk.consumer.stream_message import StreamMessage
     from sdk.credentials import read_credentials
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from sdk.producer.transactional import TransactionProducer
     from sdk.traces.elasticsearch import ElasticsearchSink
     from sdk.traces.sink import JsonLinesSink
+    from sdk.values.values import Values, read_value
 
 __all__ = [
     "Admin",
@@ -84,6 +87,7 @@ __all__ = [
     "ReceivedMessage",
     "RemotingError",
     "ReplyTimeout",
+    "RetryPolicy",
     "RouteNotFound",
     "SendFailed",
     "SendResult",
@@ -99,14 +103,17 @@ __all__ = [
     "Transaction",
     "TransactionProducer",
     "TransactionState",
+    "UnreadableValue",
     "UserError",
+    "Values",
     "read_credentials",
+    "read_value",
 ]
 
 _HOMES = {
     "mqcommon.errors": (
         *("BrokerError", "BufferFull", "InvalidArgument", "RemotingError", "ReplyTimeout", "RouteNotFound"),
-        *("SendFailed", "SkylarkError", "UserError"),
+        *("SendFailed", "SkylarkError", "UnreadableValue", "UserError"),
     ),
     "mqcommon.message.light": ("LightMessage",),
     "mqcommon.message.message": ("Message", "MessageExt"),
@@ -123,6 +130,7 @@ _HOMES = {
     "sdk.consumer.problems": ("Problem",),
     "sdk.consumer.push": ("PushConsumer",),
     "sdk.consumer.reader": ("PullBytes", "PullResult", "PullStatus"),
+    "sdk.consumer.retry_policy": ("RetryPolicy",),
     "sdk.consumer.simple": ("SimpleConsumer",),
     "sdk.consumer.stream_message": ("StreamMessage",),
     "sdk.credentials": ("read_credentials",),
@@ -133,6 +141,7 @@ _HOMES = {
     "sdk.client": ("Client",),
     "sdk.traces.elasticsearch": ("ElasticsearchSink",),
     "sdk.traces.sink": ("JsonLinesSink",),
+    "sdk.values.values": ("Values", "read_value"),
 }
 
 

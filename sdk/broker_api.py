@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from mqcommon.errors import BrokerError
 from mqcommon.lazy_dataclass import lazy_dataclass
+from mqcommon.message.failure import FailureNote
 from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
@@ -198,15 +199,19 @@ async def send_back(
     topic: str,
     delay_level: int,
     max_reconsume_times: int,
+    failure: FailureNote | None = None,
 ) -> None:
     """Let the broker that stores a message deliver it to the group again later.
 
     ``delay_level`` 0 lets the broker choose; below 0, or after ``max_reconsume_times``, the message becomes a dead
-    letter. ``message_id`` and ``topic`` are those that the consumer knows, for traces.
+    letter. ``message_id`` and ``topic`` are those that the consumer knows, for traces. A Skylark broker keeps
+    ``failure`` with the message.
     """
     header = ConsumerSendMsgBackRequestHeader(
         message_physical_offset, group, delay_level, message_id, topic, False, max_reconsume_times
     )
+    if failure is not None:
+        header.fail_reason, header.fail_client, header.fail_time = failure.reason, failure.client, failure.time_ms
     await call(at, consuming.CONSUMER_SEND_MSG_BACK, header)
 
 

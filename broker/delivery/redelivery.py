@@ -24,9 +24,11 @@ from broker.writing.refusals import no_space
 from broker.writing.stored_properties import Incoming
 from broker.writing.writer import Writer
 from mqcommon.errors import DiskFull, ProtocolError, RequestRefused
+from mqcommon.message.failure import FailureNote
 from mqcommon.message.flags import TRANSACTION_MASK, WRAPPED
 from mqcommon.message.ids import offset_msg_id
 from mqcommon.message.inner import inner_records
+from mqcommon.message.layout import MAX_PROPERTIES
 from mqcommon.message.properties import find_property, replace_properties
 from mqcommon.message.record import Record, decode_record
 from mqcommon.names import PERM_WRITE, RETRY_PREFIX, dlq_topic, retry_topic
@@ -41,9 +43,13 @@ from remoting.protocol.requests.topics import TopicConfig
 _DELAY, _RETRY_TOPIC, _ORIGIN_ID = b"DELAY", b"RETRY_TOPIC", b"ORIGIN_MESSAGE_ID"
 _DLQ_TOPIC, _DLQ_ID = b"DLQ_ORIGIN_TOPIC", b"DLQ_ORIGIN_MESSAGE_ID"
 _UNIQUE_KEY = b"UNIQ_KEY"
+# What the properties that the broker adds on the way to the retry topic may take.
+_OWN_PROPERTIES = 2_000
 
 
-def given_back(record: Record, topic: str, queue_id: int, level: int | None) -> Incoming:
+def given_back(
+    record: Record, topic: str, queue_id: int, level: int | None, note: FailureNote | None = None
+) -> Incoming:
     """``record`` for the retry topic, to be delivered after ``level``; with None for the dead letter topic.
 
     It keeps body, keys, tags and user properties, so consumers filter it as before. RETRY_TOPIC names the topic that it
@@ -59,10 +65,25 @@ def given_back(record: Record, topic: str, queue_id: int, level: int | None) -> 
         values |= {_DELAY: None, _DLQ_TOPIC: origin, _DLQ_ID: first_id}
     else:
         values[_DELAY] = b"%d" % level
-    message = Incoming.of(record, topic, queue_id, replace_properties(properties, values))
+    replaced = replace_properties(properties, values)
+    if note is not None:
+        noted = replace_properties(replaced, _encoded(note))
+        # A message whose properties leave no room for the note must not be refused for it: it would come for ever.
+        replaced = noted if len(noted) <= MAX_PROPERTIES - _OWN_PROPERTIES else replaced
+    message = Incoming.of(record, topic, queue_id, replaced)
     message.sys_flag &= ~TRANSACTION_MASK
     message.reconsume_times += 1
     return message
+
+
+def _encoded(note: FailureNote) -> dict[bytes, bytes | None]:
+    return {name.encode(): value.encode() for name, value in note.properties().items()}
+
+
+def _note_of(header: ConsumerSendMsgBackRequestHeader) -> FailureNote | None:
+    if not header.fail_reason:
+        return None
+    return FailureNote(header.fail_reason, header.fail_client or "", header.fail_time or 0)
 
 
 def described(record: Record) -> str:
@@ -195,7 +216,8 @@ class SendBack(Part):
             header.delay_level, record.reconsume_times, max_times, group.group_retry_policy, self._levels
         )
         config = self._retry_topic(header, group) if level is not None else made_dlq_topic(self._topics, header.group)
-        message = given_back(record, config.topic_name, random.randrange(max(config.write_queue_nums, 1)), level)
+        queue_id, note = random.randrange(max(config.write_queue_nums, 1)), _note_of(header)
+        message = given_back(record, config.topic_name, queue_id, level, note)
         self._deferral.to_level(message)
         # Without the checks of `Writer.put`: the message has passed them when it was sent, perhaps with a larger limit.
         put = self._writer.put_again(message)
@@ -203,8 +225,8 @@ class SendBack(Part):
         if level is None:
             self._stats.count(DEAD_LETTER, header.group, record.topic, 1, 0)
             logger.warning(
-                "message %s became a dead letter of group %s: given back %d times",
-                described(record), header.group, record.reconsume_times + 1,
+                "message %s became a dead letter of group %s: given back %d times%s",
+                described(record), header.group, record.reconsume_times + 1, "" if note is None else f"; {note.line}",
             )  # fmt: skip
         answer = self._durability.answer_when_safe(
             channel, request, request.respond(), put.end, trio.current_time(), _explain_if_unsafe

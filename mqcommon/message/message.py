@@ -22,8 +22,13 @@ from mqcommon.message.ids import decode_host, offset_msg_id
 from mqcommon.message.inner import InnerBatch, may_hold_batches, unwrapped
 from mqcommon.message.layout import CRC_MASK, HEAD_V4
 from mqcommon.message.properties import (
+    CONTENT_TYPE,
     DELAY,
+    FAIL_CLIENT,
+    FAIL_REASON,
+    FAIL_TIME,
     KEYS,
+    RESENT_TIMES,
     RESERVED,
     SHARDING_KEY,
     TAGS,
@@ -43,6 +48,8 @@ _PHYSICAL_OFFSET = HEAD_V4.reader("physical_offset")
 # A record holds 32,767 bytes of properties; producers and brokers add their own to the user's.
 MAX_PROPERTIES_BYTES = 32_000
 _ARGUMENTS = {KEYS: "keys", TAGS: "tags", SHARDING_KEY: "sharding_key"}
+# Skylark's notes about a message are no headers of it, and neither is the format of its body.
+_NOT_HEADERS = RESERVED | {FAIL_REASON, FAIL_CLIENT, FAIL_TIME, CONTENT_TYPE, RESENT_TIMES}
 # The byte of sysFlag that has its low bits.
 _SYS_FLAG_END = HEAD_V4.places("sys_flag")[-1]
 # Names that were checked already.
@@ -303,6 +310,11 @@ class MessageExt:
         if self._properties is None:
             self._properties = decode_properties(self.record.properties.decode("utf-8", "replace"))
         return self._properties
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The sender's own properties, without RocketMQ's and Skylark's."""
+        return {name: value for name, value in self.properties.items() if name not in _NOT_HEADERS}
 
     @property
     def tags(self) -> str | None:

@@ -31,6 +31,15 @@ INNER_NUM = "INNER_NUM"
 # The light queues of a message, and its offsets in them: see mqcommon/message/light.py.
 LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
 LIGHT_OFFSETS = "INNER_MULTI_QUEUE_OFFSET"
+# Skylark's own, of a message that a consumer gave back: why its handler failed last, in which client, and when (ms).
+# Brokers and clients of RocketMQ keep them as they keep properties of users.
+FAIL_REASON = "CONSUME_FAIL_REASON"
+FAIL_CLIENT = "CONSUME_FAIL_CLIENT"
+FAIL_TIME = "CONSUME_FAIL_TIME"
+# How many times the message was taken out of the dead letters.
+RESENT_TIMES = "DLQ_RESENT_TIMES"
+# How its sender has encoded the value that is its body.
+CONTENT_TYPE = "content-type"
 
 RESERVED = frozenset(
     [

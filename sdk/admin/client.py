@@ -6,7 +6,8 @@ conflict. Statistics must be complete: they fail when one broker fails. Searches
 broker answered. A method asks with the request's description (remoting/protocol/requests).
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
@@ -74,6 +75,17 @@ from remoting.protocol.requests.topics import (
     TopicStatsTable,
 )
 from sdk import broker_api, namesrv_api
+from sdk.admin.dead_letter_files import DeadLetterFile, format_of
+from sdk.admin.dead_letters import (
+    RATE,
+    DeadLetter,
+    DeadLetterChoice,
+    DeadLetterCounts,
+    DeadLetters,
+    Matches,
+    OnProgress,
+    Resending,
+)
 from sdk.admin.requests import AdminRequests, body_of, header_of
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, checked_methods
 from sdk.client import Client, ClientHandle
@@ -83,6 +95,8 @@ from sdk.endpoint import Endpoint
 from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace, takes_plain_names
 from sdk.routes import master_of
+
+logger = logging.getLogger(__name__)
 
 LONG_MAX = 2**63 - 1
 UNIQUE_KEY_MAX_NUM = 32
@@ -530,6 +544,82 @@ class Admin:
         header = query.QueryConsumeQueueRequestHeader(topic, queue_id, index, count, group)
         return (await self._ask.call(addr, query.QUERY_CONSUME_QUEUE, header)).body()
 
+    # --- dead letters
+
+    async def dead_letters(
+        self,
+        group: GroupName,
+        *,
+        ids: Sequence[str] | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        matches: Matches | None = None,
+        most: Count = 1_000,
+    ) -> list[DeadLetter]:
+        """Messages that the group has given up, with the reason that it gave; those of each queue oldest first.
+
+        ``ids`` may be unique keys and offset message ids, of the dead letter or of the message that was consumed first.
+        ``from_ms`` and ``to_ms`` are about when they died, by the broker's clock; ``matches`` chooses among them.
+        """
+        found: list[DeadLetter] = []
+
+        async def take(letters: Sequence[DeadLetter]) -> None:
+            found.extend(letters[: most - len(found)])
+
+        choice = DeadLetterChoice(ids, from_ms, to_ms, matches)
+        await DeadLetters(self._client, group, choice).each(take, None)
+        return found
+
+    async def resend_dead_letters(
+        self,
+        group: GroupName,
+        *,
+        ids: Sequence[str] | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        matches: Matches | None = None,
+        rate: float | None = RATE,
+        to_topic: bool = False,
+        dry_run: bool = False,
+        on_letter: Callable[[DeadLetter], object] | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> DeadLetterCounts:
+        """Deliver dead letters to the group again, at most ``rate`` a second; the choice is as in `dead_letters`.
+
+        They keep their unique keys, and have all attempts before them. Without a choice these are the ones that no such
+        call has sent before: brokers remember how far it came, also when it is cancelled. They go to the group's retry
+        topic, so that no other group gets them; with ``to_topic`` to the topics that they came from, which is the only
+        way to groups that consume in order. The dead letters themselves stay where they are. ``dry_run`` sends nothing.
+        ``on_letter`` is called with each one before it is sent, ``on_progress`` after each part.
+        """
+        choice = DeadLetterChoice(ids, from_ms, to_ms, matches)
+        letters = DeadLetters(self._client, group, choice)
+        resending = Resending(self._client, group, rate, on_letter, to_topic=to_topic, dry_run=dry_run)
+        if not to_topic and not dry_run:
+            await self._check_not_orderly(group)
+        return await letters.each(resending.take, on_progress, goes_on=choice.is_everything, dry_run=dry_run)
+
+    async def export_dead_letters(
+        self,
+        group: GroupName,
+        file: str,
+        *,
+        file_format: str | None = None,
+        ids: Sequence[str] | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        matches: Matches | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> DeadLetterCounts:
+        """Write dead letters to ``file``; the choice is as in `dead_letters`.
+
+        ``file_format``: ``jsonl``, or ``parquet`` (with the extra ``arrow``); by default the end of the file's name
+        says which. The file is there when it is whole.
+        """
+        letters = DeadLetters(self._client, group, DeadLetterChoice(ids, from_ms, to_ms, matches))
+        async with DeadLetterFile(file, format_of(file, file_format)) as written:
+            return await letters.each(written.take, on_progress)
+
     # --- static topics
 
     async def static_topic(self, addr: str, topic: str) -> TopicConfigAndMapping:
@@ -853,6 +943,28 @@ class Admin:
         return (await self._ask.call(addr, plain_acl.EXPLAIN_ACCESS, header)).body()
 
     # --- internals
+
+    async def _check_not_orderly(self, group: str) -> None:
+        """UserError when a member of the group says that it consumes in order."""
+        try:
+            members = (await self.consumer_connection(group)).connection_set
+        except BrokerError as error:
+            if error.code not in _NO_SUCH_GROUP:
+                raise
+            return
+        for member in members:
+            try:
+                info = await self.consumer_running_info(group, member.client_id)
+            except (BrokerError, RemotingError) as error:
+                # A member that does not say, as some clients in C++, keeps nobody from sending.
+                logger.warning("whether %s consumes in order is not known: %s", member.client_id, error)
+                continue
+            if info.properties.get("PROP_CONSUMEORDERLY") == "true":
+                raise UserError(
+                    f"member {member.client_id} of group {group} consumes in order, and brokers make a dead letter at "
+                    "once of what is sent to the retry topic of such a group. Send to the topics that the messages "
+                    "came from (to_topic, --all-groups); then all groups that read them get the messages"
+                )
 
     async def _query(
         self,

@@ -125,7 +125,7 @@ def _rocketmq_seconds(text: str) -> datetime:
     return datetime.strptime(text, "%Y-%m-%d#%H:%M:%S")
 
 
-class RetryPolicy(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only
+class RetryPolicyText(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only
     """A group's retry policy as JSON."""
 
     name = "json"

@@ -85,6 +85,12 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
     earliest_store_time = call_of(TrioAdmin.earliest_store_time)
     query_consume_queue = call_of(TrioAdmin.query_consume_queue)
 
+    # --- dead letters; the functions that are given are called in the client's thread
+
+    dead_letters = call_of(TrioAdmin.dead_letters)
+    resend_dead_letters = call_of(TrioAdmin.resend_dead_letters)
+    export_dead_letters = call_of(TrioAdmin.export_dead_letters)
+
     # --- static topics
 
     static_topic = call_of(TrioAdmin.static_topic)

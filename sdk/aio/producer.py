@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -27,6 +27,8 @@ from sdk.producer.producer import Producer as TrioProducer
 from sdk.producer.result import SendResult
 from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
+from sdk.values.libraries import JSON
+from sdk.values.values import Values, values_of
 
 
 class Ticket(PendingSend):
@@ -197,8 +199,12 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         buffer_count: int = BUFFER_COUNT,
         buffer_bytes: int = BUFFER_BYTES,
         start_timeout_ms: float | None = START_TIMEOUT_MS,
+        value: Any = None,
+        value_format: str = JSON,
     ) -> None:
         super().__init__(nameserver, locals())
+        # Values are encoded in the thread that sends them.
+        self._values = None if value is None else Values(value, value_format)
         self._sender: ForeignTickets[Ticket] | None = None
         self._sends: _AwaitedSends | None = None
         self._crossing: Crossing | None = None
@@ -227,6 +233,41 @@ class Producer(Facade[TrioProducer], of=TrioProducer):
         return await sends.send(message, queue, selector, timeout_ms, deliver_at, delay)
 
     send.__doc__ = TrioProducer.send.__doc__
+
+    def message(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+    ) -> Message:
+        return values_of(self._values).message(
+            topic, value, headers=headers, tags=tags, keys=keys, delay_level=delay_level, sharding_key=sharding_key
+        )
+
+    message.__doc__ = TrioProducer.message.__doc__
+
+    async def send_value(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        sharding_key: str | None = None,
+        timeout_ms: float | None = None,
+        deliver_at: datetime | None = None,
+        delay: timedelta | None = None,
+    ) -> SendResult:
+        message = self.message(topic, value, headers=headers, tags=tags, keys=keys, sharding_key=sharding_key)
+        return await self.send(message, timeout_ms=timeout_ms, deliver_at=deliver_at, delay=delay)
+
+    send_value.__doc__ = TrioProducer.send_value.__doc__
 
     send_many = call_of(TrioProducer.send_many)
     send_arrow = call_of(TrioProducer.send_arrow)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Self
 
-from mqcommon.arguments import check_int
+from mqcommon.arguments import check_int, check_text
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import DELAY_LEVELS
@@ -15,25 +15,28 @@ from sdk.consumer import stream_message
 from sdk.consumer.allocate import Strategy
 from sdk.consumer.arrow import ArrowHandler
 from sdk.consumer.expression import Subscriptions
-from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
+from sdk.consumer.outcome import BatchHandler, ConsumeFrom, GivenHandler
 from sdk.consumer.problems import OnProblem, Problem
 from sdk.consumer.push import (
     MAX_CACHED_BYTES,
     MAX_CACHED_MESSAGES,
     MAX_QUEUE_BYTES,
     MAX_QUEUE_MESSAGES,
+    MAX_RECONSUME_TIMES,
     PULL_BYTES,
     PULL_COUNT,
     WAIT_MS,
     CrossingMessages,
 )
 from sdk.consumer.push import PushConsumer as TrioPushConsumer
+from sdk.consumer.retry_policy import RetryPolicy
 from sdk.credentials import GivenCredentials, GivenTls
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.nameservers import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.starting import START_TIMEOUT_MS
 from sdk.traces.sink import Trace
+from sdk.values.handlers import reading_values
 
 
 class StreamMessage(MessageExt):
@@ -54,10 +57,14 @@ class StreamMessage(MessageExt):
         """The message is consumed."""
         self._taken.ack(self._message)
 
-    async def nack(self, delay_level: int = 0) -> None:
-        """Deliver the message again: after the delay of this level, or by the number of failures so far (0)."""
+    async def nack(self, delay_level: int = 0, reason: str = "") -> None:
+        """Deliver the message again: after the delay of this level, or by the number of failures so far (0).
+
+        ``reason`` is kept with the message, in case that it becomes a dead letter.
+        """
         check_int("delay_level", delay_level, 0, DELAY_LEVELS)
-        await self._portal.call(lambda _: self._message.nack(delay_level))
+        check_text("reason", reason)
+        await self._portal.call(lambda _: self._message.nack(delay_level, reason))
 
 
 class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
@@ -73,7 +80,7 @@ class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
         *,
         group: GroupName,
         subscriptions: Subscriptions,
-        handler: Handler | None = None,
+        handler: GivenHandler | None = None,
         batch_handler: BatchHandler | None = None,
         arrow_handler: ArrowHandler | None = None,
         arrow_columns: Sequence[str] | None = None,
@@ -84,7 +91,8 @@ class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
         consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         consume_timestamp_ms: int | None = None,
         strategy: str | Sequence[MessageQueue] | Strategy = "averagely",
-        max_reconsume_times: NotNegative = 16,
+        max_reconsume_times: NotNegative = MAX_RECONSUME_TIMES,
+        retry: RetryPolicy | None = None,
         consume_timeout_ms: Milliseconds = 900000,
         suspend_ms: Milliseconds = 1000,
         max_queue_messages: Count = MAX_QUEUE_MESSAGES,
@@ -111,7 +119,7 @@ class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
             nameserver,
             {
                 **locals(),
-                "handler": in_tasks(handler),
+                "handler": in_tasks(reading_values(handler)),
                 "batch_handler": in_tasks(batch_handler),
                 "arrow_handler": in_tasks(arrow_handler),
                 "on_problem": in_loop(on_problem),
@@ -170,6 +178,11 @@ class PushConsumer(Facade[TrioPushConsumer], of=TrioPushConsumer):
     def failed(self) -> int:
         """How many messages were not consumed and must be delivered again; one that failed twice counts twice."""
         return self._loop.call_sync(lambda consumer: consumer.failed)
+
+    @property
+    def dropped(self) -> int:
+        """How many messages were given up, as the retry policy says, or after too many failures of a broadcast."""
+        return self._loop.call_sync(lambda consumer: consumer.dropped)
 
     @property
     def traces_dropped(self) -> int:

@@ -13,7 +13,7 @@ from sdk.consumer.outcome import ConsumeResult, Result
 from sdk.consumer.workers import ForeignHandlers, Job
 from sdk.producer.transaction import TransactionState
 
-PlainHandler = Callable[[MessageExt], Result]
+PlainHandler = Callable[..., Result]
 PlainChecker = Callable[[MessageExt], TransactionState]
 PlainLocal = Callable[[Message], TransactionState]
 PlainBatchHandler = Callable[[list[MessageExt]], Result]
@@ -40,7 +40,7 @@ class ThreadHandlers(ForeignHandlers):
 
     def __init__(self, handler: Callable[[Any], object]) -> None:
         super().__init__(handler)
-        if inspect.iscoroutinefunction(handler):
+        if inspect.iscoroutinefunction(inspect.unwrap(handler)):
             raise TypeError("handlers of sdk.blocking are plain functions; for async ones use sdk.aio or sdk")
         self._pool = _Pool(self, 0)
 

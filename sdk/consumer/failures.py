@@ -14,8 +14,9 @@ from trio.lowlevel import enable_ki_protection
 from mqcommon.clock import Clock
 from mqcommon.errors import SkylarkError
 from mqcommon.lazy_dataclass import lazy_dataclass
+from mqcommon.message.failure import FailureNote
 from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK
-from mqcommon.message.message import MessageExt
+from mqcommon.message.message import MAX_PROPERTIES_BYTES, MessageExt
 from mqcommon.message.properties import DELAY, RETRY_TOPIC, encode_properties
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import DELAY_LEVELS
@@ -28,6 +29,7 @@ from sdk.consumer.popped import ReceivedMessage
 from sdk.consumer.problems import Problems
 from sdk.consumer.process_queue import Ready, Takable
 from sdk.consumer.replicas import Replicas
+from sdk.consumer.retry_policy import Failure, Fate, Pause
 from sdk.consumer.settings import PushSettings
 from sdk.consumer.window import Again
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
@@ -58,17 +60,21 @@ class Returns:
         self._max_reconsume_times = settings.max_reconsume_times
         self._clock = clock
 
-    async def send_back(self, mq: MessageQueue, message: MessageExt, delay_level: int) -> bool:
-        """Whether a broker has taken the message, which was read from ``mq``, for a later delivery."""
+    async def send_back(self, mq: MessageQueue, message: MessageExt, delay_level: int, reason: str) -> bool:
+        """Whether a broker has taken the message, which was read from ``mq``, for a later delivery.
+
+        ``reason`` is kept with the message, so that who finds a dead letter knows why.
+        """
+        note = FailureNote(reason, self._client.instance.client_id, self._clock.now_ms())
         # 36 names a message by its place in the log. The messages of an inner batch have one place, and one of a
         # logical queue may be in the log of another broker than the one that leads the queue now: these are sent to the
         # retry topic by themselves.
         is_placed = not message.is_inner and not mq.broker_name.startswith(LOGICAL_PREFIX)
-        if is_placed and await self._ask_back(mq, message, delay_level):
+        if is_placed and await self._ask_back(mq, message, delay_level, note):
             self._note(None)
             return True
         try:
-            await self._resend(message, delay_level)
+            await self._resend(message, delay_level, note)
         except SkylarkError as error:
             logger.warning("%s cannot be sent to the retry topic, keeping it: %s", message.msg_id, error)
             self._note(error)
@@ -76,14 +82,14 @@ class Returns:
         self._note(None)
         return True
 
-    async def _ask_back(self, mq: MessageQueue, message: MessageExt, delay_level: int) -> bool:
+    async def _ask_back(self, mq: MessageQueue, message: MessageExt, delay_level: int, note: FailureNote) -> bool:
         """Whether the broker that stores the message has taken it back."""
         try:
             await self._replicas.ask_master(
                 mq,
                 lambda at: broker_api.send_back(
                     at, self._group, message.physical_offset, message.msg_id, self._topic_of(message), delay_level,
-                    self._max_reconsume_times,
+                    self._max_reconsume_times, note,
                 ),
             )  # fmt: skip
         except SkylarkError as error:
@@ -94,7 +100,7 @@ class Returns:
     def _topic_of(self, message: MessageExt) -> str:
         return self._client.names.topic(message.topic)
 
-    async def _resend(self, message: MessageExt, delay_level: int) -> None:
+    async def _resend(self, message: MessageExt, delay_level: int, note: FailureNote) -> None:
         """Send the message to the retry topic. The broker makes a dead letter of it after too many failures."""
         times = message.reconsume_times
         most = 0 if delay_level < 0 else self._max_reconsume_times
@@ -103,11 +109,14 @@ class Returns:
         properties.setdefault(ORIGIN_MESSAGE_ID, message.msg_id)
         properties[RETRY_TOPIC] = self._topic_of(message)
         properties[DELAY] = str(level)
+        noted = encode_properties(properties | note.properties())
+        # A message whose properties leave no room for the note goes without it.
+        encoded = noted if len(noted.encode()) <= MAX_PROPERTIES_BYTES else encode_properties(properties)
         # The body goes as it is stored: one that is compressed, or cannot be read, stays so.
         body, sys_flag = message.record.body, message.sys_flag & (COMPRESSED | COMPRESSION_MASK)
         header = SendMessageRequestHeader(
             INNER_PRODUCER, self._retry_topic, DEFAULT_TOPIC, AUTO_CREATE_TOPIC_QUEUES, 0, sys_flag,
-            self._clock.now_ms(), message.flag, encode_properties(properties), times + 1, False, most,
+            self._clock.now_ms(), message.flag, encoded, times + 1, False, most,
         )  # fmt: skip
         route = await self._client.instance.refresh(self._retry_topic)
         error: SkylarkError | None = None
@@ -121,8 +130,9 @@ class Returns:
         raise error or SkylarkError(f"topic {self._retry_topic} has no queue that can be written")
 
 
-# Called with a message that was popped: its batch, its number there, the message, the delay level or 0.
-GiveBack = Callable[[Takable, int, ReceivedMessage, int], Awaitable[None]]
+# Called with a message that was popped: its batch, its number there, the message, the pause until it comes again (None:
+# never, as a dead letter), and why.
+GiveBack = Callable[[Takable, int, ReceivedMessage, Pause | None, str], Awaitable[None]]
 
 # The pause before a message that could not be sent back is handled again; RocketMQ's.
 KEPT_S = 5.0
@@ -136,11 +146,12 @@ MAX_KINDS = 100
 
 @lazy_dataclass(slots=True)
 class Counters:
-    """How many messages were pulled, consumed, and failed; a message that failed twice counts twice."""
+    """How many messages were pulled, consumed, failed, and dropped; a message that failed twice counts twice."""
 
     pulled: int = 0
     consumed: int = 0
     failed: int = 0
+    dropped: int = 0
 
 
 class HandlerErrors:
@@ -172,11 +183,12 @@ class HandlerErrors:
         )  # fmt: skip
         self._fails(error)
 
-    def took_too_long(self, message: MessageExt, timeout_ms: float, what_next: str) -> None:
+    def took_too_long(self, message: MessageExt, timeout_ms: float, what_next: str) -> Failure:
         """The handler has worked on ``message`` for longer than it may."""
         text = f"the handler has worked on message {message.msg_id} for more than {timeout_ms} ms"
         logger.error("%s: %s", text, what_next)
         self._fails(TimeoutError(text))
+        return Failure(f"the handler has worked for more than {timeout_ms} ms")
 
     def succeeded(self) -> None:
         """The handler has consumed messages, after a failure."""
@@ -203,38 +215,66 @@ class Failures:
         self, settings: PushSettings, ready: Ready, returns: Returns, counters: Counters, give_back: GiveBack
     ) -> None:
         self._settings = settings
+        self._policy = settings.retry
         self._ready = ready
         self._returns = returns
         self._counters = counters
         self._give_back = give_back
 
+    def what_next(self, error: BaseException) -> str:
+        """For the log: what becomes of messages on which the handler has raised ``error``."""
+        fate = self._policy.fate(error)
+        if fate is Fate.DEAD_LETTER and self._settings.broadcast:
+            fate = Fate.DROP
+        return fate.value
+
     @enable_ki_protection
-    async def later(self, batch: Takable, start: int, end: int, delay_level: int = 0) -> None:
-        """The messages from number ``start`` up to, not including, ``end`` must be delivered again."""
-        messages = batch.messages[start:end]
+    async def failed(self, batch: Takable, start: int, end: int, failure: Failure) -> None:
+        """The handler has not consumed the messages from number ``start`` up to, not including, ``end``."""
+        messages, fate = batch.messages[start:end], self._policy.fate(failure.error)
+        if fate is Fate.DROP:
+            for number, message in enumerate(messages, start):
+                if isinstance(message, ReceivedMessage) or not batch.window.is_closed:
+                    self._drop(batch, number, message, failure.reason)
+            return
         self._counters.failed += len(messages)
         batch.window.totals.failed += len(messages)
         for number, message in enumerate(messages, start):
-            # Three policies: a popped message is given back to its broker; a broadcast is tried again here; all others
-            # are sent back.
+            pause = None
+            if fate is Fate.RETRY:
+                pause = self._policy.pause(message.reconsume_times, failure.delay_level)
+            # Three ways: a popped message is given back to its broker; a broadcast is tried again here; all others are
+            # sent back.
             if isinstance(message, ReceivedMessage):
-                await self._give_back(batch, number, message, delay_level)
+                await self._give_back(batch, number, message, pause, failure.reason)
                 continue
             if batch.window.is_closed:
                 return
             if self._settings.broadcast:
-                self._try_again(batch, number, message)
-            elif await self._returns.send_back(batch.window.mq, message, delay_level):
+                self._try_again(batch, number, message, pause, failure.reason)
+            elif await self._returns.send_back(
+                batch.window.mq, message, DEAD if pause is None else pause.level, failure.reason
+            ):
                 batch.finish(number, number + 1)
             else:
                 message.count_failure()
                 self._ready.put_later(Again(batch, number), KEPT_S)
 
-    def _try_again(self, batch: Takable, number: int, message: MessageExt) -> None:
+    def _drop(self, batch: Takable, number: int, message: MessageExt, reason: str) -> None:
+        note_drop(self._counters, message, reason)
+        batch.finish(number, number + 1)
+
+    def _try_again(self, batch: Takable, number: int, message: MessageExt, pause: Pause | None, reason: str) -> None:
         times = message.reconsume_times
-        if times >= self._settings.max_reconsume_times:
-            logger.error("giving up %s after %d failures: broadcasting has no dead letters", message, times + 1)
-            batch.finish(number, number + 1)
-        else:
-            message.count_failure()
-            self._ready.put_later(Again(batch, number), min(FIRST_PAUSE_S * 2.0**times, LONGEST_PAUSE_S))
+        if pause is None or times >= self._settings.max_reconsume_times:
+            self._drop(batch, number, message, f"{reason}; {times + 1} failures, and broadcasting has no dead letters")
+            return
+        pause_s = min(FIRST_PAUSE_S * 2.0**times, LONGEST_PAUSE_S) if pause.ms is None else pause.ms / 1000
+        message.count_failure()
+        self._ready.put_later(Again(batch, number), pause_s)
+
+
+def note_drop(counters: Counters, message: MessageExt, reason: str) -> None:
+    """Nobody gets the message any more: each one is logged and counted, so that none is lost in silence."""
+    counters.dropped += 1
+    logger.error("dropped message %s of %s: %s", message.msg_id, message.queue, reason)

@@ -14,9 +14,10 @@ from mqcommon.clock import Clock
 from mqcommon.message.message import MessageExt
 from mqcommon.names import dlq_topic
 from sdk.consumer.decompression import drop_contents
-from sdk.consumer.failures import DEAD, KEPT_S, Counters, HandlerErrors, Returns
-from sdk.consumer.outcome import ConsumeResult, Later, Result
+from sdk.consumer.failures import DEAD, KEPT_S, Counters, HandlerErrors, Returns, note_drop
+from sdk.consumer.outcome import ConsumeResult, Later, Result, failure_of
 from sdk.consumer.process_queue import FlowControl, ProcessQueue
+from sdk.consumer.retry_policy import Failure, Fate
 from sdk.consumer.settings import PushSettings
 from sdk.consumer.window import Batch
 from sdk.consumer.workers import call_handler
@@ -83,22 +84,28 @@ class Orderly:
             end = min(start + self._most, len(batch.done))
             messages = batch.messages[start:end]
             totals, began = queue.window.totals, trio.current_time()
-            result = await self._call(messages)
+            outcome = await self._call(messages)
             totals.note_calls(1, 0, began, trio.current_time())
             drop_contents(messages)
         queue.consumed_ms = self._clock.now_ms()
-        if result is ConsumeResult.SUSPEND:
+        if outcome is ConsumeResult.SUSPEND:
             return suspend_s
-        if result is ConsumeResult.LATER or isinstance(result, Later):
-            self._counters.failed += len(messages)
-            totals.failed += len(messages)
-            if messages[0].reconsume_times < self._settings.max_reconsume_times:
+        if isinstance(outcome, Failure):
+            fate = self._settings.retry.fate(outcome.error)
+            if fate is not Fate.DROP:
+                self._counters.failed += len(messages)
+                totals.failed += len(messages)
+            times = messages[0].reconsume_times
+            if fate is Fate.RETRY and times < self._settings.max_reconsume_times:
                 for message in messages:
                     message.count_failure()
-                return suspend_s
+                pause = self._settings.retry.pause(times)
+                return suspend_s if pause.ms is None else pause.ms / 1000
             # One by one: those that a broker has taken are settled, even if it refuses the next.
             for number, message in enumerate(messages, start):
-                if not await self._returns.send_back(queue.mq, message, DEAD):
+                if fate is Fate.DROP:
+                    note_drop(self._counters, message, outcome.reason)
+                elif not await self._returns.send_back(queue.mq, message, DEAD, outcome.reason):
                     return KEPT_S
                 batch.finish(number, number + 1)
                 batch.taken = number + 1
@@ -113,21 +120,29 @@ class Orderly:
             queue.batches.popleft()
         return 0.0
 
-    async def _call(self, messages: Sequence[MessageExt]) -> Result:
-        result: Result = ConsumeResult.LATER
+    async def _call(self, messages: Sequence[MessageExt]) -> ConsumeResult | Failure:
+        timeout_ms = self._settings.consume_timeout_ms
+        result: Result = None
         try:
-            with trio.move_on_after(self._settings.consume_timeout_ms / 1000) as scope:
+            with trio.move_on_after(timeout_ms / 1000) as scope:
                 result = await call_handler(self._settings, messages)
         except Exception as error:
-            self._errors.raised(messages, error, self._what_next(messages[0]))
+            self._errors.raised(messages, error, self._what_next(messages[0], error))
+            return Failure.raised(error)
         if scope.cancelled_caught:
-            what_next = f"it is cancelled; {self._what_next(messages[0])}"
-            self._errors.took_too_long(messages[0], self._settings.consume_timeout_ms, what_next)
-        return result
+            what_next = f"it is cancelled; {self._what_next(messages[0], None)}"
+            return self._errors.took_too_long(messages[0], timeout_ms, what_next)
+        if result is ConsumeResult.LATER or isinstance(result, Later):
+            return failure_of(result)
+        return result or ConsumeResult.SUCCESS
 
-    def _what_next(self, message: MessageExt) -> str:
+    def _what_next(self, message: MessageExt, error: BaseException | None) -> str:
         """For the log: what happens to a message on which the handler failed."""
         settings = self._settings
+        fate = settings.retry.fate(error)
+        if fate is not Fate.RETRY:
+            return fate.value
         if message.reconsume_times < settings.max_reconsume_times:
-            return f"it is tried again in {settings.suspend_ms} ms, and its queue waits for it"
+            pause_ms = settings.retry.pause(message.reconsume_times).ms or settings.suspend_ms
+            return f"it is tried again in {pause_ms} ms, and its queue waits for it"
         return f"it goes to {dlq_topic(settings.group)}, after {message.reconsume_times + 1} failures"

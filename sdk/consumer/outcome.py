@@ -4,11 +4,12 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from inspect import signature
 
-from mqcommon.arguments import check_int, shown, wrong_type
+from mqcommon.arguments import check_int, check_text, shown, wrong_type
 from mqcommon.errors import InvalidArgument
 from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.message.message import MessageExt
 from mqcommon.names import DELAY_LEVELS
+from sdk.consumer.retry_policy import Failure
 
 
 class ConsumeResult(Enum):
@@ -24,12 +25,17 @@ class ConsumeResult(Enum):
 
 @lazy_dataclass(frozen=True, slots=True)
 class Later:
-    """Deliver again after the delay of this level (1: 1 s ... 18: 2 h); 0: by the number of failures so far."""
+    """Deliver again after the delay of this level (1: 1 s ... 18: 2 h); 0: by the number of failures so far.
+
+    ``reason`` is kept with the message, in case that it becomes a dead letter.
+    """
 
     delay_level: int = 0
+    reason: str = ""
 
     def __post_init__(self) -> None:
         check_int("delay_level", self.delay_level, 0, DELAY_LEVELS)
+        check_text("reason", self.reason)
 
 
 def check_handler(name: str, handler: object) -> None:
@@ -57,6 +63,8 @@ class ConsumeFrom(Enum):
 
 Result = ConsumeResult | Later | None
 Handler = Callable[[MessageExt], Result | Awaitable[Result]]
+#: A handler as it is given: of a message, of the value that its argument's type says, or of a value and its message.
+GivenHandler = Callable[..., Result | Awaitable[Result]]
 BatchHandler = Callable[[list[MessageExt]], Result | Awaitable[Result]]
 
 
@@ -65,6 +73,13 @@ def check_result(result: object) -> Result:
     if result is None or isinstance(result, ConsumeResult | Later):
         return result
     raise TypeError(f"a handler returns None, a ConsumeResult or Later(...), not {result!r}")
+
+
+def failure_of(result: Result) -> Failure:
+    """Why a handler that has returned LATER or `Later` did not consume its messages."""
+    if isinstance(result, Later):
+        return Failure(result.reason or "the handler returned Later", result.delay_level)
+    return Failure("the handler returned LATER")
 
 
 def check_timestamp(consume_from: ConsumeFrom, timestamp_ms: int | None) -> None:

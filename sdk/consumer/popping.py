@@ -30,6 +30,7 @@ from sdk.consumer.popped import ReceivedMessage, bits_by_lease
 from sdk.consumer.process_queue import FlowControl, ProcessQueue, Ready, Takable
 from sdk.consumer.read_retry import read_with_retry
 from sdk.consumer.reader import Reader
+from sdk.consumer.retry_policy import Pause
 from sdk.consumer.window import Batch, Window
 from sdk.endpoint import Endpoint
 from sdk.retry import until_answered
@@ -271,20 +272,22 @@ class Popping:
         except SkylarkError as error:
             logger.warning("%d messages of %s are not acknowledged, they come again: %s", len(messages), place, error)
 
-    async def give_back(self, batch: Takable, number: int, message: ReceivedMessage, delay_level: int) -> None:
-        """A handler failed with the message: show it again after a pause, or make it a dead letter."""
+    async def give_back(
+        self, batch: Takable, number: int, message: ReceivedMessage, pause: Pause | None, reason: str
+    ) -> None:
+        """A handler failed with the message: show it again after the pause, or make it a dead letter."""
         assert isinstance(batch, PopBatch)
         # The dead letter is stored before the message is acknowledged: a crash in between gives two, never none.
-        if delay_level < 0 or message.reconsume_times >= self._settings.max_reconsume_times:
-            if await self._returns.send_back(_place(message), message, DEAD):
+        if pause is None or message.reconsume_times >= self._settings.max_reconsume_times:
+            if await self._returns.send_back(_place(message), message, DEAD, reason):
                 batch.finish(number, number + 1)
                 return
-            delay_level = 0
-        pause_s = PAUSES_S[min(delay_level or message.reconsume_times, len(PAUSES_S) - 1)]
+            pause = Pause(0, None)
+        of_level = PAUSES_S[min(pause.level or message.reconsume_times, len(PAUSES_S) - 1)] * 1000
         # A renewal of its lease is on its way. A second change would name a handle that the broker has just replaced.
         while id(message) in self._changing:
             await self._settled.park()
-        await self._change_time(message, pause_s * 1000)
+        await self._change_time(message, of_level if pause.ms is None else round(pause.ms))
         batch.let_go(number)
 
     async def _renew_all(self) -> None:

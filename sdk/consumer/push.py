@@ -33,7 +33,7 @@ from sdk.consumer.failures import Counters, Failures, HandlerErrors, Returns
 from sdk.consumer.member import PushMember
 from sdk.consumer.offsets import Commits, GroupOffsets, LocalOffsets, OffsetStore
 from sdk.consumer.orderly import Orderly
-from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
+from sdk.consumer.outcome import BatchHandler, ConsumeFrom, GivenHandler
 from sdk.consumer.ownership import QueueOwnership
 from sdk.consumer.popping import Popping
 from sdk.consumer.problems import OnProblem, Problem, Problems
@@ -43,6 +43,7 @@ from sdk.consumer.rates import SAMPLE_S, Rates
 from sdk.consumer.reader import Reader
 from sdk.consumer.rebalance import Queues, Rebalance
 from sdk.consumer.replicas import Replicas
+from sdk.consumer.retry_policy import RetryPolicy
 from sdk.consumer.settings import PushSettings, in_namespace
 from sdk.consumer.stream_message import HandedOut, StreamMessage
 from sdk.consumer.tracing import Tracing
@@ -57,6 +58,7 @@ from sdk.retry import Outcome, outcome_of
 from sdk.runtime import FORKS, survived
 from sdk.starting import START_TIMEOUT_MS, Start, raise_if_final
 from sdk.traces.sink import Trace
+from sdk.values.handlers import reading_values
 
 MAX_QUEUE_MESSAGES = 16_384
 MAX_QUEUE_BYTES = 8 * 1024 * 1024
@@ -65,6 +67,8 @@ MAX_CACHED_BYTES = 64 * 1024 * 1024
 PULL_COUNT = 8_192
 PULL_BYTES = 1024 * 1024
 WAIT_MS = 15_000
+# RocketMQ's: the first delivery and 16 more.
+MAX_RECONSUME_TIMES = 16
 # A stream lets other tasks run after so many messages.
 YIELD_EVERY = 64
 
@@ -77,8 +81,10 @@ class PushConsumer:
     maps topics to the tags to read, ``"*"`` or ``"A || B"``, or to an `Sql`. Names are in ``namespace``, by default
     that of the `Client`. See docs/consumers.md for the other arguments.
 
-    A handler returns None or ``ConsumeResult.SUCCESS`` when its messages are consumed. ``ConsumeResult.LATER``,
-    ``Later(delay_level)`` and an exception have them delivered again; ``ConsumeResult.SUSPEND`` is for ``orderly``.
+    A handler gets a `MessageExt`. If its argument is annotated with another type, it gets the value that the body is of
+    that type, and the message as a second argument if it has two: see docs/values.md. It returns None or
+    ``ConsumeResult.SUCCESS`` when its messages are consumed. ``ConsumeResult.LATER``, ``Later(delay_level)`` and an
+    exception have them delivered again, unless ``retry`` says otherwise; ``ConsumeResult.SUSPEND`` is for ``orderly``.
     Any other value is a TypeError: it is logged, and counts as an exception.
 
     Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when brokers
@@ -92,7 +98,7 @@ class PushConsumer:
         *,
         group: GroupName,
         subscriptions: Subscriptions,
-        handler: Handler | None = None,
+        handler: GivenHandler | None = None,
         batch_handler: BatchHandler | None = None,
         arrow_handler: ArrowHandler | None = None,
         arrow_columns: Sequence[str] | None = None,
@@ -103,7 +109,8 @@ class PushConsumer:
         consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         consume_timestamp_ms: int | None = None,
         strategy: str | Sequence[MessageQueue] | Strategy = "averagely",
-        max_reconsume_times: NotNegative = 16,
+        max_reconsume_times: NotNegative = MAX_RECONSUME_TIMES,
+        retry: RetryPolicy | None = None,
         consume_timeout_ms: Milliseconds = 900_000,
         suspend_ms: Milliseconds = 1_000,
         max_queue_messages: Count = MAX_QUEUE_MESSAGES,
@@ -131,7 +138,7 @@ class PushConsumer:
         self._names = names = self._client.names
         self._settings = PushSettings(
             group=names.group(group),
-            handler=handler,
+            handler=reading_values(handler),
             batch_handler=batch_handler_of(batch_handler, arrow_handler, arrow_columns),
             batch_size=batch_size,
             concurrency=concurrency,
@@ -140,7 +147,7 @@ class PushConsumer:
             consume_from=consume_from,
             consume_timestamp_ms=consume_timestamp_ms,
             strategy=in_namespace(strategy, names),
-            max_reconsume_times=max_reconsume_times,
+            retry=_policy(retry, max_reconsume_times),
             consume_timeout_ms=consume_timeout_ms,
             suspend_ms=suspend_ms,
             max_queue_messages=max_queue_messages, max_queue_bytes=max_queue_bytes,
@@ -272,6 +279,11 @@ class PushConsumer:
         return self._parts.counters.failed
 
     @property
+    def dropped(self) -> int:
+        """How many messages were given up, as the retry policy says, or after too many failures of a broadcast."""
+        return self._parts.counters.dropped
+
+    @property
     def traces_dropped(self) -> int:
         """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
         return 0 if self._parts.tracing is None else self._parts.tracing.dropped
@@ -283,6 +295,15 @@ class PushConsumer:
 
 
 logger = logging.getLogger(__name__)
+
+
+def _policy(retry: RetryPolicy | None, max_reconsume_times: int) -> RetryPolicy:
+    if retry is None:
+        return RetryPolicy(attempts=max_reconsume_times + 1)
+    if max_reconsume_times != MAX_RECONSUME_TIMES:
+        raise InvalidArgument("give a retry policy, whose attempts say how often, or max_reconsume_times, not both")
+    return retry
+
 
 # How long the last commits may take.
 LAST_COMMITS_S = 5.0

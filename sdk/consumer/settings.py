@@ -9,6 +9,7 @@ from mqcommon.message.queue import MessageQueue
 from mqcommon.names import retry_topic
 from sdk.consumer.allocate import STRATEGIES, Strategy, fixed
 from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler, check_handler, check_timestamp
+from sdk.consumer.retry_policy import RetryPolicy
 from sdk.namespaces import Names
 from sdk.traces.sink import TraceSink
 
@@ -29,7 +30,6 @@ class PushSettings:
     consume_from: ConsumeFrom
     consume_timestamp_ms: int | None
     strategy: str | Sequence[MessageQueue] | Strategy
-    max_reconsume_times: int
     consume_timeout_ms: float
     suspend_ms: float
     max_queue_messages: int
@@ -45,6 +45,7 @@ class PushSettings:
     local_offsets_dir: str | None
     trace: bool | TraceSink
     trace_topic: str | None
+    retry: RetryPolicy = RetryPolicy()
 
     def __post_init__(self) -> None:
         if self.handler is not None and self.batch_handler is not None:
@@ -62,6 +63,11 @@ class PushSettings:
             raise InvalidArgument(f"strategy must be one of {known}, queues or a function, not {self.strategy!r}")
         if not self.instance_name or "/" in self.instance_name:
             raise InvalidArgument(f"instance_name names a folder, {self.instance_name!r} cannot")
+
+    @property
+    def max_reconsume_times(self) -> int:
+        """How many times a message is delivered again before it is a dead letter."""
+        return self.retry.attempts - 1
 
     @property
     def is_stream(self) -> bool:

@@ -13,11 +13,12 @@ from time import perf_counter
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.arguments import check_int
+from mqcommon.arguments import check_int, check_text
 from mqcommon.message.message import MessageExt
 from mqcommon.names import DELAY_LEVELS
 from sdk.consumer.failures import Counters, Failures
 from sdk.consumer.process_queue import Takable
+from sdk.consumer.retry_policy import Failure
 from sdk.consumer.settings import PushSettings
 
 logger = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class HandedOut:
     @enable_ki_protection
     async def _return(self, expired: "deque[StreamMessage]") -> None:
         while expired:
-            await expired.popleft().nack()
+            await expired.popleft().nack(reason="neither acknowledged nor refused in time")
 
 
 class StreamMessage(MessageExt):
@@ -142,13 +143,18 @@ class StreamMessage(MessageExt):
             if self.settled is not None:
                 self.settled(True)
 
-    async def nack(self, delay_level: int = 0) -> None:
-        """Deliver the message again: after the delay of this level, or by the number of failures so far (0)."""
+    async def nack(self, delay_level: int = 0, reason: str = "") -> None:
+        """Deliver the message again: after the delay of this level, or by the number of failures so far (0).
+
+        ``reason`` is kept with the message, in case that it becomes a dead letter.
+        """
         check_int("delay_level", delay_level, 0, DELAY_LEVELS)
+        check_text("reason", reason)
         if not self._is_settled:
             self._is_settled = True
             handed_out = self._handed_out
             handed_out.messages.pop(self, None)
             if self.settled is not None:
                 self.settled(False)
-            await handed_out.failures.later(self._batch, self._number, self._number + 1, delay_level)
+            failure = Failure(reason or "it was refused", delay_level)
+            await handed_out.failures.failed(self._batch, self._number, self._number + 1, failure)

@@ -26,8 +26,9 @@ from mqcommon.message.message import MessageExt
 from mqcommon.signal import Signal
 from sdk.consumer.decompression import drop_contents, keep_contents
 from sdk.consumer.failures import Counters, Failures, HandlerErrors
-from sdk.consumer.outcome import ConsumeResult, Later, Result, check_handler, check_result
+from sdk.consumer.outcome import ConsumeResult, Result, check_handler, check_result, failure_of
 from sdk.consumer.process_queue import Ready, Takable
+from sdk.consumer.retry_policy import Failure
 from sdk.consumer.settings import PushSettings
 from sdk.loop_thread import Inbox
 
@@ -126,6 +127,7 @@ class Workers:
         ends_at, look = began + TURN_S, LOOK_EVERY
         # Calls are noted together until one of them waits: to read the clock for each one would cost too much.
         totals, calls, consumed = ready.batches[0].window.totals, 0, 0
+        failure: Failure | None = None
         try:
             while ready.batches and not self._stopping:
                 batch = ready.batches[0]
@@ -149,8 +151,8 @@ class Workers:
                             result = await result
                         result = check_result(result)
                 except Exception as error:
-                    errors.raised(batch.messages[start:end], error, "it is delivered again later")
-                    result = ConsumeResult.LATER
+                    errors.raised(batch.messages[start:end], error, self._failures.what_next(error))
+                    result, failure = ConsumeResult.LATER, Failure.raised(error)
                 if worker.batch is None:
                     # The handler took too long, and the broker has its messages. This scope is cancelled: another
                     # handler that is called in it would be cancelled, too.
@@ -169,7 +171,8 @@ class Workers:
                 began = totals.note_calls(calls, consumed, began, trio.current_time())
                 calls = consumed = 0
                 if not (result is None or result is _SUCCESS):
-                    await self._failures.later(batch, start, end, result.delay_level if type(result) is Later else 0)
+                    await self._failures.failed(batch, start, end, failure or failure_of(result))
+                    failure = None
                     began = trio.current_time()
                 if look <= 0:
                     look = LOOK_EVERY
@@ -209,8 +212,8 @@ class Workers:
         # handler returns; then it is cancelled; then they are sent back by a task that outlives it.
         worker.scope.cancel()
         what_next = "it is cancelled, the message is delivered again"
-        self._errors.took_too_long(batch.messages[start], self._settings.consume_timeout_ms, what_next)
-        nursery.start_soon(self._failures.later, batch, start, end)
+        failure = self._errors.took_too_long(batch.messages[start], self._settings.consume_timeout_ms, what_next)
+        nursery.start_soon(self._failures.failed, batch, start, end, failure)
 
 
 # How many messages are there beyond those that are handled. The other side is refilled at half of it, so that many
@@ -505,17 +508,19 @@ class ForeignWorkers:
                 result = check_result(job.result)
             except TypeError as wrong:
                 error = wrong
-        if error is not None:
-            self._errors.raised(self._messages(job), error, "it is delivered again later")
-        self._later(job, result.delay_level if type(result) is Later else 0)
+        if error is None:
+            self._return(job, failure_of(result))
+        else:
+            self._errors.raised(self._messages(job), error, self._failures.what_next(error))
+            self._return(job, Failure.raised(error))
 
     def _messages(self, job: Job) -> Sequence[MessageExt]:
         messages: Sequence[MessageExt] = job.calls if self._is_single else job.calls[0]
         return messages
 
-    def _later(self, job: Job, delay_level: int = 0) -> None:
+    def _return(self, job: Job, failure: Failure) -> None:
         assert self._nursery is not None and job.batch is not None
-        self._nursery.start_soon(self._failures.later, job.batch, job.start, job.end, delay_level)
+        self._nursery.start_soon(self._failures.failed, job.batch, job.start, job.end, failure)
 
     @enable_ki_protection
     async def _watch(self) -> None:
@@ -535,8 +540,7 @@ class ForeignWorkers:
                     self._away -= job.end - job.start
                     self._handlers.cancel(job)
                     what_next, timeout_ms = "the message is delivered again", self._settings.consume_timeout_ms
-                    self._errors.took_too_long(self._messages(job)[0], timeout_ms, what_next)
-                    self._later(job)
+                    self._return(job, self._errors.took_too_long(self._messages(job)[0], timeout_ms, what_next))
                     self._changed.set()
 
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
@@ -50,6 +50,8 @@ from sdk.starting import START_TIMEOUT_MS, Start, check_start_timeout
 from sdk.traces.entries import Recalled
 from sdk.traces.sink import SinkWriter, Trace, TraceSink, check_trace
 from sdk.traces.traces import TRACE_GROUP_PREFIX, Traces
+from sdk.values.libraries import JSON
+from sdk.values.values import Values, values_of
 
 T = TypeVar("T", bound=PendingSend)
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
@@ -115,6 +117,9 @@ class Producer:
     ``async with`` waits for them, ``send_timeout_ms`` at most, and raises what `flush` would raise, or logs it when the
     block has raised an exception.
 
+    ``value`` is the type of the values that `message` and `send_value` take; ``value_format`` (``json`` or ``cbor``) is
+    how they are sent: see docs/values.md.
+
     Opening it raises NoNameServer when no NameServer answers within ``start_timeout_ms``, and BrokerError when a broker
     refuses its credentials; with None nothing is asked at the start.
     """
@@ -141,6 +146,8 @@ class Producer:
         buffer_count: int = BUFFER_COUNT,
         buffer_bytes: int = BUFFER_BYTES,
         start_timeout_ms: float | None = START_TIMEOUT_MS,
+        value: Any = None,
+        value_format: str = JSON,
     ) -> None:
         check_group_name("group", group)
         check_milliseconds("send_timeout_ms", send_timeout_ms)
@@ -154,6 +161,7 @@ class Producer:
         if trace_topic is not None:
             check_topic_name("trace_topic", trace_topic)
         self._client = ClientHandle(nameserver, namespace=namespace, credentials=credentials, tls=tls)
+        self._values = None if value is None else Values(value, value_format)
         self.names = self._names = self._client.names
         self._routes = self._client.instance.routes
         self._sendable = SendRoutes(self._client)
@@ -316,6 +324,42 @@ class Producer:
         lane.add(send)
         result = await trio.lowlevel.wait_task_rescheduled(send.abort)
         return result
+
+    def message(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+    ) -> Message:
+        """A message for any of the sends, whose body is ``value``, of the type that the producer was made with.
+
+        ``headers`` become its properties. TypeError or ValueError when it is no value of the type.
+        """
+        return values_of(self._values).message(
+            topic, value, headers=headers, tags=tags, keys=keys, delay_level=delay_level, sharding_key=sharding_key
+        )
+
+    async def send_value(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        sharding_key: str | None = None,
+        timeout_ms: float | None = None,
+        deliver_at: datetime | None = None,
+        delay: timedelta | None = None,
+    ) -> SendResult:
+        """`send` of what `message` makes of the value."""
+        message = self.message(topic, value, headers=headers, tags=tags, keys=keys, sharding_key=sharding_key)
+        return await self.send(message, timeout_ms=timeout_ms, deliver_at=deliver_at, delay=delay)
 
     @checked
     async def send_many(self, topic: TopicName, messages: Iterable[bytes | Message]) -> BulkResult:

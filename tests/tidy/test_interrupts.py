@@ -13,7 +13,7 @@ ELSEWHERE = {
     "self._handed_out.watch": [("sdk/consumer/stream_message.py", "watch")],
     "self.ownership.run": [("sdk/consumer/ownership.py", "run")],
     "self.popping.run": [("sdk/consumer/popping.py", "run")],
-    "self._failures.later": [("sdk/consumer/failures.py", "later")],
+    "self._failures.failed": [("sdk/consumer/failures.py", "failed")],
     "serve": [("sdk/consumer/pull_loop.py", "pull"), ("sdk/consumer/orderly.py", "serve")],
     "lane.run": [("sdk/producer/lane.py", "run")],
     "client.sweep": [("remoting/net/client.py", "sweep")],

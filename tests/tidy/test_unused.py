@@ -16,6 +16,7 @@ OF_LIBRARIES = {
         "__hash__",
         "__init_subclass__",
         "__setstate__",
+        "__signature__",
         "format_commands",
         "flow_style",
         "maxlong",
@@ -30,7 +31,7 @@ OF_THE_SDK = {"send_nowait", "send_in_transaction", "rollback", "leave_open", "r
 # Parts of a whole that is read or written by its fields.
 FIELDS = {
     *("cplus", "checkpoint_location", "query_name"),
-    *("filter_data", "eval", "reserved"),
+    *("filter_data", "reserved"),
 }
 
 

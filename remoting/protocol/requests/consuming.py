@@ -12,7 +12,10 @@ from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 @lazy_dataclass(slots=True)
 class ConsumerSendMsgBackRequestHeader(Header):
-    """``offset`` is the message's physical one. ``delay_level``: 0 lets the broker choose, below 0 is a dead letter."""
+    """``offset`` is the message's physical one. ``delay_level``: 0 lets the broker choose, below 0 is a dead letter.
+
+    The last three are Skylark's own, and RocketMQ's brokers ignore them: why the handler failed, in which client, when.
+    """
 
     offset: int = required(read_long)
     group: str = required(read_text)
@@ -21,6 +24,9 @@ class ConsumerSendMsgBackRequestHeader(Header):
     origin_topic: str | None = optional(read_text)
     unit_mode: bool | None = optional(read_flag)
     max_reconsume_times: int | None = optional(read_int)
+    fail_reason: str | None = optional(read_text)
+    fail_client: str | None = optional(read_text)
+    fail_time: int | None = optional(read_long)
 
 
 _QUEUES = list_of(Kind(read_queue, write_queue))

@@ -6,6 +6,7 @@ groups, offsets           groups, their progress and modes of consumption; the o
 clients                   connected producers and consumers, and what they say of themselves
 message_queries, queues   finding messages by id, key, unique key, offset and time; how a message was consumed
 messages                  sending one message, handing one to a consumer, printing messages of queues
+dead_letters              delivering dead letters again, and writing them to files
 stats                     counters of topics and groups, test messages, what is not consumed
 namesrvs, controllers     options and key-value store of NameServers; write permission of brokers; Controllers
 users, accounts           who may do what: users of brokers with their policies, accounts in files

@@ -9,7 +9,7 @@ from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError, UserError
 from mqcommon.message.queue import MessageQueue
 from sdk.admin.command import command
 from sdk.admin.params import (
-    RetryPolicy,
+    RetryPolicyText,
     attributes_option,
     broker_addr,
     option,
@@ -174,7 +174,7 @@ def group_config_text(config: "SubscriptionGroupConfig") -> str:
     option("o", "consumeMessageOrderly", "consume message orderly", type=bool, default=False),
     option("q", "retryQueueNums", "retry queue nums", type=click.IntRange(min=0), default=1, show_default=True),
     option("r", "retryMaxTimes", "retry max times", type=click.IntRange(min=-1), default=16, show_default=True),
-    option("p", "groupRetryPolicy", _POLICY_HELP, type=RetryPolicy(), default=None),
+    option("p", "groupRetryPolicy", _POLICY_HELP, type=RetryPolicyText(), default=None),
     option("i", "brokerId", "consumer from which broker id", type=click.IntRange(min=0), default=0),
     option(
         "w",

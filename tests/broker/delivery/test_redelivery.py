@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from broker.delivery.redelivery import next_level
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from mqcommon.message.compression import COMPRESSIONS, compressed
+from mqcommon.message.failure import FailureNote
 from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from remoting.net.call import call
@@ -95,6 +96,33 @@ async def test_it_comes_again_in_the_retry_topic_until_it_is_a_dead_letter(caplo
         assert dead.properties["DLQ_ORIGIN_MESSAGE_ID"] == first.offset_msg_id
         assert len(await stored(client, addr, RETRY)) == 2
         assert f"message {message.msg_id} of t became a dead letter of group g: given back 3 times" in caplog.text
+
+
+async def test_the_last_note_of_a_failure_is_kept_with_the_dead_letter(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(**SOON) as (client, addr):
+        at = Endpoint(client, addr)
+        message = await sent(client, addr)
+        place = ("g", message.physical_offset, message.msg_id, "t", 0, 1)
+        await broker_api.send_back(at, *place, FailureNote("KeyError: 'a'", "me", 5))
+        (again,) = await arrived(client, addr, RETRY)
+        assert FailureNote.of(again.properties) == FailureNote("KeyError: 'a'", "me", 5)
+        place = ("g", again.physical_offset, again.msg_id, "t", 0, 1)
+        await broker_api.send_back(at, *place, FailureNote("one\nTAGS\x01b\x02", "you", 6))
+        (dead,) = await stored(client, addr, DEAD)
+        assert FailureNote.of(dead.properties) == FailureNote("one TAGS b", "you", 6)
+        assert (dead.tags, dead.keys) == ("a", "k")
+        assert "given back 2 times; one TAGS b" in caplog.text
+
+
+async def test_a_message_without_room_for_a_note_is_taken_back_without_it() -> None:
+    async with running(**SOON) as (client, addr):
+        await client.invoke(addr, send_request("t", b"body", properties=f"large\x01{'x' * 30_500}\x02"))
+        (message,) = await stored(client, addr, "t")
+        note = FailureNote("y" * 1_000, "me", 5)
+        place = ("g", message.physical_offset, message.msg_id, "t", -1, 1)
+        await broker_api.send_back(Endpoint(client, addr), *place, note)
+        (dead,) = await stored(client, addr, DEAD)
+        assert len(dead.properties["large"]) == 30_500 and FailureNote.of(dead.properties) is None
 
 
 async def test_a_compressed_body_waits_and_dies_as_it_is() -> None:

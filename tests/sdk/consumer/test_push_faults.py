@@ -1,5 +1,6 @@
 """A push consumer whose broker refuses or does not answer: nothing is lost, and nothing is set back."""
 
+import re
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -93,6 +94,9 @@ async def test_what_the_broker_does_not_take_back_is_sent_to_the_retry_topic(gro
     (sent,) = group.sent
     assert (sent["b"], str(sent["j"]), str(sent["l"])) == ("%RETRY%g", "1", "16")
     properties = dict(pair.split("\x01") for pair in sent["i"].split("\x02") if pair)
+    noted = {name: properties.pop(name) for name in list(properties) if name.startswith("CONSUME_FAIL_")}
+    assert re.fullmatch(r"ZeroDivisionError \(test_push_faults\.py:\d+\)", noted["CONSUME_FAIL_REASON"])
+    assert "@" in noted["CONSUME_FAIL_CLIENT"] and noted["CONSUME_FAIL_TIME"].isdigit()
     assert properties == {
         "UNIQ_KEY": "key-1", "TAGS": "A", "RETRY_TOPIC": "t", "ORIGIN_MESSAGE_ID": "key-1", "DELAY": "3",
     }  # fmt: skip

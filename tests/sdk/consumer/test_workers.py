@@ -18,6 +18,7 @@ from sdk.consumer.failures import Counters, Failures, HandlerErrors
 from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
 from sdk.consumer.problems import Problems
 from sdk.consumer.process_queue import Ready, Takable
+from sdk.consumer.retry_policy import Failure, RetryPolicy
 from sdk.consumer.settings import PushSettings
 from sdk.consumer.window import Window
 from sdk.consumer.workers import ForeignHandlers, ForeignWorkers, Job, Workers, make_workers
@@ -39,9 +40,12 @@ class FakeFailures:
     def __init__(self) -> None:
         self.seen: list[tuple[int, int, int]] = []
 
-    async def later(self, batch: Takable, start: int, end: int, delay_level: int = 0) -> None:
+    def what_next(self, error: BaseException) -> str:
+        return "it is delivered again"
+
+    async def failed(self, batch: Takable, start: int, end: int, failure: Failure) -> None:
         await trio.lowlevel.checkpoint()
-        self.seen.append((start, end, delay_level))
+        self.seen.append((start, end, failure.delay_level))
 
 
 class Scripted(ForeignHandlers):
@@ -84,7 +88,7 @@ class Scripted(ForeignHandlers):
 def settings_of(handlers: Any, **others: Any) -> PushSettings:
     defaults: dict[str, Any] = {
         "group": "g", "handler": handlers, "batch_handler": None, "batch_size": 4, "concurrency": 2, "orderly": False,
-        "broadcast": False, "strategy": "averagely", "max_reconsume_times": 16, "consume_timeout_ms": 1_000.0,
+        "broadcast": False, "strategy": "averagely", "retry": RetryPolicy(), "consume_timeout_ms": 1_000.0,
         "suspend_ms": 1_000.0, "instance_name": "x", "local_offsets_dir": None, "stop_timeout_ms": 1_000.0,
     }  # fmt: skip
     fields = {name: 1 for name in PushSettings.__slots__} | {"consume_timestamp_ms": None}

@@ -1,0 +1,151 @@
+"""Files of dead letters: JSON lines, and Parquet for those who have the extra ``arrow``.
+
+A file is written beside its place and moved there when it is whole, so that nobody takes a part of it for all.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Any, BinaryIO, Protocol
+
+import orjson
+
+from mqcommon.errors import InvalidArgument, UserError
+from sdk.admin.dead_letters import DeadLetter
+from sdk.admin.message_text import body_of, message_json
+from sdk.runtime import off_loop
+
+FORMATS = ("jsonl", "parquet")
+# What a dead letter has beside the columns of a message.
+STORY = ("group", "originTopic", "failReason", "failClient", "failTime", "resentTimes")
+
+
+class Rows(Protocol):
+    """One file that is being written; all methods are called in a thread."""
+
+    def write(self, letters: Sequence[DeadLetter]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def format_of(path: str, file_format: str | None) -> str:
+    """The format that is asked for, or that the name of the file says."""
+    if file_format is None:
+        file_format = "parquet" if path.endswith(".parquet") else "jsonl"
+    if file_format not in FORMATS:
+        raise InvalidArgument(f"file_format must be one of {', '.join(FORMATS)}, not {file_format!r}")
+    if file_format == "parquet":
+        # Before a file is opened: to say so is all that can be done without the packages.
+        from sdk.arrow import check_arrow
+
+        check_arrow("a Parquet file")
+    return file_format
+
+
+class DeadLetterFile:
+    """``async with DeadLetterFile(path, "jsonl") as file: await file.take(letters)``"""
+
+    def __init__(self, path: str, file_format: str) -> None:
+        self._path = path
+        self._part = f"{path}.part"
+        self._format = file_format
+        self._rows: Rows | None = None
+
+    async def __aenter__(self) -> "DeadLetterFile":
+        self._rows = await off_loop(self._open)
+        return self
+
+    async def take(self, letters: Sequence[DeadLetter]) -> None:
+        """Append these."""
+        rows = self._rows
+        assert rows is not None
+        await off_loop(lambda: rows.write(letters))
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # Not in a thread when it fails: the caller may be cancelled, and a part of a file must not stay.
+        rows = self._rows
+        assert rows is not None
+        if error is not None:
+            rows.close()
+            os.unlink(self._part)
+            return
+        await off_loop(self._finish)
+
+    def _open(self) -> Rows:
+        try:
+            file = open(self._part, "wb")  # noqa: SIM115  closed by its rows
+        except OSError as error:
+            raise UserError(f"{self._path} cannot be written: {error.strerror}") from None
+        return JsonLines(file) if self._format == "jsonl" else Parquet(file)
+
+    def _finish(self) -> None:
+        assert self._rows is not None
+        self._rows.close()
+        os.replace(self._part, self._path)
+
+
+def story_of(letter: DeadLetter) -> tuple[Any, ...]:
+    """The values of STORY; None for what nobody has said."""
+    failure = letter.failure
+    return (
+        letter.group, letter.topic or None, failure.reason or None, failure.client or None, failure.time_ms or None,
+        letter.resent_times,
+    )  # fmt: skip
+
+
+class JsonLines:
+    """A JSON object in each line: STORY and the members that mqadmin prints of a message."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def write(self, letters: Sequence[DeadLetter]) -> None:
+        self._file.write(b"".join([orjson.dumps(json_of(letter)) + b"\n" for letter in letters]))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def json_of(letter: DeadLetter) -> dict[str, Any]:
+    """A dead letter as a JSON object."""
+    return dict(zip(STORY, story_of(letter), strict=True)) | message_json(letter.message)
+
+
+class Parquet:
+    """STORY and the columns of record batches (docs/arrow.md), a row group for each part."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        import pyarrow as pa
+        from pyarrow.parquet import ParquetWriter
+
+        from sdk.arrow.schema import COLUMNS
+
+        time, text = COLUMNS["storeTimestamp"], pa.string()
+        types = {name: text for name in STORY} | {"failTime": time, "resentTimes": pa.int32()}
+        self._schema = pa.schema([*types.items(), *COLUMNS.items()])
+        self._file = file
+        self._writer = ParquetWriter(file, self._schema)
+
+    def write(self, letters: Sequence[DeadLetter]) -> None:
+        import pyarrow as pa
+
+        if letters:
+            rows = [dict(zip(STORY, story_of(letter), strict=True)) | columns_of(letter) for letter in letters]
+            for row in rows:
+                row["failTime"] = None if row["failTime"] is None else row["failTime"] * 1_000
+            self._writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=self._schema))
+
+    def close(self) -> None:
+        self._writer.close()
+        self._file.close()
+
+
+def columns_of(letter: DeadLetter) -> dict[str, Any]:
+    """The values of a message's columns; times in microseconds."""
+    message = letter.message
+    return {
+        **{name: value for name, value in message_json(message, with_body=False).items()},
+        "body": body_of(message),
+        "bornTimestamp": message.born_timestamp * 1_000,
+        "storeTimestamp": message.store_timestamp * 1_000,
+        "properties": list(message.properties.items()),
+    }

@@ -1,0 +1,289 @@
+"""Dead letters of a group: reads them, and sends them to the group again.
+
+What is sent goes to the group's retry topic, so that no other group gets it, or to the topic that the message was sent
+to first. A dead letter stays in its topic; how far a resend without a choice came is an offset of TOOLS_CONSUMER there,
+a group that every broker has. It is committed after each part, so a resend that was killed goes on there: a part may be
+sent twice, and none is left out. Neighbours: dead_letter_files.py writes dead letters to files.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import field
+from math import inf
+
+import trio
+
+from mqcommon.arguments import check_int, wrong_type
+from mqcommon.clock import SystemClock
+from mqcommon.errors import InvalidArgument, RouteNotFound, UserError
+from mqcommon.lazy_dataclass import lazy_dataclass
+from mqcommon.message.failure import FailureNote
+from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK
+from mqcommon.message.message import MessageExt
+from mqcommon.message.properties import (
+    CLUSTER,
+    DELAY,
+    FAIL_CLIENT,
+    FAIL_REASON,
+    FAIL_TIME,
+    REAL_QID,
+    REAL_TOPIC,
+    RESENT_TIMES,
+    RETRY_TOPIC,
+    encode_properties,
+)
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import DLQ_PREFIX, dlq_topic, retry_topic
+from remoting.net.call import call
+from remoting.protocol.requests.sends import SEND_MESSAGE_V2, SendMessageRequestHeader
+from sdk.client import ClientHandle, sharing
+from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
+from sdk.retry import until_answered
+from sdk.routes import TopicRoute
+
+READER = "TOOLS_CONSUMER"
+SENDER = "TOOLS_PRODUCER"
+#: How many messages a second are sent unless the caller says otherwise.
+RATE = 100.0
+# The messages of a part are in memory.
+PART_COUNT = 256
+PART_BYTES = 1024 * 1024
+ORIGIN_ID, DLQ_TOPIC, DLQ_ID = "ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
+# What the message has because it was delivered and died.
+_OF_ITS_DEATH = (DELAY, REAL_TOPIC, REAL_QID, CLUSTER, DLQ_TOPIC, DLQ_ID, FAIL_REASON, FAIL_CLIENT, FAIL_TIME)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that ``group`` has given up. Who failed with it last, when and why are empty if nobody has said so."""
+
+    group: str
+    message: MessageExt
+
+    @property
+    def topic(self) -> str:
+        """The topic that the message was sent to."""
+        properties = self.message.properties
+        return properties.get(DLQ_TOPIC) or properties.get(RETRY_TOPIC, "")
+
+    @property
+    def failure(self) -> FailureNote:
+        """Why, which client of the group, and when by its clock."""
+        return FailureNote.of(self.message.properties) or FailureNote("", "", 0)
+
+    @property
+    def deliveries(self) -> int:
+        """How many times the group has got it."""
+        return self.message.reconsume_times
+
+    @property
+    def resent_times(self) -> int:
+        """How many times it was taken out of the dead letters before."""
+        text = self.message.properties.get(RESENT_TIMES, "")
+        return int(text) if text.isascii() and text.isdigit() else 0
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """All ids by which people may know it."""
+        message, properties = self.message, self.message.properties
+        return message.msg_id, message.offset_msg_id, properties.get(ORIGIN_ID, ""), properties.get(DLQ_ID, "")
+
+
+Matches = Callable[[DeadLetter], object]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class DeadLetterChoice:
+    """Which dead letters: those with an id of ``ids`` that died from ``from_ms`` until before ``to_ms``, and match."""
+
+    ids: Collection[str] | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+    matches: Matches | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("from_ms", "to_ms"):
+            if (value := getattr(self, name)) is not None:
+                check_int(name, value, 0)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether nothing was chosen."""
+        return self.ids is None and self.from_ms is None and self.to_ms is None and self.matches is None
+
+    def has(self, letter: DeadLetter) -> bool:
+        """Whether the letter, of the right time, is one of them."""
+        if self.ids is not None and not any(one in self.ids for one in letter.ids):
+            return False
+        return self.matches is None or bool(self.matches(letter))
+
+
+@lazy_dataclass(slots=True)
+class DeadLetterCounts:
+    """How far the work is: of ``total`` dead letters so many were ``read``, ``chosen``, and ``done`` (sent or written).
+
+    ``missing`` are those of the ids that no dead letter has, once all are read.
+    """
+
+    total: int = 0
+    read: int = 0
+    chosen: int = 0
+    done: int = 0
+    missing: list[str] = field(default_factory=list)
+
+
+OnProgress = Callable[[DeadLetterCounts], object]
+Take = Callable[[Sequence[DeadLetter]], Awaitable[None]]
+
+
+class DeadLetters:
+    """The dead letters of ``group``, a name that servers know, for one user of ``client``."""
+
+    def __init__(self, client: ClientHandle, group: str, choice: DeadLetterChoice) -> None:
+        if group.startswith(DLQ_PREFIX):
+            raise InvalidArgument(
+                f"give the group, not the topic of its dead letters: {group.removeprefix(DLQ_PREFIX)}"
+            )
+        # A third of the time in which mqadmin starts, and most of its commands read no messages.
+        from sdk.consumer.pull import PullConsumer
+
+        self._client = client
+        self._group = group
+        self._choice = choice
+        self._reader = PullConsumer(
+            sharing(client.instance), group=READER, timeout_ms=client.timeout_ms, heartbeat=False, start_timeout_ms=None
+        )
+
+    async def each(
+        self, take: Take, on_progress: OnProgress | None, *, goes_on: bool = False, dry_run: bool = False
+    ) -> DeadLetterCounts:
+        """Give the chosen ones to ``take``, part by part, oldest of each queue first.
+
+        With ``goes_on`` begin where the last such call ended, and note where this one does, unless it is a ``dry_run``.
+        """
+        counts, left = DeadLetterCounts(), set(self._choice.ids or ())
+        async with self._reader as reader:
+            spans = [(mq, *await self._span(mq, goes_on=goes_on)) for mq in await self._queues()]
+            counts.total = sum(end - start for _, start, end in spans)
+            for mq, start, end in spans:
+                at = start
+                while at < end:
+                    result = await reader.pull(mq, at, max_count=min(PART_COUNT, end - at), max_bytes=PART_BYTES)
+                    # A queue that stores whole batches may give messages before and after those that were asked for.
+                    found = [message for message in result.messages if at <= message.queue_offset < end]
+                    letters = [DeadLetter(self._group, message) for message in found]
+                    chosen = [letter for letter in letters if self._choice.has(letter)]
+                    for letter in chosen:
+                        left.difference_update(letter.ids)
+                    counts.chosen += len(chosen)
+                    await take(chosen)
+                    counts.done += 0 if dry_run else len(chosen)
+                    if result.next_offset <= at:
+                        break
+                    counts.read += min(result.next_offset, end) - at
+                    at = min(result.next_offset, end)
+                    if goes_on and not dry_run:
+                        await reader.commit_offset(mq, at)
+                    if on_progress is not None:
+                        on_progress(counts)
+        counts.missing = [one for one in self._choice.ids or () if one in left]
+        return counts
+
+    async def _queues(self) -> list[MessageQueue]:
+        topic = dlq_topic(self._group)
+        try:
+            queues = await self._reader.message_queues(topic)
+        except RouteNotFound:
+            return []  # the group has never given up a message
+        if not queues:
+            text = f"topic {topic} cannot be read: mqadmin updateTopicPerm -t {topic} -p 6 lets it"
+            raise UserError(text)
+        return queues
+
+    async def _span(self, mq: MessageQueue, *, goes_on: bool) -> tuple[int, int]:
+        """The offsets [first, last + 1) of the queue's messages of the chosen time."""
+        reader, choice = self._reader, self._choice
+        start = await reader.min_offset(mq)
+        if choice.from_ms is not None:
+            start = max(start, await reader.search_offset(mq, choice.from_ms))
+        if goes_on:
+            start = max(start, await reader.committed_offset(mq) or 0)
+        end = await (reader.max_offset(mq) if choice.to_ms is None else reader.search_offset(mq, choice.to_ms))
+        return start, max(start, end)
+
+
+class Resending:
+    """Sends dead letters of ``group`` again, ``rate`` a second, and tells ``on_letter`` of each before that."""
+
+    def __init__(
+        self, client: ClientHandle, group: str, rate: float | None, on_letter: Callable[[DeadLetter], object] | None,
+        *, to_topic: bool, dry_run: bool,
+    ) -> None:  # fmt: skip
+        if rate is not None:
+            if isinstance(rate, bool) or not isinstance(rate, int | float):
+                raise wrong_type("rate", "a number of messages a second", rate)
+            if not 0 < rate < inf:
+                raise InvalidArgument(f"rate must be above 0, not {rate}; None sends as fast as it can")
+        self._client = client
+        self._group = group
+        self._pause_s = 1 / rate if rate is not None else 0.0
+        self._on_letter = on_letter
+        self._to_topic = to_topic
+        self._dry_run = dry_run
+        self._next_at = -inf
+        self._turn = 0
+        self._routes: dict[str, TopicRoute] = {}
+
+    async def take(self, letters: Sequence[DeadLetter]) -> None:
+        """Send these."""
+        for letter in letters:
+            if self._on_letter is not None:
+                self._on_letter(letter)
+            if self._dry_run:
+                continue
+            await trio.sleep_until(self._next_at)
+            self._next_at = max(self._next_at, trio.current_time()) + self._pause_s
+            await self._send(letter)
+
+    async def _send(self, letter: DeadLetter) -> None:
+        message, topic = letter.message, letter.topic
+        if not topic:
+            raise UserError(f"dead letter {message.msg_id} does not say which topic it was sent to: {RETRY_TOPIC}")
+        properties = {name: value for name, value in message.properties.items() if name not in _OF_ITS_DEATH}
+        properties[RESENT_TIMES] = str(letter.resent_times + 1)
+        if self._to_topic:
+            # A message as its producer sent it: it is counted anew, in whatever topic and group.
+            properties = {name: value for name, value in properties.items() if name not in (RETRY_TOPIC, ORIGIN_ID)}
+        else:
+            properties[RETRY_TOPIC], topic = topic, retry_topic(self._group)
+        # The body goes as it is stored: one that is compressed, or cannot be read, stays so.
+        body, sys_flag = message.record.body, message.sys_flag & (COMPRESSED | COMPRESSION_MASK)
+        queue = await self._queue(topic)
+        header = SendMessageRequestHeader(
+            SENDER, topic, DEFAULT_TOPIC, AUTO_CREATE_TOPIC_QUEUES, queue.queue_id, sys_flag, SystemClock().now_ms(),
+            message.flag, encode_properties(properties), 0, False,
+        )  # fmt: skip
+        client = self._client
+
+        async def ask() -> None:
+            await client.ask_master(queue, lambda at: call(at, SEND_MESSAGE_V2, header, body))
+
+        await until_answered(ask, client.timeout_ms, client.instance.backoff)
+
+    async def _queue(self, topic: str) -> MessageQueue:
+        """The queues of the topic in turn."""
+        if topic not in self._routes:
+            instance = self._client.instance
+            try:
+                route = await until_answered(lambda: instance.refresh(topic), self._client.timeout_ms, instance.backoff)
+            except RouteNotFound as error:
+                error.add_note(
+                    f"brokers make it when a consumer of group {self._group} joins: start one, or send to the topics "
+                    "that the messages came from (to_topic, --all-groups)"
+                )
+                raise
+            if not route.writable:
+                raise UserError(f"topic {topic} has no queue that can be written")
+            self._routes[topic] = route
+        queues = self._routes[topic].writable
+        self._turn += 1
+        return queues[self._turn % len(queues)]

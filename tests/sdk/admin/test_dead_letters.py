@@ -1,0 +1,281 @@
+"""Dead letters of a group: listed with their story, delivered to the group again, written to files."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import trio
+from click.testing import CliRunner
+
+from mqcommon.errors import InvalidArgument, UserError
+from mqcommon.message.message import Message, MessageExt
+from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer, RetryPolicy, blocking
+from sdk.admin.cli import mqadmin
+from sdk.admin.dead_letters import DeadLetter, DeadLetterCounts, Resending
+from sdk.client import ClientHandle
+from tests.sdk.fakes import until
+from tests.support.in_process import Servers, until_known
+
+AT_ONCE = RetryPolicy(dead_letter_on=Exception)
+
+
+def consumer(cluster: Servers, handler: Callable[[MessageExt], Any], group: str = "g", **more: Any) -> PushConsumer:
+    return PushConsumer(
+        cluster.nameserver, group=group, subscriptions={"one": "*"}, handler=handler,
+        consume_from=ConsumeFrom.FIRST_OFFSET, **more,
+    )  # fmt: skip
+
+
+async def killed(cluster: Servers, *bodies: bytes, **more: Any) -> list[str]:
+    """Send these to topic one, where group g fails on them; the ids of the dead letters."""
+
+    def fail(message: MessageExt) -> None:
+        raise ValueError(f"no {message.body.decode()} for me")
+
+    async with Producer(cluster.nameserver) as producer:
+        ids = [(await producer.send(Message("one", body, keys=f"k-{body.decode()}"))).msg_id for body in bodies]
+    async with consumer(cluster, fail, retry=AT_ONCE, **more) as made:
+        await until(lambda: made.failed == len(bodies) and made.cached == 0)
+    async with Admin(cluster.nameserver) as admin:
+        await until_known(admin, "%DLQ%g")
+        await until_known(admin, "%RETRY%g")
+    return ids
+
+
+async def run(cluster: Servers, *words: str, ends_with: int = 0) -> Any:
+    line = [*words, "-n", cluster.nameserver, "--output", "json"]
+    done = await trio.to_thread.run_sync(lambda: CliRunner().invoke(mqadmin, line))
+    assert done.exit_code == ends_with, done.output
+    return json.loads(done.stdout) if ends_with == 0 else done.stderr
+
+
+class Group:
+    """What group g gets from now on."""
+
+    def __init__(self, cluster: Servers, **more: Any) -> None:
+        self.got: list[MessageExt] = []
+        self.consumer = consumer(cluster, self.got.append, **more)
+
+    def bodies(self) -> list[bytes]:
+        return sorted(message.body for message in self.got)
+
+
+async def test_each_dead_letter_tells_its_story(cluster: Servers) -> None:
+    first, _ = await killed(cluster, b"tea", b"cake")
+    async with Admin(cluster.nameserver) as admin:
+        assert [letter.message.body for letter in await admin.dead_letters("g", most=1)] == [b"tea"]
+        tea, cake = await admin.dead_letters("g")
+        assert (tea.group, tea.topic, tea.message.msg_id, tea.deliveries, tea.resent_times) == ("g", "one", first, 1, 0)
+        assert tea.failure.reason.startswith("ValueError: no tea for me (test_dead_letters.py:")
+        assert "@" in tea.failure.client and abs(tea.failure.time_ms - tea.message.store_timestamp) < 60_000
+        died = cake.message.store_timestamp
+        assert await admin.dead_letters("g", to_ms=tea.message.store_timestamp) == []
+        assert cake.message.msg_id in [
+            letter.message.msg_id for letter in await admin.dead_letters("g", from_ms=died, to_ms=died + 1)
+        ]
+        chosen = await admin.dead_letters("g", matches=lambda letter: "cake" in letter.failure.reason)
+        assert [letter.message.body for letter in chosen] == [b"cake"]
+        assert await admin.dead_letters("nobody") == []
+        with pytest.raises(InvalidArgument, match="give the group, not the topic of its dead letters: g"):
+            await admin.dead_letters("%DLQ%g")
+
+
+async def test_only_the_group_gets_its_dead_letters_again_and_each_once(cluster: Servers) -> None:
+    ids = await killed(cluster, b"tea", b"cake", b"milk")
+    others: list[bytes] = []
+    async with consumer(cluster, lambda message: others.append(message.body), group="others") as bystander:
+        await until(lambda: bystander.consumed == 3)
+        async with Admin(cluster.nameserver) as admin:
+            seen: list[DeadLetter] = []
+            progress: list[tuple[int, int, int]] = []
+
+            def note(counts: DeadLetterCounts) -> None:
+                progress.append((counts.read, counts.total, counts.done))
+
+            group = Group(cluster)
+            async with group.consumer:
+                dry = await admin.resend_dead_letters("g", dry_run=True, on_letter=seen.append)
+                assert (dry.read, dry.chosen, dry.done, len(seen)) == (3, 3, 0, 3)
+                sent = await admin.resend_dead_letters("g", rate=None, on_progress=note)
+                assert (sent.total, sent.read, sent.chosen, sent.done, sent.missing) == (3, 3, 3, 3, [])
+                assert progress[-1] == (3, 3, 3)
+                await until(lambda: len(group.got) == 3)
+                again = await admin.resend_dead_letters("g")
+                assert (again.total, again.done) == (0, 0), "the broker knows that all were sent"
+            assert sorted(message.msg_id for message in group.got) == sorted(ids)
+            message = next(message for message in group.got if message.body == b"tea")
+            assert (message.topic, message.keys, message.reconsume_times) == ("one", "k-tea", 0)
+            assert message.properties["DLQ_RESENT_TIMES"] == "1"
+            assert not [name for name in message.properties if name.startswith(("CONSUME_FAIL", "DLQ_ORIGIN"))]
+        assert len(others) == 3
+
+
+async def test_a_choice_is_sent_as_often_as_it_is_made(cluster: Servers) -> None:
+    ids = await killed(cluster, b"tea", b"cake", b"milk")
+    group = Group(cluster)
+    async with Admin(cluster.nameserver) as admin, group.consumer:
+        for _ in range(2):
+            counts = await admin.resend_dead_letters("g", ids=[ids[1], "unknown"])
+            assert (counts.read, counts.chosen, counts.done, counts.missing) == (3, 1, 1, ["unknown"])
+        (dead,) = await admin.dead_letters("g", ids=[ids[2]])
+        by_place = await admin.resend_dead_letters("g", ids=[dead.message.offset_msg_id])
+        assert (by_place.done, by_place.missing) == (1, [])
+        by_reason = await admin.resend_dead_letters("g", matches=lambda letter: "tea" in letter.failure.reason)
+        assert by_reason.done == 1
+        await until(lambda: len(group.got) == 4)
+        rest = await admin.resend_dead_letters("g", dry_run=True)
+        assert rest.chosen == 3, "a choice is not remembered"
+    assert group.bodies() == [b"cake", b"cake", b"milk", b"tea"]
+
+
+async def test_what_dies_again_says_that_it_was_sent_again(cluster: Servers) -> None:
+    await killed(cluster, b"tea")
+    async with Admin(cluster.nameserver) as admin:
+        await admin.resend_dead_letters("g")
+        await killed_again(cluster)
+        _, again = await admin.dead_letters("g")
+        assert (again.topic, again.resent_times, again.deliveries) == ("one", 1, 1)
+        assert again.failure.reason.startswith("KeyError: 'again'")
+        # Its copy that was sent again is no end: it has all attempts before it once more.
+        assert (await admin.resend_dead_letters("g")).done == 1
+
+
+async def killed_again(cluster: Servers) -> None:
+    def fail(message: MessageExt) -> None:
+        raise KeyError("again")
+
+    async with consumer(cluster, fail, retry=AT_ONCE) as made:
+        await until(lambda: made.failed == 1 and made.cached == 0)
+
+
+async def test_a_group_that_consumes_in_order_needs_the_topic(cluster: Servers) -> None:
+    await killed(cluster, b"tea")
+    group = Group(cluster, orderly=True)
+    async with Admin(cluster.nameserver) as admin, group.consumer as made:
+        await until(lambda: len([mq for mq in made.queues if mq.topic == "one"]) == 1)
+        with pytest.raises(UserError, match="consumes in order"):
+            await admin.resend_dead_letters("g")
+        assert (await admin.resend_dead_letters("g", to_topic=True)).done == 1
+        await until(lambda: len(group.got) == 1)
+    assert group.got[0].topic == "one" and "RETRY_TOPIC" not in group.got[0].properties
+    async with PullConsumer(cluster.nameserver) as reader:
+        (mq,) = await reader.message_queues("one")
+        assert await reader.max_offset(mq) == 2, "all groups get it"
+
+
+async def test_a_rate_spaces_what_is_sent(autojump_clock: trio.testing.MockClock) -> None:
+    at: list[float] = []
+
+    class Noting(Resending):
+        async def _send(self, letter: DeadLetter) -> None:
+            at.append(trio.current_time())
+
+    async with trio.open_nursery():
+        client = ClientHandle("127.0.0.1:1")
+        sending = Noting(client, "g", 4.0, None, to_topic=False, dry_run=False)
+        letters = [DeadLetter("g", MessageExt(b"", 0, ""))] * 5
+        began = trio.current_time()
+        await sending.take(letters[:3])
+        await sending.take(letters[3:])
+    assert [time - began for time in at] == pytest.approx([0.0, 0.25, 0.5, 0.75, 1.0])
+
+
+@pytest.mark.parametrize(("rate", "error"), [(0, ValueError), (-1, ValueError), ("fast", TypeError), (True, TypeError)])
+async def test_a_rate_must_be_one(rate: Any, error: type[Exception]) -> None:
+    async with Admin("127.0.0.1:1") as admin:
+        with pytest.raises(error, match="rate must be"):
+            await admin.resend_dead_letters("g", rate=rate)
+
+
+async def test_files_have_the_messages_and_their_stories(cluster: Servers, tmp_path: Path) -> None:
+    first, _ = await killed(cluster, b"tea", b"\xff\x00".hex().encode())
+    lines, table = tmp_path / "dead.jsonl", tmp_path / "dead.parquet"
+    async with Admin(cluster.nameserver) as admin:
+        counts = await admin.export_dead_letters("g", str(lines))
+        assert (counts.read, counts.done) == (2, 2)
+        assert (await admin.export_dead_letters("g", str(table))).done == 2
+        by_name = tmp_path / "whatever"
+        await admin.export_dead_letters("g", str(by_name), file_format="parquet", ids=[first])
+        (dead, _) = await admin.dead_letters("g")
+        with pytest.raises(InvalidArgument, match="file_format must be one of jsonl, parquet, not 'csv'"):
+            await admin.export_dead_letters("g", str(lines), file_format="csv")
+        with pytest.raises(UserError, match="cannot be written: No such file or directory"):
+            await admin.export_dead_letters("g", str(tmp_path / "no" / "x.jsonl"))
+    row, other = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert (row["group"], row["originTopic"], row["msgId"], row["body"]) == ("g", "one", first, "tea")
+    assert row["failReason"] == dead.failure.reason and row["failTime"] == dead.failure.time_ms
+    assert other["body"] == "ff00"
+    found = pq.read_table(table).to_pylist()
+    assert [one["body"] for one in found] == [b"tea", b"ff00"]
+    tea = found[0]
+    assert (tea["group"], tea["originTopic"], tea["msgId"], tea["keys"]) == ("g", "one", first, "k-tea")
+    assert tea["failReason"] == dead.failure.reason and tea["failClient"] == dead.failure.client
+    assert round(tea["failTime"].timestamp() * 1000) == dead.failure.time_ms
+    assert round(tea["storeTimestamp"].timestamp() * 1000) == dead.message.store_timestamp
+    assert dict(tea["properties"])["RETRY_TOPIC"] == "one"
+    assert pq.read_table(by_name).num_rows == 1
+
+
+async def test_a_file_that_is_not_whole_does_not_stay(cluster: Servers, tmp_path: Path) -> None:
+    await killed(cluster, b"tea")
+
+    def fail(letter: DeadLetter) -> bool:
+        raise ZeroDivisionError
+
+    async with Admin(cluster.nameserver) as admin:
+        with pytest.raises(ZeroDivisionError):
+            await admin.export_dead_letters("g", str(tmp_path / "dead.jsonl"), matches=fail)
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("dead")]
+
+
+async def test_the_commands(cluster: Servers, tmp_path: Path) -> None:
+    ids = await killed(cluster, b"tea", b"cake")
+    shown = await run(cluster, "resendDlq", "-g", "g", "--dry-run", "--reason", "cake")
+    assert (shown["chosen"], shown["read"], shown["sent"]) == (1, 2, 0)
+    (letter,) = shown["letters"]
+    assert (letter["topic"], letter["msgId"], letter["deliveries"]) == ("one", ids[1], 1)
+    assert letter["failReason"].startswith("ValueError: no cake for me")
+    assert (await run(cluster, "resendDlq", "-g", "g", "--to", "2001-01-01T00:00:00Z"))["sent"] == 0
+    assert (await run(cluster, "resendDlq", "-g", "g", "--id", ids[0], "--rate", "1000"))["sent"] == 1
+    assert "has no dead letter nothing" in await run(cluster, "resendDlq", "-g", "g", "--id", "nothing", ends_with=1)
+    assert (await run(cluster, "resendDlq", "-g", "g"))["sent"] == 2
+    assert (await run(cluster, "resendDlq", "-g", "g"))["sent"] == 0
+    file = tmp_path / "dead.parquet"
+    done = await run(cluster, "exportDlq", "-g", "g", "-f", str(file), "--from", "2001-01-01T00:00:00Z")
+    assert done["written"] == 2 and pq.read_table(file).num_rows == 2
+    group = Group(cluster)
+    async with group.consumer:
+        await until(lambda: len(group.got) == 3)
+    assert group.bodies() == [b"cake", b"tea", b"tea"]
+
+
+async def test_the_tables_of_the_commands(cluster: Servers, tmp_path: Path) -> None:
+    await killed(cluster, b"tea")
+
+    async def lines(*words: str) -> list[str]:
+        every = [*words, "-n", cluster.nameserver]
+        done = await trio.to_thread.run_sync(lambda: CliRunner().invoke(mqadmin, every))
+        assert done.exit_code == 0, done.output
+        return list(done.stdout.splitlines())
+
+    head, row, count = await lines("resendDlq", "-g", "g", "--dry-run")
+    assert head.split()[:3] == ["#Topic", "#MsgId", "#Deliveries"] and "ValueError: no tea for me" in row
+    assert count == "1 of 1 dead letters of g would be sent again"
+    assert await lines("resendDlq", "-g", "g") == ["1 of 1 dead letters of g were sent again"]
+    file = str(tmp_path / "dead.jsonl")
+    assert await lines("exportDlq", "-g", "g", "-f", file) == [f"1 of 1 dead letters of g are in {file}"]
+
+
+async def test_the_blocking_admin_has_them_too(cluster: Servers) -> None:
+    await killed(cluster, b"tea")
+
+    def ask() -> tuple[int, str]:
+        with blocking.Admin(cluster.nameserver) as admin:
+            (letter,) = admin.dead_letters("g")
+            return admin.resend_dead_letters("g").done, letter.topic
+
+    assert await trio.to_thread.run_sync(ask) == (1, "one")
