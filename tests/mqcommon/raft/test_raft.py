@@ -53,6 +53,7 @@ def test_a_leader_that_is_gone_is_replaced_soon_and_one_that_others_hear_stays()
     hand.deliver()
     # c has heard its leader lately, so it does not help to depose it.
     assert (hand["a"].is_leader, hand["b"].term) == (True, term)
+    hand.heartbeat("a")
     hand.down.add("a")
     for name in "bc":
         hand[name].unreachable("a")
