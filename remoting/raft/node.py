@@ -144,6 +144,10 @@ class RaftNode:
         if self._running is not None:
             self._running.observe(observer)
 
+    def connection_lost(self, addr: str) -> None:
+        """For the client's ``on_lost``: a leader whose process died is missed at once."""
+        self._peers.lost(addr)
+
     def turn(self) -> None:
         """Do at once what messages and proposals have brought, instead of in a task soon."""
         if self._running is not None:
@@ -407,6 +411,7 @@ class Running:
             machine.restore(zlib.decompress(loaded.snapshot.data))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        self._peers.on_unreachable = self._unreachable
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._tick)
@@ -418,6 +423,11 @@ class Running:
             self._proposals.close()
 
     # What comes in.
+
+    def _unreachable(self, addr: str) -> None:
+        leader = self.raft.leader
+        if leader and self.address(leader) == addr:
+            self.raft.unreachable(leader)
 
     async def _tick(self) -> None:
         while True:

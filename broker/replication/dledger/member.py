@@ -141,7 +141,7 @@ class GroupMember(Part):
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         port = self._port
-        async with port.open_client() as client:
+        async with port.open_client(on_lost=self._lost) as client:
             state = GroupState(self._elected, self._disk, self._tables)
             self.node = node = RaftNode(self._options, self._disk, state, client, self._clock)
             node.on_leadership(self._leadership)
@@ -160,6 +160,10 @@ class GroupMember(Part):
                 nursery.start_soon(self._followers.find, node)
                 nursery.start_soon(node.run)
                 task_status.started()
+
+    def _lost(self, addr: str) -> None:
+        if self.node is not None:
+            self.node.connection_lost(addr)
 
     def _turned(self) -> None:
         """The requests of one read from a member are handled."""
