@@ -54,8 +54,8 @@ def reserve_pair() -> tuple[ReservedPort, ReservedPort]:
 
 
 def free_port() -> int:
-    """A port on which nothing listens now; it is not reserved."""
-    return reserve().number
+    """A port on which nothing listens now, nor on the next one; they are not reserved."""
+    return reserve_pair()[0].number
 
 
 def reserve_if_free(wanted: int) -> tuple[int, ReservedPort | None]:
@@ -201,6 +201,8 @@ def broker_daemon(home: Path, name: str, nameserver: str, port: int = 0, *option
     reservation: object = None
     if port:
         port, reservation = reserve_if_free(port)
+        with suppress(OSError):  # the port for slaves; the broker says so when it is in use
+            reservation = reservation, ReservedPort(port + 1)
     else:
         reservation = reserve_pair()
         port = reservation[0].number

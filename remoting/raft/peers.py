@@ -52,7 +52,10 @@ class Peers:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as self._nursery:
             task_status.started()
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None  # a write to the disk may end later, and has messages to send then
 
     def send(self, addr: str, message: RaftMessage) -> None:
         """Queue ``message``; `flush` follows in the same turn."""
