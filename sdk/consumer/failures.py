@@ -55,9 +55,9 @@ class Returns:
         self._note = problems.noting("sending messages back to their brokers")
         self._client = client
         self._replicas = replicas
-        self._group = settings.group
+        self.group = settings.group
         self._retry_topic = settings.retry_topic
-        self._max_reconsume_times = settings.max_reconsume_times
+        self.max_reconsume_times = settings.max_reconsume_times
         self._clock = clock
 
     async def send_back(self, mq: MessageQueue, message: MessageExt, delay_level: int, reason: str) -> bool:
@@ -88,8 +88,8 @@ class Returns:
             await self._replicas.ask_master(
                 mq,
                 lambda at: broker_api.send_back(
-                    at, self._group, message.physical_offset, message.msg_id, self._topic_of(message), delay_level,
-                    self._max_reconsume_times, note,
+                    at, self.group, message.physical_offset, message.msg_id, self._topic_of(message), delay_level,
+                    self.max_reconsume_times, note,
                 ),
             )  # fmt: skip
         except SkylarkError as error:
@@ -103,7 +103,7 @@ class Returns:
     async def _resend(self, message: MessageExt, delay_level: int, note: FailureNote) -> None:
         """Send the message to the retry topic. The broker makes a dead letter of it after too many failures."""
         times = message.reconsume_times
-        most = 0 if delay_level < 0 else self._max_reconsume_times
+        most = 0 if delay_level < 0 else self.max_reconsume_times
         level = delay_level if delay_level > 0 else min(FIRST_RETRY_LEVEL + times, DELAY_LEVELS)
         properties = dict(message.properties)
         properties.setdefault(ORIGIN_MESSAGE_ID, message.msg_id)

@@ -7,7 +7,7 @@ from tests.tidy.tree import PACKAGES, ROOT
 CALLERS = (*PACKAGES, "scripts", "mqadmin.py", "pyspark_rocketmq.py")
 # RocketMQ's fields and words are listed whole, used or not.
 VOCABULARY = ("remoting/protocol/requests/", "remoting/protocol/codes.py", "mqcommon/message/", "mqcommon/names.py")
-# Python, click, reprlib, PyYAML, Arrow and Spark look for these names.
+# Python, click, OpenTelemetry, reprlib, PyYAML, Arrow and Spark look for these names.
 OF_LIBRARIES = {
     *(
         "__delattr__",
@@ -17,6 +17,9 @@ OF_LIBRARIES = {
         "__init_subclass__",
         "__setstate__",
         "__signature__",
+        "_instrument",
+        "_uninstrument",
+        "instrumentation_dependencies",
         "format_commands",
         "flow_style",
         "maxlong",
@@ -27,7 +30,7 @@ OF_LIBRARIES = {
     *("streamReader", "streamWriter", "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow"),
 }
 # Programs use these.
-OF_THE_SDK = {"send_nowait", "send_in_transaction", "rollback", "leave_open", "receipt_handle", "delivery_attempt"}
+OF_THE_SDK = {"send_in_transaction", "rollback", "leave_open", "receipt_handle", "delivery_attempt"}
 # Parts of a whole that is read or written by its fields.
 FIELDS = {
     *("cplus", "checkpoint_location", "query_name"),
