@@ -18,7 +18,7 @@ from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
 from mqcommon.raft.config import Config
-from mqcommon.raft.errors import NotLeader, RaftError, Unknown
+from mqcommon.raft.errors import ChangeRefused, NotLeader, RaftError, Unknown
 from mqcommon.raft.membership import AddLearner, Change, Members
 from mqcommon.raft.messages import (
     APPLICATION,
@@ -128,7 +128,11 @@ class RaftNode:
 
     async def add(self, addr: str, timeout_ms: float) -> str:
         """Make the node that listens at ``addr`` a learner; it then asks to be a voter by itself. Returns its id."""
-        node = (await self._ask(addr)).node
+        status = await self._ask(addr)
+        if not status.begun:
+            # It may take another id yet.
+            raise ChangeRefused(f"the node at {addr} has just started; try again in a moment")
+        node = status.node
         await self.change(AddLearner(node, addr), timeout_ms)
         return node
 

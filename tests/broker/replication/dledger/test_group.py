@@ -154,7 +154,16 @@ async def test_a_fourth_member_is_added_and_another_one_removed() -> None:
         leader = await made.leader()
         await leader.send("topic", *BODIES)
         fourth = await made.start("n3")
-        new = (await members_request(leader, "add", address=f"127.0.0.1:{made.port('n3')}")).learners
+        new: dict[str, str] = {}
+
+        async def is_added() -> bool:
+            header = RaftMembersRequestHeader("add", address=f"127.0.0.1:{made.port('n3')}")
+            answer = await leader.client.invoke(leader.addr, RAFT_MEMBERS.command(header), 5_000)
+            if answer.code == ResponseCode.SUCCESS:
+                new.update(decode_body(RaftMembers, answer.body, answer.codec).learners)
+            return answer.code == ResponseCode.SUCCESS
+
+        await until(is_added, "n3 has begun, and is added")
         assert [name.partition(".")[0] for name in new] == ["n3"]
 
         async def votes() -> bool:
