@@ -334,6 +334,11 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
         "", "enableDLegerCommitLog: which of dLegerPeers this broker is: n and a number, as in n0"
     )
 
+    preferred_leader_ids: str = option(
+        "", "enableDLegerCommitLog: members that lead when they have the whole log: n0;n1", mutable=True
+    )
+    preferred_leader_id: str = option("", "the same, RocketMQ's key of older versions", mutable=True)
+
     # --- slaves that act as masters
     enable_slave_acting_master: bool = option(
         False, "while the master is down, the slave with the lowest id acts as it, for reading; same for the whole set"
@@ -528,6 +533,9 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
             raise ConfigError(
                 f"dLegerSelfId: {self.d_leger_self_id!r} is not in dLegerPeers, which has {', '.join(peers)}"
             )
+        unknown = [name for name in self.preferred_leaders if name not in peers]
+        if unknown:
+            raise ConfigError(f"preferredLeaderIds: {unknown[0]!r} is not in dLegerPeers, which has {', '.join(peers)}")
         for name in peers:
             if not (name[:1] == "n" and name[1:].isdecimal() and name.isascii()):
                 raise ConfigError(f"dLegerPeers: {name!r} is not n and a number, as in n0; broker ids follow from it")
@@ -541,6 +549,11 @@ class BrokerOptions(LogOptions, InnerCredentialsOptions, LimitOptions, TlsOption
     def group_peers(self) -> dict[str, str]:
         """``dLegerPeers``: addresses by id. ConfigError when it is wrong."""
         return parse_peers(self.d_leger_peers, "dLegerPeers", "members")
+
+    @property
+    def preferred_leaders(self) -> list[str]:
+        """``preferredLeaderIds`` and ``preferredLeaderId`` as a list, in order."""
+        return _listed(f"{self.preferred_leader_ids};{self.preferred_leader_id}")
 
     @property
     def group_follower_id(self) -> int:

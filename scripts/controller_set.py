@@ -156,6 +156,10 @@ class ControllerSet:
             raise UserError(f"the Controllers do not know {self.name}")
         return found[self.name]
 
+    async def reign(self, admin: Admin) -> str:
+        """In what the present master was elected."""
+        return f"epoch {(await self.known(admin)).master_epoch}"
+
     async def leading_controller(self, admin: Admin) -> Daemon | None:
         """The Controller that leads."""
         for each in self.controllers:

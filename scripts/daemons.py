@@ -45,9 +45,17 @@ def reserve() -> ReservedPort:
             return ReservedPort(random.choice(FREE_PORTS))
 
 
+def reserve_pair() -> tuple[ReservedPort, ReservedPort]:
+    """A port and the next one, on which nothing listens: a broker's ports for clients and for slaves."""
+    while True:
+        with suppress(OSError):
+            number = random.choice(FREE_PORTS)
+            return ReservedPort(number), ReservedPort(number + 1)
+
+
 def free_port() -> int:
-    """A port on which nothing listens now; it is not reserved."""
-    return reserve().number
+    """A port on which nothing listens now, nor on the next one; they are not reserved."""
+    return reserve_pair()[0].number
 
 
 def reserve_if_free(wanted: int) -> tuple[int, ReservedPort | None]:
@@ -87,7 +95,8 @@ class Daemon:
     command: Sequence[str]
     port: int
     log: Path
-    reservation: ReservedPort | None = field(default=None, repr=False)
+    #: What keeps others from its ports while it is down.
+    reservation: object = field(default=None, repr=False)
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     _log_start: int = 0
 
@@ -189,7 +198,14 @@ def namesrv_daemon(home: Path, name: str = "namesrv", port: int = 0, *options: s
 
 def broker_daemon(home: Path, name: str, nameserver: str, port: int = 0, *options: str) -> Daemon:
     """A broker whose store is in ``home``; ``options`` go to its command line."""
-    port, reservation = reserve_if_free(port)
+    reservation: object = None
+    if port:
+        port, reservation = reserve_if_free(port)
+        with suppress(OSError):  # the port for slaves; the broker says so when it is in use
+            reservation = reservation, ReservedPort(port + 1)
+    else:
+        reservation = reserve_pair()
+        port = reservation[0].number
     command = [
         str(BIN / "broker"), "--listen-port", str(port), "--bind-address", HOST, "--broker-ip1", HOST,
         # By default this is the listen port minus 2, which another daemon may have when free_port chose the ports.

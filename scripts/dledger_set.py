@@ -30,6 +30,10 @@ class DLedgerSet(ControllerSet):
             "--d-leger-peers", self.peers, "--d-leger-self-id", f"n{number}",
         )  # fmt: skip
 
+    async def reign(self, admin: Admin) -> str:
+        leader = (await admin.dledger_members((await self.until_master(admin)).addr)).leader
+        return f"its group, as {leader}"
+
     async def until_master(self, admin: Admin, but: Daemon | None = None) -> Daemon:
         """The master that the NameServer knows; another one than ``but``."""
         found: list[Daemon] = []

@@ -43,10 +43,10 @@ class Removal:
             asked=asked,
         )
 
-    def retire_log_file(self, before: int) -> Segment | None:
+    def retire_log_file(self, before: float) -> Segment | None:
         """Let the log start after its oldest file, and return that file; None if it must stay.
 
-        ``before``: the log's durable end when the ends of the queues were last noted.
+        ``before``: the log's durable end when the ends of the queues were last noted, or what others still need.
         """
         chain = self._store.log.chain
         if len(chain.segments) < 2 or chain.segments[0].end > before:

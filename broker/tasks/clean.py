@@ -6,6 +6,7 @@ Neighbours: store/retention.py (decides), store/removal.py (the steps), admin/cl
 """
 
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
@@ -37,8 +38,16 @@ class Cleaner(Part):
     """Cleans one store, at intervals and when `ask` is called."""
 
     def __init__(
-        self, store: MessageStore, removal: Removal, flusher: Flusher, options: BrokerOptions, clock: Clock
+        self,
+        store: MessageStore,
+        removal: Removal,
+        flusher: Flusher,
+        options: BrokerOptions,
+        clock: Clock,
+        needed: Callable[[], float] = lambda: math.inf,
     ) -> None:
+        """``needed``: from where on others need the log; files from there on go only when the disk is full."""
+        self._needed = needed
         self._store = store
         self._removal = removal
         self._flusher = flusher
@@ -157,10 +166,14 @@ class Cleaner(Part):
         # noted end only, and would give out the same offsets again.
         await self._flusher.checkpoint(note_ends=True)
         durable = self._store.ends_noted_to
+        rules = self._options.retention_rules
+        is_full = rules.force and decision.used * 100 > rules.force_ratio
         for number in range(decision.files):
             if number:
                 await trio.sleep(self._options.delete_commit_log_files_interval / 1000)
-            segment = self._removal.retire_log_file(durable)
+            # A member that copies these files would have to begin anew. A full disk cannot wait for it.
+            before = durable if is_full else min(durable, self._needed())
+            segment = self._removal.retire_log_file(before)
             if segment is None:
                 return number
             await trio.to_thread.run_sync(remove)

@@ -21,7 +21,7 @@ from broker.replication.autoswitch.session import SlaveLog, SwitchDialogue, swit
 from broker.replication.copied_deletions import CopiedDeletions
 from broker.replication.copying import CopiedLog
 from broker.replication.dledger.agreed_tables import AgreedTables
-from broker.replication.dledger.followers import GroupFollowers
+from broker.replication.dledger.followers import FollowerReport
 from broker.replication.dledger.following import Following
 from broker.replication.dledger.gate import GroupGate
 from broker.replication.dledger.log_disk import GroupLog, LogDisk, check_kind
@@ -392,12 +392,14 @@ def _group_link(
     )  # fmt: skip
     tables = AgreedTables(core.metadata, lambda: core.is_master, lambda: elected.is_leased, deleted)
     core.persister.agreed = tables.wait
-    followers = GroupFollowers(core.acks, disk.index, lambda: log.start)
+    followers = FollowerReport(core.acks, disk.index, lambda: log.start)
     member = GroupMember(
         NodeOptions(
-            group, options.d_leger_self_id, peers, max_uncommitted_bytes=1 << 62, client_addr=core.identity.addr
+            group, options.d_leger_self_id, peers, max_uncommitted_bytes=1 << 62, tells_commits=False,
+            calls_turn=True, client_addr=core.identity.addr,
         ),
-        disk, LeadershipEffects(core.role, elected, known, options.group_follower_id, _began(core), tables, followers),
+        disk, LeadershipEffects(core.role, elected, known, options.group_follower_id, _began(core), tables, followers,
+        lambda: options.preferred_leaders),
         port, core.clock,
     )  # fmt: skip
     proposing = Proposing(

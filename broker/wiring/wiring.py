@@ -5,6 +5,7 @@ matters: unregister so that clients stop coming, refuse requests, answer those t
 store, send the rest of the log to slaves.
 """
 
+import math
 from collections.abc import Awaitable, Callable
 
 from broker.admin.access_control import ExplainHandlers, PolicyHandlers, UserHandlers
@@ -115,7 +116,8 @@ def wire(
     """Make the parts of the broker around ``core``, on open sockets."""
     options, store = core.options, core.store
     replicated = wire_replication(core, ha_listeners, listen_ha)
-    cleaner = Cleaner(store, Removal(core.fs, options.store_path_root_dir, store), core.flusher, options, core.clock)
+    removal = Removal(core.fs, options.store_path_root_dir, store)
+    cleaner = Cleaner(store, removal, core.flusher, options, core.clock, lambda: _needed_from(core))
     access = _wire_access(core)
 
     def delivers_delayed() -> bool:
@@ -194,6 +196,12 @@ def wire(
     )  # fmt: skip
     core.turn_end.serve(parts)
     return Wiring(parts, core.identity.addr)
+
+
+def _needed_from(core: Core) -> float:
+    """From where on the members of a DLedger group that answer need the log of this leader."""
+    acked = [slave.acked for slave in core.acks.slaves()] if core.options.enable_dleger_commit_log else []
+    return min(acked, default=math.inf)
 
 
 def _timed(core: Core, is_active: Callable[[], bool]) -> TimedDelivery:

@@ -28,5 +28,7 @@ class Config:
     max_uncommitted_bytes: int = 64 << 20
     # A learner that lacks more entries than that is not promoted.
     promotion_lag: int = 1000
+    # Tell members of each commit at once. Otherwise they learn of it with the next entries, or with a heartbeat.
+    tells_commits: bool = True
     # How many bytes an entry with this data has when it travels: the data may name bytes that stand elsewhere.
     travelling_bytes: Callable[[bytes], int] = len

@@ -62,6 +62,9 @@ class FollowerState(NamedTuple):
     answers: bool
 
 
+# Nodes that lose their leader in one moment stand within this part of the election time.
+SPREAD = 4
+
 Role: TypeAlias = "Follower | Candidate | Leader"
 FROM_LEADER = (AppendRequest, Heartbeat, InstallSnapshot)
 
@@ -120,6 +123,14 @@ class Raft:
     def tick(self, now_ms: int) -> None:
         self.now_ms = now_ms
         self.role.tick()
+
+    def unreachable(self, node: str) -> None:
+        """Nothing listens where ``node`` did: if it leads, this node need not wait for the rest of the election time.
+
+        It asks first who would vote for it, so a leader that others hear stays.
+        """
+        if node and node == self.leader and isinstance(self.role, Follower):
+            self.role.lost_leader()
 
     def propose(self, data: bytes) -> tuple[int, int]:
         """The index and the term that the entry has if it gets committed; another entry may get the index instead."""
@@ -339,6 +350,13 @@ class Follower:
     def voted(self) -> None:
         """Restart the election timer, so that the candidate has time to win."""
         self._deadline_ms = self._raft.election_deadline_ms()
+
+    def lost_leader(self) -> None:
+        config = self._raft.config
+        self._heard_ms = self._raft.now_ms - config.election_ms
+        # Others lose it in the same moment; they should not all stand at once.
+        soon_ms = self._raft.now_ms + config.random.randrange(1 + config.election_ms // SPREAD)
+        self._deadline_ms = min(self._deadline_ms, soon_ms)
 
     def tick(self) -> None:
         if self._raft.now_ms >= self._deadline_ms:
@@ -604,7 +622,7 @@ class Leader:
         for _ in range(index - before):
             self._uncommitted_bytes -= self._sizes.popleft()
         # Members learn of a commit with the next request to them, even if that has no entries.
-        for progress in self.progress.values():
+        for progress in self.progress.values() if raft.config.tells_commits or not raft.is_voter else ():
             progress.due = True
         if not raft.is_voter and log.commit >= log.members_index:
             # The change that removes this leader is committed: tell the others so, then step down.

@@ -15,7 +15,6 @@ import orjson
 from mqcommon.addresses import is_address
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
 from mqcommon.options.conf_file import to_properties
-from mqcommon.raft.membership import Remove
 from namesrv.config_handlers import OptionsHolder, update_options
 from namesrv.controller.commands import (
     DEFAULT_PRIORITY,
@@ -46,15 +45,12 @@ from remoting.protocol.requests.controller import (
     CONTROLLER_GET_NEXT_BROKER_ID,
     CONTROLLER_GET_REPLICA_INFO,
     CONTROLLER_GET_SYNC_STATE_DATA,
-    CONTROLLER_MEMBERS,
     CONTROLLER_REGISTER_BROKER,
     GET_CONTROLLER_CONFIG,
     UPDATE_CONTROLLER_CONFIG,
     AlterSyncStateSetResponseHeader,
     ApplyBrokerIdResponseHeader,
     BrokerReplicasInfo,
-    ControllerMembers,
-    ControllerMembersRequestHeader,
     ElectMasterAnswer,
     GetMetaDataResponseHeader,
     GetNextBrokerIdResponseHeader,
@@ -63,8 +59,10 @@ from remoting.protocol.requests.controller import (
     RegisterBrokerToControllerResponseHeader,
     ReplicaIdentity,
 )
+from remoting.protocol.requests.raft import RAFT_MEMBERS
 from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader
 from remoting.protocol.requests.routes import BrokerMemberGroup
+from remoting.raft.members_request import do_members_request
 
 logger = logging.getLogger(__name__)
 
@@ -277,7 +275,7 @@ class AdminHandlers:
             CONTROLLER_GET_SYNC_STATE_DATA.code: self.sync_state_data,
             UPDATE_CONTROLLER_CONFIG.code: self.update_config,
             CLEAN_BROKER_DATA.code: self.clean,
-            CONTROLLER_MEMBERS.code: self.members,
+            RAFT_MEMBERS.code: self.members,
         }
 
     def metadata(self, channel: Channel, request: Command) -> Command:
@@ -342,34 +340,10 @@ class AdminHandlers:
 
     async def members(self, channel: Channel, request: Command) -> Command:
         """7120."""
-        header = CONTROLLER_MEMBERS.header(request)
+        header = RAFT_MEMBERS.header(request)
         with self._view.refusing(RemotingError, BrokerError, ProtocolError):
-            await self._change_members(header)
-        group = self._view.group
-        shown = ControllerMembers(group.leader, dict(group.members.voters), dict(group.members.learners))
-        return answer_with(CONTROLLER_MEMBERS, request, shown, channel.max_frame_bytes)
-
-    async def _change_members(self, header: ControllerMembersRequestHeader) -> None:
-        group = self._view.group
-        match header.action:
-            case "list":
-                await group.read(TIMEOUT_MS)
-            case "add":
-                if not is_address(header.address or ""):
-                    raise _wrong(f"address {header.address!r} is not HOST:PORT")
-                await group.add(header.address or "", TIMEOUT_MS)
-            case "remove":
-                await group.change(Remove(header.node or ""), TIMEOUT_MS)
-            case "transfer" if header.node != group.leader:
-                await group.transfer(header.node or "", TIMEOUT_MS)
-            case "transfer":
-                await group.read(TIMEOUT_MS)  # it leads already
-            case _:
-                raise _wrong(f"action {header.action!r} is none of list, add, remove, transfer")
-
-
-def _wrong(text: str) -> RequestRefused:
-    return RequestRefused(ResponseCode.INVALID_PARAMETER, text)
+            members = await do_members_request(self._view.group, header, TIMEOUT_MS)
+        return answer_with(RAFT_MEMBERS, request, members, channel.max_frame_bytes)
 
 
 def _names(body: bytes) -> list[str]:

@@ -60,7 +60,9 @@ def next_step(members: Members, known: Collection[str], node: str, addr: str, la
         return Remove(earlier[0]) if earlier else None
     if node not in members.learners:
         if not earlier and name not in known:
-            raise ChangeRefused(f"{name} is not in the conf of the leader: add it by mqadmin controllerMembers first")
+            raise ChangeRefused(
+                f"{name} is not in the conf of the leader: add it by mqadmin controllerMembers or dledgerMembers first"
+            )
         return AddLearner(node, addr)
     if lag is None or lag > PROMOTION_LAG:
         raise ChangeRefused(f"{node} has not caught up yet; try again")

@@ -27,6 +27,10 @@ class NodeOptions:
     kept_entries: int = 1_000
     # Taken and not committed yet; beyond that proposals are refused.
     max_uncommitted_bytes: int = 64 << 20
+    # Whether members are told of each commit at once; else with the next entries or heartbeat, which saves messages.
+    tells_commits: bool = True
+    # Whether the application calls `RaftNode.turn` after each turn with messages or proposals. It saves turns.
+    calls_turn: bool = False
     # Where clients of the application reach this node, if not at its own address.
     client_addr: str = ""
     random: Random = field(default_factory=Random)

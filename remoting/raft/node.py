@@ -18,7 +18,7 @@ from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
 from mqcommon.raft.config import Config
-from mqcommon.raft.errors import NotLeader, RaftError, Unknown
+from mqcommon.raft.errors import ChangeRefused, NotLeader, RaftError, Unknown
 from mqcommon.raft.membership import AddLearner, Change, Members
 from mqcommon.raft.messages import (
     APPLICATION,
@@ -128,7 +128,11 @@ class RaftNode:
 
     async def add(self, addr: str, timeout_ms: float) -> str:
         """Make the node that listens at ``addr`` a learner; it then asks to be a voter by itself. Returns its id."""
-        node = (await self._ask(addr)).node
+        status = await self._ask(addr)
+        if not status.begun:
+            # It may take another id yet.
+            raise ChangeRefused(f"the node at {addr} has just started; try again in a moment")
+        node = status.node
         await self.change(AddLearner(node, addr), timeout_ms)
         return node
 
@@ -143,6 +147,10 @@ class RaftNode:
         self._observers.append(observer)
         if self._running is not None:
             self._running.observe(observer)
+
+    def connection_lost(self, addr: str) -> None:
+        """For the client's ``on_lost``: a leader whose process died is missed at once."""
+        self._peers.lost(addr)
 
     def turn(self) -> None:
         """Do at once what messages and proposals have brought, instead of in a task soon."""
@@ -399,13 +407,15 @@ class Running:
         self.applied = loaded.snapshot.index
         config = Config(
             disk.node, options.random, options.election_ms, options.heartbeat_ms,
-            max_uncommitted_bytes=options.max_uncommitted_bytes, travelling_bytes=disk.travelling_bytes,
+            max_uncommitted_bytes=options.max_uncommitted_bytes, tells_commits=options.tells_commits,
+            travelling_bytes=disk.travelling_bytes,
         )  # fmt: skip
         self.raft = Raft(config, loaded.hard_state, loaded.snapshot, loaded.entries, clock.monotonic_ms())
         if loaded.snapshot.index:
             machine.restore(zlib.decompress(loaded.snapshot.data))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        self._peers.on_unreachable = self._unreachable
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._tick)
@@ -417,6 +427,11 @@ class Running:
             self._proposals.close()
 
     # What comes in.
+
+    def _unreachable(self, addr: str) -> None:
+        leader = self.raft.leader
+        if leader and self.address(leader) == addr:
+            self.raft.unreachable(leader)
 
     async def _tick(self) -> None:
         while True:
@@ -437,7 +452,8 @@ class Running:
                 self._keep(message)
             else:
                 self._step(message)
-        self._wake.set()
+        if not self._options.calls_turn:
+            self._wake.set()
 
     def _step(self, message: RaftMessage) -> None:
         if self._lost:
@@ -478,7 +494,8 @@ class Running:
         """``done`` gets what ``apply`` returned, or a RaftError. Raises NotLeader and Overloaded."""
         index, term = self.raft.propose(data)
         self._proposals.add(index, term, done)
-        self._wake.set()
+        if not self._options.calls_turn:
+            self._wake.set()
 
     async def change(self, change: Change, timeout_ms: float) -> None:
         await self._wait(lambda done: self._proposals.add(*self.raft.change(change), done), timeout_ms)

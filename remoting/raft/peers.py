@@ -9,7 +9,7 @@ from collections.abc import Callable
 import trio
 
 from mqcommon.backoff import Backoff
-from mqcommon.errors import RemotingError
+from mqcommon.errors import ConnectFailed, RemotingError
 from mqcommon.raft.messages import AppendRequest, InstallSnapshot, RaftMessage
 from mqcommon.signal import Signal
 from remoting.net.client import RemotingClient
@@ -39,6 +39,8 @@ class Peers:
     """Neither `send` nor `flush` waits. ``self_addr``: where the others reach this node."""
 
     def __init__(self, group: str, self_addr: str, disk: Disk, client: RemotingClient, backoff: Backoff) -> None:
+        #: Called with the address of a node to which no connection can be made.
+        self.on_unreachable: Callable[[str], None] = _nobody
         self._group = group
         self._self_addr = self_addr
         self._disk = disk
@@ -50,7 +52,10 @@ class Peers:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as self._nursery:
             task_status.started()
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None  # a write to the disk may end later, and has messages to send then
 
     def send(self, addr: str, message: RaftMessage) -> None:
         """Queue ``message``; `flush` follows in the same turn."""
@@ -78,6 +83,13 @@ class Peers:
                     self._client.push(addr, self._command(batch, body), wake=False)
                     self._client.flush(addr)
 
+    def lost(self, addr: str) -> None:
+        """The connection to ``addr`` ended: connect again, to learn whether that node is gone."""
+        peer = self._peers.get(addr)
+        if peer is not None and not peer.in_task:
+            peer.in_task = True
+            peer.wake.set()
+
     def _command(self, batch: list[RaftMessage], body: bytes) -> Command:
         command = RAFT_MESSAGES.oneway(RaftMessagesHeader(self._group, batch[0].sender, self._self_addr))
         command.body = body
@@ -96,11 +108,17 @@ class Peers:
                     await channel.sent()
             except RemotingError as error:
                 failures += 1
+                if isinstance(error, ConnectFailed):
+                    self.on_unreachable(addr)
                 if failures == 1:
                     logger.warning("node at %s cannot be reached: %s", addr, error)
                 await trio.sleep(self._backoff.pause_s(failures))
                 peer.queue.clear()  # old news
             peer.in_task = False
+
+
+def _nobody(addr: str) -> None:
+    """Before the node runs."""
 
 
 def _take_batch(queue: list[RaftMessage], travelling_bytes: Callable[[bytes], int]) -> list[RaftMessage]:

@@ -4,7 +4,7 @@ __main__.py   the five stages; options.py what can be chosen
 flights.py    the data set, and its own statistics
 publish.py    sends it, and kills a master meanwhile
 spark_job.py  reads it back; a program of its own
-switching.py  with --controller instead of all that: a set whose master is killed, and another one takes over
+switching.py  with --controller or --dledger instead of all that: a master is killed, and another one takes over
 progress.py   progress lines; stages.py titles and times of the stages
 report.py     the table of results, and the comparison with the CSV
 """

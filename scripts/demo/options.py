@@ -20,6 +20,7 @@ class Options:
     tasks: int
     spark: bool
     controller: bool
+    dledger: bool
 
 
 def parse(arguments: Sequence[str] | None = None) -> Options:
@@ -32,13 +33,15 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--tasks", type=_positive, default=env("QUICKSTART_TASKS", "1000"))
     parser.add_argument("--without-spark", action="store_true")
-    parser.add_argument("--controller", action="store_true")
+    shows = parser.add_mutually_exclusive_group()
+    shows.add_argument("--controller", action="store_true")
+    shows.add_argument("--dledger", action="store_true")
     given = parser.parse_args(arguments)
     if len({*given.namesrv_ports, *given.broker_ports}) < 4:
         parser.error("the four ports must differ")
     return Options(
         given.namesrv_ports, given.broker_ports, given.dir, given.keep, given.tasks, not given.without_spark,
-        given.controller,
+        given.controller, given.dledger,
     )  # fmt: skip
 
 

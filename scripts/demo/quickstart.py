@@ -226,7 +226,7 @@ def main() -> int:
         )
         return 1
     try:
-        (SwitchingDemo if options.controller else Quickstart)(options, home).run()
+        (SwitchingDemo if options.controller or options.dledger else Quickstart)(options, home).run()
     except (Differs, DaemonFailed, SkylarkError) as error:
         print(f"\nquickstart: {error}", file=sys.stderr)
         return 1

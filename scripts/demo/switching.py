@@ -1,4 +1,4 @@
-"""The quickstart with --controller: a set of three brokers under load, its master is killed, another one takes over."""
+"""The quickstart with --controller or --dledger: three brokers, of which the master is killed under load."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,6 +11,7 @@ from scripts.demo.options import Options
 from scripts.demo.progress import Progress
 from scripts.demo.report import Differs, first_of
 from scripts.demo.stages import Stages
+from scripts.dledger_set import DLedgerSet
 from sdk import Admin, Message, Producer, PullConsumer, SendFailed, SendResult
 
 TOPIC = "switched"
@@ -29,17 +30,19 @@ class SwitchingDemo:
         self._home = home
         self._tasks = options.tasks
         self._stages = Stages()
-        self._set = made = ControllerSet(home, options=SMALL)
+        self._set = made = DLedgerSet(home, options=SMALL) if options.dledger else ControllerSet(home, options=SMALL)
         for kind, daemons in (("controller", made.controllers), ("broker", made.brokers)):
             for number, daemon in enumerate(daemons):
                 # What differs from the files on this machine is on the command line already.
-                daemon.command = [*daemon.command, "-c", f"conf/controller/{kind}-n{number}.conf"]
+                folder = "dledger" if options.dledger else "controller"
+                daemon.command = [*daemon.command, "-c", f"conf/{folder}/{kind}-n{number}.conf"]
         self._sending: Sending | None = None
 
     def run(self) -> None:
         """Run the stages in order. Raises Differs, DaemonFailed or SkylarkError when one of them fails."""
         try:
-            with self._stages.stage("1. a NameServer, three Controllers, three brokers"):
+            controllers = "three Controllers, " if self._set.controllers else ""
+            with self._stages.stage(f"1. a NameServer, {controllers}three brokers"):
                 self._set.start()
                 _run(self._start)
             with self._stages.stage("2. send, with the master killed meanwhile"):
@@ -60,9 +63,14 @@ class SwitchingDemo:
         async with Admin(self._set.nameserver) as admin:
             master = await self._set.until_in_sync(admin)
             leader = await self._set.leading_controller(admin)
+            reign = await self._set.reign(admin)
             await self._set.make_topic(admin, TOPIC)
-        print(f"  {leader.name if leader else 'no Controller'} leads the Controllers")
-        print(f"  {master.name} is the master; all three brokers have all messages; logs and data: {self._home}")
+        if self._set.controllers:
+            print(f"  {leader.name if leader else 'no Controller'} leads the Controllers")
+        print(
+            f"  {master.name} is the master of {reign}; all three brokers have all messages;"
+            f" logs and data: {self._home}"
+        )
 
     async def _send(self) -> None:
         made = self._set
@@ -84,17 +92,17 @@ class SwitchingDemo:
         made = self._set
         victim = await made.until_master(admin)
         await sending.reached(KILL_AT)
-        epoch = (await made.known(admin)).master_epoch
+        reign = await made.reign(admin)
         victim.kill()
         killed_at = sending.strike()
         sending.progress.say(
-            f"kill -9 {victim.name}, the master of epoch {epoch} (pid {victim.pid}), after {sending.ended:,} sends"
+            f"kill -9 {victim.name}, the master of {reign} (pid {victim.pid}), after {sending.ended:,} sends"
         )
         master = await made.until_master(admin, but=victim)
         took_s = trio.current_time() - killed_at
-        epoch = (await made.known(admin)).master_epoch
+        reign = await made.reign(admin)
         sending.progress.say(
-            f"{master.name} took over: elected in epoch {epoch}, and routed to, {took_s * 1000:,.0f} ms after the kill"
+            f"{master.name} took over: elected in {reign}, and routed to, {took_s * 1000:,.0f} ms after the kill"
         )
         await sending.reached(RESTART_AT)
         await made.start_broker(victim)
@@ -122,7 +130,7 @@ class SwitchingDemo:
     def _stop(self) -> None:
         if problems := self._set.stop():
             raise DaemonFailed("\n".join(["not everything stopped gracefully", *problems]))
-        print("  brokers, Controllers and the NameServer stopped")
+        print(f"  brokers{', Controllers' if self._set.controllers else ''} and the NameServer stopped")
 
 
 class Sending:

@@ -52,7 +52,6 @@ from remoting.protocol.requests.clients import (
 )
 from remoting.protocol.requests.controller import (
     BrokerReplicasInfo,
-    ControllerMembers,
     GetMetaDataResponseHeader,
     MasterHeader,
 )
@@ -65,6 +64,7 @@ from remoting.protocol.requests.groups import (
     SubscriptionGroupTable,
 )
 from remoting.protocol.requests.query import ConsumeQueueEntries
+from remoting.protocol.requests.raft import RAFT_MEMBERS, RaftMembers, RaftMembersRequestHeader
 from remoting.protocol.requests.replication import EpochEntryCache
 from remoting.protocol.requests.routes import ClusterInfo, TopicRouteData
 from remoting.protocol.requests.topics import (
@@ -787,10 +787,20 @@ class Admin:
 
     async def controller_members(
         self, addrs: Sequence[str], action: str = "list", *, node: str | None = None, addr: str | None = None
-    ) -> ControllerMembers:
+    ) -> RaftMembers:
         """The members of the group. ``action``: list, add (``addr``), remove or transfer (``node``)."""
-        header = controller.ControllerMembersRequestHeader(action, node, addr)
-        return (await self._ask.call(await self._leader(addrs), controller.CONTROLLER_MEMBERS, header)).body()
+        header = RaftMembersRequestHeader(action, node, addr)
+        return (await self._ask.call(await self._leader(addrs), RAFT_MEMBERS, header)).body()
+
+    async def dledger_members(
+        self, addr: str, action: str = "list", *, node: str | None = None, member: str | None = None
+    ) -> RaftMembers:
+        """The members of the DLedger group whose leader is at ``addr``.
+
+        ``action``: list, add (``member``, its address in the group), remove or transfer (``node``).
+        """
+        header = RaftMembersRequestHeader(action, node, member)
+        return (await self._ask.call(addr, RAFT_MEMBERS, header)).body()
 
     # --- NameServers
 

@@ -42,9 +42,8 @@ class State:
 
     @property
     def total(self) -> int:
-        """How many logical queues there are, by the newest part."""
-        newest = max((part.mapping for part in self.parts.values()), key=lambda one: one.epoch, default=None)
-        return 0 if newest is None else max(newest.total_queues, len(self.queues))
+        """How many logical queues there are. Those with higher numbers are left of a command that was killed."""
+        return max((part.mapping.total_queues for part in self.parts.values()), default=0)
 
     @property
     def epoch(self) -> int:
@@ -66,7 +65,16 @@ class State:
 
 
 def check(state: State) -> None:
-    """Raise UserError when the topic is in a state that no command makes, also one that was killed."""
+    """Raise UserError when the topic is in a state that no command makes, also one that was killed.
+
+    Each logical queue has a leader before the total counts it. So one without is led by a broker that is away.
+    """
+    headless = [str(number) for number in range(state.total) if number not in state.queues]
+    if headless:
+        raise UserError(
+            f"no broker that the NameServer knows leads logical queues {', '.join(headless[:20])} of topic"
+            f" {state.topic}: a broker is away. Run this again when it is back"
+        )
     owners: dict[tuple[str, int], int] = {}
     for name, part in state.parts.items():
         if part.mapping.bname != name or part.mapping.dirty:
@@ -87,7 +95,10 @@ def check(state: State) -> None:
 
 
 def grown(state: State, targets: Collection[str], total: int, now_ms: int) -> State:
-    """The state with ``total`` logical queues, the new ones on those of ``targets`` that lead the fewest."""
+    """The state in which ``total`` logical queues are led, the new ones by those of ``targets`` that lead the fewest.
+
+    The total is raised in a second step, by `levelled`: see `check`.
+    """
     if total < state.total:
         raise UserError(
             f"topic {state.topic} has {state.total} logical queues, and a static topic does not get fewer: its keys"
@@ -103,8 +114,9 @@ def grown(state: State, targets: Collection[str], total: int, now_ms: int) -> St
         led[name] += 1
         part = _part(state, name)
         stretch = Stretch(0, part.config.write_queue_nums, name, 0)
-        state = state.with_part(name, _with_queue(part, number, [stretch]))
-    return levelled(state, total, epoch)
+        part = _with_queue(part, number, [stretch])
+        state = state.with_part(name, replace(part, mapping=replace(part.mapping, epoch=epoch)))
+    return state
 
 
 def levelled(state: State, total: int, epoch: int) -> State:
@@ -117,7 +129,7 @@ def levelled(state: State, total: int, epoch: int) -> State:
 
 def moves(state: State, targets: Collection[str]) -> dict[int, str]:
     """The broker that each logical queue moves to, so that ``targets`` lead all and about as many each; the fewest."""
-    queues = state.queues
+    queues = {number: queue for number, queue in state.queues.items() if number < state.total}
     if not targets:
         raise UserError("no broker takes logical queues")
     led = Counter(queue.leader.bname for queue in queues.values())

@@ -63,11 +63,11 @@ class StaticTopic:
     async def grow(self, total: int, *, dry_run: bool) -> tuple[State, State]:
         """Have ``total`` logical queues; the state before and after."""
         before = await self.look()
-        after = grown(before, self.targets, total, _now_ms())
-        if total == before.total and not changed_parts(before, levelled(before, before.total, before.epoch)):
-            return before, before  # nothing but a new epoch would change
-        if not dry_run:
-            await self._put(before, after, list(after.parts))
+        led = grown(before, self.targets, total, _now_ms())
+        after = levelled(led, total, led.epoch)
+        if not dry_run and changed_parts(before, after):
+            await self._put(before, led, list(led.parts))
+            await self._put(led, after, list(after.parts))
             await self._until_known(after)
         return before, after
 

@@ -131,6 +131,7 @@ class Admin(Facade[TrioAdmin], of=TrioAdmin):
     elect_master = call_of(TrioAdmin.elect_master)
     clean_broker_metadata = call_of(TrioAdmin.clean_broker_metadata)
     controller_members = call_of(TrioAdmin.controller_members)
+    dledger_members = call_of(TrioAdmin.dledger_members)
 
     # --- NameServers
 

@@ -7,9 +7,12 @@ import pytest
 from broker.options import BrokerOptions
 from mqcommon.errors import ConfigError, RemotingError, UserError
 from mqcommon.message.message import Message
+from remoting.net.client import open_client
 from remoting.net.tls.options import daemon_tls
+from remoting.protocol.requests.raft import RAFT_STATUS, RaftStatusRequestHeader
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Admin, Producer, PullConsumer, Tls
+from tests.broker.replication.dledger.groups import NAME, started
 from tests.broker.replication.sets import SLAVE, broker, namesrv
 from tests.support.certificates import Authority
 from tests.support.waiting import until
@@ -64,6 +67,29 @@ async def test_a_set_that_speaks_tls_only(tmp_path: Path, authority: Authority) 
             async with Admin(addr, tls=stranger, timeout_ms=5_000) as admin:
                 with pytest.raises(RemotingError):
                     await admin.broker_config(one.addr)
+
+
+async def test_a_dledger_group_that_speaks_tls_only(tmp_path: Path, authority: Authority) -> None:
+    file = conf(tmp_path, authority)
+    tls = Tls(authority.ca_file, *authority.sign("client"))
+    async with namesrv(tls_config_file=file) as addr, started(namesrv_addr=addr, tls_config_file=file) as made:
+        members = list(made.members.values())
+        await until(lambda: any(each.broker.role.now.is_master for each in members), "there is a leader")
+        (leader,) = [each for each in members if each.broker.role.now.is_master]
+        async with Admin(addr, tls=tls) as admin:
+            await admin.create_topic(leader.addr, TopicConfig("orders", 4, 4))
+
+            async def is_known() -> bool:
+                return "orders" in await admin.topic_list()
+
+            await until(is_known, "the NameServer knows the topic")
+        async with Producer(addr, tls=tls) as producer:
+            await producer.send(Message("orders", b"x" * 10_000))
+        await made.until_equal()
+        async with open_client() as stranger:
+            request = RAFT_STATUS.command(RaftStatusRequestHeader(NAME))
+            with pytest.raises(RemotingError):
+                await stranger.invoke(f"127.0.0.1:{made.port('n0')}", request, 2_000)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from remoting.protocol.frame import encode as encode_frame
 from remoting.protocol.requests.brokers import GET_BROKER_RUNTIME_INFO
 from remoting.protocol.requests.clients import CHALLENGE
 from remoting.protocol.requests.controller import CONTROLLER_GET_METADATA_INFO
+from remoting.protocol.requests.raft import RAFT_JOIN, RAFT_MESSAGES, RAFT_STATUS
 from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
 from remoting.protocol.requests.routes import GET_BROKER_CLUSTER_INFO
 from remoting.protocol.requests.table import BY_CODE
@@ -57,7 +58,9 @@ OPEN = {CHALLENGE.code, NOTIFY_MIN_BROKER_ID_CHANGE.code}
 #: In one message that is stored before strangers come: no stranger may read it.
 MARK = b"what strangers must not read"
 TLS, ACL_1, ACL_2 = "certificates of clients", "accounts", "users and policies"
-MASTER_SLAVE, CONTROLLER = "Master/Slave", "Controller"
+MASTER_SLAVE, CONTROLLER, DLEDGER = "Master/Slave", "Controller", "DLedger"
+# What only members of a DLedger group ask, at a port of their own.
+OF_MEMBERS = {CHALLENGE.code, RAFT_MESSAGES.code, RAFT_STATUS.code, RAFT_JOIN.code}
 # What administrators ask; each daemon serves one of them.
 CONTROLS = (
     GET_BROKER_RUNTIME_INFO.code, GET_BROKER_CLUSTER_INFO.code, CONTROLLER_GET_METADATA_INFO.code,
@@ -135,11 +138,16 @@ def access(kind: str, tmp_path: Path) -> Access:
 
 @asynccontextmanager
 async def daemons(mode: str, at: Access) -> AsyncIterator[list[Running]]:
-    """A NameServer, in Controller mode with a Controller in it, and a master and a slave with all that they open."""
+    """A NameServer, in Controller mode with a Controller in it, and two brokers with all that they open."""
     pages = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
     of_namesrv: dict[str, Any] = {**pages, **at.options}
     of_brokers: dict[str, Any] = {**pages, "ha_listen_port": 0, **(at.of_brokers or at.options)}
-    second = SLAVE
+    first: dict[str, Any] = {}
+    second: dict[str, Any] = SLAVE
+    if mode == DLEDGER:
+        peers = ";".join(f"n{number}-127.0.0.1:{free_port()}" for number in range(2))
+        of_brokers |= {"enable_dleger_commit_log": True, "d_leger_peers": peers}
+        first, second = {"d_leger_self_id": "n0"}, {"d_leger_self_id": "n1"}
     if mode == CONTROLLER:
         peer = f"127.0.0.1:{free_port()}"
         of_namesrv |= {
@@ -152,13 +160,13 @@ async def daemons(mode: str, at: Access) -> AsyncIterator[list[Running]]:
     async with AsyncExitStack() as stack:
         addr = await stack.enter_async_context(namesrv(**of_namesrv))
         running = []
-        for role in ({}, second):
+        for role in (first, second):
             options = {**of_brokers, "namesrv_addr": addr, "fast_listen_port": free_port(), **role}
             running.append(await stack.enter_async_context(broker(**options)))
         yield running
 
 
-@pytest.mark.parametrize("mode", [MASTER_SLAVE, CONTROLLER])
+@pytest.mark.parametrize("mode", [MASTER_SLAVE, CONTROLLER, DLEDGER])
 @pytest.mark.parametrize("kind", [ACL_1, ACL_2, TLS])
 async def test_nobody_gets_in_without_credentials(kind: str, mode: str, tmp_path: Path, ports: Ports) -> None:
     at = access(kind, tmp_path)
@@ -177,9 +185,13 @@ async def test_nobody_gets_in_without_credentials(kind: str, mode: str, tmp_path
         await until(stored, "a message is stored")
         await until(lambda: all(MARK in each.log() for each in brokers), "both brokers have it")
         assert ports.listening == {*ports.codes, *ports.logs, *ports.pages}, "a port that is not known here"
-        # The NameServer's, two of each broker, and the Controller's.
-        assert (len(ports.codes), len(ports.logs), len(ports.pages)) == (5 + (mode == CONTROLLER), 1, 3)
-        for addr in ports.codes:
+        # The NameServer's, two of each broker, and the Controller's, or those of the members of a group.
+        assert (len(ports.codes), len(ports.pages)) == (5 + {CONTROLLER: 1, DLEDGER: 2}.get(mode, 0), 3)
+        # With Controllers another broker may have become the master meanwhile, and opened its port for slaves.
+        assert len(ports.logs) == (mode == MASTER_SLAVE) or mode == CONTROLLER
+        of_members = [addr for addr, codes in ports.codes.items() if {*codes} == OF_MEMBERS]
+        assert len(of_members) == 2 * (mode == DLEDGER)
+        for addr in ports.codes.keys() - of_members:
             control = next(code for code in CONTROLS if code in ports.codes[addr])
             assert (await client.invoke(addr, Command(control), 10_000)).code == ResponseCode.SUCCESS, addr
         # A peer that stops in the middle of a hello to the port for slaves is closed after some seconds.

@@ -6,16 +6,27 @@ A failure prints its seed; SKYLARK_SEED repeats it, as far as the moments of oth
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 
 import pytest
 import trio
 
-from scripts.controller_set import NAME
+from scripts.controller_set import NAME, running
 from scripts.daemons import HOST, Daemon
 from scripts.dledger_set import DLedgerSet
-from tests.e2e.switches import Switching, under_load
+from sdk import (
+    Admin,
+    ConsumeFrom,
+    Message,
+    MessageExt,
+    Producer,
+    PushConsumer,
+    TransactionProducer,
+    TransactionState,
+)
+from tests.e2e.switches import SEND_TIMEOUT_MS, TOPIC, Switching, under_load
 from tests.support.daemons import SMALL, start
 from tests.support.links import Link
 from tests.support.waiting import until
@@ -108,8 +119,8 @@ FAULTS: list[Callable[[Now, Daemon], Awaitable[None]]] = [killed, frozen, cut_of
 
 
 @asynccontextmanager
-async def group(home: Path, options: Sequence[str] = SMALL) -> AsyncIterator[Now]:
-    at = LinkedGroup(home, options=options)
+async def group(home: Path, options: Sequence[str] = SMALL, brokers: int = 3) -> AsyncIterator[Now]:
+    at = LinkedGroup(home, brokers, options)
     async with trio.open_nursery() as links:
         await at.open(links)
         async with under_load(at) as now:
@@ -156,3 +167,55 @@ async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> Non
         assert len(now.load.acked) == acked
         await start(*dead)
         await now.load.more_from(NAME, FEW)
+
+
+async def test_two_of_five_members_may_die(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    async with group(tmp_path, brokers=5) as now:
+        leader = await now.at.until_in_sync(now.admin)
+        await now.load.more_from(NAME, FEW)
+        other = random.choice([broker for broker in now.at.brokers if broker is not leader])
+        leader.kill()
+        other.freeze()
+        try:
+            await goes_on_without(now, leader)
+        finally:
+            other.thaw()
+        await now.at.start_broker(leader)
+
+
+async def test_consumers_transactions_and_timed_messages_go_on_over_a_switch(tmp_path: Path) -> None:
+    checks = ("--transaction-time-out", "500", "--transaction-check-interval", "300")
+    at = DLedgerSet(tmp_path, options=(*SMALL, *checks))
+    async with running(at), Admin(at.nameserver) as admin:
+        leader = await at.until_in_sync(admin)
+        await at.make_topic(admin, TOPIC)
+        seen: list[bytes] = []
+
+        async def handle(message: MessageExt) -> None:
+            seen.append(message.body)
+
+        async with (
+            PushConsumer(
+                at.nameserver, group="switch-group", subscriptions={TOPIC: "*"}, handler=handle,
+                consume_from=ConsumeFrom.FIRST_OFFSET,
+            ),
+            Producer(at.nameserver, send_timeout_ms=SEND_TIMEOUT_MS) as producer,
+            # Asked by the next leader, which has heard of no end.
+            TransactionProducer(
+                at.nameserver, group="halves", checker=lambda message: TransactionState.COMMIT, topics=[TOPIC],
+                check_immunity_s=5,
+            ) as halves,
+        ):  # fmt: skip
+            await producer.send(Message(TOPIC, b"before"))
+            await producer.send(Message(TOPIC, b"timed"), delay=timedelta(seconds=6))
+            await producer.send(Message(TOPIC, b"delayed", delay_level=2))
+            async with halves.transaction(Message(TOPIC, b"open")) as transaction:
+                transaction.leave_open()
+            await until(lambda: b"before" in seen, "the consumer reads")
+            leader.kill()
+            await at.until_master(admin, but=leader)
+            await producer.send(Message(TOPIC, b"after"))
+            wanted = {b"before", b"after", b"timed", b"delayed", b"open"}
+            await until(lambda: set(seen) >= wanted, "all of them are delivered", 90)
+            assert set(seen) == wanted

@@ -27,6 +27,8 @@ def programs(page: str) -> list[str]:
 
 # The last one is a consumer, which runs until it is stopped.
 ARROW = programs("docs/arrow.md")
+CONSUMERS = [program for program in programs("docs/consumers.md") if "Consumer(" in program]
+OTHERS = [program for program in programs("docs/consumers.md") if "Consumer(" not in program]
 
 
 # Runs each program of a list in a fork of a process that has imported the SDK.
@@ -54,7 +56,7 @@ async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
         env = {**os.environ, "NAMESRV_ADDR": cluster.nameserver}
         # In this order: README.md commits each message by itself, and those of docs/sdk.md send thousands.
         pages = ("README.md", "docs/sdk.md", "docs/delivery.md", "docs/asyncio.md", "docs/testing.md", "docs/trace.md")
-        found = [program for page in pages for program in programs(page)] + ARROW[:2]
+        found = [program for page in pages for program in programs(page)] + ARROW[:2] + OTHERS
         assert len(found) > 5
         texts = [program.replace('"127.0.0.1:9876"', f'"{cluster.nameserver}"') for program in found]
         run = await trio.run_process(
@@ -64,7 +66,7 @@ async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
         assert run.returncode == 0, run.stderr.decode()
 
 
-@pytest.mark.parametrize("program", [*programs("docs/consumers.md"), *ARROW[2:]])
+@pytest.mark.parametrize("program", [*CONSUMERS, *ARROW[2:]])
 async def test_the_consumers_of_the_guide_run_until_they_are_stopped(tmp_path: Path, program: str) -> None:
     options = {"enablePropertyFilter": True}
     async with (
@@ -105,7 +107,7 @@ async def test_ctrl_c_lets_the_handler_of_the_guide_finish_and_commits(tmp_path:
     os.kill(os.getpid(), signal.SIGINT)
     print("ends", flush=True)
 """
-    program = re.sub(r"    print\(.*\)\n", lambda _: interrupted, programs("docs/consumers.md")[0], count=1)
+    program = re.sub(r"    print\(.*\)\n", lambda _: interrupted, CONSUMERS[0], count=1)
     async with (
         in_threads(tmp_path) as cluster,
         Producer(cluster.nameserver) as producer,

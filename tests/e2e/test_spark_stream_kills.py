@@ -1,4 +1,7 @@
-"""A topic that is read as a stream while query, workers and broker are killed: each message arrives once."""
+"""A topic that is read as a stream while query, workers and broker are killed: each message arrives once.
+
+Also while the cluster and the topic shrink and grow.
+"""
 
 import json
 from collections import Counter
@@ -9,10 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 import trio
 
+from mqcommon.polling import poll_until
 from remoting.protocol.requests.topics import TopicConfig
 from sdk import Producer
 from tests.e2e.spark_job import POLL_S, Job, bodies, count
-from tests.support.daemons import Cluster, make_topic, running, start
+from tests.e2e.test_shrinking import TOPIC as SHRINKING
+from tests.e2e.test_shrinking import Load, commands, run_to_its_end
+from tests.support.daemons import SMALL, Cluster, make_topic, running, start
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.spark
@@ -86,3 +92,44 @@ async def test_each_message_arrives_once_whatever_is_killed(
         finally:
             await trio.to_thread.run_sync(job.kill)
         assert Counter(await written(cluster, target)) == Counter(b"%d" % number for number in range(messages))
+
+
+@pytest.mark.nightly
+async def test_a_query_goes_on_while_its_topic_shrinks_and_grows(tmp_path: Path, seed: int) -> None:
+    random, files = Random(seed), tmp_path / "files"
+    async with running(tmp_path, 2, SMALL) as cluster:
+        await make_topic(cluster, TopicConfig(SHRINKING, 4, 4))
+        load = Load(cluster.nameserver)
+        checkpoint = str(tmp_path / "checkpoint")
+        job = Job(tmp_path, "spark_stream_job", cluster.nameserver, SHRINKING, str(files), checkpoint, "spark")
+
+        async def has_written(messages: int) -> bool:
+            return await progress(cluster, str(files)) >= messages
+
+        async def has_all() -> bool:
+            return load.acked <= set(await written(cluster, str(files)))
+
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(load.produce)
+                nursery.start_soon(_keep_alive, job)
+                await until(lambda: has_written(100), "the query reads", TIMEOUT_S)
+                for number in range(8):
+                    kind = ("shrink", "drain", "rebalance", "move")[number % 4]
+                    if number % 2:
+                        job.kill_and_start()
+                    for words in commands(kind, random.choice(cluster.brokers).name):
+                        await run_to_its_end(words, cluster, load, random)
+                load.producing.cancel()
+                await until(has_all, "all is written", TIMEOUT_S)
+                nursery.cancel_scope.cancel()
+        finally:
+            await trio.to_thread.run_sync(job.kill)
+    assert not load.failed
+    # Not each of them once: with --move a broker copies what the query had read and not committed when it was killed.
+
+
+async def _keep_alive(job: Job) -> None:
+    """Start the job again whenever it fails, as a broker was away too long."""
+    await poll_until(lambda: job.ended_well, float("inf"))
+    raise AssertionError("a query that does not end has ended")

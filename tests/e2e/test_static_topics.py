@@ -65,6 +65,10 @@ class Load:
         ):  # fmt: skip
             await trio.sleep_forever()
 
+    def is_consumed(self) -> bool:
+        # The last send of a key may have been stored, and not acknowledged any more.
+        return all(self.consumed[key] >= number for key, number in self.acked.items())
+
     async def goes_on(self, messages: int) -> None:
         wanted = sum(self.acked.values()) + messages
         await until(lambda: sum(self.acked.values()) >= wanted, f"{messages} more messages are stored", END_TIMEOUT_S)
@@ -89,7 +93,7 @@ async def test_keys_stay_while_queues_move(tmp_path: Path, rounds: int, seed: in
                 assert {row["brokerName"] for row in found["queues"]} == set(targets)
                 await load.goes_on(50)
             load.producing.cancel()
-            await until(lambda: load.acked == load.consumed, "all is consumed", END_TIMEOUT_S)
+            await until(load.is_consumed, "all is consumed", END_TIMEOUT_S)
             nursery.cancel_scope.cancel()
         # A group that begins now reads all of it from the brokers where it is, in the order of each key.
         await _read_all(cluster.nameserver, load.acked)
@@ -113,4 +117,4 @@ async def _read_all(nameserver: str, acked: dict[str, int]) -> None:
                     assert number <= seen[key] + 1, f"{key}: {number} after {seen[key]}"
                     seen[key] = max(number, seen[key])
                 offset = max(result.next_offset, offset)
-    assert seen == acked
+    assert all(seen[key] >= number for key, number in acked.items())

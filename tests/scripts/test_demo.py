@@ -152,3 +152,14 @@ def test_the_quickstart_with_controllers_runs(tmp_path: Path) -> None:
     assert "acknowledged messages that are lost: 0" in run.stdout
     assert "brokers, Controllers and the NameServer stopped" in run.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_quickstart_with_a_dledger_group_runs(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "scripts.demo", "--dledger", "--tasks", "200", "--dir", str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert run.returncode == 0, run.stdout + run.stderr
+    for said in ("the master of its group, as n", "took over: elected in its group, as n", "is back: it follows"):
+        assert said in run.stdout
+    assert "failed sends: 0" in run.stdout and "acknowledged messages that are lost: 0" in run.stdout
+    assert "brokers and the NameServer stopped" in run.stdout
+    assert list(tmp_path.iterdir()) == []

@@ -49,12 +49,13 @@ def plausible(hint: Any) -> Any:
         MessageQueue: queue(0),
         Mapping: {},
         Sequence: [],
+        sdk.TopicConfig: sdk.TopicConfig("t"),
     }
     return values.get(hint) or values.get(get_origin(hint)) or values.get(getattr(hint, "__origin__", None))
 
 
 def client(cls: str) -> Any:
-    return getattr(sdk, cls)("127.0.0.1:1", **({"value": str} if cls == "Producer" else {}))
+    return sdk.Producer("127.0.0.1:1", value=bytes) if cls == "Producer" else getattr(sdk, cls)("127.0.0.1:1")
 
 
 @pytest.mark.parametrize(("cls", "name", "argument"), cases())
@@ -68,8 +69,8 @@ async def test_junk_is_refused(cls: str, name: str, argument: str) -> None:
     good = {each: plausible(hints[each]) for each in inspect.signature(method).parameters}
     if cls == "Producer":
         # `plausible` knows no value of these types. A MessageExt is decoded only when its fields are read.
-        others = {"message": sdk.Message("t", b""), "request": sdk.MessageExt(b"", 0, ""), "value": "text"}
-        good.update({each: value for each, value in others.items() if each in good})
+        messages = {"message": sdk.Message("t", b""), "request": sdk.MessageExt(b"", 0, ""), "value": b""}
+        good.update({each: value for each, value in messages.items() if each in good})
     # The first that is wrong is named.
     arguments = {**good, argument: Junk()}
     with pytest.raises(TypeError, match=argument):

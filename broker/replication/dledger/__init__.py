@@ -1,8 +1,10 @@
 """DLedger mode: a group of brokers whose commit log is agreed by Raft. docs/dledger.md says why it is as it is.
 
-entry_index.py  the side file: term, place and CRC of each entry
-log_entries.py  the entries as mqcommon/raft sees them: references to bytes of the CommitLog
-log_disk.py     what a member keeps on disk, and how entries travel
-proposals.py    what the leader's broker stores becomes entries
-member.py       the part: the group's port, and the role of this broker
+entry_index.py    the side file: term, place and CRC of each entry
+log_entries.py    the entries as mqcommon/raft sees them: references to bytes of the CommitLog
+log_disk.py       what a member keeps on disk, and how entries travel
+proposing.py      what the leader's broker stores becomes entries
+agreed_tables.py  changes of topics, groups and users become entries, too
+following.py      a member that does not lead; followers.py what a leader shows of the others
+member.py         the part: the group's port, and the role of this broker; gate.py who may speak at that port
 """

@@ -8,6 +8,7 @@ A deletion of a topic is known by its end of the log (meta/topic_deletions.py), 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import cbor2
@@ -23,6 +24,8 @@ from mqcommon.errors import StoreError
 from mqcommon.raft.errors import RaftError
 
 WAIT_S = 5.0
+# Rows are small; an entry must fit into a file of entries (entry_index.py).
+MAX_CHANGES = 500
 
 
 class _Round:
@@ -53,6 +56,8 @@ class AgreedTables:
         # Changes that are no entry yet, and how many changes are neither committed nor given up.
         self._pending: list[Change] = []
         self._open = 0
+        # How often this broker stopped to be the master.
+        self._reign = 0
         self._round = _Round()
         tables: tuple[JournalledTable[Any], ...] = (
             metadata.topics, metadata.topics.static, metadata.groups, metadata.request_modes, metadata.users,
@@ -78,23 +83,27 @@ class AgreedTables:
         return bool(self._pending)
 
     def propose(self, node: GroupNode) -> None:
-        """Make an entry of the changes. Raises RaftError."""
-        changes, self._pending = self._pending, []
+        """Make entries of the changes. Raises RaftError."""
+        while self._pending:
+            changes, self._pending = self._pending[:MAX_CHANGES], self._pending[MAX_CHANGES:]
+            ended = partial(self._ended, self._reign, len(changes))
+            try:
+                node.submit(TABLES_MARK + cbor2.dumps(changes), ended)
+            except RaftError as error:
+                ended(error)
+                raise
 
-        def ended(result: Any) -> None:
-            self._end(len(changes), str(result) if isinstance(result, RaftError) else "")
-
-        try:
-            node.submit(TABLES_MARK + cbor2.dumps(changes), ended)
-        except RaftError as error:
-            self._end(len(changes), str(error))
-            raise
+    def _ended(self, reign: int, changes: int, result: Any) -> None:
+        if reign == self._reign:
+            self._end(changes, str(result) if isinstance(result, RaftError) else "")
 
     def give_up(self) -> None:
         """This broker is not the master any more: the new one's tables replace these."""
-        changes, self._pending = len(self._pending), []
-        if changes:
-            self._end(changes, "another member leads the group")
+        # What becomes of entries that are under way is not told to this member in time, or never.
+        self._reign += 1
+        self._pending = []
+        if self._open:
+            self._end(self._open, "another member leads the group")
 
     def _end(self, changes: int, failure: str) -> None:
         self._open -= changes

@@ -17,7 +17,7 @@ from remoting.raft.node import RaftNode
 ASK_S = 1.0
 
 
-class GroupFollowers:
+class FollowerReport:
     """`show` often while this broker may be the master; `find` runs until cancelled."""
 
     def __init__(self, acks: AckLedger, index: EntryIndex, log_start: Callable[[], int]) -> None:

@@ -76,18 +76,6 @@ class CopyingTo:
     guard: trio.Lock
 
 
-class GrowingWriter:
-    """Writes entries, and has their queues built."""
-
-    def __init__(self, to: CopyingTo) -> None:
-        self._to = to
-
-    def append(self, data: memoryview) -> int:
-        written = self._to.replica.append(data)
-        self._to.queues.grown()
-        return written
-
-
 class LogDisk:
     """See the module. ``directory`` is the store's. `load` waits until this broker follows; see `follow`."""
 
@@ -129,7 +117,7 @@ class LogDisk:
             self._copying = copying
         if self._is_loaded:
             await self.align()
-        self.entries.writer = GrowingWriter(copying)
+        self.entries.writer = copying.replica
         self._opened.set()
 
     async def end_following(self, copying: CopyingTo) -> None:
@@ -139,6 +127,11 @@ class LogDisk:
         async with self._changing:
             self._copying = None
             await copying.queues.finish()
+
+    def build_queues(self) -> None:
+        """The log may have grown by a leader's entries; call it when these are acknowledged."""
+        if self._copying is not None and self._copying.replica.behind:
+            self._copying.queues.grown()
 
     async def align(self) -> None:
         """Cut what follows the last entry. Nothing may append to the log meanwhile."""

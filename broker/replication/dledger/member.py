@@ -15,22 +15,29 @@ import trio
 
 from broker.part import Part
 from broker.replication.dledger.agreed_tables import AgreedTables
-from broker.replication.dledger.followers import GroupFollowers
+from broker.replication.dledger.followers import FollowerReport
 from broker.replication.dledger.log_disk import LogDisk
 from broker.replication.dledger.log_entries import reference_of
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.role import Role, RoleKind, RoleMachine
 from broker.writing.elected import Elected
 from mqcommon.clock import Clock
-from mqcommon.errors import BrokerError, ProtocolError, RemotingError
+from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestRefused
 from mqcommon.lazy_dataclass import lazy_dataclass
-from mqcommon.raft.errors import RaftError
+from mqcommon.raft.errors import NotLeader, RaftError
 from mqcommon.signal import Signal
+from remoting.net.answers import answer_with
+from remoting.net.channel import Channel
 from remoting.net.client import OpenClient
 from remoting.net.limits import ServerLimits
 from remoting.net.server import Handler, Server, SlowHandler
 from remoting.net.transport import Listener
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.requests.raft import RAFT_MEMBERS
+from remoting.raft.bootstrap import name_of
 from remoting.raft.group import NodeOptions
+from remoting.raft.members_request import do_members_request
 from remoting.raft.node import RaftNode
 
 logger = logging.getLogger(__name__)
@@ -42,6 +49,10 @@ ASK_S = 0.2
 CLEAN_S = 60.0
 READ_MS = 1_000.0
 HAND_OVER_MS = 2_000.0
+MEMBERS_MS = 3_000.0
+# How often a leader that is not preferred looks for one that is, and how many entries that one may lack.
+PREFER_S = 1.0
+PREFER_LAG = 100
 
 
 class GroupState:
@@ -72,7 +83,7 @@ class GroupState:
 class LeadershipEffects:
     """What the group changes. ``began`` is called with the term in which this broker leads, before its first message.
 
-    ``follower_id``: the broker id while it does not lead.
+    ``follower_id``: the broker id while it does not lead. ``preferred``: the names of those who are to lead.
     """
 
     role: RoleMachine
@@ -81,7 +92,8 @@ class LeadershipEffects:
     follower_id: int
     began: Callable[[int], None]
     tables: AgreedTables
-    followers: GroupFollowers
+    followers: FollowerReport
+    preferred: Callable[[], list[str]]
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -112,6 +124,7 @@ class GroupMember(Part):
         self._began = state.began
         self._tables = state.tables
         self._followers = state.followers
+        self._preferred = state.preferred
         self._port = port
         self._clock = clock
         #: None until it runs.
@@ -128,14 +141,14 @@ class GroupMember(Part):
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         port = self._port
-        async with port.open_client() as client:
+        async with port.open_client(on_lost=self._lost) as client:
             state = GroupState(self._elected, self._disk, self._tables)
             self.node = node = RaftNode(self._options, self._disk, state, client, self._clock)
             node.on_leadership(self._leadership)
             node.on_leader(lambda leader: self._moved.set())
             server = Server(
                 port.guarded(node.handlers()), port.guarded_slow(node.slow_handlers()), limits=port.limits,
-                after_turn=node.turn,
+                after_turn=self._turned,
             )  # fmt: skip
             async with trio.open_nursery() as nursery:
                 await nursery.start(server.serve_on, port.listeners)
@@ -143,11 +156,24 @@ class GroupMember(Part):
                 nursery.start_soon(self._follow_leadership)
                 nursery.start_soon(self._find_leader)
                 nursery.start_soon(self._clean_often)
+                nursery.start_soon(self._prefer)
                 nursery.start_soon(self._followers.find, node)
                 nursery.start_soon(node.run)
                 task_status.started()
 
+    def _lost(self, addr: str) -> None:
+        if self.node is not None:
+            self.node.connection_lost(addr)
+
+    def _turned(self) -> None:
+        """The requests of one read from a member are handled."""
+        assert self.node is not None
+        # Acknowledgements first: who sends waits for these, and nobody for queues.
+        self.node.turn()
+        self._disk.build_queues()
+
     def tick(self) -> None:
+        self._disk.build_queues()
         self._followers.show(self.node if self._role.now.is_master else None)
 
     async def stop(self) -> None:
@@ -155,15 +181,39 @@ class GroupMember(Part):
         node = self.node
         if node is None or not node.is_leader:
             return
-        lags = {voter: node.lag(voter) for voter in node.members.voters if voter != node.node}
-        known = {voter: lag for voter, lag in lags.items() if lag is not None}
-        if not known:
-            return
+        known = {name: each.match for name, each in node.followers().items() if name in node.members.voters}
+        if known:
+            await self._hand_over(node, max(known, key=known.__getitem__))
+
+    async def _hand_over(self, node: RaftNode, to: str) -> None:
+        # Nothing is stored from here on: it could not be proposed, and would be cut.
         self._elected.lease_until = -math.inf
         try:
-            await node.transfer(min(known, key=known.__getitem__), HAND_OVER_MS)
+            await node.transfer(to, HAND_OVER_MS)
         except RaftError as error:
             logger.warning("the leadership is not handed over: %s", error)
+        self._show_lease()
+
+    def slow_handlers(self) -> Mapping[int, SlowHandler]:
+        return {RAFT_MEMBERS.code: self.members}
+
+    async def members(self, channel: Channel, request: Command) -> Command:
+        """7120."""
+        header, node = RAFT_MEMBERS.header(request), self.node
+        try:
+            if node is None:
+                raise NotLeader("")
+            if header.action == "transfer" and node.is_leader and (header.node or "") in node.members.voters:
+                self._elected.lease_until = -math.inf
+            members = await do_members_request(node, header, MEMBERS_MS)
+        except (RaftError, RemotingError, BrokerError, ProtocolError) as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        finally:
+            self._show_lease()
+        if header.action != "list":
+            logger.warning("members of the group: %s %s by %s", header.action, header.node or header.address,
+                           channel.remote)  # fmt: skip
+        return answer_with(RAFT_MEMBERS, request, members, channel.max_frame_bytes)
 
     async def close(self) -> None:
         for listener in self._port.listeners:
@@ -215,6 +265,22 @@ class GroupMember(Part):
                 role.promoted()
             elif not node.is_leader and role.now.is_master:
                 role.demoted(self._follower_id)
+
+    async def _prefer(self) -> None:
+        """Hand over to a preferred member that has caught up."""
+        node = self.node
+        assert node is not None
+        while True:
+            await trio.sleep(PREFER_S)
+            names, followers = self._preferred(), node.followers()
+            if not node.is_leader or not names or name_of(node.node) in names:
+                continue
+            for name in names:
+                found = next((each for each in node.members.voters if name_of(each) == name), "")
+                if found in followers and followers[found].answers and (node.lag(found) or 0) <= PREFER_LAG:
+                    logger.warning("%s is preferred as the leader: handing over", found)
+                    await self._hand_over(node, found)
+                    break
 
     async def _clean_often(self) -> None:
         while True:

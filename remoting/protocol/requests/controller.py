@@ -141,15 +141,6 @@ class ApplyBrokerIdResponseHeader(Header):
 
 
 @lazy_dataclass(slots=True)
-class ControllerMembersRequestHeader(Header):
-    """7120. ``action``: list, add (``address``), remove or transfer (``node``)."""
-
-    action: str = required(read_text)
-    node: str | None = optional(read_text)
-    address: str | None = optional(read_text)
-
-
-@lazy_dataclass(slots=True)
 class SyncStateSet(Body):
     """The replicas that have all that was acknowledged, by id."""
 
@@ -194,15 +185,6 @@ class BrokerReplicasInfo(Body):
     replicas_info_table: dict[str, InSyncStateData] = member(map_of(body_of(InSyncStateData)))
 
 
-@lazy_dataclass(slots=True)
-class ControllerMembers(Body):
-    """The answer to 7120: addresses by node."""
-
-    leader: str = member(TEXT, "")
-    voters: dict[str, str] = member(map_of(TEXT))
-    learners: dict[str, str] = member(map_of(TEXT))
-
-
 CONTROLLER_ALTER_SYNC_STATE_SET = Request(
     1001, AlterSyncStateSetRequestHeader, SyncStateSet,
     AlterSyncStateSetResponseHeader, SyncStateSet,
@@ -230,4 +212,3 @@ CONTROLLER_GET_NEXT_BROKER_ID = Request(
     NOTHING,
 )  # fmt: skip
 CONTROLLER_APPLY_BROKER_ID = Request(1013, ApplyBrokerIdRequestHeader, NOTHING, ApplyBrokerIdResponseHeader, NOTHING)
-CONTROLLER_MEMBERS = Request(7120, ControllerMembersRequestHeader, NOTHING, NOTHING, ControllerMembers)

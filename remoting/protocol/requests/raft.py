@@ -1,8 +1,12 @@
-"""The nodes of a Raft group: messages (7110; remoting/raft/codec.py reads the body), and how a node finds its group."""
+"""The nodes of a Raft group: messages (7110; remoting/raft/codec.py reads the body), how a node finds its group, and
+what administrators ask (7120).
+"""
 
 from mqcommon.lazy_dataclass import lazy_dataclass
+from remoting.protocol.body import TEXT, Body, map_of, member
 from remoting.protocol.header import Header, optional, required
 from remoting.protocol.request import NOTHING, Request
+from remoting.protocol.rights import UPDATE_CLUSTER
 from remoting.protocol.scalars import read_flag, read_long, read_text
 
 
@@ -47,7 +51,27 @@ class RaftJoinHeader(Header):
     addr: str = required(read_text)
 
 
+@lazy_dataclass(slots=True)
+class RaftMembersRequestHeader(Header):
+    """7120. ``action``: list, add (``address``), remove or transfer (``node``)."""
+
+    action: str = required(read_text)
+    node: str | None = optional(read_text)
+    address: str | None = optional(read_text)
+
+
+@lazy_dataclass(slots=True)
+class RaftMembers(Body):
+    """The answer to 7120: addresses by node."""
+
+    leader: str = member(TEXT, "")
+    voters: dict[str, str] = member(map_of(TEXT))
+    learners: dict[str, str] = member(map_of(TEXT))
+
+
 RAFT_MESSAGES = Request(7110, RaftMessagesHeader, bytes, NOTHING, NOTHING, may_be_oneway=True)
 RAFT_STATUS = Request(7111, RaftStatusRequestHeader, NOTHING, RaftStatusHeader, NOTHING)
 # Each answer is a step on the way: the node asks again until it is a voter.
 RAFT_JOIN = Request(7112, RaftJoinHeader, NOTHING, NOTHING, NOTHING)
+# To a Controller, or to a broker of a DLedger group.
+RAFT_MEMBERS = Request(7120, RaftMembersRequestHeader, NOTHING, NOTHING, RaftMembers, right=UPDATE_CLUSTER)

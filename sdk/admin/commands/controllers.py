@@ -1,4 +1,4 @@
-"""Commands about Controllers: their group, their options, and the broker sets whose masters they elect."""
+"""Commands about groups that agree by Raft: Controllers, and the sets whose masters they elect; DLedger groups."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from sdk.admin.commands.brokers import config_lines
 from sdk.admin.params import Address, cluster_name, option
 from sdk.admin.render import Row, java_value
 from sdk.admin.session import Session, in_rounds, interval_option
-from sdk.admin.targets import all_targets, at_each
+from sdk.admin.targets import MASTER_ID, all_targets, at_each
 
 _KEY = "controllerAddr"
 
@@ -191,14 +191,40 @@ async def controller_members(
     session: Session, controller_address: str, add: str | None, remove: str | None, transfer: str | None
 ) -> dict[str, Any]:
     """Show the members of a group of Controllers, or change them: one at a time."""
-    given = [(name, value) for name, value in (("add", add), ("remove", remove), ("transfer", transfer)) if value]
-    if len(given) > 1:
-        raise UserError("give only one of --add, --remove and --transfer: members change one at a time")
-    action, value = given[0] if given else ("list", None)
+    action, value = _change_of(add, remove, transfer)
     members = await session.admin.controller_members(
         _split(controller_address), action, node=None if add else value, addr=add
     )
     return members.to_wire()
+
+
+@command(
+    "dledgerMembers",
+    option("bn", "brokerName", "broker name of the group", required=True),
+    option("", "add", "address in the group of a member that is to join", type=Address(), metavar="HOST:PORT",
+           default=None),
+    option("", "remove", "id of a member that is to leave", default=None),
+    option("", "transfer", "id of the member that is to lead", default=None),
+    show=_member_lines,
+)  # fmt: skip
+async def dledger_members(
+    session: Session, broker_name: str, add: str | None, remove: str | None, transfer: str | None
+) -> dict[str, Any]:
+    """Show the members of a DLedger group of brokers, or change them: one at a time."""
+    action, value = _change_of(add, remove, transfer)
+    info = await session.admin.cluster_info()
+    found = [each for each in all_targets(info) if each.broker_name == broker_name and each.broker_id == MASTER_ID]
+    if not found:
+        raise UserError(f"the NameServer knows no leader of {broker_name}: see mqadmin clusterList")
+    members = await session.admin.dledger_members(found[0].addr, action, node=None if add else value, member=add)
+    return members.to_wire()
+
+
+def _change_of(add: str | None, remove: str | None, transfer: str | None) -> tuple[str, str | None]:
+    given = [(name, value) for name, value in (("add", add), ("remove", remove), ("transfer", transfer)) if value]
+    if len(given) > 1:
+        raise UserError("give only one of --add, --remove and --transfer: members change one at a time")
+    return given[0] if given else ("list", None)
 
 
 FAMILIES = {
@@ -210,5 +236,6 @@ FAMILIES = {
         elect_master,
         clean_broker_metadata,
         controller_members,
+        dledger_members,
     ),
 }

@@ -154,6 +154,7 @@ def ports_are_open(facts: Facts) -> Iterator[Finding]:
     """The fast port and the port for slaves can be reached."""
     needs = {
         "fast": "RocketMQ's slaves and clients with VIP channels need it; open it, or set fastListenPort=0",
+        "DLedger": "the others of its group need it: open it between them; from here it need not be reachable",
         "HA": "slaves need it: open it between the brokers of the set; from here it need not be reachable",
     }
     for broker in facts.answering:
@@ -246,10 +247,10 @@ def _risks(broker: BrokerFacts) -> Iterator[tuple[str, str, str]]:
         yield INFO, text, "SYNC_FLUSH, if acknowledged messages must survive that"
     if broker.has_controllers:
         yield from _risks_with_controllers(config)
-    elif broker.is_master and config.get("brokerRole") == "ASYNC_MASTER":
+    elif broker.is_master and not broker.group_size and config.get("brokerRole") == "ASYNC_MASTER":
         text = "brokerRole=ASYNC_MASTER: a lost disk loses what slaves do not have yet"
         yield INFO, text, "SYNC_MASTER with a slave, if acknowledged messages must survive that"
-    if not broker.has_controllers and config.get("brokerRole") == "SYNC_MASTER" and config.get("inSyncReplicas") == "1":
+    if not broker.elects_master and config.get("brokerRole") == "SYNC_MASTER" and config.get("inSyncReplicas") == "1":
         yield WARN, "inSyncReplicas=1: a SYNC_MASTER waits for no slave", "set it to 2"
     if config.get("cleanFileForciblyEnable") == "true":
         percent = broker.percent("diskSpaceCleanForciblyRatio", 85)
@@ -322,7 +323,7 @@ def slaves_keep_up(facts: Facts) -> Iterator[Finding]:
         others = [broker for broker in brokers if not broker.is_master]
         if (
             not others
-            and not master.has_controllers
+            and not master.elects_master
             and master.config.get("brokerRole") == "SYNC_MASTER"
             and master.config.get("inSyncReplicas") != "1"
         ):
@@ -331,8 +332,25 @@ def slaves_keep_up(facts: Facts) -> Iterator[Finding]:
         for slave in others:
             if slave.error is None:
                 yield _lag(master, slave)
-        if not master.has_controllers:
+        if not master.elects_master:
             yield from _away(master, others)
+
+
+def groups_have_majorities(facts: Facts) -> Iterator[Finding]:
+    """All members of each DLedger group are there: a majority must be, for the group to take messages."""
+    for name, brokers in facts.sets.items():
+        size = max((broker.group_size for broker in brokers), default=0)
+        alive = sum(broker.error is None for broker in brokers)
+        least = size // 2 + 1
+        if not size or alive >= size:
+            continue
+        text = f"{alive} of {size} members of its DLedger group answer"
+        remedy = "start the others again; see mqadmin dledgerMembers"
+        if alive < least:
+            yield Finding(FAIL, name, f"{text}: it takes no messages", remedy)
+        else:
+            spare = alive - least
+            yield Finding(WARN, name, f"{text}: it survives the loss of {spare or 'no'} more", remedy)
 
 
 def _away(master: BrokerFacts, slaves: list[BrokerFacts]) -> Iterator[Finding]:
@@ -486,6 +504,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("disk", disks_have_space),
     ("master", sets_have_masters),
     ("replication", slaves_keep_up),
+    ("dledger", groups_have_majorities),
     ("controller", controllers_answer),
     ("sync-state-set", replicas_are_in_sync),
     ("lag", groups_keep_up),

@@ -66,8 +66,19 @@ class BrokerFacts:
         return f"{self.name}:{self.broker_id} {self.addr}"
 
     @property
+    def group_size(self) -> int:
+        """How many members its DLedger group has, as its conf says; 0 without one."""
+        is_member = self.config.get("enableDLegerCommitLog") == "true"
+        return len([each for each in self.config.get("dLegerPeers", "").split(";") if each.strip()]) if is_member else 0
+
+    @property
+    def elects_master(self) -> bool:
+        """Whether the master of its set is elected; brokerRole has no meaning then."""
+        return self.has_controllers or self.group_size > 0
+
+    @property
     def has_controllers(self) -> bool:
-        """Whether Controllers choose the master of its set; brokerRole has no meaning then."""
+        """Whether Controllers choose the master of its set."""
         return self.config.get("enableControllerMode") == "true"
 
     @property

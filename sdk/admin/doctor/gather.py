@@ -201,7 +201,7 @@ def speaks_tls(config: Mapping[str, str]) -> bool:
 
 
 def ports_of(broker: BrokerFacts, config: dict[str, str]) -> list[tuple[str, str]]:
-    """The fast port and, of a master, that for slaves: kind and address."""
+    """The fast port and, of a master, that for slaves, or that of its DLedger group: kind and address."""
     host, port = split_address(broker.addr)
 
     def number(key: str, default: int) -> int:
@@ -213,6 +213,11 @@ def ports_of(broker: BrokerFacts, config: dict[str, str]) -> list[tuple[str, str
     fast = port - 2 if fast < 0 else fast
     if 0 < fast < 65_536:
         found.append(("fast", format_address(host, fast)))
+    if config.get("enableDLegerCommitLog") == "true":
+        peers = dict(each.strip().partition("-")[::2] for each in config.get("dLegerPeers", "").split(";") if each)
+        if own := peers.get(config.get("dLegerSelfId", "")):
+            found.append(("DLedger", own))
+        return found
     ha = number("haListenPort", 0) or port + 1
     if broker.is_master and ha < 65_536:
         found.append(("HA", format_address(config.get("brokerIP2") or host, ha)))

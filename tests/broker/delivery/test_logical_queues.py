@@ -35,7 +35,7 @@ from sdk import (
     TransactionProducer,
     TransactionState,
 )
-from sdk.admin.remapping import BLOCK, State, begun, changed_parts, decided, given_away, grown
+from sdk.admin.remapping import BLOCK, State, begun, changed_parts, decided, given_away, grown, levelled
 from tests.support.daemons import Cluster, in_threads
 from tests.support.waiting import until
 
@@ -62,7 +62,7 @@ class Moved:
         self.state = after
 
     async def make(self, name: str) -> None:
-        await self.put(grown(self.state, [name], 1, 1_000))
+        await self.put(levelled(grown(self.state, [name], 1, 1_000), 1, 1_000))
 
     async def move(self, name: str, *, decide: bool = True) -> None:
         await self.put(begun(self.state, {0: name}, 0))

@@ -9,7 +9,7 @@ from remoting.net.steps import finish
 from remoting.protocol.body import DataVersion
 from remoting.protocol.requests.groups import SubscriptionGroupConfig
 from remoting.protocol.requests.offsets import DelayOffsetTable
-from remoting.protocol.requests.topics import TopicConfig
+from remoting.protocol.requests.topics import LogicQueueMappingItem, TopicConfig, TopicQueueMappingDetail
 from tests.broker.meta.support import MetadataDir
 from tests.broker.meta.test_consumer_offsets import flush
 
@@ -18,7 +18,7 @@ def take_over(slave: MetadataDir, master: MetadataDir) -> int:
     """All tables; how many records the slave wrote."""
     before, appended = slave.journal.on_append, []
     slave.journal.on_append = lambda: appended.append(1)
-    for _ in slave.topics.mirror(master.topics.all(), {}, master.topics.data_version):
+    for _ in slave.topics.mirror(master.topics.all(), master.topics.static.all(), master.topics.data_version):
         pass
     groups = master.groups
     for _ in slave.groups.mirror(groups.all(), groups.forbidden, groups.data_version):
@@ -34,7 +34,10 @@ def take_over(slave: MetadataDir, master: MetadataDir) -> int:
 
 def tables(meta: MetadataDir) -> tuple[object, ...]:
     metadata = meta.metadata
-    return metadata.topics.all(), metadata.groups.all(), meta.offsets.table(), metadata.delay_offsets.table
+    return (
+        metadata.topics.all(), metadata.topics.static.all(), metadata.groups.all(), meta.offsets.table(),
+        metadata.delay_offsets.table,
+    )  # fmt: skip
 
 
 def versions(meta: MetadataDir) -> list[DataVersion]:
@@ -45,6 +48,7 @@ NAMES = st.sampled_from(["A", "B", "C", "D"])
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("topic"), NAMES, st.integers(1, 3)),
+        st.tuples(st.just("static topic"), NAMES, st.integers(1, 3)),
         st.tuples(st.just("no topic"), NAMES, st.just(0)),
         st.tuples(st.just("group"), NAMES, st.integers(1, 3)),
         st.tuples(st.just("no group"), NAMES, st.just(0)),
@@ -61,6 +65,10 @@ def change(meta: MetadataDir, steps: list[tuple[str, str, int]]) -> None:
         match what:
             case "topic":
                 meta.topics.put(TopicConfig(name, number, number))
+            case "static topic":
+                stretches = {0: [LogicQueueMappingItem(0, number, "broker-a")]}
+                mapping = TopicQueueMappingDetail(name, bname="broker-a", epoch=number, hosted_queues=stretches)
+                meta.topics.put_static(TopicConfig(name, number, number), mapping)
             case "no topic":
                 meta.topics.delete(name)
             case "group":

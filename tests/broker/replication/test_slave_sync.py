@@ -33,7 +33,13 @@ from remoting.protocol.requests.offsets import (
     GetAllConsumerOffsetResponseHeader,
 )
 from remoting.protocol.requests.replication import WATCH_METADATA
-from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG, TopicConfig, TopicConfigTable
+from remoting.protocol.requests.topics import (
+    GET_ALL_TOPIC_CONFIG,
+    LogicQueueMappingItem,
+    TopicConfig,
+    TopicConfigTable,
+    TopicQueueMappingDetail,
+)
 from tests.broker.desk import Desk
 from tests.broker.meta.support import MetadataDir, options
 from tests.broker.meta.test_mirror import tables, versions
@@ -128,6 +134,9 @@ async def slave(online: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
 
 def fill(meta: MetadataDir) -> None:
     meta.topics.put(TopicConfig("T", 3, 5, 6, attributes={"message.type": "FIFO"}))
+    stretches = {0: [LogicQueueMappingItem(0, 1, "broker-a")]}
+    mapping = TopicQueueMappingDetail("S", bname="broker-a", epoch=7, hosted_queues=stretches)
+    meta.topics.put_static(TopicConfig("S", 2, 2), mapping)
     meta.groups.put(SubscriptionGroupConfig("g", retry_max_times=3))
     meta.offsets.commit("g", "T", 2, 77)
     meta.offsets.append_changed(meta.offsets.take_changed())
@@ -531,7 +540,8 @@ async def test_deletions_wait_for_the_log_and_are_begun_when_this_broker_leads()
     async with serving_master(master) as addr, slave() as copy:
         copy.log_end = end
         copy.follow(addr)
-        await until(lambda: copy.deleted == [("T", end - 30)])
+        await until(lambda: copy.deletions._due == {"Late": end + 100})
+        assert copy.deleted == [("T", end - 30)]
         copy.meta.topics.put(TopicConfig("Gone"))
         copy.deletions.missing({}, end - 10)
         assert copy.deletions.lead(end)

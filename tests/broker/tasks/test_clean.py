@@ -1,5 +1,6 @@
 """The loop around the removal: hours, requests, full disks, files that cannot be removed."""
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -52,7 +53,8 @@ class Parts:
         )
         self.flusher = Flusher(self.store, LogWaits(), self.options, settled)
         self.removal = CountingRemoval(self.fs, "/store", self.store)
-        self.cleaner = Cleaner(self.store, self.removal, self.flusher, self.options, self.clock)
+        self.needed = math.inf
+        self.cleaner = Cleaner(self.store, self.removal, self.flusher, self.options, self.clock, lambda: self.needed)
 
     def log_files(self) -> list[str]:
         return [path for path in self.fs.paths() if path.startswith("/store/commitlog/")]
@@ -98,6 +100,19 @@ async def test_young_files_stay_at_any_hour() -> None:
     async with parts.running():
         await parts.rounds()
     assert len(parts.log_files()) == FILES
+
+
+async def test_old_files_that_others_need_stay_until_the_disk_is_full() -> None:
+    parts = Parts(delete_when=";".join(str(hour) for hour in range(24)))
+    parts.clock.advance(100 * HOUR_MS)
+    segment = parts.store.log.chain.segment_bytes
+    parts.needed = 3 * segment + 1
+    async with parts.running():
+        await until(lambda: len(parts.log_files()) == FILES - 3)
+        await parts.rounds()
+        assert len(parts.log_files()) == FILES - 3
+        parts.fill_to(90)
+        await until(lambda: len(parts.log_files()) < FILES - 3)
 
 
 async def test_who_asks_waits_for_no_hour_and_for_no_interval() -> None:

@@ -45,6 +45,23 @@ def test_followers_name_the_leader() -> None:
     assert refused.value.leader == "a"
 
 
+def test_a_leader_that_is_gone_is_replaced_soon_and_one_that_others_hear_stays() -> None:
+    hand = led("a", "b", "c")
+    term = hand["a"].term
+    hand["b"].unreachable("a")
+    hand.tick("b", ELECTION_MS // 2)
+    hand.deliver()
+    # c has heard its leader lately, so it does not help to depose it.
+    assert (hand["a"].is_leader, hand["b"].term) == (True, term)
+    hand.heartbeat("a")
+    hand.down.add("a")
+    for name in "bc":
+        hand[name].unreachable("a")
+    hand.tick("b", ELECTION_MS // 2)
+    hand.deliver()
+    assert (hand["b"].is_leader, hand["c"].leader) == (True, "b")
+
+
 def test_votes_of_an_older_term_do_not_count() -> None:
     hand = Hand("a", "b", "c")
     hand.nodes["a"].hard_state = HardState(3, "")

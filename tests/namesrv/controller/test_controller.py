@@ -11,12 +11,11 @@ from remoting.protocol.requests.controller import (
     CLEAN_BROKER_DATA,
     CONTROLLER_GET_METADATA_INFO,
     CONTROLLER_GET_SYNC_STATE_DATA,
-    CONTROLLER_MEMBERS,
     GET_CONTROLLER_CONFIG,
     UPDATE_CONTROLLER_CONFIG,
     CleanBrokerDataRequestHeader,
-    ControllerMembersRequestHeader,
 )
+from remoting.protocol.requests.raft import RAFT_MEMBERS, RaftMembersRequestHeader
 from tests.namesrv.controller.controllers import LONG_MS, NAME, StandIn, code_of, open_controllers, open_stand_in
 from tests.support.waiting import until
 
@@ -154,10 +153,10 @@ async def test_administrators_see_and_change_it() -> None:
         await call(remote, UPDATE_CONTROLLER_CONFIG, None, b"enableElectUncleanMaster=true\n")
         config = (await call(remote, GET_CONTROLLER_CONFIG)).command.body
         assert b"enableElectUncleanMaster=true" in config
-        members = (await call(remote, CONTROLLER_MEMBERS, ControllerMembersRequestHeader("list"))).body()
+        members = (await call(remote, RAFT_MEMBERS, RaftMembersRequestHeader("list"))).body()
         assert (members.leader, members.voters, members.learners) == ("n0", {"n0": at}, {})
         for action, node in (("remove", "n0"), ("transfer", "n7"), ("dance", "n0"), ("add", None)):
-            assert await code_of(call(remote, CONTROLLER_MEMBERS, ControllerMembersRequestHeader(action, node))) != 0
+            assert await code_of(call(remote, RAFT_MEMBERS, RaftMembersRequestHeader(action, node))) != 0
 
 
 async def test_only_brokers_that_have_an_id_are_heard() -> None:

@@ -2,6 +2,8 @@
 
 ROCKETMQ_NAMES = [
     "updateTopic",
+    "updateStaticTopic",
+    "remappingStaticTopic",
     "deleteTopic",
     "updateTopicPerm",
     "topicList",

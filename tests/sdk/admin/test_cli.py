@@ -19,7 +19,7 @@ from tests.sdk.admin.command_names import ROCKETMQ_NAMES
 from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, FakeClients, World, message, route, run
 
 OWN_NAMES = [
-    "searchOffset", "setLogLevel", "doctor", "explainAcl", "controllerMembers", "help", "completion",
+    "searchOffset", "setLogLevel", "doctor", "explainAcl", "controllerMembers", "dledgerMembers", "help", "completion",
     "drain", "undrain", "shrinkTopic", "rebalanceTopic", "cloneTopics", "routeDiff", "clusterTopology",
     "resendDlq", "exportDlq",
 ]  # fmt: skip
@@ -95,7 +95,7 @@ def test_mistyped_commands_get_the_nearest() -> None:
     assert "See mqadmin help." in invoke("xyzzy").stderr
 
 
-@pytest.mark.parametrize("name", ["exportMetrics", "updatestatictopic"])
+@pytest.mark.parametrize("name", ["exportMetrics", "dumpcompactionlog"])
 def test_a_command_that_only_rocketmq_has_is_no_typo(name: str) -> None:
     for arguments in ([name], ["help", name], [name, "-n", NAMESRV]):
         result = invoke(*arguments)

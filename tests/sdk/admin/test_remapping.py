@@ -94,8 +94,14 @@ class Cluster:
         return [finish_away, finish_decide, begin, finish_away, finish_decide, level]
 
 
+def made(state: State, targets: tuple[str, ...], total: int, now_ms: int) -> State:
+    """updateStaticTopic."""
+    led = grown(state, targets, total, now_ms)
+    return levelled(led, total, led.epoch)
+
+
 def test_a_new_topic_is_spread_evenly() -> None:
-    state = grown(NEW, ("a", "b", "c"), 8, 5_000)
+    state = made(NEW, ("a", "b", "c"), 8, 5_000)
     check(state)
     assert led(state.parts.values()) == {"a": 3, "b": 3, "c": 2}
     assert is_level(state)
@@ -105,8 +111,8 @@ def test_a_new_topic_is_spread_evenly() -> None:
 
 
 def test_more_queues_leave_the_others_where_they_are() -> None:
-    before = grown(NEW, ("a",), 4, 5_000)
-    after = grown(before, ("a", "b"), 6, 5_001)
+    before = made(NEW, ("a",), 4, 5_000)
+    after = made(before, ("a", "b"), 6, 5_001)
     for number, queue in before.queues.items():
         assert after.queues[number] == queue
     assert led(after.parts.values()) == {"a": 4, "b": 2}
@@ -118,15 +124,25 @@ def test_more_queues_leave_the_others_where_they_are() -> None:
 def test_a_growth_that_was_killed_goes_on() -> None:
     after = grown(NEW, ("a", "b", "c"), 6, 5_000)
     half = State("t", {"b": after.parts["b"]}, NAMES)
-    again = grown(half, ("a", "b", "c"), 6, 5_001)
+    check(half)
+    assert half.total == 0
+    again = made(half, ("a", "b", "c"), 6, 5_001)
     check(again)
     assert again.queues[1] == after.queues[1]
     assert led(again.parts.values()) == {"a": 2, "b": 2, "c": 2}
 
 
+def test_nothing_is_planned_while_a_leader_is_away() -> None:
+    state = made(NEW, ("a", "b"), 3, 5_000)
+    for away, headless in (("a", "0, 2"), ("b", "1")):
+        parts = {name: part for name, part in state.parts.items() if name != away}
+        with pytest.raises(UserError, match=f"leads logical queues {headless} of topic t: a broker is away"):
+            check(State("t", parts, tuple(parts)))
+
+
 def test_one_move() -> None:
     cluster = Cluster()
-    cluster.put(grown(NEW, ("a",), 2, 5_000).parts)
+    cluster.put(made(NEW, ("a",), 2, 5_000).parts)
     cluster.lengths = {("a", 0): 12, ("a", 1): 7_000}
     cluster.run(("b",), [])
     queues = cluster.state.queues
@@ -139,7 +155,7 @@ def test_one_move() -> None:
 
 
 def test_as_few_queues_as_possible_move() -> None:
-    state = grown(NEW, ("a", "b"), 8, 5_000)
+    state = made(NEW, ("a", "b"), 8, 5_000)
     assert moves(state, ("a", "b")) == {}
     to_three = moves(state, ("a", "b", "c"))
     assert list(to_three.values()) == ["c", "c"]
@@ -161,7 +177,11 @@ def test_any_row_of_changes_and_kills_ends_in_the_asked_shape(data: st.DataObjec
             total = max(total, data.draw(st.integers(1, 9)))
             for kill in [*kills, 99]:
                 cluster.now_ms += 10
-                cluster.put(changed_parts(cluster.state, grown(cluster.state, targets, total, cluster.now_ms)), kill)
+                led_by_all = grown(cluster.state, targets, total, cluster.now_ms)
+                if cluster.put(changed_parts(cluster.state, led_by_all), kill):
+                    after = levelled(cluster.state, total, cluster.state.epoch)
+                    cluster.put(changed_parts(cluster.state, after), kill)
+                check(cluster.state)
         else:
             # Messages come between the steps.
             random = data.draw(st.randoms(use_true_random=False))
@@ -191,7 +211,7 @@ def test_a_block_leaves_room(offset: int) -> None:
 
 
 def test_what_no_command_makes_is_refused() -> None:
-    state = grown(NEW, ("a",), 2, 5_000)
+    state = made(NEW, ("a",), 2, 5_000)
     part = state.parts["a"]
 
     def changed(**fields: object) -> State:
@@ -207,7 +227,7 @@ def test_what_no_command_makes_is_refused() -> None:
 
 
 def test_details_are_those_of_rocketmq() -> None:
-    part = grown(NEW, ("a",), 1, 5_000).parts["a"]
+    part = made(NEW, ("a",), 1, 5_000).parts["a"]
     assert part.mapping == TopicQueueMappingDetail(
         "t", "__global__", 1, "a", 5_000, hosted_queues={0: [Stretch(0, 0, "a", 0, 0, -1, -1, -1)]}
     )

@@ -14,6 +14,7 @@ from sdk.client import LEAVE_TIMEOUT_S
 from sdk.consumer import offsets, ownership, replicas
 from sdk.consumer.offsets import Commits
 from sdk.consumer.pull import PullConsumer
+from sdk.routes import TopicRoute
 from tests.sdk.consumer.sets import broker_set
 from tests.sdk.fakes import queue, until
 
@@ -152,7 +153,7 @@ async def test_a_frozen_broker_holds_up_a_closing_consumer_once_and_only_for_a_m
         committed.append(mq)
 
     async def route(topic: str) -> object:
-        return SimpleNamespace(brokers={"frozen": {}, "live": {}})
+        return TopicRoute("t", {"frozen": {}, "live": {}}, (), (), {})
 
     client = SimpleNamespace(instance=SimpleNamespace(route=route))
     kept = Commits(cast(Any, client), cast(Any, SimpleNamespace(ask_master=ask_master)), "g")

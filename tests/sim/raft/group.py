@@ -95,6 +95,7 @@ class Group:
             self._isolate_leader,
             self._lose_disk,
             self._damage_log,
+            self._lose_leader,
             self._compact,
         )
         self.random.choice(kinds)(self._some_node())
@@ -121,6 +122,11 @@ class Group:
         if not node.alive and node.name in self.nodes:
             self._note(f"{node.name} starts")
             node.start()
+
+    def _lose_leader(self, node: Node) -> None:
+        if node.alive and node.frozen_until <= self.scheduler.now:
+            self._note(f"{node.name} cannot reach its leader")
+            node.raft.unreachable(node.raft.leader)
 
     def _freeze(self, node: Node) -> None:
         self._note(f"{node.name} freezes")

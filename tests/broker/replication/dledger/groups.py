@@ -22,8 +22,11 @@ class Group:
         self._stack = stack
         self._options = options
         self._ports = {name: HeldPort("127.0.0.1") for name in names}
-        self.peers = ";".join(f"{name}-127.0.0.1:{port.port}" for name, port in self._ports.items())
+        self.peers = self.peers_of(*names)
         self.members: dict[str, Running] = {}
+
+    def peers_of(self, *names: str) -> str:
+        return ";".join(f"{name}-127.0.0.1:{self.port(name)}" for name in names)
 
     def port(self, name: str) -> int:
         return self._ports[name].port

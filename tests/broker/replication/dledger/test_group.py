@@ -14,7 +14,13 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.dialect import decode_body
 from remoting.protocol.requests.brokers import DELETE_EXPIRED_COMMITLOG, GET_BROKER_HA_STATUS, HARuntimeInfo
-from remoting.protocol.requests.raft import RAFT_STATUS, RaftStatusRequestHeader
+from remoting.protocol.requests.raft import (
+    RAFT_MEMBERS,
+    RAFT_STATUS,
+    RaftMembers,
+    RaftMembersRequestHeader,
+    RaftStatusRequestHeader,
+)
 from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader
 from tests.broker.replication.dledger.groups import NAME, Group, group, started
 from tests.broker.replication.sets import Running, broker
@@ -106,6 +112,68 @@ async def test_a_leader_that_stops_hands_over() -> None:
         second = await made.leader(but=leader)
         assert leader.broker.role.now.follows
         assert await second.has("topic", len(BODIES)) == BODIES
+
+
+async def members_request(member: Running, action: str, **more: str) -> RaftMembers:
+    request = RAFT_MEMBERS.command(RaftMembersRequestHeader(action, **more))
+    answer = await member.client.invoke(member.addr, request, 5_000)
+    assert answer.code == ResponseCode.SUCCESS, answer
+    return decode_body(RaftMembers, answer.body, answer.codec)
+
+
+async def test_an_administrator_lets_another_one_lead() -> None:
+    async with started() as made:
+        leader = await made.leader()
+        await leader.send("topic", *BODIES)
+        members = await members_request(leader, "list")
+        assert sorted(members.voters) == ["n0", "n1", "n2"]
+        to = next(name for name in made.members if name != members.leader)
+        assert (await members_request(leader, "transfer", node=to)).leader in (to, "")
+        assert await made.leader() is made.members[to]
+        await made.members[to].send("topic", b"later")
+        assert await leader.has("topic", len(BODIES) + 1) == [*BODIES, b"later"]
+
+
+async def test_a_preferred_leader_leads_again_when_it_is_back() -> None:
+    async with started(preferred_leader_ids="n1") as made:
+        preferred = made.members["n1"]
+        await until(lambda: preferred.broker.role.now.is_master, "n1 leads")
+        left = preferred.kill()
+        second = await made.leader(but=preferred)
+        await second.send("topic", *BODIES)
+        back = await made.start("n1", left)
+        await until(lambda: back.broker.role.now.is_master, "n1 leads again")
+        assert await back.has("topic", len(BODIES)) == BODIES
+        await made.until_equal()
+
+
+async def test_a_fourth_member_is_added_and_another_one_removed() -> None:
+    async with group("n0", "n1", "n2", "n3") as made:
+        for name in ("n0", "n1", "n2"):
+            await made.start(name, d_leger_peers=made.peers_of("n0", "n1", "n2"))
+        leader = await made.leader()
+        await leader.send("topic", *BODIES)
+        fourth = await made.start("n3")
+        new: dict[str, str] = {}
+
+        async def is_added() -> bool:
+            header = RaftMembersRequestHeader("add", address=f"127.0.0.1:{made.port('n3')}")
+            answer = await leader.client.invoke(leader.addr, RAFT_MEMBERS.command(header), 5_000)
+            if answer.code == ResponseCode.SUCCESS:
+                new.update(decode_body(RaftMembers, answer.body, answer.codec).learners)
+            return answer.code == ResponseCode.SUCCESS
+
+        await until(is_added, "n3 has begun, and is added")
+        assert [name.partition(".")[0] for name in new] == ["n3"]
+
+        async def votes() -> bool:
+            return set(new) <= set((await members_request(leader, "list")).voters)
+
+        await until(votes, "n3 is a voter")
+        other = next(name for name, member in made.members.items() if member not in (leader, fourth))
+        assert other not in (await members_request(leader, "remove", node=other)).voters
+        await leader.send("topic", b"later")
+        assert await fourth.has("topic", len(BODIES) + 1) == [*BODIES, b"later"]
 
 
 async def test_without_a_majority_a_topic_is_not_acknowledged() -> None:

@@ -15,6 +15,7 @@ from sdk.admin.doctor.checks import (
     clocks_agree,
     controllers_answer,
     disks_have_space,
+    groups_have_majorities,
     groups_keep_up,
     ids_are_unique,
     name_servers_agree,
@@ -198,6 +199,24 @@ def test_a_slave_that_is_away_leaves_the_set_without_safety_unless_another_is_le
     # It is back, and is not connected to its master yet; Controllers know better.
     assert states(slaves_keep_up, broker(info={**gone, f"slaveAckDiff_{slave.addr}": "0"}), slave) == [OK]
     assert states(slaves_keep_up, broker(info=gone, config={"enableControllerMode": "true"})) == []
+
+
+GROUP = {
+    "enableDLegerCommitLog": "true", "dLegerPeers": "n0-h:1;n1-h:2;n2-h:3", "brokerRole": "ASYNC_MASTER",
+    "flushDiskType": "SYNC_FLUSH",
+}  # fmt: skip
+
+
+def test_a_dledger_group_needs_a_majority_and_says_when_one_more_would_be_too_many() -> None:
+    members = [broker(number, config=GROUP) for number in range(3)]
+    assert states(groups_have_majorities, *members) == []
+    assert states(groups_have_majorities, *members[:2]) == [WARN]
+    (one,) = groups_have_majorities(Facts(brokers=tuple(members[:2])))
+    assert one.text == "2 of 3 members of its DLedger group answer: it survives the loss of no more"
+    assert states(groups_have_majorities, members[0]) == [FAIL]
+    assert states(groups_have_majorities, broker()) == []
+    # A member is neither a master of its own accord nor without slaves.
+    assert states(settings_are_safe, members[0]) == states(slaves_keep_up, broker(config=GROUP)) == []
 
 
 @pytest.mark.parametrize(

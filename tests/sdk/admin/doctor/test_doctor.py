@@ -98,4 +98,6 @@ def test_the_ports_of_a_broker() -> None:
     assert ports_of(slave, {"fastListenPort": "-1"}) == [("fast", "h:10909")]
     config = {"fastListenPort": "7", "haListenPort": "8", "brokerIP2": "i"}
     assert ports_of(master, config) == [("fast", "h:7"), ("HA", "i:8")]
+    config = {"enableDLegerCommitLog": "true", "dLegerPeers": "n0-g:1;n1-g:2", "dLegerSelfId": "n1"}
+    assert ports_of(slave, config) == [("DLedger", "g:2")]
     assert ports_of(slave, {"fastListenPort": "0"}) == []

@@ -1,0 +1,54 @@
+"""Random histories of a DLedger group: see history.py."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import pytest
+import trio
+
+from broker.replication.dledger.log_disk import LogDisk
+from mqcommon.errors import RaftError
+from tests.sim.dledger.history import History
+from tests.support.histories import BLOCK, blocks, run
+
+T = TypeVar("T")
+
+
+async def _inline(what: Callable[..., T], *args: Any, **_: Any) -> T:
+    await trio.lowlevel.checkpoint()
+    return what(*args)
+
+
+@pytest.fixture(autouse=True)
+def _without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a history takes less time. Nothing else runs while a thread would."""
+    monkeypatch.setattr(trio.to_thread, "run_sync", _inline)
+
+
+@blocks(300)
+def test_what_is_acknowledged_stays_and_all_logs_become_equal(seeds: Iterable[int]) -> None:
+    histories = run(History, seeds)
+    if isinstance(seeds, range):
+        # Histories in which nothing is elected or stored would prove nothing.
+        assert sum(history.elections for history in histories) > BLOCK
+        assert sum(len(history.acked) for history in histories) > 10 * BLOCK
+
+
+def test_entries_that_are_promised_before_they_are_on_disk_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def write_nothing(disk: LogDisk) -> None:
+        await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(LogDisk, "sync", write_nothing)
+    with pytest.raises((AssertionError, RaftError)):
+        for seed in range(BLOCK):
+            History(seed).run()
+
+
+def test_a_tail_that_is_not_cut_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def cut_nothing(disk: LogDisk) -> None:
+        await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(LogDisk, "align", cut_nothing)
+    with pytest.raises((AssertionError, RaftError)):
+        for seed in range(BLOCK):
+            History(seed).run()
