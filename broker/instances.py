@@ -78,6 +78,8 @@ def _instance(options: BrokerOptions, number: int) -> Instance:
         "broker_instances": "1",
         "broker_name": f"{options.broker_name}-{number}",
         "store_path_root_dir": str(directory),
+        # Confs of RocketMQ have this key. What it names is the place in the directory that all instances share.
+        "store_path_commit_log": "",
         # A topic that a send creates gets queues on all instances.
         "auto_create_on_all_masters": "true",
     }

@@ -176,10 +176,10 @@ class TopicHandlers(Part):
         header = GET_ALL_TOPIC_CONFIG.header(request)
         every, version = self._topics.all(), self._topics.data_version
         table = some_rows(every, header.topic_seq, header.max_topic_num)
-        deletions, static = None, self._topics.static.all()
+        deletions, drain, static = None, None, self._topics.static.all()
         page_from = PageRequestHeader.from_ext(request.ext).page_from  # only a Skylark slave asks for pages
         if page_from == 0:
-            deletions = self._topics.deletions.finished() or None
+            deletions, drain = self._topics.deletions.finished() or None, list(self._topics.drain.value)
         elif page_from is not None:
             static = {}
         answer = yield from answer_whole_or_page(
@@ -189,7 +189,7 @@ class TopicHandlers(Part):
             table,
             self._cursor,
             self._topics.removals,
-            lambda rows: TopicConfigTable(version, dict(rows), version, static, topic_deletions=deletions),
+            lambda rows: TopicConfigTable(version, dict(rows), version, static, topic_deletions=deletions, drain=drain),
         )
         if table is not every:
             answer.ext = GetAllTopicConfigResponseHeader(len(every)).to_ext()

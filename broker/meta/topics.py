@@ -136,12 +136,22 @@ class Topics(JournalledTable[TopicConfig]):
         return config is not None and config.attributes.get("queue.type") == BATCH_QUEUES
 
     def mirror(
-        self, table: Mapping[str, TopicConfig], static: Mapping[str, TopicQueueMappingDetail], version: DataVersion
+        self,
+        table: Mapping[str, TopicConfig],
+        static: Mapping[str, TopicQueueMappingDetail],
+        version: DataVersion,
+        drain: Drain | None = None,
     ) -> Iterator[None]:
-        """Make this table, that of static topics and its version equal to the master's, see `mirror_rows`."""
+        """Make this table, that of static topics and its version equal to the master's, see `mirror_rows`.
+
+        So does the drain, unless the master does not tell it: a slave that was away when a drain began or ended would
+        otherwise undo that when it becomes the master.
+        """
         # Mappings first: without its mapping a static topic would be read as a normal one.
         yield from self.static.mirror(static)
         yield from self.mirror_rows(table)
+        if drain is not None and self.drain.put(drain):
+            self.changes.note_all()
         self.take_version(version)
 
     def put_static(self, config: TopicConfig, mapping: TopicQueueMappingDetail) -> None:

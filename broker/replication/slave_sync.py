@@ -20,7 +20,7 @@ from typing import TypeVar, cast
 import trio
 
 from broker.meta.metadata import Metadata
-from broker.meta.topics import Topics
+from broker.meta.topics import Drain, Topics
 from broker.replication.copied_deletions import CopiedDeletions
 from broker.replication.known_master import KnownMaster
 from broker.replication.master_api import LevelOffsets, MasterClient, Offsets
@@ -185,7 +185,10 @@ class SlaveSync:
             self._deletions.missing(table.topic_config_table, log_end)
         await run_slices(
             self._metadata.topics.mirror(
-                table.topic_config_table, table.topic_queue_mapping_detail_map, table.data_version
+                table.topic_config_table,
+                table.topic_queue_mapping_detail_map,
+                table.data_version,
+                Drain(*table.drain) if table.drain else None,
             )
         )
         self._metadata.topics_to.put(log_end)

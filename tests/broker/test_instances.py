@@ -1,5 +1,6 @@
 """Several brokers of one conf file: names, ports and directories; the page that is put together."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,13 @@ def test_no_store_is_hidden_or_left_out(tmp_path: Path, made: list[str], count: 
 def test_log_files_are_the_instances_own() -> None:
     for given_file, own in (("/l/broker.log", "/l/broker-1.log"), ("/l.d/broker", "/l.d/broker-1")):
         assert instances_of(options(log_file=given_file), 2)[1].given["log_file"] == own
+
+
+def test_an_instance_opens_its_own_commit_log_though_the_conf_names_the_shared_place(tmp_path: Path) -> None:
+    shared = options(store_path_root_dir=str(tmp_path), store_path_commit_log=f"{tmp_path}/commitlog")
+    for each in instances_of(shared, 2):
+        changes: dict[str, Any] = {name: each.given[name] for name in ("store_path_root_dir", "store_path_commit_log")}
+        assert resolved(replace(shared, **changes)).store_path_root_dir == str(each.directory)
 
 
 def test_pages_are_put_together_by_metric() -> None:

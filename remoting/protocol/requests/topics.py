@@ -142,7 +142,8 @@ class TopicConfigList(Body):
 class TopicConfigTable(Body):
     """All topics of a broker (21, and within 103). The mapping members are of 5.x: details in 21, infos in 103.
 
-    ``topic_deletions`` is for Skylark slaves: topic -> end of the log when its last deletion was done.
+    Two members are for Skylark slaves. ``topic_deletions``: topic -> end of the log when its last deletion was done.
+    ``drain``: when a drain of the master began and when it refuses sends, ms since 1970; zeros when it is not drained.
     """
 
     data_version: DataVersion = member(body_of(DataVersion))
@@ -153,6 +154,7 @@ class TopicConfigTable(Body):
     )
     topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] = member(map_of(body_of(TopicQueueMappingInfo)))
     topic_deletions: dict[str, int] | None = member(map_of(LONG), None)
+    drain: list[int] | None = member(list_of(LONG), None)
 
 
 @lazy_dataclass(slots=True)

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from broker.admin.access_control import UserHandlers
+from broker.meta.topics import NO_DRAIN, Drain
 from broker.observe.stats import BrokerStats
 from broker.replication import slave_sync as slave_sync_module
 from broker.replication.copied_deletions import CopiedDeletions
@@ -193,6 +194,20 @@ async def test_a_change_comes_while_nothing_else_is_asked_for(monkeypatch: pytes
         await until(lambda: copy.meta.offsets.query("g", "T", 0) == 7)
         await until(lambda: len(master.watch) == 1)
         assert versions(copy.meta) == versions(master.meta)
+
+
+async def test_a_drain_that_began_or_ended_while_the_slave_was_away_is_copied() -> None:
+    master = SkylarkMaster()
+    async with serving_master(master) as addr, slave() as copy:
+        master.meta.topics.drain.put(Drain(5_000, 40_000))
+        registered = copy.meta.topics.changes.count
+        copy.follow(addr)
+        await until(lambda: copy.sync.rounds == 1)
+        assert copy.meta.topics.drain.value == Drain(5_000, 40_000)
+        assert copy.meta.topics.changes.since(registered) is None  # NameServers must get the permissions of all topics
+        master.meta.topics.drain.put(NO_DRAIN)
+        master.meta.topics.changed()
+        await until(lambda: copy.meta.topics.drain.value == NO_DRAIN)
 
 
 async def test_offsets_that_changed_are_copied_alone_and_all_of_them_now_and_then(
