@@ -34,6 +34,17 @@ def test_what_is_acknowledged_stays_and_all_logs_become_equal(seeds: Iterable[in
         assert sum(len(history.acked) for history in histories) > 10 * BLOCK
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        4068250532,  # killed after a conflicting tail was forgotten, which had been on disk
+        4087215544,  # killed before an fsync, acknowledged after the start, and lost power
+    ],
+)
+def test_what_a_nightly_run_found(seed: int) -> None:
+    run(History, [seed])
+
+
 def test_entries_that_are_promised_before_they_are_on_disk_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def write_nothing(disk: LogDisk) -> None:
         await trio.lowlevel.checkpoint()
