@@ -1,4 +1,4 @@
-# Sourced by the other scripts, from the root of the repository: step, make_venv, explain_java.
+# Sourced by the other scripts, from the root of the repository: step, make_venv, make_rocketmq5, explain_java.
 
 # Every daemon would compile all of its modules at each start.
 unset PYTHONDONTWRITEBYTECODE
@@ -86,6 +86,16 @@ make_venv() {
         -e ".[$extras]" || return 1
     rm -f .venv/.installed-*-"$extras"
     touch "$stamp"
+}
+
+# make_rocketmq5: install the official Python client of RocketMQ 5 into .venv/rocketmq5, for tests/mqproxy. Its import name
+# is also that of the C++ client, so it cannot be in .venv itself.
+make_rocketmq5() {
+    local version=5.1.2
+    [ -d ".venv/rocketmq5/rocketmq_python_client-$version.dist-info" ] && return 0
+    step "installing rocketmq-python-client $version into .venv/rocketmq5" \
+        .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off --no-deps --upgrade \
+        --target .venv/rocketmq5 "rocketmq-python-client==$version"
 }
 
 # Say how to get Java when it is missing; fails then.

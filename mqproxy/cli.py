@@ -1,0 +1,62 @@
+"""The command ``mqproxy``: a conf file, a flag for each option, and a daemon.
+
+The signals and the log belong to a trio loop in the main thread, as in the other daemons; gRPC runs in an asyncio loop
+in a thread of its own.
+"""
+
+import logging
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+import trio
+
+from mqcommon.daemons.start_report import DaemonCommand, StartReport, log_format_of
+from mqcommon.errors import UserError
+from mqcommon.options.command_line import click_options, given_options
+from mqcommon.options.conf_file import load_conf, to_properties
+from mqproxy.options import ProxyOptions
+from remoting.net.daemon import Ready, run_daemon
+
+if TYPE_CHECKING:
+    from mqproxy.thread import ProxyThread
+
+logger = logging.getLogger(__name__)
+
+
+@click.command(cls=DaemonCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.option("-c", "--config-file", "conf", metavar="FILE", help="conf file with RocketMQ's keys (key=value lines)")
+@click.option("-p", "--print-config", is_flag=True, help="print all options with their values and exit")
+@click_options(ProxyOptions)
+@click.version_option(package_name="skylark-mq", prog_name="mqproxy")
+def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
+    """Run a proxy: clients of RocketMQ 5 send and receive messages through it by gRPC."""
+    warnings: list[str] = []
+    given = given_options(ProxyOptions, arguments)
+    report = StartReport("mqproxy", log_format_of(ProxyOptions, conf, given))
+    try:
+        options = load_conf(ProxyOptions, conf, given, warnings=warnings)
+        for warning in warnings:
+            report.warn(warning)
+        if print_config:
+            click.echo(to_properties(options), nl=False)
+            return
+        try:
+            from mqproxy.thread import ProxyThread
+        except ImportError as error:
+            raise UserError(f"mqproxy needs packages ({error}): pip install 'skylark-mq[proxy]'") from None
+    except UserError as error:
+        report.fail(str(error))
+        sys.exit(1)
+    sys.exit(run_daemon(partial(_serve, ProxyThread(options)), name="mqproxy", logs=options))
+
+
+async def _serve(thread: "ProxyThread", stopping: trio.Event, ready: Ready) -> None:
+    async with trio.open_nursery() as nursery:
+        address = await nursery.start(thread.run)
+        logger.info("the proxy serves at %s", address)
+        ready(f"serves at {address}")
+        await stopping.wait()
+        thread.stop()
+    logger.info("the proxy stopped")

@@ -1,0 +1,117 @@
+"""The clients of this proxy: their settings, as they sent them and as the proxy answers them, and their streams."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from mqproxy.options import ProxyOptions
+from mqproxy.wire import messaging_pb2 as wire
+from remoting.protocol.requests.groups import CustomizedRetryPolicy, ExponentialRetryPolicy, SubscriptionGroupConfig
+
+Write = Callable[[wire.TelemetryCommand], Awaitable[None]]
+
+#: Clients that send a heartbeat without having sent such settings are unknown.
+CONSUMERS = (wire.PUSH_CONSUMER, wire.SIMPLE_CONSUMER)
+
+# A hostile peer could make up client ids. Each takes as much as its settings, some hundred bytes.
+MAX_CLIENTS = 100_000
+
+
+class ProxyClient:
+    """One client, by its id. ``settings`` are those that it sent last."""
+
+    __slots__ = ("seen_at", "settings")
+
+    def __init__(self, settings: wire.Settings, now_s: float) -> None:
+        self.settings = settings
+        self.seen_at = now_s
+
+
+class Clients:
+    """The clients that sent settings and a heartbeat in time."""
+
+    def __init__(self, options: ProxyOptions) -> None:
+        self._options = options
+        # The one that was silent for the longest time comes first.
+        self._clients: dict[str, ProxyClient] = {}
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def put(self, client_id: str, settings: wire.Settings) -> None:
+        """Note a client's settings."""
+        self._expire()
+        self._clients.pop(client_id, None)
+        self._clients[client_id] = ProxyClient(settings, _now_s())
+        while len(self._clients) > MAX_CLIENTS:
+            del self._clients[next(iter(self._clients))]
+
+    def seen(self, client_id: str) -> wire.Settings | None:
+        """The settings of a client, which is alive; None when it is not known."""
+        self._expire()
+        client = self._clients.pop(client_id, None)
+        if client is None:
+            return None
+        client.seen_at = _now_s()
+        self._clients[client_id] = client
+        return client.settings
+
+    def settings(self, client_id: str) -> wire.Settings | None:
+        """The settings of a client; None when it is not known."""
+        client = self._clients.get(client_id)
+        return None if client is None else client.settings
+
+    def remove(self, client_id: str) -> wire.Settings | None:
+        """Forget a client; returns its settings, None when it was not known."""
+        client = self._clients.pop(client_id, None)
+        return None if client is None else client.settings
+
+    def _expire(self) -> None:
+        oldest = _now_s() - self._options.channel_expired_timeout / 1000
+        while self._clients:
+            first = next(iter(self._clients))
+            if self._clients[first].seen_at >= oldest:
+                return
+            del self._clients[first]
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def answered(settings: wire.Settings, options: ProxyOptions, group: SubscriptionGroupConfig | None) -> wire.Settings:
+    """The settings that a client is told to use: its own, with those that the proxy and its group decide. Pure."""
+    found = wire.Settings()
+    found.CopyFrom(settings)
+    if settings.HasField("publishing"):
+        policy = found.backoff_policy
+        policy.Clear()
+        policy.max_attempts = options.grpc_client_producer_max_attempts
+        policy.exponential_backoff.initial.FromMilliseconds(options.grpc_client_producer_backoff_initial_millis)
+        policy.exponential_backoff.max.FromMilliseconds(options.grpc_client_producer_backoff_max_millis)
+        policy.exponential_backoff.multiplier = options.grpc_client_producer_backoff_multiplier
+        found.publishing.validate_message_type = options.enable_topic_message_type_check
+        found.publishing.max_body_size = options.max_message_size
+    elif settings.HasField("subscription"):
+        config = group or SubscriptionGroupConfig()
+        subscription = found.subscription
+        subscription.receive_batch_size = options.grpc_client_consumer_long_polling_batch_size
+        subscription.long_polling_timeout.FromMilliseconds(options.grpc_client_consumer_max_long_polling_timeout_millis)
+        subscription.fifo = config.consume_message_orderly
+        _set_retries(found.backoff_policy, config)
+    found.metric.Clear()
+    found.metric.on = False
+    return found
+
+
+def _set_retries(policy: wire.RetryPolicy, config: SubscriptionGroupConfig) -> None:
+    policy.Clear()
+    policy.max_attempts = config.retry_max_times + 1
+    given = config.group_retry_policy
+    if given.type == "EXPONENTIAL":
+        growing = given.exponential_retry_policy or ExponentialRetryPolicy()
+        policy.exponential_backoff.initial.FromMilliseconds(growing.initial)
+        policy.exponential_backoff.max.FromMilliseconds(growing.max)
+        policy.exponential_backoff.multiplier = growing.multiplier
+        return
+    for pause_ms in (given.customized_retry_policy or CustomizedRetryPolicy()).next:
+        policy.customized_backoff.next.add().FromMilliseconds(pause_ms)

@@ -1,0 +1,108 @@
+"""The options of a proxy's conf file and command line, with their defaults. Keys are RocketMQ's."""
+
+from typing import ClassVar
+
+from mqcommon.errors import ConfigError
+from mqcommon.lazy_dataclass import lazy_dataclass
+from mqcommon.logs.options import LogOptions, parse_levels
+from mqcommon.options.fields import option
+from remoting.net.inner_credentials import InnerCredentialsOptions
+
+PERMISSIVE, ENFORCING, DISABLED = "permissive", "enforcing", "disabled"
+
+# RocketMQ's keys without effect here: threads, queues in front of them, and its caches.
+_IGNORED = """
+    enableGrpcEpoll grpcBossLoopNum grpcWorkerLoopNum grpcThreadPoolNums grpcProducerThreadPoolNums
+    grpcProducerThreadQueueCapacity grpcConsumerThreadPoolNums grpcConsumerThreadQueueCapacity grpcRouteThreadPoolNums
+    grpcRouteThreadQueueCapacity grpcClientManagerThreadPoolNums grpcClientManagerThreadQueueCapacity
+    grpcTransactionThreadPoolNums grpcTransactionThreadQueueCapacity producerProcessorThreadPoolNums
+    producerProcessorThreadPoolQueueCapacity consumerProcessorThreadPoolNums consumerProcessorThreadPoolQueueCapacity
+    rocketMQClusterName proxyClusterName proxyName rocketmqMQClientNum enablePrintJstack printJstackInMillis
+    printThreadPoolStatusInMillis metadataThreadPoolNums metadataThreadPoolQueueCapacity
+"""
+
+
+@lazy_dataclass(frozen=True)
+class ProxyOptions(LogOptions, InnerCredentialsOptions):
+    """The options of one proxy."""
+
+    namesrv_addr: str = option("", "NameServers of the cluster: host:port;host:port", env="NAMESRV_ADDR")
+    bind_address: str = option("0.0.0.0", "address to listen on")
+    grpc_server_port: int = option(8081, "port for clients; 0 takes a free one", minimum=0, maximum=65535)
+    local_serve_addr: str = option(
+        "", "address of this proxy in routes for clients that do not say at which address they reach it"
+    )
+    use_endpoint_port_from_request: bool = option(
+        False, "routes name the port that the client uses, for a proxy behind a port mapping"
+    )
+    grpc_shutdown_time_seconds: int = option(
+        30, "at a stop, calls in progress have this long to end", unit="s", minimum=0
+    )
+    grpc_thread_pool_queue_capacity: int = option(100_000, "most calls in progress; others are refused", minimum=1)
+    grpc_max_inbound_message_size: int = option(
+        130 * 1024 * 1024, "largest request", unit="bytes", minimum=1024, maximum=2**31 - 1
+    )
+
+    proxy_mode: str = option("CLUSTER", "CLUSTER: brokers are found through NameServers")
+    tls_server_mode: str = option(
+        PERMISSIVE,
+        "permissive: clients with and without TLS; enforcing: with TLS only; disabled: without only",
+        key="tls.server.mode",
+        choices=(PERMISSIVE, ENFORCING, DISABLED),
+    )
+    tls_test_mode_enable: bool = option(True, "without a certificate, make one that is signed by itself")
+    tls_cert_path: str = option("", "certificate (chain), PEM")
+    tls_key_path: str = option("", "key of the certificate, PEM")
+
+    max_message_size: int = option(4 * 1024 * 1024, "largest body of a message; 0: no limit", unit="bytes", minimum=0)
+    enable_message_body_empty_check: bool = option(True, "refuse messages with an empty body")
+    max_user_property_size: int = option(
+        16 * 1024, "most bytes of a message's properties, tag and keys; 0: no limit", unit="bytes", minimum=0
+    )
+    user_property_max_num: int = option(128, "most properties of a message", minimum=0)
+    max_message_group_size: int = option(
+        64, "a message group must be shorter than this; 0: no limit", unit="bytes", minimum=0
+    )
+    max_delay_time_mills: int = option(
+        24 * 3600 * 1000, "longest delay of a message; 0: no limit", unit="ms", minimum=0
+    )
+    enable_topic_message_type_check: bool = option(
+        True, "refuse messages whose type is not that of their topic (attribute message.type)"
+    )
+
+    grpc_client_producer_max_attempts: int = option(3, "how often a client tries a send", minimum=1)
+    grpc_client_producer_backoff_initial_millis: int = option(
+        10, "a client's pause before its second try", unit="ms", minimum=0
+    )
+    grpc_client_producer_backoff_max_millis: int = option(
+        1_000, "longest pause of a client between tries", unit="ms", minimum=0
+    )
+    grpc_client_producer_backoff_multiplier: int = option(2, "how fast these pauses grow", minimum=1)
+    grpc_client_consumer_max_long_polling_timeout_millis: int = option(
+        20_000, "longest time that a receiver waits for messages", unit="ms", minimum=1
+    )
+    grpc_client_consumer_long_polling_batch_size: int = option(
+        32, "most messages of one receive", minimum=1, maximum=32
+    )
+    channel_expired_timeout: int = option(
+        120_000, "a client without a heartbeat for this long is forgotten", unit="ms", minimum=1_000
+    )
+    topic_config_cache_refresh_seconds: int = option(
+        20, "how old what is known of topics and groups may be", unit="s", minimum=1
+    )
+    topic_config_cache_max_num: int = option(20_000, "how many topics and groups are remembered", minimum=1)
+
+    ignored_keys: ClassVar[frozenset[str]] = frozenset(_IGNORED.split())
+
+    def __post_init__(self) -> None:
+        parse_levels(self.log_levels)
+        self.check_inner_credentials()
+        if self.proxy_mode.upper() != "CLUSTER":
+            raise ConfigError(f"proxyMode={self.proxy_mode}: this proxy has the mode CLUSTER only")
+        if bool(self.tls_cert_path) != bool(self.tls_key_path):
+            raise ConfigError("tlsCertPath and tlsKeyPath belong together; set both, or neither")
+        if self.tls_server_mode != DISABLED and not self.tls_cert_path and not self.tls_test_mode_enable:
+            raise ConfigError(
+                "there is no certificate: set tlsCertPath and tlsKeyPath, or tls.server.mode=disabled to serve without"
+                " TLS"
+            )

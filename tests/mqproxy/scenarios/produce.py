@@ -1,0 +1,33 @@
+"""The official Python producer, as its users write it. Reads JSON from stdin and prints JSON."""
+
+import json
+import sys
+import time
+
+from rocketmq import ClientConfiguration, Credentials, Message, Producer
+
+asked = json.load(sys.stdin)
+producer = Producer(ClientConfiguration(asked["endpoints"], Credentials()), (asked["topic"],))
+producer.startup()
+results = []
+for described in asked["messages"]:
+    message = Message()
+    message.topic = asked["topic"]
+    message.body = described["body"].encode()
+    if "tag" in described:
+        message.tag = described["tag"]
+    if "key" in described:
+        message.keys = described["key"]
+    for name, value in described.get("properties", {}).items():
+        message.add_property(name, value)
+    if "group" in described:
+        message.message_group = described["group"]
+    if "delay_s" in described:
+        message.delivery_timestamp = int(time.time()) + described["delay_s"]
+    try:
+        receipt = producer.send(message)
+        results.append({"id": receipt.message_id, "offset": receipt.offset, "recall": receipt.recall_handle})
+    except Exception as error:
+        results.append({"error": str(error)})
+producer.shutdown()
+sys.stdout.write(json.dumps(results) + "\n")

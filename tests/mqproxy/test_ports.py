@@ -1,0 +1,114 @@
+"""How a proxy listens: with and without TLS, and how it starts and stops."""
+
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from click.testing import CliRunner
+
+from mqcommon.errors import ConfigError, UserError
+from mqproxy.cli import main
+from mqproxy.options import ProxyOptions
+from mqproxy.wire import messaging_pb2 as wire
+from remoting.net.tls.contexts import self_signed
+from sdk.testing import Cluster
+from tests.support.proxies import Proxy, call, proxy
+
+
+def answers(channel: grpc.Channel) -> bool:
+    """Whether the proxy answers a call, whatever the answer."""
+    return bool(call(channel, "Heartbeat", wire.HeartbeatRequest(), wire.HeartbeatResponse).status.code)
+
+
+def certificate_at(address: str) -> bytes:
+    """The certificate that the server shows, as PEM."""
+    host, _, port = address.rpartition(":")
+    return ssl.get_server_certificate((host, int(port))).encode()
+
+
+def secure(running: Proxy, certificate: bytes) -> grpc.Channel:
+    credentials = grpc.ssl_channel_credentials(certificate)
+    return grpc.secure_channel(running.address, credentials, [("grpc.ssl_target_name_override", "skylark test")])
+
+
+def test_one_port_serves_clients_with_and_without_tls(served: Proxy) -> None:
+    with served.channel() as plain, secure(served, certificate_at(served.address)) as encrypted:
+        assert answers(plain)
+        assert answers(encrypted)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    certificate, key = self_signed()
+    (tmp_path / "proxy.crt").write_bytes(certificate)
+    (tmp_path / "proxy.key").write_bytes(key)
+    yield str(tmp_path / "proxy.crt"), str(tmp_path / "proxy.key")
+
+
+def test_with_enforcing_a_given_certificate_is_shown_and_plain_clients_are_refused(
+    cluster: Cluster, files: tuple[str, str]
+) -> None:
+    given = {"tls_cert_path": files[0], "tls_key_path": files[1]}
+    with proxy(cluster.nameserver, tls_server_mode="enforcing", **given) as running:
+        assert certificate_at(running.address) == Path(files[0]).read_bytes()
+        with secure(running, Path(files[0]).read_bytes()) as encrypted:
+            assert answers(encrypted)
+        with running.channel() as plain, pytest.raises(grpc.RpcError):
+            answers(plain)
+
+
+def test_with_disabled_there_is_no_tls(cluster: Cluster) -> None:
+    with proxy(cluster.nameserver, tls_server_mode="disabled") as running, running.channel() as plain:
+        assert answers(plain)
+        with pytest.raises(ssl.SSLError):
+            certificate_at(running.address)
+
+
+def test_a_stopped_proxy_accepts_nobody(cluster: Cluster) -> None:
+    with proxy(cluster.nameserver) as running:
+        host, _, port = running.address.rpartition(":")
+        socket.create_connection((host, int(port))).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
+
+
+def test_a_port_in_use_is_named(cluster: Cluster, served: Proxy) -> None:
+    port = int(served.address.rpartition(":")[2])
+    for mode in ("permissive", "disabled"):
+        with (
+            pytest.raises(UserError, match=f"grpcServerPort: cannot listen on .*:{port}"),
+            proxy(cluster.nameserver, grpc_server_port=port, tls_server_mode=mode),
+        ):
+            pass
+
+
+def test_a_certificate_without_a_key_is_a_mistake() -> None:
+    with pytest.raises(ConfigError, match="tlsCertPath and tlsKeyPath belong together"):
+        ProxyOptions(tls_cert_path="proxy.crt")
+
+
+def test_the_command_explains_its_options_and_prints_them() -> None:
+    explained = CliRunner().invoke(main, ["--help"])
+    assert explained.exit_code == 0 and "--grpc-server-port" in explained.output
+    printed = CliRunner().invoke(main, ["-p", "--tls-server-mode", "disabled"])
+    assert "grpcServerPort=8081" in printed.output and "tls.server.mode=disabled" in printed.output
+
+
+def test_the_command_serves_until_sigterm(cluster: Cluster) -> None:
+    command = [sys.executable, "-m", "mqproxy", "--namesrv-addr", cluster.nameserver, "--bind-address", "127.0.0.1"]
+    with subprocess.Popen([*command, "--grpc-server-port", "0"], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        # A process that cannot serve ends, and so does its output.
+        found = next((line for line in process.stderr if "serves at" in line), "")
+        try:
+            with grpc.insecure_channel(found.split()[-1]) as channel:
+                assert answers(channel)
+        finally:
+            process.terminate()
+        rest = process.stderr.read()
+    assert (process.returncode, "the proxy stopped" in rest) == (0, True), rest

@@ -1,0 +1,67 @@
+"""The official Python producer sends through the proxy; what it sends is read with the other protocol."""
+
+from collections.abc import Callable
+
+from sdk import ConsumeFrom, MessageExt, blocking
+from sdk.testing import Cluster
+from tests.support.proxies import Proxy, official
+
+
+def read(cluster: Cluster, topic: str, count: int) -> list[MessageExt]:
+    """The first messages of the topic, queue by queue, by the remoting protocol."""
+    found: list[MessageExt] = []
+    with blocking.PullConsumer(
+        cluster.nameserver, group=f"readers-{topic}", consume_from=ConsumeFrom.FIRST_OFFSET
+    ) as consumer:
+        consumer.assign(consumer.message_queues(topic))
+        for _ in range(100):
+            if len(found) >= count:
+                break
+            found += consumer.poll()
+    return sorted(found, key=lambda message: (message.queue_id, message.queue_offset))
+
+
+def test_a_message_keeps_its_tag_key_properties_and_id(
+    cluster: Cluster, served: Proxy, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic()
+    sent = {"body": "a cup of tea", "tag": "tea", "key": "order-1", "properties": {"shop": "north"}}
+    (receipt,) = official("produce", served.address, topic=topic, messages=[sent])
+    (message,) = read(cluster, topic, 1)
+    assert message.body == b"a cup of tea"
+    assert (message.tags, message.keys, message.properties["shop"]) == ("tea", "order-1", "north")
+    assert (message.msg_id, message.queue_offset) == (receipt["id"], receipt["offset"])
+
+
+def test_messages_of_a_group_are_in_one_queue_in_their_order(
+    cluster: Cluster, served: Proxy, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic("FIFO")
+    sends = [{"body": f"{group} {step}", "group": group} for step in range(4) for group in ("ada", "bob", "eve")]
+    official("produce", served.address, topic=topic, messages=sends)
+    messages = read(cluster, topic, len(sends))
+    for group in ("ada", "bob", "eve"):
+        own = [message for message in messages if message.properties["__SHARDINGKEY"] == group]
+        assert [message.body.decode() for message in own] == [f"{group} {step}" for step in range(4)]
+        assert len({message.queue_id for message in own}) == 1
+
+
+def test_a_delayed_message_has_a_recall_handle_and_arrives(
+    cluster: Cluster, served: Proxy, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic("DELAY")
+    (receipt,) = official("produce", served.address, topic=topic, messages=[{"body": "later", "delay_s": 1}])
+    assert receipt["recall"]
+    (message,) = read(cluster, topic, 1)
+    assert message.body == b"later"
+
+
+def test_a_message_of_the_wrong_type_is_refused_by_name(served: Proxy, make_topic: Callable[..., str]) -> None:
+    topic = make_topic("FIFO")
+    (result,) = official("produce", served.address, topic=topic, messages=[{"body": "no group"}])
+    assert "NORMAL" in result["error"] and "FIFO" in result["error"]
+
+
+def test_an_unknown_topic_is_named(served: Proxy) -> None:
+    (result,) = official("produce", served.address, topic="nowhere", messages=[{"body": "lost"}])
+    assert "nowhere" in result["error"]

@@ -1,0 +1,109 @@
+"""A proxy in a thread of the test's process, calls to it, and the official Python client in processes of its own.
+
+The official client has the import name of the C++ client, so it stands in a folder of its own: scripts/test makes it.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from mqproxy.options import ProxyOptions
+from mqproxy.server import serve
+from mqproxy.service import SERVICE
+from mqproxy.wire import messaging_pb2 as wire
+from scripts.daemons import ROOT
+
+CLIENT = ROOT / ".venv" / "rocketmq5"
+SCENARIOS = ROOT / "tests" / "mqproxy" / "scenarios"
+DEADLINE_S = 60
+
+A = TypeVar("A", bound=Message)
+
+
+class Proxy:
+    """A proxy that serves at ``address`` until the block ends."""
+
+    def __init__(self, address: str, stop: Any) -> None:
+        self.address = address
+        self.stop = stop
+
+    def channel(self) -> grpc.Channel:
+        """A connection without TLS."""
+        return grpc.insecure_channel(self.address)
+
+
+@contextmanager
+def proxy(nameserver: str, **options: Any) -> Iterator[Proxy]:
+    """Serve for the cluster of ``nameserver``; errors of the start are raised."""
+    given = {"namesrv_addr": nameserver, "bind_address": "127.0.0.1", "grpc_server_port": 0, **options}
+    begun = threading.Event()
+    found: list[Any] = []
+
+    def work() -> None:
+        async def main() -> None:
+            stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+
+            def started(address: str) -> None:
+                found.append(Proxy(address, lambda: loop.call_soon_threadsafe(stopping.set)))
+                begun.set()
+
+            await serve(ProxyOptions(**given), started, stopping)
+
+        try:
+            asyncio.run(main())
+        except BaseException as error:
+            found.append(error)
+            begun.set()
+
+    thread = threading.Thread(target=work, name="proxy")
+    thread.start()
+    assert begun.wait(DEADLINE_S)
+    first = found[0]
+    if isinstance(first, BaseException):
+        thread.join(DEADLINE_S)
+        raise first
+    try:
+        yield first
+    finally:
+        if thread.is_alive():
+            first.stop()
+        thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+    if len(found) > 1:
+        raise found[1]
+
+
+def call(channel: grpc.Channel, method: str, request: Message, answer: type[A], client_id: str | None = "test") -> A:
+    """The answer to one call."""
+    metadata = [] if client_id is None else [("x-mq-client-id", client_id)]
+    made = channel.unary_unary(f"/{SERVICE}/{method}", type(request).SerializeToString, answer.FromString)
+    return made(request, metadata=metadata, timeout=DEADLINE_S)
+
+
+def message(topic: str, body: bytes = b"a cup of tea", **system: Any) -> wire.Message:
+    """A message as clients send it."""
+    system.setdefault("message_id", "0102FC0000000175170B1ABA8000000000")
+    system.setdefault("body_encoding", wire.IDENTITY)
+    return wire.Message(topic=wire.Resource(name=topic), body=body, system_properties=wire.SystemProperties(**system))
+
+
+def official(scenario: str, endpoints: str, **arguments: Any) -> Any:
+    """Run a scenario with the official Python client; returns what it prints as JSON."""
+    assert (CLIENT / "rocketmq").is_dir(), "the official client is missing: run scripts/test, it installs it"
+    done = subprocess.run(
+        [sys.executable, str(SCENARIOS / f"{scenario}.py")],
+        input=json.dumps({"endpoints": endpoints, **arguments}),
+        env={"PYTHONPATH": str(CLIENT), "HOME": str(Path.home()), "PATH": ""},
+        capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
