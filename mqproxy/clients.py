@@ -1,13 +1,13 @@
 """The clients of this proxy: their settings, as they sent them and as the proxy answers them, and their streams."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from mqproxy.options import ProxyOptions
 from mqproxy.wire import messaging_pb2 as wire
 from remoting.protocol.requests.groups import CustomizedRetryPolicy, ExponentialRetryPolicy, SubscriptionGroupConfig
 
-Write = Callable[[wire.TelemetryCommand], Awaitable[None]]
+# RocketMQ's pauses before further deliveries, of a group that sets no others: 1 s to 2 h.
+_PAUSES_MS = [seconds * 1000 for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)]
 
 #: Clients that send a heartbeat without having sent such settings are unknown.
 CONSUMERS = (wire.PUSH_CONSUMER, wire.SIMPLE_CONSUMER)
@@ -113,5 +113,5 @@ def _set_retries(policy: wire.RetryPolicy, config: SubscriptionGroupConfig) -> N
         policy.exponential_backoff.max.FromMilliseconds(growing.max)
         policy.exponential_backoff.multiplier = growing.multiplier
         return
-    for pause_ms in (given.customized_retry_policy or CustomizedRetryPolicy()).next:
+    for pause_ms in (given.customized_retry_policy or CustomizedRetryPolicy()).next or _PAUSES_MS:
         policy.customized_backoff.next.add().FromMilliseconds(pause_ms)

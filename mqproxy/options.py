@@ -78,6 +78,18 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions):
         1_000, "longest pause of a client between tries", unit="ms", minimum=0
     )
     grpc_client_producer_backoff_multiplier: int = option(2, "how fast these pauses grow", minimum=1)
+    default_invisible_time_mills: int = option(
+        60_000, "a message is hidden this long for clients that leave it to the proxy", unit="ms", minimum=1_000
+    )
+    min_invisible_time_mills_for_recv: int = option(
+        10_000, "least time that a receive may hide messages", unit="ms", minimum=0
+    )
+    max_invisible_time_mills: int = option(
+        12 * 3600 * 1000, "longest time that a message may be hidden; 0: no limit", unit="ms", minimum=0
+    )
+    grpc_client_consumer_min_long_polling_timeout_millis: int = option(
+        5_000, "least time that a receiver waits for messages", unit="ms", minimum=0
+    )
     grpc_client_consumer_max_long_polling_timeout_millis: int = option(
         20_000, "longest time that a receiver waits for messages", unit="ms", minimum=1
     )

@@ -71,3 +71,23 @@ def _permissions(data: QueueData) -> Iterator[wire.Permission]:
     yield from [wire.READ] * (reads - both)
     yield from [wire.WRITE] * (writes - both)
     yield from [wire.READ_WRITE] * both
+
+
+def assignments(
+    topic: wire.Resource, route: TopicRouteData, endpoints: wire.Endpoints, is_ordered: bool
+) -> list[wire.Assignment]:
+    """What each member of a group reads: all brokers, as these share messages among the members.
+
+    For an ordered group it is each queue, so that a client consumes so many messages at a time.
+    """
+    names = {broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs}
+    found: list[wire.Assignment] = []
+    for data in route.queue_datas:
+        if data.broker_name not in names or not data.perm & PERM_READ or data.read_queue_nums <= 0:
+            continue
+        broker = wire.Broker(name=data.broker_name, id=MASTER_ID, endpoints=endpoints)
+        permission = wire.READ_WRITE if data.perm & PERM_WRITE else wire.READ
+        for number in range(min(data.read_queue_nums, MAX_QUEUES)) if is_ordered else (-1,):
+            queue = wire.MessageQueue(topic=topic, id=number, permission=permission, broker=broker)
+            found.append(wire.Assignment(message_queue=queue))
+    return found

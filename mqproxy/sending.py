@@ -7,7 +7,7 @@ from mqcommon.message.message import OwnKeyMessage
 from mqcommon.message.properties import KEYS, RESERVED, SHARDING_KEY, TAGS
 from mqproxy.names import has_control_character, topic_of
 from mqproxy.options import ProxyOptions
-from mqproxy.statuses import Refused
+from mqproxy.statuses import Refused, common_status
 from mqproxy.wire import messaging_pb2 as wire
 from sdk.producer.result import SendResult, SendStatus
 
@@ -161,9 +161,4 @@ def entry_of(result: SendResult) -> wire.SendResultEntry:
 
 def answer_of(entries: Sequence[wire.SendResultEntry]) -> wire.SendMessageResponse:
     """The answer to a call: the status that all entries share, or MULTIPLE_RESULTS."""
-    codes = {entry.status.code for entry in entries}
-    if len(codes) > 1:
-        status = wire.Status(code=wire.MULTIPLE_RESULTS, message="MULTIPLE_RESULTS")
-    else:
-        status = entries[0].status
-    return wire.SendMessageResponse(status=status, entries=entries)
+    return wire.SendMessageResponse(status=common_status([entry.status for entry in entries]), entries=entries)

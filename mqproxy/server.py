@@ -6,6 +6,7 @@ from collections.abc import Callable
 import grpc
 
 from mqcommon.errors import ConfigError, UserError
+from mqproxy.brokers import Brokers
 from mqproxy.metadata import Metadata
 from mqproxy.options import DISABLED, PERMISSIVE, ProxyOptions
 from mqproxy.relay import Relay
@@ -29,10 +30,11 @@ async def serve(options: ProxyOptions, started: Callable[[str], None], stopping:
         Admin(client) as admin,
         # Sends answer with the status of a weaker acknowledgement instead of raising.
         Producer(client, group="mqproxy", accept_weaker=True, max_message_bytes=_most_bytes(options)) as producer,
+        Brokers(client) as brokers,
     ):
         listening = _Listening(options)
         await listening.open(lambda port, real: Calls(
-            options, producer, Metadata(admin, options), port, real
+            options, producer, brokers, Metadata(admin, options), port, real
         ))  # fmt: skip
         try:
             started(f"{options.bind_address}:{listening.port}")

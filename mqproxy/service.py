@@ -15,15 +15,19 @@ import grpc
 from google.protobuf.message import Message as ProtoMessage
 
 from mqcommon.clock import SystemClock
-from mqcommon.errors import SkylarkError
+from mqcommon.errors import ProtocolError, SkylarkError
+from mqcommon.names import PERM_READ
+from mqproxy.brokers import Brokers, Pop, Receipt
 from mqproxy.clients import CONSUMERS, Clients, answered
 from mqproxy.metadata import Metadata
 from mqproxy.names import group_of, topic_of
 from mqproxy.options import ProxyOptions
-from mqproxy.routes import MESSAGE_TYPES, endpoints_of, message_queues, with_port
+from mqproxy.receiving import check_invisible, filter_of, invisible_ms, message_of, names_of, polling_ms
+from mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
 from mqproxy.sending import answer_of, entry_of, sdk_messages, type_of
-from mqproxy.statuses import Refused, status_of
+from mqproxy.statuses import Refused, common_status, status_of
 from mqproxy.wire import messaging_pb2 as wire
+from remoting.protocol.requests.pops import MAX_POP_COUNT
 from sdk import Message
 from sdk.aio import Producer
 
@@ -56,12 +60,14 @@ class Calls:
         self,
         options: ProxyOptions,
         producer: Producer,
+        brokers: Brokers,
         metadata: Metadata,
         port: int,
         real_address: Callable[[str], str],
     ) -> None:
         self._options = options
         self._producer = producer
+        self._brokers = brokers
         self._metadata = metadata
         self._port = port
         self._real_address = real_address
@@ -78,6 +84,25 @@ class Calls:
                 self.notify_client_termination,
                 wire.NotifyClientTerminationRequest,
                 wire.NotifyClientTerminationResponse,
+            ),
+            "QueryAssignment": self._unary(
+                self.query_assignment, wire.QueryAssignmentRequest, wire.QueryAssignmentResponse
+            ),
+            "ReceiveMessage": grpc.unary_stream_rpc_method_handler(
+                self.receive_message,
+                wire.ReceiveMessageRequest.FromString,
+                wire.ReceiveMessageResponse.SerializeToString,
+            ),
+            "AckMessage": self._unary(self.ack_message, wire.AckMessageRequest, wire.AckMessageResponse),
+            "ChangeInvisibleDuration": self._unary(
+                self.change_invisible_duration,
+                wire.ChangeInvisibleDurationRequest,
+                wire.ChangeInvisibleDurationResponse,
+            ),
+            "ForwardMessageToDeadLetterQueue": self._unary(
+                self.forward_message_to_dead_letter_queue,
+                wire.ForwardMessageToDeadLetterQueueRequest,
+                wire.ForwardMessageToDeadLetterQueueResponse,
             ),
             "Telemetry": grpc.stream_stream_rpc_method_handler(
                 self.telemetry, wire.TelemetryCommand.FromString, wire.TelemetryCommand.SerializeToString
@@ -116,6 +141,82 @@ class Calls:
         # Sends that begin together go to the broker in one request, where the broker takes them together.
         return answer_of(await asyncio.gather(*map(self._send, messages)))
 
+    async def query_assignment(
+        self, caller: Caller, request: wire.QueryAssignmentRequest
+    ) -> wire.QueryAssignmentResponse:
+        """Where a member of a group receives the messages of a topic."""
+        topic, group = names_of(request.topic, request.group)
+        route = await self._metadata.route(topic)
+        config = await self._metadata.group(group)
+        is_ordered = config is not None and config.consume_message_orderly
+        found = assignments(request.topic, route, self._endpoints(request.endpoints), is_ordered)
+        if not found:
+            raise Refused(wire.FORBIDDEN, "no readable queue")
+        return wire.QueryAssignmentResponse(status=OK, assignments=found)
+
+    async def receive_message(self, request: wire.ReceiveMessageRequest, context: Any) -> None:
+        """Messages for a group, hidden from its other members until they are acknowledged or their time is over.
+
+        The answer is a status, the messages, and the time at which the proxy sent them.
+        """
+        messages: list[wire.Message] = []
+        try:
+            messages = await self._receive(self._caller(context), request, context.time_remaining())
+            status = OK if messages else wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message")
+        except (Refused, SkylarkError) as error:
+            status = status_of(error)
+        except Exception as error:
+            status = _unexpected(error)
+        await context.write(wire.ReceiveMessageResponse(status=status))
+        for message in messages:
+            await context.write(wire.ReceiveMessageResponse(message=message))
+        last = wire.ReceiveMessageResponse()
+        last.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
+        await context.write(last)
+
+    async def ack_message(self, caller: Caller, request: wire.AckMessageRequest) -> wire.AckMessageResponse:
+        """Messages are consumed; each has a result of its own."""
+        topic, group = names_of(request.topic, request.group)
+        if not request.entries:
+            raise Refused(wire.INTERNAL_SERVER_ERROR, "ack message result is empty")
+        now_ms = self._clock.now_ms()
+        receipts: dict[int, Receipt] = {}
+        statuses = [OK] * len(request.entries)
+        for number, entry in enumerate(request.entries):
+            try:
+                receipts[number] = Receipt.parse(entry.receipt_handle, now_ms)
+            except Refused as refusal:
+                statuses[number] = status_of(refusal)
+        errors = await self._brokers.ack(group, topic, list(receipts.values()))
+        for number, error in zip(receipts, errors, strict=True):
+            if error is not None:
+                statuses[number] = status_of(error)
+        results = [
+            wire.AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status)
+            for entry, status in zip(request.entries, statuses, strict=True)
+        ]
+        return wire.AckMessageResponse(status=common_status(statuses), entries=results)
+
+    async def change_invisible_duration(
+        self, caller: Caller, request: wire.ChangeInvisibleDurationRequest
+    ) -> wire.ChangeInvisibleDurationResponse:
+        """A message is shown again at another time; 0 gives it back at once."""
+        topic, group = names_of(request.topic, request.group)
+        wanted = request.invisible_duration.ToMilliseconds()
+        check_invisible(wanted, 0, self._options)
+        receipt = Receipt.parse(request.receipt_handle, self._clock.now_ms())
+        renewed = await self._brokers.change_invisible_time(group, topic, receipt, wanted)
+        return wire.ChangeInvisibleDurationResponse(status=OK, receipt_handle=str(renewed))
+
+    async def forward_message_to_dead_letter_queue(
+        self, caller: Caller, request: wire.ForwardMessageToDeadLetterQueueRequest
+    ) -> wire.ForwardMessageToDeadLetterQueueResponse:
+        """A message that cannot be consumed becomes a dead letter of the group."""
+        topic, group = names_of(request.topic, request.group)
+        receipt = Receipt.parse(request.receipt_handle, self._clock.now_ms())
+        await self._brokers.to_dead_letters(group, topic, request.message_id, receipt)
+        return wire.ForwardMessageToDeadLetterQueueResponse(status=OK)
+
     async def telemetry(self, requests: AsyncIterable[wire.TelemetryCommand], context: Any) -> None:
         """A client's settings, each answered with those that it is to use, for as long as the client wants."""
         try:
@@ -130,6 +231,43 @@ class Calls:
             await context.abort(code, f"process client telemetryCommand failed. {status.message}")
 
     # --- internals
+
+    async def _receive(
+        self, caller: Caller, request: wire.ReceiveMessageRequest, left_s: float | None
+    ) -> list[wire.Message]:
+        # Clients receive before their settings are here, and from another proxy after theirs has stopped.
+        settings = self._clients.settings(caller.client_id) or wire.Settings()
+        wait_ms = polling_ms(request, settings, left_s, self._options)
+        queue = request.message_queue
+        topic, group = names_of(queue.topic, request.group)
+        expression, kind, tags = filter_of(request.filter_expression)
+        config = await self._metadata.group(group)
+        wanted = Pop(
+            group, topic, queue.broker.name or await self._any_broker(topic),
+            min(max(1, request.batch_size), MAX_POP_COUNT), invisible_ms(request, self._options), wait_ms,
+            expression, kind, config is not None and config.consume_message_orderly,
+            request.attempt_id if request.HasField("attempt_id") else None,
+        )  # fmt: skip
+        found = await self._brokers.pop(wanted)
+        # The broker compares only hashes of tags. What has another tag must not come back.
+        others = [delivery.receipt for delivery in found if tags and delivery.message.tags not in tags]
+        if others:
+            await self._brokers.ack(group, topic, others)
+        messages: list[wire.Message] = []
+        for delivery in found:
+            if tags and delivery.message.tags not in tags:
+                continue
+            try:
+                messages.append(message_of(delivery, queue.topic))
+            except ProtocolError as error:
+                logger.warning("a message of topic %s cannot be handed out: %s", topic, error)
+        return messages
+
+    async def _any_broker(self, topic: str) -> str:
+        for data in (await self._metadata.route(topic)).queue_datas:
+            if data.perm & PERM_READ:
+                return data.broker_name
+        raise Refused(wire.FORBIDDEN, "no readable queue")
 
     async def _exchange_settings(self, caller: Caller, settings: wire.Settings) -> wire.TelemetryCommand:
         group = None
@@ -212,6 +350,9 @@ class Calls:
         except (Refused, SkylarkError) as error:
             return answer_type(status=status_of(error))
         except Exception as error:
-            logger.exception("a call failed by an error that was not expected")
-            status = wire.Status(code=wire.INTERNAL_SERVER_ERROR, message=f"internal error: {type(error).__name__}")
-            return answer_type(status=status)
+            return answer_type(status=_unexpected(error))
+
+
+def _unexpected(error: Exception) -> wire.Status:
+    logger.error("a call failed by an error that was not expected", exc_info=error)
+    return wire.Status(code=wire.INTERNAL_SERVER_ERROR, message=f"internal error: {type(error).__name__}")

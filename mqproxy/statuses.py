@@ -1,5 +1,7 @@
 """Which status a client gets for which error. Pure."""
 
+from collections.abc import Sequence
+
 from mqcommon.errors import (
     BrokerError,
     InvalidArgument,
@@ -19,6 +21,7 @@ _OF_BROKER: dict[int, wire.Code] = {
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: wire.CONSUMER_GROUP_NOT_FOUND,
     ResponseCode.TOPIC_NOT_EXIST: wire.TOPIC_NOT_FOUND,
     ResponseCode.NO_PERMISSION: wire.FORBIDDEN,
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED: wire.ILLEGAL_FILTER_EXPRESSION,
 }
 
 
@@ -39,6 +42,13 @@ def status_of(error: Refused | SkylarkError) -> wire.Status:
     if isinstance(error, SendFailed) and isinstance(cause, SkylarkError):
         return wire.Status(code=_code_of(cause), message=str(error))
     return wire.Status(code=_code_of(error), message=str(error))
+
+
+def common_status(statuses: Sequence[wire.Status]) -> wire.Status:
+    """The status of a call with several results: the code that all of them share, or MULTIPLE_RESULTS."""
+    if len({status.code for status in statuses}) > 1:
+        return wire.Status(code=wire.MULTIPLE_RESULTS, message="MULTIPLE_RESULTS")
+    return statuses[0]
 
 
 def _code_of(error: SkylarkError) -> wire.Code:

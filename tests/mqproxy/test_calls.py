@@ -130,3 +130,45 @@ def test_a_request_above_the_limit_is_refused_and_the_proxy_serves_on(cluster: C
         with pytest.raises(grpc.RpcError, match="larger than max"):
             send(channel, message("orders", bytes(20_000)))
         assert send(channel, message("orders", b"")).status.code == wire.MESSAGE_BODY_EMPTY
+
+
+@pytest.mark.parametrize(
+    ("handle", "text"),
+    [
+        ("nonsense", "the receipt handle cannot be read"),
+        ("0 1000 1000 0 0 broker-a 0 0 0", "receipt handle is expired"),
+        (f"0 {2**62} 1000 0 0 broker-a 0 0 x", "the receipt handle has no offset"),
+    ],
+)
+def test_a_receipt_handle_that_cannot_be_used_is_refused(channel: grpc.Channel, handle: str, text: str) -> None:
+    entry = wire.AckMessageEntry(message_id="m", receipt_handle=handle)
+    names = {"topic": wire.Resource(name="orders"), "group": wire.Resource(name="billing")}
+    answer = call(channel, "AckMessage", wire.AckMessageRequest(entries=[entry], **names), wire.AckMessageResponse)
+    (result,) = answer.entries
+    assert (answer.status.code, result.status.code) == (wire.INVALID_RECEIPT_HANDLE, wire.INVALID_RECEIPT_HANDLE)
+    assert text in result.status.message
+
+
+def receive(channel: grpc.Channel, request: wire.ReceiveMessageRequest) -> wire.Status:
+    """The status of a receive."""
+    made = channel.unary_stream(
+        f"/{SERVICE}/ReceiveMessage", type(request).SerializeToString, wire.ReceiveMessageResponse.FromString
+    )
+    return next(iter(made(request, metadata=[("x-mq-client-id", "test")], timeout=30))).status
+
+
+def test_a_receive_that_cannot_be_answered_is_refused(channel: grpc.Channel) -> None:
+    asked = wire.ReceiveMessageRequest(
+        group=wire.Resource(name="billing"),
+        message_queue=wire.MessageQueue(topic=wire.Resource(name="orders")),
+        filter_expression=wire.FilterExpression(type=wire.TAG, expression=" || "),
+    )
+    asked.invisible_duration.FromSeconds(20)
+    assert receive(channel, asked).code == wire.ILLEGAL_FILTER_EXPRESSION
+    asked.filter_expression.expression = "*"
+    assert receive(channel, asked).code == wire.TOPIC_NOT_FOUND
+    asked.invisible_duration.FromSeconds(1)
+    asked.message_queue.broker.name = "broker-a"
+    assert receive(channel, asked).code == wire.ILLEGAL_INVISIBLE_TIME
+    asked.group.name = "CID_RMQ_SYS_TRANS"
+    assert receive(channel, asked).code == wire.ILLEGAL_CONSUMER_GROUP

@@ -33,7 +33,7 @@ OF_LIBRARIES = {
     *("streamReader", "streamWriter", "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow"),
 }
 # Programs use these.
-OF_THE_SDK = {"send_in_transaction", "rollback", "leave_open", "receipt_handle", "delivery_attempt"}
+OF_THE_SDK = {"send_in_transaction", "rollback", "leave_open"}
 # Parts of a whole that is read or written by its fields.
 FIELDS = {
     *("cplus", "checkpoint_location", "query_name"),
