@@ -53,6 +53,7 @@ class _Listening:
     def __init__(self, options: ProxyOptions) -> None:
         self._options = options
         self._relay: Relay | None = None
+        self._calls: Calls | None = None
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=options.grpc_thread_pool_queue_capacity,
             options=[
@@ -83,12 +84,15 @@ class _Listening:
         else:
             self.port = self._bind(f"{host}:{options.grpc_server_port}", credentials)
             real_address = _plain_address
-        self._server.add_generic_rpc_handlers((service(self.port, real_address).handlers(),))
+        self._calls = service(self.port, real_address)
+        self._server.add_generic_rpc_handlers((self._calls.handlers(),))
         await self._server.start()
 
     async def close(self) -> None:
         if self._relay is not None:
             await self._relay.stop_accepting()
+        if self._calls is not None:
+            self._calls.stop_waiting()
         await self._server.stop(self._options.grpc_shutdown_time_seconds)
         if self._relay is not None:
             await self._relay.close()

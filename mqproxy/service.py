@@ -6,7 +6,7 @@ stream of Telemetry, and to connections.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 SERVICE = "apache.rocketmq.v2.MessagingService"
 
+T = TypeVar("T")
 Request = TypeVar("Request", bound=ProtoMessage)
 Answer = TypeVar("Answer", bound=ProtoMessage)
 
@@ -73,6 +74,7 @@ class Calls:
         self._real_address = real_address
         self._clients = Clients(options)
         self._clock = SystemClock()
+        self._stopping = asyncio.Event()
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """What gRPC calls for each method."""
@@ -85,6 +87,7 @@ class Calls:
                 wire.NotifyClientTerminationRequest,
                 wire.NotifyClientTerminationResponse,
             ),
+            "RecallMessage": self._unary(self.recall_message, wire.RecallMessageRequest, wire.RecallMessageResponse),
             "QueryAssignment": self._unary(
                 self.query_assignment, wire.QueryAssignmentRequest, wire.QueryAssignmentResponse
             ),
@@ -161,7 +164,8 @@ class Calls:
         """
         messages: list[wire.Message] = []
         try:
-            messages = await self._receive(self._caller(context), request, context.time_remaining())
+            waiting = self._receive(self._caller(context), request, context.time_remaining())
+            messages = await self._unless_stopping(waiting) or []
             status = OK if messages else wire.Status(code=wire.MESSAGE_NOT_FOUND, message="no new message")
         except (Refused, SkylarkError) as error:
             status = status_of(error)
@@ -221,7 +225,7 @@ class Calls:
         """A client's settings, each answered with those that it is to use, for as long as the client wants."""
         try:
             caller = self._caller(context)
-            async for command in requests:
+            while (command := await self._unless_stopping(context.read())) not in (None, grpc.aio.EOF):
                 if command.HasField("settings"):
                     await context.write(await self._exchange_settings(caller, command.settings))
         except (Refused, SkylarkError) as error:
@@ -230,7 +234,29 @@ class Calls:
             code = grpc.StatusCode.INVALID_ARGUMENT if is_clients_fault else grpc.StatusCode.INTERNAL
             await context.abort(code, f"process client telemetryCommand failed. {status.message}")
 
+    async def recall_message(self, caller: Caller, request: wire.RecallMessageRequest) -> wire.RecallMessageResponse:
+        """Take back a delayed message, unless it is delivered already."""
+        msg_id = await self._producer.recall(topic_of(request.topic), request.recall_handle)
+        return wire.RecallMessageResponse(status=OK, message_id=msg_id)
+
+    def stop_waiting(self) -> None:
+        """Answer the calls that wait for messages, and end the streams of Telemetry: the proxy stops."""
+        self._stopping.set()
+
     # --- internals
+
+    async def _unless_stopping(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """The result of ``work``; None when the proxy stops before."""
+        task = asyncio.ensure_future(work)
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            stopping.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
 
     async def _receive(
         self, caller: Caller, request: wire.ReceiveMessageRequest, left_s: float | None

@@ -4,6 +4,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 from mqcommon.errors import ConfigError, UserError
 from mqproxy.cli import main
 from mqproxy.options import ProxyOptions
+from mqproxy.service import SERVICE
 from mqproxy.wire import messaging_pb2 as wire
 from remoting.net.tls.contexts import self_signed
 from sdk.testing import Cluster
@@ -75,6 +77,41 @@ def test_a_stopped_proxy_accepts_nobody(cluster: Cluster) -> None:
         socket.create_connection((host, int(port))).close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)))
+
+
+def test_a_stop_answers_those_who_wait(cluster: Cluster) -> None:
+    cluster.create_topic("quiet")
+    metadata = [("x-mq-client-id", "waits")]
+    long = {"grpc_shutdown_time_seconds": 3600, "grpc_client_consumer_max_long_polling_timeout_millis": 3_600_000}
+    asked = wire.ReceiveMessageRequest(
+        group=wire.Resource(name="waits"), message_queue=wire.MessageQueue(topic=wire.Resource(name="quiet"))
+    )
+    asked.invisible_duration.FromSeconds(20)
+    asked.long_polling_timeout.FromSeconds(3600)
+    settings = wire.Settings(client_type=wire.PRODUCER, publishing=wire.Publishing())
+    is_over = threading.Event()
+
+    def commands() -> Iterator[wire.TelemetryCommand]:
+        yield wire.TelemetryCommand(settings=settings)
+        is_over.wait(60)
+
+    with proxy(cluster.nameserver, **long) as running, running.channel() as channel:
+        stream = channel.stream_stream(
+            f"/{SERVICE}/Telemetry", wire.TelemetryCommand.SerializeToString, wire.TelemetryCommand.FromString
+        )(commands(), metadata=metadata)
+        assert next(stream).status.code == wire.OK
+        answers_of_receive = channel.unary_stream(
+            f"/{SERVICE}/ReceiveMessage",
+            wire.ReceiveMessageRequest.SerializeToString,
+            wire.ReceiveMessageResponse.FromString,
+        )(asked, metadata=metadata)
+        # The connection keeps the order of calls: once this one is answered, the proxy has the one before it.
+        assert answers(channel)
+        running.stop()
+        assert list(stream) == []
+        is_over.set()
+        assert stream.code() == grpc.StatusCode.OK
+        assert next(answers_of_receive).status.code == wire.MESSAGE_NOT_FOUND
 
 
 def test_a_port_in_use_is_named(cluster: Cluster, served: Proxy) -> None:

@@ -56,6 +56,16 @@ def test_a_delayed_message_has_a_recall_handle_and_arrives(
     assert message.body == b"later"
 
 
+def test_a_recalled_message_does_not_arrive(cluster: Cluster, served: Proxy, make_topic: Callable[..., str]) -> None:
+    topic = make_topic("DELAY", queues=1)
+    sends = [{"body": "recalled", "delay_s": 3, "recalled": True}, {"body": "kept", "delay_s": 4}]
+    first, _ = official("produce", served.address, topic=topic, messages=sends)
+    assert first["recalled"] == first["id"]
+    # One queue: had it not been recalled, it would be in front of the other one.
+    (message,) = read(cluster, topic, 1)
+    assert message.body == b"kept"
+
+
 def test_a_message_of_the_wrong_type_is_refused_by_name(served: Proxy, make_topic: Callable[..., str]) -> None:
     topic = make_topic("FIFO")
     (result,) = official("produce", served.address, topic=topic, messages=[{"body": "no group"}])

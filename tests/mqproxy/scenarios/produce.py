@@ -26,7 +26,10 @@ for described in asked["messages"]:
         message.delivery_timestamp = int(time.time()) + described["delay_s"]
     try:
         receipt = producer.send(message)
-        results.append({"id": receipt.message_id, "offset": receipt.offset, "recall": receipt.recall_handle})
+        result = {"id": receipt.message_id, "offset": receipt.offset, "recall": receipt.recall_handle}
+        if described.get("recalled"):
+            result["recalled"] = producer.recall_message(asked["topic"], receipt.recall_handle)
+        results.append(result)
     except Exception as error:
         results.append({"error": str(error)})
 producer.shutdown()
