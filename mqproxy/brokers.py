@@ -53,6 +53,11 @@ class Receipt:
         assert self.handle.offset is not None
         return self.handle.offset
 
+    @property
+    def visible_at_ms(self) -> int:
+        """When the message is shown again."""
+        return self.handle.pop_time + self.handle.invisible_time
+
     def __str__(self) -> str:
         return f"{self.handle} {self.physical_offset}"
 
@@ -66,9 +71,10 @@ class Receipt:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, f"the receipt handle cannot be read: {error}") from None
         if handle.offset is None or not (last.isascii() and last.isdigit() and len(last) <= _LONG_MAX_DIGITS):
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "the receipt handle has no offset")
-        if handle.pop_time + handle.invisible_time <= now_ms:
+        receipt = cls(handle, int(last))
+        if receipt.visible_at_ms <= now_ms:
             raise Refused(wire.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
-        return cls(handle, int(last))
+        return receipt
 
 
 @dataclass(frozen=True, slots=True)

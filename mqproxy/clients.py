@@ -60,6 +60,11 @@ class Clients:
         client = self._clients.get(client_id)
         return None if client is None else client.settings
 
+    def is_alive(self, client_id: str) -> bool:
+        """Whether the client is known, and sent a heartbeat in time."""
+        self._expire()
+        return client_id in self._clients
+
     def remove(self, client_id: str) -> wire.Settings | None:
         """Forget a client; returns its settings, None when it was not known."""
         client = self._clients.pop(client_id, None)

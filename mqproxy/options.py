@@ -81,6 +81,18 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions):
     default_invisible_time_mills: int = option(
         60_000, "a message is hidden this long for clients that leave it to the proxy", unit="ms", minimum=1_000
     )
+    enable_proxy_auto_renew: bool = option(
+        True, "keep messages hidden while clients consume them that leave the time to the proxy"
+    )
+    renew_ahead_time_millis: int = option(
+        10_000, "messages are renewed this long before they are shown", unit="ms", minimum=1
+    )
+    renew_max_time_millis: int = option(
+        3 * 3600 * 1000, "messages are renewed for this long at most", unit="ms", minimum=1
+    )
+    renew_schedule_period_millis: int = option(
+        5_000, "time between two looks at what must be renewed", unit="ms", minimum=1
+    )
     min_invisible_time_mills_for_recv: int = option(
         10_000, "least time that a receive may hide messages", unit="ms", minimum=0
     )

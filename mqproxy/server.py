@@ -54,6 +54,7 @@ class _Listening:
         self._options = options
         self._relay: Relay | None = None
         self._calls: Calls | None = None
+        self._renewing: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=options.grpc_thread_pool_queue_capacity,
             options=[
@@ -87,6 +88,7 @@ class _Listening:
         self._calls = service(self.port, real_address)
         self._server.add_generic_rpc_handlers((self._calls.handlers(),))
         await self._server.start()
+        self._renewing = asyncio.get_running_loop().create_task(self._calls.renewals.run())
 
     async def close(self) -> None:
         if self._relay is not None:
@@ -94,6 +96,11 @@ class _Listening:
         if self._calls is not None:
             self._calls.stop_waiting()
         await self._server.stop(self._options.grpc_shutdown_time_seconds)
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait({self._renewing})
+            if not self._renewing.cancelled():
+                self._renewing.result()  # raises what ended it
         if self._relay is not None:
             await self._relay.close()
 

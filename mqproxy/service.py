@@ -23,6 +23,7 @@ from mqproxy.metadata import Metadata
 from mqproxy.names import group_of, topic_of
 from mqproxy.options import ProxyOptions
 from mqproxy.receiving import check_invisible, filter_of, invisible_ms, message_of, names_of, polling_ms
+from mqproxy.renewals import Renewals
 from mqproxy.routes import MESSAGE_TYPES, assignments, endpoints_of, message_queues, with_port
 from mqproxy.sending import answer_of, entry_of, sdk_messages, type_of
 from mqproxy.statuses import Refused, common_status, status_of
@@ -75,6 +76,8 @@ class Calls:
         self._clients = Clients(options)
         self._clock = SystemClock()
         self._stopping = asyncio.Event()
+        #: To be run while the proxy serves.
+        self.renewals = Renewals(brokers, options, self._clock, self._clients.is_alive)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """What gRPC calls for each method."""
@@ -183,12 +186,11 @@ class Calls:
         topic, group = names_of(request.topic, request.group)
         if not request.entries:
             raise Refused(wire.INTERNAL_SERVER_ERROR, "ack message result is empty")
-        now_ms = self._clock.now_ms()
         receipts: dict[int, Receipt] = {}
         statuses = [OK] * len(request.entries)
         for number, entry in enumerate(request.entries):
             try:
-                receipts[number] = Receipt.parse(entry.receipt_handle, now_ms)
+                receipts[number] = await self.renewals.take(entry.receipt_handle)
             except Refused as refusal:
                 statuses[number] = status_of(refusal)
         errors = await self._brokers.ack(group, topic, list(receipts.values()))
@@ -208,7 +210,7 @@ class Calls:
         topic, group = names_of(request.topic, request.group)
         wanted = request.invisible_duration.ToMilliseconds()
         check_invisible(wanted, 0, self._options)
-        receipt = Receipt.parse(request.receipt_handle, self._clock.now_ms())
+        receipt = await self.renewals.take(request.receipt_handle)
         renewed = await self._brokers.change_invisible_time(group, topic, receipt, wanted)
         return wire.ChangeInvisibleDurationResponse(status=OK, receipt_handle=str(renewed))
 
@@ -217,7 +219,7 @@ class Calls:
     ) -> wire.ForwardMessageToDeadLetterQueueResponse:
         """A message that cannot be consumed becomes a dead letter of the group."""
         topic, group = names_of(request.topic, request.group)
-        receipt = Receipt.parse(request.receipt_handle, self._clock.now_ms())
+        receipt = await self.renewals.take(request.receipt_handle)
         await self._brokers.to_dead_letters(group, topic, request.message_id, receipt)
         return wire.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
@@ -287,6 +289,9 @@ class Calls:
                 messages.append(message_of(delivery, queue.topic))
             except ProtocolError as error:
                 logger.warning("a message of topic %s cannot be handed out: %s", topic, error)
+                continue
+            if request.auto_renew and self._options.enable_proxy_auto_renew:
+                self.renewals.note(caller.client_id, group, topic, delivery.receipt)
         return messages
 
     async def _any_broker(self, topic: str) -> str:

@@ -129,6 +129,26 @@ def test_a_push_consumer_gets_each_message_once(
     assert sorted(int(message["body"]) for message in consumed) == list(range(50))
 
 
+def test_a_message_stays_hidden_while_a_handler_takes_long(
+    cluster: Cluster, make_topic: Callable[..., str], make_group: Callable[..., str]
+) -> None:
+    topic = make_topic()
+    group = make_group()
+    send(cluster, [Message(topic, b"slow")])
+    short = {
+        "default_invisible_time_mills": 1_000,
+        "renew_ahead_time_millis": 800,
+        "renew_schedule_period_millis": 50,
+        "grpc_client_consumer_max_long_polling_timeout_millis": 5_000,
+    }
+    with proxy(cluster.nameserver, **short) as running:
+        # Without renewals it would come again after a second, twice before the first handler ends.
+        consumed = official("push", running.address, topic=topic, group=group, count=1, handler_s=3)
+    assert [(message["body"], message["attempt"]) for message in consumed] == [("slow", 1)]
+    with blocking.SimpleConsumer(cluster.nameserver, group=group, subscriptions={topic: "*"}) as consumer:
+        assert consumer.receive(wait_ms=0) == []
+
+
 def test_a_message_that_fails_too_often_becomes_a_dead_letter(
     cluster: Cluster, served: Proxy, make_topic: Callable[..., str], make_group: Callable[..., str]
 ) -> None:

@@ -14,6 +14,7 @@ done = threading.Event()
 
 class Listener(MessageListener):
     def consume(self, message):  # type: ignore[no-untyped-def]
+        threading.Event().wait(asked.get("handler_s", 0))
         with lock:
             body = message.body.decode()
             consumed.append({"body": body, "attempt": message.delivery_attempt, "group": message.message_group})
