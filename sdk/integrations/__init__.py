@@ -1,4 +1,5 @@
 """Adapters to other projects. Each needs an extra of its own, and nothing else imports it.
 
+kombu/ Celery's broker: a transport of kombu (extra ``celery``)
 otel/  OpenTelemetry: traces and metrics of producers and consumers (extra ``otel``)
 """
