@@ -32,12 +32,13 @@ OF_LIBRARIES = {
 # kombu looks for these names in transports and channels.
 OF_KOMBU = {
     *("_has_queue", "_new_queue", "_queue_bind", "basic_publish", "queue_delete", "if_unused", "reject"),
+    "prepare_queue_arguments",
     *("can_parse_url", "driver_name", "driver_type", "driver_version", "supports_fanout"),
     *("recoverable_channel_errors", "recoverable_connection_errors", "verify_connection"),
     *("drain_events", "register_with_event_loop", "unregister_from_event_loop"),
 }
 # Programs use these.
-OF_THE_SDK = {"send_in_transaction", "rollback", "leave_open", "receipt_handle", "delivery_attempt"}
+OF_THE_SDK = {"send_in_transaction", "rollback", "leave_open", "receipt_handle"}
 # Parts of a whole that is read or written by its fields.
 FIELDS = {
     *("cplus", "checkpoint_location", "query_name"),

@@ -71,9 +71,12 @@ class Mailbox:
         """All parcels of a channel, or of one of its queues; the others stay in their order."""
         taken = []
         for parcels in (self._first, self._others):
-            # Only as many as there are now: others may be added meanwhile.
+            # Only as many as there are now: others may be added meanwhile, and taken by other threads.
             for _ in range(len(parcels)):
-                parcel = parcels.popleft()
+                try:
+                    parcel = parcels.popleft()
+                except IndexError:
+                    break
                 if parcel.owner is owner and queue in (None, parcel.queue):
                     taken.append(parcel)
                 else:

@@ -272,6 +272,7 @@ class ClusterSession:
         """Let the group go on at the end of the topic; returns how many messages it leaves out."""
         count = await self.count(source)
         if count:
+            await self._ensure_group(source.group)
             await self._admin.reset_offsets(source.group, source.topic, -1)
         return count
 

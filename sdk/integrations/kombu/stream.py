@@ -18,7 +18,7 @@ from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from sdk.client import Client
 from sdk.consumer.pull import PullConsumer
-from sdk.integrations.kombu.mailbox import Mailbox, Parcel
+from sdk.integrations.kombu.mailbox import Delivery, Mailbox, Parcel
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Stream:
         self.post = post
         self._backoff = backoff
         self._clock = clock
-        self._waiting: deque[Received] = deque()
+        self._waiting: deque[Delivery] = deque()
         self._taken = trio.lowlevel.ParkingLot()
         self._mailbox: Mailbox | None = None
         self._owner: object = None
@@ -76,13 +76,21 @@ class Stream:
         if self._owner is owner:
             self._mailbox = self._owner = None
 
-    def take(self) -> Received | None:
-        """The next message that waits."""
+    def take(self) -> Delivery | None:
+        """The next message that no consumer has begun with.
+
+        ``AsyncResult.state`` asks so while another connection of the program consumes the same replies, which has not
+        looked for them yet.
+        """
+        if self._mailbox is not None:
+            parcels = self._mailbox.take_those_of(self._owner, self._queue)
+            self._waiting.extendleft(reversed([parcel.delivery for parcel in parcels]))
         received = self._waiting.popleft() if self._waiting else None
         self._taken.unpark_all()
+        self._hand_over()
         return received
 
-    def put_back(self, received: Received) -> None:
+    def put_back(self, received: Delivery) -> None:
         """The next message is this one."""
         self._waiting.appendleft(received)
         self._hand_over()

@@ -115,10 +115,14 @@ class Channel(VirtualChannel):  # type: ignore[misc]
 
     # --- declaring
 
+    def prepare_queue_arguments(self, arguments: Mapping[str, Any] | None, **options: Any) -> Mapping[str, Any] | None:
+        """Refuse priorities. Limits of time and length are not known here, as in kombu's other virtual transports."""
+        priority = options.get("max_priority") or (arguments or {}).get("x-max-priority")
+        if priority:
+            raise InvalidArgument(_NO_PRIORITIES.format(priority))
+        return arguments
+
     def _new_queue(self, queue: str, **options: Any) -> None:
-        arguments = options.get("arguments") or {}
-        if arguments.get("x-max-priority"):
-            raise InvalidArgument(_NO_PRIORITIES.format(arguments["x-max-priority"]))
         if names.is_reply_queue(queue):
             self._reply_stream(queue)
         elif options.get("auto_delete") or options.get("exclusive"):
