@@ -1,4 +1,4 @@
-"""The app of bench/celery.py, which its workers load: the environment names the broker, and the file of what is done."""
+"""App of bench/celery.py, which its workers load: the environment names the broker, and the file for what is done."""
 
 import os
 import struct

@@ -26,8 +26,12 @@ logger = logging.getLogger(__name__)
 
 #: The property with the time when a task is due, in ms, of a task that reaches it in steps.
 DUE = "KOMBU_DUE_MS"
-# How long a broker may hold a request until there is a message.
+# How long a broker may hold the question whether there is a message.
 WAIT_MS = 15_000
+# While messages come, a broker holds the pop itself, which saves a round trip. A channel that closes waits for its end,
+# and other queues of the channel cannot use the room meanwhile, so it is short, and for channels with one queue.
+HELD_MS = 200
+BUSY_S = 1.0
 # A broker that says there is a message, and gives none, is asked again after this pause.
 EMPTY_PAUSE_S = 0.05
 # Renewals at a time.
@@ -43,6 +47,8 @@ class Prefetch:
         self._changed = trio.lowlevel.ParkingLot()
         #: One queue pops at a time, so that two of them do not both fill the same room.
         self.turn = trio.Lock()
+        #: The feeds that pop.
+        self.pulling = 0
 
     @property
     def room(self) -> int:
@@ -121,6 +127,8 @@ class Feed:
         self._to_settle = Signal()
         self._finished = trio.lowlevel.ParkingLot()
         self._is_stopped = False
+        self._is_pulling = False
+        self._last_found = -inf
         self._waiting = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
         self.ended = trio.Event()
@@ -142,10 +150,15 @@ class Feed:
     def pull(self) -> None:
         """Begin to pop."""
         assert self._nursery is not None
+        self._is_pulling = True
+        self._prefetch.pulling += 1
         self._nursery.start_soon(self._pull)
 
     def stop(self) -> None:
         """Pop no more. What was handed out stays with its consumers, and can be settled."""
+        if self._is_pulling:
+            self._is_pulling = False
+            self._prefetch.pulling -= 1
         self._is_stopped = True
         self._waiting.cancel()
 
@@ -217,7 +230,13 @@ class Feed:
             room = min(self._prefetch.room, MAX_COUNT)
             if self._is_stopped or room <= 0:
                 return []
-            messages = await self._consumer.receive(room, 0, invisible_ms=self._settings.visibility_timeout_ms)
+            is_busy = trio.current_time() - self._last_found < BUSY_S
+            messages = await self._consumer.receive(
+                room, HELD_MS if is_busy and self._prefetch.pulling == 1 else 0,
+                invisible_ms=self._settings.visibility_timeout_ms,
+            )  # fmt: skip
+            if messages:
+                self._last_found = trio.current_time()
             self._prefetch.take(len(messages))
             found = [held for message in messages if (held := self._hold(message)) is not None]
             if not self._is_stopped:
