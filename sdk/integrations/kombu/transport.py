@@ -227,7 +227,15 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         if stream is not None:
             self._transport.shared.post(lambda: stream.detach(self))
         elif feeds:
-            self._transport.shared.post(*[feed.stop for _, feed in feeds])
+
+            async def stop(session: ClusterSession) -> None:
+                for _, feed in feeds:
+                    feed.stop()
+                # A pop that is on its way must not take what comes after this call.
+                async with self._prefetch.turn:
+                    pass
+
+            self._transport.shared.call(stop)
             # The next consumer of the queue gets feeds of its own; these keep the leases of what is not settled.
             self._feeds[f"{queue} {next(self._tags)}"] = self._feeds.pop(queue)
         for parcel in self._transport.mailbox.take_those_of(self, queue):
