@@ -14,10 +14,11 @@ import pytest
 import trio
 from celery import Celery
 
+from scripts.daemons import Daemon
 from tests.sdk.integrations.kombu import tasks
 from tests.support.celery_workers import Worker, running
-from tests.support.daemons import Cluster, start
 from tests.support.daemons import running as running_cluster
+from tests.support.daemons import start
 from tests.support.waiting import until
 
 WORKERS, PROCESSES = 2, 2
@@ -69,7 +70,7 @@ async def test_no_task_is_lost(tmp_path: Path, seed: int, rounds: int) -> None:
     random, done = Random(seed), tmp_path / "done"
     killed: set[int] = set()
     broker_kills: list[float] = []
-    async with running_cluster(tmp_path) as cluster:
+    async with running_cluster(tmp_path, brokers=2) as cluster:
         environment = {
             tasks.BROKER: f"rocketmq://{cluster.nameserver}/",
             tasks.BACKEND: "disabled://",
@@ -89,7 +90,7 @@ async def test_no_task_is_lost(tmp_path: Path, seed: int, rounds: int) -> None:
                     await until(lambda before=before: len(read(done)) > before, "a task is done")  # type: ignore[misc]
                     # Both kinds in each three rounds, whatever the seed.
                     if number % 3 == 1:
-                        await kill_broker(cluster, broker_kills)
+                        await kill_broker(random.choice(cluster.brokers), broker_kills)
                     else:
                         kill_worker(random.choice(workers), killed)
             everything = set(range(rounds * TASKS_A_ROUND))
@@ -105,8 +106,7 @@ def kill_worker(worker: Worker, killed: set[int]) -> None:
     worker.start()
 
 
-async def kill_broker(cluster: Cluster, kills: list[float]) -> None:
-    (broker,) = cluster.brokers
+async def kill_broker(broker: Daemon, kills: list[float]) -> None:
     kills.append(time.time())
     broker.kill()
     await start(broker)

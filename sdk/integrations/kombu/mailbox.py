@@ -7,7 +7,7 @@ import os
 import select
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -55,7 +55,7 @@ class Mailbox:
     def put(self, parcels: Iterable[Parcel], *, is_first: bool = False) -> None:
         """Add parcels. Any thread may call it."""
         (self._first if is_first else self._others).extend(parcels)
-        self._wake()
+        self.wake()
 
     def take(self) -> Parcel | None:
         """The next parcel, if there is one."""
@@ -91,28 +91,29 @@ class Mailbox:
     def tell(self) -> None:
         """Make the descriptor readable if there are parcels."""
         if self._first or self._others:
-            self._wake()
+            self.wake()
 
-    def wait(self, timeout_s: float | None) -> Parcel | None:
-        """The next parcel; None when there is none in time."""
+    def wait(self, timeout_s: float | None, goes_on: Callable[[], bool]) -> Parcel | None:
+        """The next parcel; None when there is none in time, or when a wake finds that it does not go on."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             self.clear()
             parcel = self.take()
             self.tell()
-            if parcel is not None:
+            if parcel is not None or not goes_on():
                 return parcel
             left_s = None if deadline is None else deadline - time.monotonic()
             if left_s is not None and left_s <= 0:
                 return None
             self._poller.poll(None if left_s is None else left_s * 1000)
 
+    def wake(self) -> None:
+        """Make the descriptor readable."""
+        if not self._is_closed:
+            os.eventfd_write(self.descriptor, 1)
+
     def close(self) -> None:
         """Release the descriptor."""
         if not self._is_closed:
             self._is_closed = True
             os.close(self.descriptor)
-
-    def _wake(self) -> None:
-        if not self._is_closed:
-            os.eventfd_write(self.descriptor, 1)

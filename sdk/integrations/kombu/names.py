@@ -7,7 +7,7 @@ each client process would never go away.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -25,7 +25,6 @@ _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SCHEME = re.compile(r"^[a-z0-9+.:_-]*://", re.IGNORECASE)
 _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-_LOCAL = "127.0.0.1:9876"
 
 
 def _legal(name: str, longest: int) -> str:
@@ -65,7 +64,8 @@ def is_reply_queue(queue: str) -> bool:
 class TransportSettings:
     """What a URL and ``broker_transport_options`` say."""
 
-    nameservers: tuple[str, ...] = (_LOCAL,)
+    #: None: those of $NAMESRV_ADDR, else the one of this machine.
+    nameservers: tuple[str, ...] = ()
     namespace: str = ""
     access_key: str = ""
     secret_key: str = field(default="", repr=False)
@@ -116,7 +116,7 @@ def settings_of(urls: Sequence[str], options: Mapping[str, Any], *, tls: bool = 
         nameservers += [host if ":" in host else f"{host}:9876" for host in re.split("[;,]", hosts) if host]
     access_key, _, secret_key = user.partition(":")
     values: dict[str, Any] = {
-        "nameservers": tuple(dict.fromkeys(nameservers)) or (_LOCAL,),
+        "nameservers": tuple(dict.fromkeys(nameservers)),
         "namespace": unquote(path.strip("/")),
         "access_key": unquote(access_key),
         "secret_key": unquote(secret_key),
@@ -171,8 +171,3 @@ def deliver_at_ms(eta_ms: int, now_ms: int, settings: TransportSettings) -> int 
     if wanted <= now_ms:
         return None
     return min(wanted, now_ms + settings.max_delay_ms)
-
-
-def with_keys(settings: TransportSettings, access_key: str, secret_key: str) -> TransportSettings:
-    """The settings with these credentials."""
-    return replace(settings, access_key=access_key, secret_key=secret_key)

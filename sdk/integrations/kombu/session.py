@@ -9,7 +9,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from random import Random
-from typing import Any, Self
+from types import TracebackType
+from typing import Self
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -95,8 +96,15 @@ class ClusterSession:
         self._post = token.run_sync_soon
         return self
 
-    async def __aexit__(self, *error: Any) -> None:
-        await self._stack.__aexit__(*error)
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._stack.__aexit__(kind, error, trace)
+        except Exception:
+            # Nobody waits for it: connections of kombu find that the session has ended, and open another.
+            logger.exception("the session with %s ended by an error", ", ".join(self.settings.nameservers))
+            raise
 
     @property
     def nursery(self) -> trio.Nursery:

@@ -8,7 +8,9 @@ All methods run in threads of the program; what takes time runs in the loop of t
 
 import itertools
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from queue import Empty
 from typing import Any
 
@@ -19,7 +21,15 @@ from kombu.utils.compat import detect_environment
 from kombu.utils.json import dumps, loads
 from kombu.utils.url import maybe_sanitize_url
 
-from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound, SendFailed, UserError
+from mqcommon.errors import (
+    BrokerError,
+    ConnectionLost,
+    InvalidArgument,
+    RemotingError,
+    RouteNotFound,
+    SendFailed,
+    UserError,
+)
 from mqcommon.message.message import Message, MessageExt
 from sdk.integrations.kombu import names
 from sdk.integrations.kombu.feed import Feed, Prefetch
@@ -28,9 +38,11 @@ from sdk.integrations.kombu.names import REPLIES, TransportSettings
 from sdk.integrations.kombu.session import ClusterSession, Source
 from sdk.integrations.kombu.sessions import SESSIONS, SharedSession
 from sdk.integrations.kombu.stream import Stream
+from sdk.nameservers import NAMESRV_ADDR
 
 logger = logging.getLogger(__name__)
 
+_LOCAL = "127.0.0.1:9876"
 _ROUTING_KEY = "KOMBU_ROUTING_KEY"
 # A prefetch count of 0 means no limit in AMQP. Here every buffer has a bound.
 NO_LIMIT = 1_000
@@ -402,7 +414,8 @@ class Transport(VirtualTransport):  # type: ignore[misc]
         environment = detect_environment()
         if environment != "default":
             raise UserError(_NOT_GREEN.format(environment))
-        self._open()
+        if not self.is_open:
+            self._open()
         return super().establish_connection()  # type: ignore[no-any-return]
 
     def verify_connection(self, connection: Any) -> bool:
@@ -415,6 +428,8 @@ class Transport(VirtualTransport):  # type: ignore[misc]
         mailbox, self._mailbox = self._mailbox, None
         if shared is not None:
             shared.post(*[stream.close for stream in self.streams.values()])
+            if mailbox is not None:
+                shared.opened.when_ended.remove(mailbox.wake)
             SESSIONS.release(shared)
         self.streams.clear()
         if mailbox is not None:
@@ -442,9 +457,12 @@ class Transport(VirtualTransport):  # type: ignore[misc]
         return mailbox
 
     def _open(self) -> SharedSession:
-        self._shared = SESSIONS.acquire(self.settings, self._connect_timeout_ms)
-        self._mailbox = Mailbox()
-        return self._shared
+        shared = self._shared = SESSIONS.acquire(self.settings, self._connect_timeout_ms)
+        mailbox = self._mailbox = Mailbox()
+        # Those of a parent process, or of a session that has ended.
+        self.streams.clear()
+        shared.opened.when_ended.append(mailbox.wake)
+        return shared
 
     def stream_of(self, queue: str) -> Stream:
         """The stream of an auto-deleted queue."""
@@ -466,7 +484,8 @@ class Transport(VirtualTransport):  # type: ignore[misc]
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
         """Wait for one message, and give it to its consumer. TimeoutError when none comes in time."""
-        parcel = self.mailbox.wait(timeout)
+        parcel = self.mailbox.wait(timeout, lambda: self.is_open)
+        self._check_session()
         if parcel is None:
             raise TimeoutError
         parcel.owner.receive(parcel)  # type: ignore[attr-defined]
@@ -484,12 +503,18 @@ class Transport(VirtualTransport):  # type: ignore[misc]
         if loop is not None and self._mailbox is not None:
             loop.remove_reader(self._mailbox.descriptor)
 
+    def _check_session(self) -> None:
+        """Raise ConnectionLost when the session has ended by an error: then kombu connects again."""
+        if not self.is_open:
+            raise ConnectionLost("the session with the cluster has ended")
+
     def _on_mail(self) -> None:
         """Give all that has come to its consumers. The prefetch counts bound how much that is."""
         mailbox = self._mailbox
         if mailbox is None:
             return
         mailbox.clear()
+        self._check_session()
         try:
             while (parcel := mailbox.take()) is not None:
                 parcel.owner.receive(parcel)  # type: ignore[attr-defined]
@@ -502,8 +527,8 @@ def _settings(client: Any) -> TransportSettings:
     options = dict(client.transport_options or {})
     settings = names.settings_of([str(url) for url in urls], options, tls=bool(client.ssl))
     if client.userid and client.password and not settings.access_key:
-        settings = names.with_keys(settings, client.userid, client.password)
-    return settings
+        settings = replace(settings, access_key=client.userid, secret_key=client.password)
+    return settings if settings.nameservers else replace(settings, nameservers=(os.environ.get(NAMESRV_ADDR, _LOCAL),))
 
 
 def _message(topic: str, payload: Mapping[str, Any], tag: str | None, routing_key: str = "") -> Message:

@@ -24,6 +24,8 @@ from tests.sdk.integrations.kombu import tasks
 from tests.support.celery_workers import Worker, running
 
 TIMEOUT_S = 60
+# The pool forks again and again while the worker is connected.
+REFORK = ("--max-tasks-per-child", "15")
 
 
 def until(reached: Callable[[], Any]) -> Any:
@@ -50,7 +52,7 @@ def environment(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> d
 
 @pytest.fixture(scope="module")
 def worker(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    made = Worker(tmp_path_factory.mktemp("worker"), "w@test", environment, "-c", "2", "-E")
+    made = Worker(tmp_path_factory.mktemp("worker"), "w@test", environment, "-c", "2", "-E", *REFORK)
     with running(made):
         until(made.is_ready)
         yield made
@@ -111,7 +113,7 @@ def test_replaced_tasks_links_and_errors(app: Celery, tmp_path: Path) -> None:
 
 
 def test_retries(app: Celery) -> None:
-    assert tasks.retried.delay(2, 0.1).get(TIMEOUT_S) == 2
+    assert tasks.retried.delay(2, 0.5).get(TIMEOUT_S) == 2
     with pytest.raises(tasks.Oops, match="twice"):
         tasks.fails_twice.delay().get(TIMEOUT_S)
 

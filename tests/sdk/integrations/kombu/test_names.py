@@ -27,7 +27,7 @@ HOUR_MS = 3_600_000
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("rocketmq://", TransportSettings(("127.0.0.1:9876",))),
+        ("rocketmq://", TransportSettings()),
         ("rocketmq://ns/", TransportSettings(("ns:9876",))),
         ("rocketmq://a:1,b:2/", TransportSettings(("a:1", "b:2"))),
         ("rocketmq://a:1;b:2/shop", TransportSettings(("a:1", "b:2"), namespace="shop")),

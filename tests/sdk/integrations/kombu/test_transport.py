@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -16,9 +17,10 @@ from kombu.exceptions import ChannelError, OperationalError
 from kombu.pools import producers
 from kombu.utils import compat
 
-from mqcommon.errors import InvalidArgument, NoNameServer, UserError
+from mqcommon.errors import InvalidArgument, NoNameServer, RouteNotFound, UserError
 from sdk import blocking
 from sdk.integrations.kombu import Transport
+from sdk.integrations.kombu.feed import Feed
 from sdk.integrations.kombu.names import queue_topic
 from sdk.integrations.kombu.sessions import SESSIONS
 from sdk.testing import Cluster
@@ -311,6 +313,13 @@ def test_the_url_is_shown_without_the_secret(cluster: Cluster) -> None:
     assert "s3cret" not in Connection(f"rocketmq://key:s3cret@{cluster.nameserver}/ns").as_uri()
 
 
+def test_the_environment_says_where_nameservers_are(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Connection("rocketmq://").transport.settings.nameservers == ("127.0.0.1:9876",)
+    monkeypatch.setenv("NAMESRV_ADDR", cluster.nameserver)
+    with Connection("rocketmq://") as connection:
+        connection.connect()
+
+
 def test_a_namespace_and_a_prefix_keep_projects_apart(cluster: Cluster, queue: str) -> None:
     urls = [f"rocketmq://{cluster.nameserver}/{place}" for place in ("", f"ns{queue[6:]}", "?queue_name_prefix=p-")]
     made = [Connection(url) for url in urls]
@@ -370,6 +379,55 @@ def test_messages_survive_a_broker_that_is_killed(cluster: Cluster, url: str, qu
             seen.append(message.payload)
             message.ack()
         reader.close()
+
+
+def test_a_session_that_ends_by_an_error_is_a_lost_connection(
+    connection: Any, queue: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Then kombu connects again, and what was not acknowledged comes again."""
+
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    reader = Reader(connection, queue)
+    monkeypatch.setattr(Feed, "_hold", broken)
+    send(connection, queue, "one")
+    with pytest.raises(connection.recoverable_connection_errors, match="the session with the cluster has ended"):
+        connection.drain_events(timeout=PATIENCE_S)
+    monkeypatch.undo()
+    assert not connection.connected and "ZeroDivisionError" in caplog.text
+    connection.collect()
+    send(connection, queue, "two")
+    reader = Reader(connection, queue)
+    assert bodies(reader.get(1)) == ["two"]
+    reader.close()
+
+
+@pytest.mark.parametrize("deliveries", [1, 2])
+def test_a_task_that_is_given_back_too_often_is_a_dead_letter(
+    url: str, cluster: Cluster, queue: str, deliveries: int
+) -> None:
+    with Connection(url, transport_options={"max_deliveries": deliveries}) as connection:
+        send(connection, queue, "poison")
+        reader = Reader(connection, queue)
+        seen = 0
+        with blocking.Admin(cluster.nameserver) as admin:
+            while not (letters := _dead_letters(admin, queue_topic(queue))):
+                with suppress(TimeoutError):
+                    connection.drain_events(timeout=0.1)
+                for message in reader.messages:
+                    seen += 1
+                    message.requeue()
+                reader.messages.clear()
+        assert (seen, len(letters)) == (deliveries + 1, 1)
+        reader.close()
+
+
+def _dead_letters(admin: Any, group: str) -> Any:
+    try:
+        return admin.dead_letters(group)
+    except RouteNotFound:
+        return []
 
 
 def test_a_program_with_another_broker_does_not_load_the_sdk() -> None:
