@@ -151,7 +151,7 @@ class ClusterSession:
             addr for name in sorted(info.cluster_addr_table) for addr in await self._admin.brokers_of_cluster(name)
         ]
         if not found:
-            raise RouteNotFound("", "the NameServer knows no broker with a master", is_passing=True)
+            raise RemotingError("the NameServers know no broker with a master yet")
         return found
 
     async def _ensure_group(self, group: str) -> None:

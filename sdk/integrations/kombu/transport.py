@@ -382,9 +382,10 @@ class Transport(VirtualTransport):  # type: ignore[misc]
     )
     #: After these kombu connects again, and repeats what has failed.
     connection_errors = (*VirtualTransport.connection_errors, RemotingError, SendFailed)
-    channel_errors = (*VirtualTransport.channel_errors, BrokerError, RouteNotFound)
     recoverable_connection_errors = connection_errors
-    recoverable_channel_errors = channel_errors
+    channel_errors = (*VirtualTransport.channel_errors, BrokerError, RouteNotFound)
+    # A refusal stays one. kombu would repeat it for ever, without a pause.
+    recoverable_channel_errors = ()
 
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)

@@ -5,6 +5,9 @@ The last tests have workers in this process, and ``rpc://`` for results.
 """
 
 import os
+import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +25,7 @@ from sdk import blocking
 from sdk.testing import Cluster
 from tests.sdk.integrations.kombu import tasks
 from tests.support.celery_workers import Worker, running
+from tests.tidy.tree import ROOT
 
 TIMEOUT_S = 60
 # The pool forks again and again while the worker is connected.
@@ -249,17 +253,21 @@ def test_a_task_is_found_by_its_id(app: Celery, cluster: Cluster) -> None:
     assert message.tags == f"{tasks.__name__}.add".replace(".", "_") + message.tags[-9:]
 
 
-def test_users_change_one_line(cluster: Cluster, tmp_path: Path) -> None:
-    """The URL alone is enough, in a process that has imported nothing of ours."""
-    (tmp_path / "shop.py").write_text(
-        "from celery import Celery\n"
-        f"app = Celery('shop', broker='rocketmq://{cluster.nameserver}/one-line')\n"
-        "@app.task\n"
-        "def add(a, b): return a + b\n"
-    )
-    worker = Worker(tmp_path, "line@test", {"PYTHONPATH": str(tmp_path)}, "-c", "1", app="shop")
-    assert os.getcwd() != str(tmp_path)
+def test_five_lines_of_the_guide_lead_to_a_task_that_has_run(cluster: Cluster, tmp_path: Path) -> None:
+    """The URL alone is enough, in programs that have imported nothing of ours."""
+    guide = (ROOT / "docs" / "celery.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```\n(pip install.*?)^```$", guide, re.DOTALL | re.MULTILINE)
+    lines = block.replace("127.0.0.1:9876/", f"{cluster.nameserver}/five-lines").splitlines()
+    _, _, write, start, call = lines
+    subprocess.run(["sh", "-c", write], cwd=tmp_path, check=True)
+    assert start.startswith("celery -A tasks worker -c 2")
+    worker = Worker(tmp_path, "line@test", {"PYTHONPATH": str(tmp_path)}, "-c", "2", app="tasks")
     with running(worker):
-        until(worker.is_ready)
+        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        run = subprocess.run(
+            ["sh", "-c", call.replace("timeout=10", f"timeout={TIMEOUT_S}")], cwd=tmp_path, env=environment,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert run.stdout == "3\n", run.stderr
         worker.terminate()
         assert worker.wait() == 0

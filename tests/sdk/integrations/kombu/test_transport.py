@@ -13,6 +13,7 @@ from typing import Any
 import kombu
 import pytest
 from kombu import Connection, Consumer, Exchange, Producer, Queue
+from kombu.common import maybe_declare
 from kombu.exceptions import ChannelError, OperationalError
 from kombu.pools import producers
 from kombu.utils import compat
@@ -295,6 +296,16 @@ def test_no_nameserver_is_a_connection_error() -> None:
         with pytest.raises(OperationalError, match=r"no NameServer of 127\.0\.0\.1:1 answers") as raised:
             connection.ensure_connection(max_retries=1, interval_start=0)
         assert isinstance(raised.value.__cause__, NoNameServer)
+
+
+def test_a_refusal_is_raised_at_once_and_brokers_that_are_away_are_waited_for(url: str, queue: str) -> None:
+    """Both without a limit of tries, which is how Celery declares its reply queue."""
+    with Connection(url) as connection, pytest.raises(RouteNotFound, match="refuses to make it"):
+        maybe_declare(Queue("rmq_sys_mine")(connection.default_channel), retry=True)
+    with Cluster(brokers=0) as empty, Connection(f"rocketmq://{empty.nameserver}/") as connection:
+        policy = {"max_retries": 1, "interval_start": 0}
+        with pytest.raises(OperationalError, match="no broker with a master yet"):
+            send(connection, queue, 1, retry=True, retry_policy=policy)
 
 
 def test_a_body_that_is_not_kombus_is_left_out(
