@@ -156,7 +156,7 @@ def test_a_closed_channel_gives_back_what_it_has(connection: Any, queue: str) ->
 
 
 def test_a_message_that_is_worked_on_is_hidden_for_longer_than_its_time(url: str, queue: str) -> None:
-    options = {"visibility_timeout": 1}
+    options = {"visibility_timeout": 0.5}
     with Connection(url, transport_options=options) as busy, Connection(url, transport_options=options) as idle:
         send(busy, queue, "long")
         worker, other = Reader(busy, queue), Reader(idle, queue)
@@ -170,7 +170,7 @@ def test_a_message_that_is_worked_on_is_hidden_for_longer_than_its_time(url: str
                 found = reader.messages
         with pytest.raises(TimeoutError):
             # Three times as long as the message would be hidden without renewals.
-            idle.drain_events(timeout=3)
+            idle.drain_events(timeout=1.5)
         found[0].ack()
         worker.close()
         other.close()
