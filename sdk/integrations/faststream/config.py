@@ -1,0 +1,25 @@
+"""What a broker's subscribers and publishers share."""
+
+from dataclasses import dataclass, field
+
+from faststream._internal.configs import BrokerConfig
+from faststream.exceptions import IncorrectState
+
+from sdk.aio.facade import Client
+from sdk.integrations.faststream.producing import RocketProducer
+
+
+@dataclass(kw_only=True)
+class RocketBrokerConfig(BrokerConfig):
+    """What a broker's subscribers and publishers share; routers have the broker's once they are included."""
+
+    producer: RocketProducer = field(default_factory=RocketProducer)
+    group: str | None = None
+    opened: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        """The client of all consumers. IncorrectState unless the broker is connected."""
+        if self.opened is None:
+            raise IncorrectState("the broker is not connected: call `await broker.connect()` or start it first")
+        return self.opened

@@ -1,0 +1,56 @@
+"""What FastStream's test cases need to run against a cluster of ours, and against `TestRocketBroker`."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from sdk.integrations.faststream import RocketBroker, RocketRouter
+from sdk.testing import Cluster
+
+# A test that hangs fails by name.
+LIMIT_S = 120
+
+
+def in_asyncio(test: Callable[..., Any]) -> Callable[..., Any]:
+    """A plain test that runs the coroutine of ``test`` in asyncio: pytest would run it in trio."""
+
+    @wraps(test)
+    def run(*args: Any, **named: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(*args, **named), LIMIT_S))
+
+    return run
+
+
+class InAsyncio:
+    """The async tests of a class, inherited ones too, run in asyncio."""
+
+    def __init_subclass__(cls) -> None:
+        for name in dir(cls):
+            test = getattr(cls, name)
+            if name.startswith("test_") and inspect.iscoroutinefunction(test):
+                setattr(cls, name, in_asyncio(test))
+
+
+class RealCases(InAsyncio):
+    """Against a cluster. Topics are made before they are subscribed to: a new one is waited for, which takes longer."""
+
+    timeout = 30.0
+    supports_cancel_ack_skip = True
+
+    @pytest.fixture(autouse=True)
+    def _with_cluster(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def get_broker(self, apply_types: bool = False, **others: Any) -> RocketBroker:
+        return RocketBroker(self.cluster.nameserver, **{"group": "cases", "apply_types": apply_types, **others})
+
+    def get_router(self, **others: Any) -> RocketRouter:
+        return RocketRouter(**others)
+
+    def get_subscriber_params(self, *args: Any, **others: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        self.cluster.create_topic(args[0], 1)
+        return args, others
