@@ -28,8 +28,9 @@ OF_LIBRARIES = {
         "requested_schema",
     ),
     *("streamReader", "streamWriter", "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow"),
-    *("register_subscriber", "get_logger", "ping", "publish_batch", "get_publish_key", "as_publish_command"),
+    *("register_subscriber", "get_logger", "ping", "publish_batch", "get_publish_key"),
     *("get_schema", "channel_labels", "_make_response_publisher", "get_one"),
+    *("_patch_producer", "_fake_connect", "create_publisher_fake_subscriber"),
 }
 # Programs use these.
 OF_THE_SDK = {"send_in_transaction", "rollback", "leave_open", "receipt_handle", "delivery_attempt"}

@@ -217,7 +217,8 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
     ) -> list[SendResult]:
         """Publish several messages in few requests; raises an ExceptionGroup with SendFailed if some are not stored."""
         cmd = RocketPublishCommand(
-            *(messages or (None,)), topic=topic, sending=SendOptions(tags=tags, sharding_key=sharding_key), headers=headers,
+            *(messages or (None,)), topic=topic, headers=headers,
+            sending=SendOptions(tags=tags, sharding_key=sharding_key),
             correlation_id=correlation_id or self.config.id_generator(), reply_to=reply_to,
             _publish_type=PublishType.PUBLISH,
         )  # fmt: skip

@@ -16,6 +16,8 @@ class RocketBrokerConfig(BrokerConfig):
     producer: RocketProducer = field(default_factory=RocketProducer)
     group: str | None = None
     opened: Client | None = None
+    #: Whether `TestRocketBroker` gives messages to the subscribers, which have no consumers then.
+    is_in_memory: bool = False
 
     @property
     def client(self) -> Client:

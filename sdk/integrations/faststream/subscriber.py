@@ -6,6 +6,7 @@ are the SDK's. `get_one` and iteration receive with a `SimpleConsumer` instead.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,7 +31,7 @@ from sdk.consumer.expression import Sql
 from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Result
 from sdk.consumer.popped import ReceivedMessage
 from sdk.consumer.retry_policy import RetryPolicy
-from sdk.consumer.simple import MAX_COUNT, WAIT_MS
+from sdk.consumer.simple import MAX_COUNT
 from sdk.integrations.faststream.config import RocketBrokerConfig
 from sdk.integrations.faststream.message import Delivery, Popped, Raw, Rejected, RocketMessage, RocketParser
 from sdk.integrations.faststream.producing import ReplyPublisher
@@ -38,8 +39,10 @@ from sdk.integrations.faststream.producing import ReplyPublisher
 # How long handlers that must not begin any more wait for their consumer to stop calling them. The messages that they
 # have then are given back.
 LEAVING_S = 0.5
-# How much longer than its timeout `get_one` may take: a topic that does not exist yet is asked for that long.
-GRACE_S = 0.5
+# How often a topic that does not exist yet is looked for.
+NO_TOPIC_PAUSE_S = 0.25
+# How long one request of an iteration waits.
+WAIT_S = 15.0
 # The shortest time that the SDK takes.
 LEAST_MS = 1
 
@@ -173,7 +176,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         """Join the group, if there are handlers."""
         await super().start()
         self._leaving = None
-        if self.calls:
+        if self.calls and not self._outer_config.is_in_memory:
             self._consumer = await self._joined()
         self._post_start()
 
@@ -270,13 +273,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         """
         assert not self.calls, "a subscriber with handlers gives its messages to them: get_one() needs one without"
         simple = await self._opened_simple()
-        found: list[ReceivedMessage] = []
-        try:
-            async with asyncio.timeout(timeout + GRACE_S):
-                found = await simple.receive(self._most, wait_ms=int(timeout * 1000))
-        except (TimeoutError, RouteNotFound):
-            pass  # nobody has made the topic yet
-        return await self._parsed(simple, found)
+        return await self._parsed(simple, await self._receive(simple, timeout))
 
     async def __aiter__(self) -> AsyncIterator[RocketMessage]:
         """Messages, one after another, which the caller acknowledges; until the subscriber stops."""
@@ -284,9 +281,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         simple = await self._opened_simple()
         while self._simple is simple:
             try:
-                found = await simple.receive(self._most, wait_ms=WAIT_MS)
-            except RouteNotFound:
-                continue  # nobody has made the topic yet
+                found = await self._receive(simple, WAIT_S)
             except SkylarkError:
                 if self._simple is simple:
                     raise
@@ -294,6 +289,18 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             message = await self._parsed(simple, found)
             if message is not None:
                 yield message
+
+    async def _receive(self, simple: SimpleConsumer, wait_s: float) -> list[ReceivedMessage]:
+        """The next messages; none when there are none in time. A topic that does not exist yet is waited for."""
+        deadline = time.monotonic() + wait_s
+        while True:
+            left_s = max(deadline - time.monotonic(), 0)
+            try:
+                return await simple.receive(self._most, wait_ms=int(left_s * 1000))
+            except RouteNotFound:
+                if left_s <= 0:
+                    return []
+                await asyncio.sleep(min(NO_TOPIC_PAUSE_S, left_s))
 
     @property
     def _most(self) -> int:

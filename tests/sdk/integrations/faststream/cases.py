@@ -7,8 +7,10 @@ from functools import wraps
 from typing import Any
 
 import pytest
+from faststream import BaseMiddleware
 
 from sdk.integrations.faststream import RocketBroker, RocketRouter
+from sdk.integrations.faststream.testing import TestRocketBroker
 from sdk.testing import Cluster
 
 # A test that hangs fails by name.
@@ -54,3 +56,19 @@ class RealCases(InAsyncio):
     def get_subscriber_params(self, *args: Any, **others: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         self.cluster.create_topic(args[0], 1)
         return args, others
+
+
+class MemoryCases(RealCases):
+    """Against `TestRocketBroker`. A few of the cases use a cluster all the same, as they do not patch their broker."""
+
+    def get_subscriber_params(self, *args: Any, **others: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return args, others
+
+    def patch_broker(self, *brokers: RocketBroker, **others: Any) -> TestRocketBroker:
+        return TestRocketBroker(*brokers, **others)
+
+
+class Quadruple(BaseMiddleware):
+    async def consume_scope(self, call_next: Any, msg: Any) -> Any:
+        msg.body *= 4
+        return await call_next(msg)

@@ -3,11 +3,10 @@
 from typing import Any
 
 import pytest
-from faststream import BaseMiddleware
 
 from sdk.integrations.faststream import RocketBroker, RocketRoute, RoutePublisher
 from sdk.testing import Cluster
-from tests.sdk.integrations.faststream.cases import InAsyncio, RealCases
+from tests.sdk.integrations.faststream.cases import InAsyncio, Quadruple, RealCases
 from tests.sdk.integrations.faststream.upstream.connection import BrokerConnectionTestcase
 from tests.sdk.integrations.faststream.upstream.consume import BrokerRealConsumeTestcase
 from tests.sdk.integrations.faststream.upstream.middlewares import ExceptionMiddlewareTestcase, MiddlewareTestcase
@@ -40,12 +39,6 @@ class TestExceptionMiddlewares(RealCases, ExceptionMiddlewareTestcase):
 class TestRouter(RealCases, RouterTestcase):
     route_class = RocketRoute
     publisher_class = RoutePublisher
-
-
-class Quadruple(BaseMiddleware):
-    async def consume_scope(self, call_next: Any, msg: Any) -> Any:
-        msg.body *= 4
-        return await call_next(msg)
 
 
 class TestRequests(RealCases, RequestsTestcase):
