@@ -6,6 +6,7 @@ subscriber.py   handlers on a `PushConsumer`; messages one by one from a `Simple
 producing.py    commands, the producer, publishers, replies
 message.py      messages as handlers see them, and what becomes of each
 config.py       what subscribers and publishers share; annotations.py: what handlers may ask for
+fastapi.py      `RocketRouter` for FastAPI
 testing.py      `TestRocketBroker`: publishes to the handlers of a test, in memory
 It uses base classes of FastStream that may change between its minor versions, so the extra has an upper bound.
 """

@@ -16,6 +16,8 @@ class RocketBrokerConfig(BrokerConfig):
     producer: RocketProducer = field(default_factory=RocketProducer)
     group: str | None = None
     opened: Client | None = None
+    #: Consumer group → the topic of its subscriber, while that runs.
+    joined: dict[str, str] = field(default_factory=dict)
     #: Whether `TestRocketBroker` gives messages to the subscribers, which have no consumers then.
     is_in_memory: bool = False
 

@@ -181,18 +181,24 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         self._post_start()
 
     async def _joined(self) -> PushConsumer:
-        consuming, graceful_s = self.consuming, self._outer_config.graceful_timeout
+        consuming, graceful_s, group = self.consuming, self._outer_config.graceful_timeout, self.group
+        if (other := self._outer_config.joined.get(group)) is not None:
+            raise SetupError(
+                f"group {group} has two subscribers, of the topics {other} and {self.topic}: members of a group must "
+                "subscribe to the same, or they lose messages; give each a group of its own: subscriber(..., group=...)"
+            )
         options: dict[str, Any] = {
             "batch_handler" if consuming.batch else "handler": self._handle,
             "stop_timeout_ms": max((graceful_s or 0) * 1000, LEAST_MS),
             **consuming.options,
         }
         consumer = PushConsumer(
-            self._outer_config.client, group=self.group, subscriptions={self.topic: consuming.expression},
+            self._outer_config.client, group=group, subscriptions={self.topic: consuming.expression},
             batch_size=consuming.batch_size, concurrency=consuming.max_workers, orderly=consuming.orderly,
             broadcast=consuming.broadcast, consume_from=consuming.consume_from, retry=consuming.policy, **options,
         )  # fmt: skip
         await consumer.__aenter__()
+        self._outer_config.joined[group] = self.topic
         return consumer
 
     async def stop(self) -> None:
@@ -204,6 +210,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         # The consumers first: it is they who wait for handlers. FastStream drops what comes once it has stopped.
         try:
             if consumer is not None:
+                self._outer_config.joined.pop(consumer.group)
                 await consumer.__aexit__(None, None, None)
             if simple is not None:
                 await simple.__aexit__(None, None, None)

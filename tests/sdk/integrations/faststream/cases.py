@@ -1,9 +1,6 @@
 """What FastStream's test cases need to run against a cluster of ours, and against `TestRocketBroker`."""
 
-import asyncio
 import inspect
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import pytest
@@ -12,19 +9,7 @@ from faststream import BaseMiddleware
 from sdk.integrations.faststream import RocketBroker, RocketRouter
 from sdk.integrations.faststream.testing import TestRocketBroker
 from sdk.testing import Cluster
-
-# A test that hangs fails by name.
-LIMIT_S = 120
-
-
-def in_asyncio(test: Callable[..., Any]) -> Callable[..., Any]:
-    """A plain test that runs the coroutine of ``test`` in asyncio: pytest would run it in trio."""
-
-    @wraps(test)
-    def run(*args: Any, **named: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(*args, **named), LIMIT_S))
-
-    return run
+from tests.sdk.facades.adapter import in_asyncio
 
 
 class InAsyncio:
