@@ -30,7 +30,7 @@ OF_LIBRARIES = {
     *("streamReader", "streamWriter", "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow"),
     *("register_subscriber", "get_logger", "ping", "publish_batch", "get_publish_key"),
     *("get_schema", "channel_labels", "_make_response_publisher", "get_one"),
-    *("_patch_producer", "_fake_connect", "create_publisher_fake_subscriber"),
+    *("_patch_producer", "_fake_connect", "create_publisher_fake_subscriber", "broker_class"),
 }
 # Programs use these.
 OF_THE_SDK = {"send_in_transaction", "rollback", "leave_open", "receipt_handle", "delivery_attempt"}
