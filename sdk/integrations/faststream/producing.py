@@ -4,6 +4,7 @@ Every way of publishing makes a `RocketPublishCommand`, which passes through the
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,7 +25,7 @@ from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message as MessageSpec
 from faststream.specification.schema import Operation, PublisherSpec
 
-from mqcommon.errors import ReplyTimeout
+from mqcommon.errors import ReplyTimeout, SendFailed
 from mqcommon.message.message import Message, MessageExt
 from mqcommon.message.properties import CONTENT_TYPE, CORRELATION_ID, REPLY_TO_CLIENT
 from sdk.aio.facade import Client
@@ -33,6 +34,8 @@ from sdk.integrations.faststream.message import CORRELATION_HEADER, REPLY_TO_HEA
 from sdk.producer.result import SendResult
 from sdk.values.libraries import CBOR, CONTENT_TYPES
 from sdk.values.values import Values
+
+logger = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 3.0
 
@@ -224,11 +227,16 @@ class RocketProducer(ProducerProto[RocketPublishCommand]):
         return self._producer
 
     async def publish(self, cmd: RocketPublishCommand) -> SendResult | None:
-        """Send one message, or answer a request. SendFailed when it could not be stored."""
+        """Send one message, or answer a request. SendFailed when a message could not be stored."""
         producer = self._opened
         body, content_type = await self.codec.encode(cmd.body, self._serializer)
         if cmd.asked is not None:
-            await producer.reply_to(cmd.asked, body, properties=cmd.properties(content_type))
+            try:
+                await producer.reply_to(cmd.asked, body, properties=cmd.properties(content_type))
+            except SendFailed as error:
+                # The work is done, and whoever asked for it has gone. If this failed the handler, the request would be
+                # delivered again, and the work done again for nobody.
+                logger.warning("the reply to message %s was not delivered: %s", cmd.asked.msg_id, error)
             return None
         return await self._send(producer, cmd.message(body, content_type), cmd)
 

@@ -19,11 +19,15 @@ from faststream.exceptions import (
 )
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 from faststream.specification.asyncapi import AsyncAPI
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from mqcommon.errors import InvalidArgument
 from sdk import ConsumeFrom, Credentials, Message, MessageExt, RetryPolicy, Tls, aio
 from sdk.integrations.faststream import RocketBroker, RocketMessage, RocketResponse, ValueCodec, annotations
 from sdk.integrations.faststream.subscriber import RocketSubscriber
+from sdk.integrations.otel import SkylarkInstrumentor
 from sdk.testing import Cluster
 from tests.sdk.facades.adapter import in_asyncio
 
@@ -534,6 +538,62 @@ async def test_requests_go_to_and_come_from_any_client(cluster: Cluster, broker:
             assert reply.body == b"8" and reply.headers["by"] == "faststream"
             answer = await broker.request(5, topic, tags="sdk", timeout=30)
             assert await answer.decode() == 15
+
+
+@in_asyncio
+async def test_a_reply_to_a_program_that_is_gone_does_not_repeat_the_work(
+    cluster: Cluster, broker: RocketBroker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone, seen = asyncio.Event(), Seen()
+    subscriber = broker.subscriber(topic, consumer_options={"commit_interval_ms": 10})
+
+    @subscriber
+    async def handle(text: str) -> str:
+        seen.append(text)
+        await gone.wait()
+        return "too late"
+
+    async with started(broker):
+        async with aio.Producer(cluster.nameserver) as producer:
+            asking = asyncio.create_task(producer.request(Message(topic, b"work"), timeout_ms=60_000))
+            await seen.reaches(1)
+            asking.cancel()
+        gone.set()
+        await until_committed(broker, subscriber, 1)
+    assert "was not delivered" in caplog.text and seen == ["work"]
+
+
+@in_asyncio
+async def test_spans_of_handlers_are_children_of_what_published(cluster: Cluster, topic: str) -> None:
+    tracers, spans = TracerProvider(), InMemorySpanExporter()
+    tracers.add_span_processor(SimpleSpanProcessor(spans))
+    instrumentor = SkylarkInstrumentor()
+    instrumentor.instrument(tracer_provider=tracers)
+    try:
+        broker, seen = RocketBroker(cluster.nameserver, group="own", logger=None), Seen()
+
+        @broker.subscriber(topic, tags="first", group=f"first-{topic}")
+        @broker.publisher(topic, tags="second")
+        async def first(text: str) -> str:
+            return text
+
+        @broker.subscriber(topic, tags="second", group=f"second-{topic}")
+        async def second(text: str) -> None:
+            seen.append(text)
+
+        async with started(broker):
+            await broker.publish("x", topic, tags="first")
+            await seen.reaches(1)
+            await until(lambda: len(spans.get_finished_spans()) == 4)
+    finally:
+        instrumentor.uninstrument()
+    found = {span.context.span_id: span for span in spans.get_finished_spans()}
+    (root,) = [span for span in found.values() if span.parent is None]
+    names, parents = [root.name], [root.context.span_id]
+    while children := [span for span in found.values() if span.parent and span.parent.span_id == parents[-1]]:
+        names.append(children[0].name)
+        parents.append(children[0].context.span_id)
+    assert names == [f"{what} {topic}" for what in ("send", "process", "send", "process")]
 
 
 # --- mistakes

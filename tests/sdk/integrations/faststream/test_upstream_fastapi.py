@@ -9,10 +9,11 @@ from sdk.integrations.faststream import RocketRouter
 from sdk.integrations.faststream.fastapi import RocketRouter as FastAPIRouter
 from sdk.testing import Cluster
 from tests.sdk.integrations.faststream.cases import MemoryCases, RealCases
-from tests.sdk.integrations.faststream.upstream.fastapi import FastAPILocalTestcase, FastAPITestcase
+from tests.sdk.integrations.faststream.upstream.fastapi import FastAPILocalTestcase
+from tests.sdk.integrations.faststream.upstream.future_fastapi import FastapiTestCase
 
 
-class TestRouter(RealCases, FastAPITestcase):
+class TestRouter(RealCases, FastapiTestCase):
     broker_router_class = RocketRouter
 
     @pytest.fixture(autouse=True)
