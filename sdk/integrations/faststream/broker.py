@@ -176,6 +176,11 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
             return False
         return True
 
+    @property
+    def client(self) -> Client:
+        """The client that all share, for other classes of `sdk.aio`. IncorrectState unless the broker is connected."""
+        return self.config.broker_config.client
+
     # --- messages
 
     async def publish(

@@ -1,11 +1,15 @@
 """What FastStream's test cases need to run against a cluster of ours, and against `TestRocketBroker`."""
 
+import asyncio
 import inspect
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from faststream import BaseMiddleware
 
+from sdk.admin.dead_letters import DeadLetter
+from sdk.aio import Admin
 from sdk.integrations.faststream import RocketBroker, RocketRouter
 from sdk.integrations.faststream.testing import TestRocketBroker
 from sdk.testing import Cluster
@@ -57,3 +61,28 @@ class Quadruple(BaseMiddleware):
     async def consume_scope(self, call_next: Any, msg: Any) -> Any:
         msg.body *= 4
         return await call_next(msg)
+
+
+POLL_S = 0.01
+
+
+async def until(reached: Callable[[], bool | Awaitable[bool]]) -> None:
+    """Ask again and again; the caller has a limit."""
+    while True:
+        answer = reached()
+        if answer if isinstance(answer, bool) else await answer:
+            return
+        await asyncio.sleep(POLL_S)
+
+
+async def until_dead(broker: RocketBroker, group: str, count: int) -> list[DeadLetter]:
+    """The dead letters of a group, once there are so many."""
+    found: list[DeadLetter] = []
+
+    async def are_dead() -> bool:
+        found[:] = await admin.dead_letters(group)
+        return len(found) >= count
+
+    async with Admin(broker._connection) as admin:
+        await until(are_dead)
+    return found

@@ -1,7 +1,7 @@
 """What RocketBroker does beyond FastStream's own test cases: settling messages, RocketMQ's arguments, other clients."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,9 +30,9 @@ from sdk.integrations.faststream.subscriber import RocketSubscriber
 from sdk.integrations.otel import SkylarkInstrumentor
 from sdk.testing import Cluster
 from tests.sdk.facades.adapter import in_asyncio
+from tests.sdk.integrations.faststream.cases import POLL_S, until, until_dead
 
 LIMIT_S = 60
-POLL_S = 0.01
 
 
 @pytest.fixture
@@ -55,25 +55,11 @@ async def started(broker: RocketBroker) -> AsyncIterator[RocketBroker]:
         yield broker
 
 
-async def until(reached: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Ask again and again; the block of `started` has a limit."""
-    while True:
-        answer = reached()
-        if answer if isinstance(answer, bool) else await answer:
-            return
-        await asyncio.sleep(POLL_S)
-
-
 class Seen(list[Any]):
     """What handlers have seen."""
 
     async def reaches(self, count: int) -> None:
         await until(lambda: len(self) >= count)
-
-
-async def dead_letters(broker: RocketBroker, group: str) -> list[Any]:
-    async with aio.Admin(broker._connection) as admin:
-        return await admin.dead_letters(group)
 
 
 async def until_committed(broker: RocketBroker, subscriber: RocketSubscriber, offset: int) -> None:
@@ -105,8 +91,7 @@ async def test_a_failure_is_delivered_again_and_then_is_a_dead_letter_with_the_r
         await broker.publish("bad", topic)
         await broker.publish("good", topic)
         await seen.reaches(4)
-        await until_dead(broker, topic, 1)
-        (letter,) = await dead_letters(broker, topic)
+        (letter,) = await until_dead(broker, topic, 1)
     assert seen == ["bad", "bad", "bad", "good"]
     assert letter.message.body == b"bad" and letter.failure.reason.startswith("LookupError: not today (test_faststream")
 
@@ -130,18 +115,11 @@ async def test_reject_makes_a_dead_letter_at_once(broker: RocketBroker, topic: s
         for text in ("by policy", "by exception", "by hand", "good"):
             await broker.publish(text, topic)
         await seen.reaches(4)
-        await until_dead(broker, topic, 3)
-        letters = {letter.message.body.decode(): letter.failure.reason for letter in await dead_letters(broker, topic)}
+        dead = await until_dead(broker, topic, 3)
+    letters = {letter.message.body.decode(): letter.failure.reason for letter in dead}
     assert "Rejected: LookupError: never (test_faststream.py:" in letters.pop("by policy")
     assert "Rejected: too old" in letters.pop("by exception")
     assert "Rejected" in letters.pop("by hand") and not letters
-
-
-async def until_dead(broker: RocketBroker, group: str, count: int) -> None:
-    async def are_dead() -> bool:
-        return len(await dead_letters(broker, group)) >= count
-
-    await until(are_dead)
 
 
 @in_asyncio
@@ -188,7 +166,7 @@ async def test_ack_consumes_whatever_the_handler_raises(broker: RocketBroker, to
         await broker.publish("one", topic)
         await broker.publish("two", topic)
         await seen.reaches(2)
-        assert await dead_letters(broker, topic) == []
+        assert await until_dead(broker, topic, 0) == []
     assert seen == ["one", "two"]
 
 
@@ -247,8 +225,7 @@ async def test_what_cannot_be_parsed_follows_the_policy(broker: RocketBroker, to
 
     async with started(broker):
         await broker.publish("odd", topic)
-        await until_dead(broker, topic, 1)
-        (letter,) = await dead_letters(broker, topic)
+        (letter,) = await until_dead(broker, topic, 1)
     assert letter.failure.reason.startswith("LookupError: b'odd'")
 
 
