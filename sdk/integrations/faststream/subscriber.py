@@ -24,7 +24,8 @@ from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message as MessageSpec
 from faststream.specification.schema import Operation, SubscriberSpec
 
-from mqcommon.errors import RouteNotFound, SkylarkError
+from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
+from remoting.protocol.codes import ResponseCode
 from sdk.aio.push import PushConsumer
 from sdk.aio.simple import SimpleConsumer
 from sdk.consumer.expression import Sql
@@ -240,7 +241,8 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             await delivery.settled.wait()
         else:
             await self._process(raw, delivery)
-            if self.ack_policy is AckPolicy.MANUAL:
+            # Somebody may settle it later; but a handler that has failed, or stops, leaves nobody who would.
+            if self.ack_policy is AckPolicy.MANUAL and delivery.error is None and self._leaving is None:
                 await delivery.settled.wait()
         return delivery.result(self.ack_policy)
 
@@ -304,7 +306,10 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             left_s = max(deadline - time.monotonic(), 0)
             try:
                 return await simple.receive(self._most, wait_ms=int(left_s * 1000))
-            except RouteNotFound:
+            except (RouteNotFound, BrokerError) as error:
+                # The route may be there before the topic: that by which the broker's first message makes the topic.
+                if isinstance(error, BrokerError) and error.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
                 if left_s <= 0:
                     return []
                 await asyncio.sleep(min(NO_TOPIC_PAUSE_S, left_s))

@@ -215,6 +215,25 @@ async def test_manual_waits_for_whoever_acknowledges(broker: RocketBroker, topic
 
 
 @in_asyncio
+async def test_a_manual_handler_that_fails_holds_up_nobody(broker: RocketBroker, topic: str) -> None:
+    seen = Seen()
+
+    @broker.subscriber(topic, group=topic, ack_policy=AckPolicy.MANUAL, retry=RetryPolicy(attempts=1))
+    async def handle(text: str, message: annotations.RocketMessage) -> None:
+        seen.append(text)
+        if text == "bad":
+            raise LookupError("before it was settled")
+        await message.ack()
+
+    async with started(broker):
+        await broker.publish("bad", topic)
+        await broker.publish("good", topic)
+        (letter,) = await until_dead(broker, topic, 1)
+        await seen.reaches(2)
+    assert letter.failure.reason.startswith("LookupError: before it was settled") and seen == ["bad", "good"]
+
+
+@in_asyncio
 async def test_what_cannot_be_parsed_follows_the_policy(broker: RocketBroker, topic: str) -> None:
     async def parse(message: MessageExt) -> Any:
         raise LookupError(message.body)
@@ -636,6 +655,21 @@ def test_security_becomes_credentials_and_tls() -> None:
 
 
 # --- the application
+
+
+@in_asyncio
+async def test_a_broker_can_be_started_again(broker: RocketBroker, topic: str) -> None:
+    seen = Seen()
+
+    @broker.subscriber(topic)
+    async def handle(number: int) -> None:
+        seen.append(number)
+
+    for number in range(2):
+        async with started(broker):
+            await broker.publish(number, topic)
+            await seen.reaches(number + 1)
+    assert seen == [0, 1]
 
 
 @in_asyncio
