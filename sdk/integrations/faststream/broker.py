@@ -4,14 +4,16 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any
+from typing import Annotated, Any
 
 from fast_depends import Provider, dependency_provider
 from fast_depends.dependencies import Dependant
 from fast_depends.library.serializer import SerializerProto
 from faststream._internal.basic_types import LoggerProto
 from faststream._internal.broker import BrokerUsecase
+from faststream._internal.configs import UnderlyingDriverAnnotation
 from faststream._internal.constants import EMPTY
+from faststream._internal.context import Context
 from faststream._internal.context.repository import ContextRepo
 from faststream._internal.di import FastDependsConfig
 from faststream._internal.logger import DefaultLoggerStorage, make_logger_state
@@ -120,7 +122,7 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
                     use_fastdepends=apply_types, serializer=serializer, provider=provider or dependency_provider,
                     context=context or ContextRepo(),
                 ),
-                extra_context={"broker": self},
+                extra_context={"broker": self}, default_driver_annotations=_annotations(),
             ),
             specification=BrokerSpec(
                 url=_urls(urls), protocol=protocol, protocol_version=protocol_version, description=description,
@@ -261,6 +263,17 @@ def _proofs(security: BaseSecurity | None, tls: Tls | None) -> dict[str, Any]:
     if tls is None and security is not None and security.use_ssl:
         tls = Tls()
     return {"credentials": credentials, "tls": tls}
+
+
+def _annotations() -> dict[type, UnderlyingDriverAnnotation]:
+    """What FastStream proposes to who annotates an argument with one of these classes, which no message can fill."""
+    paths: dict[type, str] = {RocketMessage: "message", RocketBroker: "broker", Client: "broker._connection"}
+    return {
+        kind: UnderlyingDriverAnnotation(
+            type_hint=Annotated[kind, Context(path)], module=f"{__package__}.annotations", name=kind.__name__
+        )
+        for kind, path in paths.items()
+    }
 
 
 def _urls(source: Any) -> list[str]:

@@ -19,6 +19,7 @@ from faststream._internal.parser import BatchCodecProto, CodecProto, DefaultCode
 from faststream._internal.producer import ProducerProto
 from faststream._internal.types import AsyncCallable, CustomCallable, PublisherMiddleware
 from faststream.exceptions import IncorrectState
+from faststream.message import StreamMessage
 from faststream.response.publish_type import PublishType
 from faststream.response.response import BatchPublishCommand, PublishCommand, Response
 from faststream.specification.asyncapi.utils import resolve_payloads
@@ -380,7 +381,7 @@ class RocketPublisher(PublisherUsecase):
 class ReplyPublisher(FakePublisher):
     """Publishes what a handler returns to whoever asked: a client that waits, or the topic that the message names."""
 
-    def __init__(self, producer: ProducerProto[Any], message: RocketMessage) -> None:
+    def __init__(self, producer: ProducerProto[Any], message: StreamMessage[Any]) -> None:
         super().__init__(producer=producer)
         self._message = message
 

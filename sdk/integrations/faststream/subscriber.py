@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from faststream._internal.configs import SubscriberSpecificationConfig, SubscriberUsecaseConfig
 from faststream._internal.constants import EMPTY
@@ -89,7 +89,7 @@ class SubscriberConfig(SubscriberUsecaseConfig):
         """A failure has the message delivered again, unless the subscriber, a router or the broker say otherwise."""
         for policy in (self._ack_policy, self._outer_config.ack_policy):
             if policy is not EMPTY:
-                return policy
+                return AckPolicy(policy)
         return AckPolicy.NACK_ON_ERROR
 
 
@@ -144,6 +144,8 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         self._spec = specification
         self._consumer: PushConsumer | None = None
         self._simple: SimpleConsumer | None = None
+        # Several tasks may want it at once.
+        self._opening = asyncio.Lock()
         # Handlers of messages that were acknowledged first: the consumer does not know of them any more.
         self._running: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(consuming.max_workers)
@@ -269,7 +271,6 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             del settlements[id(raw)]
 
     def _make_response_publisher(self, message: StreamMessage[Any]) -> Sequence[PublisherProto]:
-        assert isinstance(message, RocketMessage)
         return (ReplyPublisher(self._outer_config.producer, message),)
 
     # --- without handlers
@@ -320,17 +321,18 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         return min(self.consuming.batch_size, MAX_COUNT) if self.consuming.batch else 1
 
     async def _opened_simple(self) -> SimpleConsumer:
-        if self._simple is None:
-            consuming = self.consuming
-            if isinstance(consuming.expression, Sql):
-                raise SetupError("sql needs a handler: get_one() and iteration choose messages by tags only")
-            simple = SimpleConsumer(
-                self._outer_config.client, group=self.group, subscriptions={self.topic: consuming.tags},
-                consume_from=consuming.consume_from, **consuming.options,
-            )  # fmt: skip
-            await simple.__aenter__()
-            self._simple = simple
-        return self._simple
+        consuming = self.consuming
+        if isinstance(consuming.expression, Sql):
+            raise SetupError("sql needs a handler: get_one() and iteration choose messages by tags only")
+        async with self._opening:
+            if self._simple is None:
+                simple = SimpleConsumer(
+                    self._outer_config.client, group=self.group, subscriptions={self.topic: consuming.tags},
+                    consume_from=consuming.consume_from, **consuming.options,
+                )  # fmt: skip
+                await simple.__aenter__()
+                self._simple = simple
+            return self._simple
 
     async def _parsed(self, simple: SimpleConsumer, found: list[ReceivedMessage]) -> RocketMessage | None:
         if not found:
@@ -347,7 +349,8 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             )  # fmt: skip
         finally:
             del settlements[id(raw)]
-        assert isinstance(message, RocketMessage)
+        # A parser of the user's may make another message, which must be one of these all the same, as FastStream says.
+        parsed = cast(RocketMessage, message)
         if self.ack_policy is AckPolicy.ACK_FIRST:
-            await message.ack()
-        return message
+            await parsed.ack()
+        return parsed

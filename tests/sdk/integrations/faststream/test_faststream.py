@@ -324,6 +324,16 @@ async def test_single_messages_are_acknowledged_or_given_back(broker: RocketBrok
 
 
 @in_asyncio
+async def test_several_tasks_ask_for_messages(broker: RocketBroker, topic: str) -> None:
+    subscriber = broker.subscriber(topic, ack_policy="ack_first")
+    async with started(broker):
+        asking = [asyncio.create_task(subscriber.get_one(timeout=LIMIT_S)) for _ in range(3)]
+        await broker.publish_batch(1, 2, 3, topic=topic)
+        found = [await message.decode() for message in await asyncio.gather(*asking) if message is not None]
+    assert sorted(found) == [1, 2, 3]
+
+
+@in_asyncio
 async def test_several_messages_at_once(broker: RocketBroker, topic: str) -> None:
     subscriber = broker.subscriber(topic, batch=True, ack_policy=AckPolicy.ACK_FIRST)
     async with started(broker):
@@ -600,6 +610,8 @@ def test_arguments_that_exclude_each_other_are_refused(broker: RocketBroker) -> 
         broker.subscriber("t", tags="a", sql="b = 1")
     with pytest.raises(InvalidArgument, match="LIKE"):
         broker.subscriber("t", sql="b LIKE 1")
+    with pytest.raises(ValueError, match="'often' is not a valid AckPolicy"):
+        broker.subscriber("t", ack_policy="often")
     with pytest.raises(SetupError, match="SASLScram256 is not for RocketMQ"):
         RocketBroker(security=SASLScram256("a", "b"))
 
@@ -617,6 +629,16 @@ async def test_a_subscriber_needs_a_group_and_a_group_one_subscriber(cluster: Cl
         await twice.start()
     await twice.stop()
     assert len(handlers) == 2
+
+
+@in_asyncio
+async def test_an_argument_with_the_class_of_a_message_is_told_what_to_write(broker: RocketBroker, topic: str) -> None:
+    @broker.subscriber(topic)
+    async def handle(message: RocketMessage) -> None: ...
+
+    with pytest.raises(SetupError, match="annotations import RocketMessage"):
+        await broker.start()
+    await broker.stop()
 
 
 @in_asyncio
