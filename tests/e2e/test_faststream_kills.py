@@ -1,9 +1,10 @@
-"""kill -9 of a FastStream service: what was published is handled, whatever the moment of the kill."""
+"""kill -9 of a FastStream service, and of its broker: whenever that is, what was published is handled."""
 
+import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,8 @@ from random import Random
 import pytest
 import trio
 
-from sdk import Producer
+from sdk import Producer, SendFailed
+from sdk.integrations.faststream import RocketBroker
 from sdk.testing import Cluster, cluster_fixture
 from tests.support.waiting import until
 from tests.tidy.tree import ROOT
@@ -66,3 +68,42 @@ async def kill_rounds(cluster: Cluster, notes: Path, rounds: int, random: Random
 @pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_a_killed_service_loses_no_message(cluster: Cluster, tmp_path: Path, seed: int, rounds: int) -> None:
     await kill_rounds(cluster, tmp_path / "notes", rounds, Random(seed))
+
+
+async def kill_brokers(cluster: Cluster, rounds: int, random: Random) -> None:
+    cluster.create_topic(TOPIC, 4)
+    broker, seen = RocketBroker(cluster.nameserver, group="survives", logger=None), set[str]()
+
+    @broker.subscriber(TOPIC, max_workers=4)
+    async def handle(text: str) -> None:
+        await asyncio.sleep(0.001)  # the work, in which a kill may come
+        seen.add(text)
+
+    async def publish(texts: Sequence[str]) -> None:
+        for text in texts:
+            while True:
+                try:
+                    await broker.publish(text, TOPIC)
+                    break
+                except SendFailed:
+                    pass  # nobody knows whether it is stored, so it is sent again
+
+    async def until_seen(texts: Sequence[str]) -> None:
+        while not seen.issuperset(texts):  # noqa: ASYNC110  the handler knows nothing of who waits
+            await asyncio.sleep(0.005)
+
+    async with asyncio.timeout(60 * rounds), broker:
+        await broker.start()
+        for number in range(rounds):
+            texts = [f"{number}-{count}" for count in range(EACH_ROUND)]
+            publishing = asyncio.create_task(publish(texts))
+            await until_seen(texts[: random.randrange(1, EACH_ROUND)])
+            await asyncio.to_thread(cluster.brokers[0].kill)
+            await asyncio.to_thread(cluster.brokers[0].start)
+            await publishing
+            await until_seen(texts)
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.nightly)])
+def test_a_killed_broker_loses_no_message(cluster: Cluster, seed: int, rounds: int) -> None:
+    asyncio.run(kill_brokers(cluster, rounds, Random(seed)))
