@@ -1,4 +1,5 @@
 """Adapters to other projects. Each needs an extra of its own, and nothing else imports it.
 
-otel/  OpenTelemetry: traces and metrics of producers and consumers (extra ``otel``)
+faststream/  a broker for FastStream (extra ``faststream``)
+otel/        OpenTelemetry: traces and metrics of producers and consumers (extra ``otel``)
 """
