@@ -16,6 +16,8 @@ from random import Random
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 from remoting.net import client
 
@@ -49,16 +51,15 @@ SLOW = (
     "tests/broker/store/truncation/",
     "tests/broker/test_junk.py",
     "tests/sdk/consumer/",
+    "tests/sdk/integrations/faststream/",
     "tests/sdk/producer/",
 )
 # The files that take longest, the longest first: they begin first, so that all processes of tests end together.
 LONGEST = (
+    "tests/spark_connector/jobs/test_jobs.py",
     "tests/e2e/test_spark_stream_kills.py",
     "tests/e2e/test_controller.py",
     "tests/scripts/test_demo.py",
-    "tests/spark_connector/jobs/test_jobs.py",
-    "tests/spark_connector/test_spark_stream.py",
-    "tests/spark_connector/test_spark.py",
     "tests/e2e/test_guide.py",
     "tests/e2e/test_replication.py",
     "tests/e2e/test_failover.py",
@@ -66,6 +67,15 @@ LONGEST = (
     "tests/e2e/test_controller_moves.py",
     "tests/e2e/test_bad_input.py",
 )
+
+# Tests with the session of `tests.support.spark`. One process runs all of them, so one JVM starts, and gets warm.
+SPARK_SESSION = (
+    "tests/spark_connector/test_spark",
+    "tests/spark_connector/jobs/",
+    "tests/examples/test_spark_examples.py",
+)
+# A JVM of a test lives for seconds. The better compiler and the parallel collector take longer than they save.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 SEED = "SKYLARK_SEED"
 SEED_IN_CI = 1
@@ -82,11 +92,24 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", chosen))
     # Every daemon would compile all of its modules at each start.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
     # A machine under load stops a process for seconds at times, and a server in a test's own process with it.
     client.CONNECT_TIMEOUT_MS = 30_000
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A background job of a shell ignores Ctrl-C, and so would the commands that are interrupted here.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class OneSparkSession(LoadFileScheduling):
+    """A file of tests at a time; the files with the shared Spark session count as one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith(SPARK_SESSION) else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneSparkSession | None:
+    return OneSparkSession(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture

@@ -138,7 +138,8 @@ class FileStorage:
         self._log = self._fs.open_append(self._log_path)
         if self._log.size() > size:
             self._log.truncate(size)
-            self._log.sync()
+        # A killed process may have left records that only the kernel has. This node promises them from now on.
+        self._log.sync()
         self._note_size()
 
     def begin(self, node: str, snapshot: Snapshot) -> None:

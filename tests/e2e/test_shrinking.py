@@ -6,6 +6,8 @@ Every acknowledged message is consumed, no send fails, and each command ends whe
 import json
 import subprocess
 import sys
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
@@ -13,9 +15,25 @@ from typing import Any, Protocol
 import pytest
 import trio
 
-from scripts.daemons import BIN, Daemon
-from sdk import Message, MessageExt, Producer, PushConsumer, SendFailed, TopicConfig
-from tests.support.daemons import SMALL, Cluster, make_topic, running
+from broker.replication.master_api import MasterClient as BrokerTables
+from remoting.net.client import open_client
+from scripts.controller_set import ControllerSet
+from scripts.controller_set import running as controlled
+from scripts.daemons import BIN, Daemon, broker_daemon
+from sdk import (
+    Admin,
+    ConsumeFrom,
+    Message,
+    MessageExt,
+    MessageQueue,
+    Producer,
+    PushConsumer,
+    SendFailed,
+    TopicConfig,
+)
+from tests.e2e.switches import QUICK
+from tests.support.daemons import SMALL, Cluster, make_topic, running, until_route
+from tests.support.daemons import started as started_daemons
 from tests.support.waiting import until
 
 TOPIC = "shrinking"
@@ -131,3 +149,68 @@ async def test_nothing_is_lost_while_a_cluster_shrinks_and_grows(tmp_path: Path,
             nursery.cancel_scope.cancel()
     assert load.failed == []
     assert len(load.acked) > 100 * rounds
+
+
+async def test_a_drain_goes_on_at_the_next_master_and_its_end_reaches_one_that_was_away(tmp_path: Path) -> None:
+    async with controlled(ControllerSet(tmp_path, 2, QUICK)) as brokers, Admin(brokers.nameserver) as admin:
+        other = broker_daemon(tmp_path, "other", brokers.nameserver, 0, *SMALL)
+        first = await brokers.until_in_sync(admin)
+        await brokers.make_topic(admin, TOPIC)
+        async with started_daemons(other), Producer(brokers.nameserver, group="p") as producer:
+            await admin.create_topic(other.addr, TopicConfig(TOPIC, 4, 4))
+            await until_route(Cluster(tmp_path, [brokers.namesrv], []), TOPIC, [brokers.name, "other"])
+            queue = MessageQueue(TOPIC, brokers.name, 0)
+            await consume(brokers.nameserver, producer, queue, sent=True)
+            await producer.send(Message(TOPIC, b"left"), queue=queue)
+            line = [str(BIN / "mqadmin"), "drain", "-b", brokers.name, "--settle", "0", "-n", brokers.nameserver]
+            drain = started(line)
+            for broker in brokers.brokers:
+                await until(partial(is_drained, broker), f"{broker.name} is drained")
+            await brokers.until_in_sync(admin)
+            first.kill()
+            second = await brokers.until_master(admin, but=first)
+            await consume(brokers.nameserver, producer, queue)
+            out, errors = await trio.to_thread.run_sync(drain.communicate)
+            assert drain.returncode == 0, out + errors
+            assert "it can be stopped" in out
+            undrain = started([str(BIN / "mqadmin"), "undrain", "-b", brokers.name, "-n", brokers.nameserver])
+            assert await trio.to_thread.run_sync(undrain.wait) == 0
+            await brokers.start_broker(first)
+            await until(partial(is_drained, first, wanted=False), "the former master copied the end of the drain")
+            await brokers.until_in_sync(admin)
+            second.kill()
+            assert await brokers.until_master(admin, but=second) is first
+
+            async def is_sent() -> bool:
+                with suppress(SendFailed):  # A broker acts on what it copied within half a second.
+                    await producer.send(Message(TOPIC, b"again"), queue=queue)
+                    return True
+                return False
+
+            await until(is_sent, "the former master takes messages again")
+
+
+async def is_drained(broker: Daemon, *, wanted: bool = True) -> bool:
+    """Whether the broker knows of a drain, or of none, as ``wanted``."""
+    async with open_client() as client:
+        tables = BrokerTables(client, broker.addr)
+        await (
+            tables.topics()
+        )  # A client knows by the first answer that the broker is Skylark's, and asks for pages then.
+        drain = (await tables.topics()).drain
+    return drain is not None and any(drain) == wanted
+
+
+async def consume(nameserver: str, producer: Producer, queue: MessageQueue, *, sent: bool = False) -> None:
+    """A group gets one message, which is ``sent`` first, and commits that."""
+    got = trio.Event()
+
+    async def handle(message: MessageExt) -> None:
+        got.set()
+
+    first = ConsumeFrom.FIRST_OFFSET
+    async with PushConsumer(nameserver, group="g", subscriptions={TOPIC: "*"}, handler=handle, consume_from=first):
+        if sent:
+            await producer.send(Message(TOPIC, b"x"), queue=queue)
+        with trio.fail_after(END_TIMEOUT_S):
+            await got.wait()

@@ -7,7 +7,7 @@ from tests.tidy.tree import PACKAGES, ROOT
 CALLERS = (*PACKAGES, "scripts", "mqadmin.py", "pyspark_rocketmq.py", "kombu_rocketmq.py")
 # RocketMQ's fields and words are listed whole, used or not.
 VOCABULARY = ("remoting/protocol/requests/", "remoting/protocol/codes.py", "mqcommon/message/", "mqcommon/names.py")
-# Python, click, OpenTelemetry, reprlib, PyYAML, Arrow and Spark look for these names.
+# Python, click, OpenTelemetry, reprlib, PyYAML, Arrow, Spark and FastStream look for these names.
 OF_LIBRARIES = {
     *(
         "__delattr__",
@@ -28,6 +28,9 @@ OF_LIBRARIES = {
         "requested_schema",
     ),
     *("streamReader", "streamWriter", "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow"),
+    *("register_subscriber", "get_logger", "ping", "publish_batch", "get_publish_key"),
+    *("get_schema", "channel_labels", "_make_response_publisher", "get_one"),
+    *("_patch_producer", "_fake_connect", "create_publisher_fake_subscriber", "broker_class"),
 }
 # kombu looks for these names in transports and channels.
 OF_KOMBU = {

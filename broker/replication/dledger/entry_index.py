@@ -151,6 +151,10 @@ class EntryIndex:
         """The chain at the last entry."""
         return self._files[-1].chain if self._last is None else self._last.chain
 
+    def chain_at(self, index: int) -> int:
+        """Of an entry, or of the one before the first."""
+        return self.entry(index).chain if index >= self.first else self._files[0].chain
+
     def term(self, index: int) -> int | None:
         """Of an entry, or of the one before the first; else None."""
         if index == self.first - 1:
@@ -295,6 +299,9 @@ class EntryIndex:
             self._files.append(file)
             self._firsts.append(file.first)
             self._scan(file, follows if follows is not None and follows - 1 <= trusted else None)
+            if file.last > trusted:
+                # What a killed process wrote may not be on disk yet.
+                file.is_dirty = self._renamed = True
 
     def _open(self, path: str) -> EntryFile | None:
         if self._fs.size(path) < (HEAD_SLOTS + 1) * SLOT_BYTES:

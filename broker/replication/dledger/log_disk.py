@@ -90,6 +90,9 @@ class LogDisk:
         self._hard_state = HardState()
         self._snapshot: Snapshot | None = None
         self._mark: MappedFile | None = None
+        # The entry that the mark names. The lock is held while it changes, and while entries that it counts go.
+        self._marked = 0
+        self._marking = trio.Lock()
         self._copying: CopyingTo | None = None
         self._opened = trio.Event()
         self._is_loaded = False
@@ -153,6 +156,9 @@ class LogDisk:
         await trio.to_thread.run_sync(self._load_index)
         snapshot = self._snapshot
         assert snapshot is not None
+        if self._group.sync_flush and self.index.last > self._marked:
+            # A killed process may have left entries that only the kernel has. This node promises them from now on.
+            await self.sync()
         self._is_loaded = True
         await self._opened.wait()
         await self.align()
@@ -276,10 +282,10 @@ class LogDisk:
                 return await self._prepare_restart(raft, message.snapshot)
             assert isinstance(message, AppendRequest)
             await self._opened.wait()
-            new = _new_entries(raft, message)
-            if new and new[0].index <= raft.log.last and new[0].index > raft.log.commit:
-                raft.forget_after(new[0].index - 1)
+            if _conflict(raft, message) is not None:
+                await self._forget_tail(raft, message)
                 await self.align()
+            new = _new_entries(raft, message)
             while self.entries.writer is not None and not self._has_room(new):
                 await add_file(self._log)
             return self.entries.writer is not None
@@ -287,6 +293,21 @@ class LogDisk:
             logger.error("entries of the leader are not taken: %s", error)
             await trio.sleep(FULL_PAUSE_S)
             return False
+
+    async def _forget_tail(self, raft: Raft, message: AppendRequest) -> None:
+        """Forget the entries that differ from the leader's. The mark goes back first, and durably.
+
+        Otherwise a crash would leave fewer entries than the mark promises, as if the disk had lost them.
+        """
+        async with self._marking:
+            last = _conflict(raft, message)
+            if last is None:
+                return
+            if self._marked > last:
+                await trio.to_thread.run_sync(self._write_mark_back, last)
+            # The node may have taken another term meanwhile.
+            if _conflict(raft, message) == last:
+                raft.forget_after(last)
 
     async def _prepare_restart(self, raft: Raft, snapshot: Snapshot) -> bool:
         """Let the empty log begin where the leader's does."""
@@ -317,10 +338,11 @@ class LogDisk:
 
     async def sync(self) -> None:
         """Make all entries survive power loss."""
-        last, chain = self.index.last, self.index.chain
-        # The bytes first: an entry on disk whose bytes are not would be a promise that cannot be kept.
-        await self._group.flush()
-        await trio.to_thread.run_sync(self._sync_index, last, chain)
+        async with self._marking:
+            last, chain = self.index.last, self.index.chain
+            # The bytes first: an entry on disk whose bytes are not would be a promise that cannot be kept.
+            await self._group.flush()
+            await trio.to_thread.run_sync(self._sync_index, last, chain)
 
     async def clean(self) -> None:
         """Remove files of entries whose files of the commit log are gone."""
@@ -337,11 +359,19 @@ class LogDisk:
 
     def _sync_index(self, last: int, chain: int) -> None:
         self.index.sync()
+        # After the sync, and not synced itself: it must never claim what is not on disk.
+        self._write_mark(last, chain)
+
+    def _write_mark_back(self, last: int) -> None:
+        self._write_mark(last, self.index.chain_at(last)).sync()
+
+    def _write_mark(self, last: int, chain: int) -> MappedFile:
         if self._mark is None:
             self._mark = self._fs.open_map(f"{self._directory}/mark", _MARK.size, create=True)
-        # After the sync, and not synced itself: it must never claim what is not on disk.
         known = _MARK.pack(last, chain, 0)[:-4]
         self._mark.view[: _MARK.size] = known + crc32(known).to_bytes(4, "big")
+        self._marked = last
+        return self._mark
 
     def _load_index(self) -> None:
         index, end = self.index, self._log.raw_end
@@ -350,8 +380,8 @@ class LogDisk:
         path = f"{self._directory}/mark"
         data = self._fs.read(path) if self._fs.exists(path) else b""
         last, _, crc = _MARK.unpack(data[: _MARK.size].ljust(_MARK.size, b"\0"))
-        had = last if crc == crc32(data[: _MARK.size - 4]) else 0
-        had = max(had, self._snapshot.index)
+        self._marked = last if crc == crc32(data[: _MARK.size - 4]) else 0
+        had = max(self._marked, self._snapshot.index)
         # Entries whose bytes a power loss took were not promised to anybody.
         low, high = index.first - 1, index.last
         while low < high:
@@ -433,6 +463,12 @@ def _new_entries(raft: Raft, request: AppendRequest) -> tuple[RaftEntry, ...]:
         if log.term(entry.index) != entry.term:
             return request.entries[number:]
     return ()
+
+
+def _conflict(raft: Raft, request: AppendRequest) -> int | None:
+    """The last entry before those that ``raft`` must forget for ``request``; None when it need not forget any."""
+    new = _new_entries(raft, request)
+    return new[0].index - 1 if new and raft.log.commit < new[0].index <= raft.log.last else None
 
 
 def _replaces(raft: Raft, snapshot: Snapshot) -> bool:

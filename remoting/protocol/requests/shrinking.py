@@ -173,7 +173,7 @@ DRAIN_BROKER = Request(
 )  # fmt: skip
 GET_DRAIN_STATUS = Request(
     7131, GetDrainStatusRequestHeader, NOTHING, NOTHING, DrainStatus,
-    right=GET_CLUSTER,
+    right=GET_CLUSTER, on_slave=NO_MESSAGES,
 )  # fmt: skip
 SEAL_QUEUES = Request(
     7132, SealQueuesRequestHeader, NOTHING, NOTHING, SealedQueues,

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import BrokerError, UserError
+from mqcommon.errors import BrokerError, RemotingError, UserError
 from mqcommon.names import is_dlq_topic, is_retry_topic, is_system_topic
 from sdk.admin.command import command
+from sdk.admin.failures import explain
 from sdk.admin.params import cluster_name, option, topic_option, where
 from sdk.admin.render import Table
 from sdk.admin.session import Session
@@ -19,10 +20,14 @@ if TYPE_CHECKING:
     from sdk.admin.reshaping import Shape
 
 NOT_SUPPORTED = 3
+# What slaves answer.
+NOT_MASTER = 14
 PERM_WRITE = 2
 # Clients of RocketMQ learn of a change within 30 s.
 SETTLE_S = 35.0
 POLL_S = 0.5
+# How long a drain goes on while servers do not answer: a new master is elected in less.
+AWAY_S = 60.0
 # Rows that a result lists.
 SHOWN = 20
 
@@ -64,19 +69,25 @@ def _broker_name() -> click.Option:
     return option("b", "brokerName", "broker name", required=True)
 
 
-async def _members(session: Session, broker_name: str) -> list[Target]:
-    """The master and the slaves of a broker; UserError when it has no master."""
+async def _members(session: Session, broker_name: str, *, must_have_master: bool = True) -> list[Target]:
+    """The master and the slaves of a broker. UserError when it has no master, but ``must_have_master``."""
     every = all_targets(await session.admin.cluster_info())
     members = [one for one in every if one.broker_name == broker_name]
-    if not any(one.broker_id == MASTER_ID for one in members):
+    if must_have_master and not _master_of(members):
         known = ", ".join(sorted({one.broker_name for one in every})) or "none"
         raise UserError(f"there is no broker {broker_name!r} with a master; the NameServer knows: {known}")
     return members
 
 
+def _master_of(members: list[Target]) -> str:
+    """The address of the master among ``members``; empty when there is none."""
+    return next((one.addr for one in members if one.broker_id == MASTER_ID), "")
+
+
 async def _tell(session: Session, members: list[Target], *, drain: bool, settle_s: float = 0) -> None:
-    # The master last: once it has said yes, none of its set takes sends again after an election.
-    for one in sorted(members, key=lambda one: -one.broker_id):
+    # A drain: the master last. Once it has said yes, none of its set takes sends again after an election. The end of a
+    # drain: the master first, as it may refuse.
+    for one in sorted(members, key=lambda one: one.broker_id, reverse=drain):
         try:
             await session.admin.drain_broker(one.addr, drain=drain, settle_ms=round(settle_s * 1000))
         except BrokerError as error:
@@ -96,7 +107,7 @@ def _drain_lines(result: Mapping[str, Any]) -> Iterator[str]:
     if result["unread"]:
         yield from table.lines(result["unread"][:SHOWN])
     for row in result["unclaimed"][:SHOWN]:
-        yield f"no group reads {row['topic']}: {row['messages']} messages"
+        yield f"no group reads {row['topic']}: {row['messages']} messages (--move copies them to other brokers)"
     if result["isDrained"]:
         yield f"broker {result['brokerName']} is drained: it can be stopped."
 
@@ -125,32 +136,116 @@ async def drain(
     It takes no sends any more, which survives restarts, and consumers read on. The command ends when all groups have
     consumed everything, and all delayed, timed and popped messages and open transactions of the broker have ended.
     """
-    import trio
+    work = _Drain(session, broker_name, move, forget_group, settle)
+    await work.begin(force=force)
+    status, failure = await work.until_empty(deadline)
+    if failure:
+        session.fail(UserError(failure))
+    return {
+        "brokerName": broker_name, "isDrained": status.is_over and not failure, "moved": work.moved, **status.to_wire(),
+    }  # fmt: skip
 
-    members = await _members(session, broker_name)
-    addr = next(one.addr for one in members if one.broker_id == MASTER_ID)
-    until = trio.current_time() + deadline
-    if not force:
-        await _refuse_if_only_here(session, broker_name, addr)
-    await _tell(session, members, drain=True, settle_s=settle)
-    session.say(f"broker {broker_name} takes no new messages. Consumers read on.")
-    moved = 0
-    while True:
-        status = await session.admin.drain_status(addr, forget_group)
-        if status.is_over and not (move and status.unclaimed):
-            break
+
+class _Drain:
+    """One broker that is drained, whichever member of its set is the master."""
+
+    def __init__(
+        self, session: Session, broker_name: str, moves: bool, forgotten: tuple[str, ...], settle_s: float
+    ) -> None:
+        self._session = session
+        self._broker_name = broker_name
+        self._moves = moves
+        self._forgotten = forgotten
+        self._settle_s = settle_s
+        #: The address of the master that was told.
+        self._addr = ""
+        #: Messages that were copied.
+        self.moved = 0
+
+    async def begin(self, *, force: bool) -> None:
+        """Tell all members of the set. UserError, and nothing is changed, when producers would fail."""
+        members = await _members(self._session, self._broker_name)
+        self._addr = _master_of(members)
+        if not force:
+            await _refuse_if_only_here(self._session, self._broker_name, self._addr)
+        await _tell(self._session, members, drain=True, settle_s=self._settle_s)
+        self._session.say(f"broker {self._broker_name} takes no new messages. Consumers read on.")
+
+    async def until_empty(self, deadline_s: float) -> "tuple[DrainStatus, str]":
+        """The last status, and why the broker is not empty; that is an empty text when it is."""
+        import trio
+
+        from remoting.protocol.requests.shrinking import DrainStatus
+
+        started = trio.current_time()
+        since: float | None = None  # when a server was found not to answer
+        status = DrainStatus()
+        while True:
+            trouble = ""
+            try:
+                status, is_done = await self._advance()
+            except (RemotingError, BrokerError) as error:
+                if isinstance(error, BrokerError) and error.code != NOT_MASTER:
+                    raise
+                trouble = explain(error)
+                since = trio.current_time() if since is None else since
+            else:
+                since = None
+                if is_done:
+                    return status, ""
+                if not status.drained_since:
+                    return status, f"broker {self._broker_name} takes messages again: somebody has undrained it"
+            self._session.progress(trouble or _left(status))
+            now = trio.current_time()
+            if since is not None and (now - since >= AWAY_S or now - started >= deadline_s):
+                return status, f"{trouble}. Broker {self._broker_name} stays drained: run this again to go on"
+            if now - started >= deadline_s:
+                return status, (
+                    f"broker {self._broker_name} is not empty after {deadline_s:g} s: {_left(status)}. It stays"
+                    " drained: run this again to go on, or mqadmin undrain"
+                )
+            await trio.sleep(POLL_S)
+
+    async def _advance(self) -> "tuple[DrainStatus, bool]":
+        """Copy what there is to copy; returns the status after that, and whether all is done."""
+        await self._follow_master()
+        status = await self._status()
+        if status.is_over and not (self._moves and status.unclaimed):
+            return status, True
         # Sends of clients with old routes still come until then.
-        if move and not status.closes_in_ms and not status.sends_in_flight:
-            moved += await _move_all(session, broker_name, addr, status)
-            status = await session.admin.drain_status(addr, forget_group)
-            if status.is_over:
-                break
-        _show_progress(session, status)
-        if trio.current_time() >= until:
-            session.fail(UserError(f"broker {broker_name} is not empty after {deadline:g} s: {_left(status)}"))
-            break
-        await trio.sleep(POLL_S)
-    return {"brokerName": broker_name, "isDrained": status.is_over, "moved": moved, **status.to_wire()}
+        if self._moves and status.drained_since and not status.closes_in_ms and not status.sends_in_flight:
+            before = self.moved
+            await self._move_all(status)
+            status = await self._status()
+            # A status lists some topics only: there may be more of them as long as something was copied.
+            return status, status.is_over and (self.moved == before or not status.unclaimed)
+        return status, False
+
+    async def _status(self) -> "DrainStatus":
+        return await self._session.admin.drain_status(self._addr, self._forgotten)
+
+    async def _follow_master(self) -> None:
+        """Tell the new master, if there is one: the last moments of the former one may not have been copied."""
+        members = await _members(self._session, self._broker_name, must_have_master=False)
+        addr = _master_of(members)
+        if addr and addr != self._addr:
+            await _tell(self._session, members, drain=True, settle_s=self._settle_s)
+            self._addr = addr
+            self._session.say(f"{addr} is the master of broker {self._broker_name} now.")
+
+    async def _move_all(self, status: "DrainStatus") -> None:
+        """Copy what no group has read of all topics in ``status`` to other brokers."""
+        from sdk.admin.moving import move_queues
+
+        topics = dict.fromkeys([row.topic for row in status.unread] + [row.topic for row in status.unclaimed])
+        for topic in topics:
+            places = await _other_places(self._session, self._broker_name, topic)
+            if places:
+                await move_queues(self._session.admin, self._addr, topic, 0, places, self._note)
+
+    def _note(self, messages: int) -> None:
+        self.moved += messages
+        self._session.progress(f"{self.moved:,} messages copied to other brokers")
 
 
 def _left(status: "DrainStatus") -> str:
@@ -171,10 +266,6 @@ def _left(status: "DrainStatus") -> str:
     if absent:
         words.append(f"groups without a consumer: {', '.join(absent[:SHOWN])} (--forgetGroup leaves them out)")
     return ", ".join(words)
-
-
-def _show_progress(session: Session, status: "DrainStatus") -> None:
-    session.progress(_left(status))
 
 
 async def _refuse_if_only_here(session: Session, broker_name: str, addr: str) -> None:
@@ -210,27 +301,9 @@ async def _refuse_if_only_here(session: Session, broker_name: str, addr: str) ->
     if only_here:
         raise UserError(
             f"{len(only_here)} topics can be written on {broker_name} only: {', '.join(sorted(only_here)[:SHOWN])}."
-            " Their producers would fail. Create them on another broker (mqadmin updateTopic), or give --force"
+            " Their producers would fail. Create them on another broker (mqadmin updateTopic), end the drain of one"
+            " that has them (mqadmin undrain), or give --force"
         )
-
-
-async def _move_all(session: Session, broker_name: str, addr: str, status: "DrainStatus") -> int:
-    """Copy what no group has read of all topics in ``status`` to other brokers; returns how many messages."""
-    from sdk.admin.moving import move_queues
-
-    topics = dict.fromkeys([row.topic for row in status.unread] + [row.topic for row in status.unclaimed])
-    moved = 0
-
-    def note(messages: int) -> None:
-        nonlocal moved
-        moved += messages
-        session.progress(f"{moved:,} messages copied to other brokers")
-
-    for topic in topics:
-        places = await _other_places(session, broker_name, topic)
-        if places:
-            await move_queues(session.admin, addr, topic, 0, places, note)
-    return moved
 
 
 async def _other_places(session: Session, broker_name: str, topic: str) -> "list[Place]":

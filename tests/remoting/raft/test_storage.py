@@ -64,6 +64,24 @@ def test_what_was_written_is_read() -> None:
     assert stored.snapshot == FIRST
 
 
+def test_what_a_node_finds_after_a_kill_survives_power_loss() -> None:
+    """Though it was killed before the fsync: from the start on the node promises what it found."""
+    fs = MemoryFiles()
+    storage = begun(fs)
+    left: list[MemoryFiles] = []
+
+    def before_call(operation: str, path: str) -> None:
+        if operation == "sync":
+            left.append(fs.killed())
+
+    fs.before_call = before_call
+    storage.write(persist(*entries(1, 3), state=HardState(1, "n0")))
+    found = loaded(left[0])
+    assert found.entries == entries(1, 3)
+    for seed in range(10):
+        assert loaded(left[0].crash(Random(seed))) == found
+
+
 @given(st.randoms(use_true_random=False), st.integers(1, 8))
 def test_power_loss_takes_nothing_that_was_written(random: Random, writes: int) -> None:
     fs = MemoryFiles()

@@ -111,6 +111,34 @@ async def test_what_nobody_has_read_moves_to_other_brokers(cluster: Cluster) -> 
     assert sorted(await unique_keys(cluster, "broker-b")) == sorted(keys[20:])
 
 
+async def test_all_topics_move_though_a_status_lists_some_of_them(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.admin.draining.MOST_ROWS", 1)
+    topics = ["first", "second", "third"]
+    async with Producer(cluster.nameserver, group="p") as producer:
+        for topic in topics:
+            cluster.create_topic(topic)
+            await producer.send(Message(topic, b"x"), queue=MessageQueue(topic, "broker-a", 0))
+    drained = await run(cluster, *DRAIN, "broker-a", "--move")
+    assert (drained["isDrained"], drained["moved"], drained["unclaimed"]) == (True, 3, [])
+
+
+async def test_a_drain_ends_when_somebody_undrains_the_broker(cluster: Cluster) -> None:
+    async with trio.open_nursery() as nursery:
+        found: list[dict[str, Any]] = []
+
+        async def drain() -> None:
+            words = ("drain", "-b", "broker-a", "--settle", "3600")
+            found.append(await run(cluster, *words, ends_with=1))
+
+        nursery.start_soon(drain)
+        await until_writes(cluster, {"broker-a": 0, "broker-b": 4})
+        await run(cluster, "undrain", "-b", "broker-a")
+        await until_writes(cluster, {"broker-a": 4, "broker-b": 4})
+    assert (found[0]["isDrained"], found[0]["drainedSince"]) == (False, 0)
+
+
 async def unique_keys(cluster: Cluster, broker_name: str) -> list[str]:
     """The unique keys of all messages of a broker, in their order in each queue."""
     found = []

@@ -4,7 +4,7 @@ import asyncio
 import configparser
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -12,11 +12,7 @@ from typing import Any
 import pytest
 import trio
 from opentelemetry import baggage, context, trace
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.semconv._incubating.attributes import messaging_attributes as names
 from opentelemetry.semconv._incubating.metrics import messaging_metrics as metric_names
 from opentelemetry.trace import SpanKind, StatusCode
@@ -41,61 +37,9 @@ from sdk.runtime import SendsFailed
 from tests.sdk.fakes import until
 from tests.sdk.values.test_typed_clients import TEA, Order
 from tests.support.in_process import Servers
+from tests.support.spans import Seen
 
 FIRST = ConsumeFrom.FIRST_OFFSET
-
-
-class Seen:
-    """What was exported."""
-
-    def __init__(self) -> None:
-        self._exporter = InMemorySpanExporter()
-        self.provider = TracerProvider()
-        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.reader = InMemoryMetricReader()
-        self.meters = MeterProvider([self.reader])
-        self.tracer = self.provider.get_tracer("test")
-
-    @property
-    def spans(self) -> list[ReadableSpan]:
-        return sorted(self._exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
-
-    def named(self, name: str) -> list[ReadableSpan]:
-        return [span for span in self.spans if span.name == name]
-
-    def tree(self) -> list[str]:
-        """Each span after those of its parents, as ``web > send one > process one``."""
-        by_id = {span.context.span_id: span for span in self.spans if span.context}
-
-        def path(span: ReadableSpan) -> str:
-            above = by_id.get(span.parent.span_id) if span.parent else None
-            return span.name if above is None else f"{path(above)} > {span.name}"
-
-        return sorted(map(path, self.spans))
-
-    def values(self, name: str) -> dict[tuple[str, ...], int | float]:
-        """The points of a metric, a histogram's counts, by operation, topic, group and error."""
-        data = self.reader.get_metrics_data()
-        found: dict[tuple[str, ...], int | float] = {}
-        for resource in data.resource_metrics if data is not None else ():
-            for scope in resource.scope_metrics:
-                for metric in scope.metrics:
-                    for point in metric.data.data_points if metric.name == name else ():
-                        labels = point.attributes or {}
-                        keys = (telemetry.OPERATION, telemetry.TOPIC, telemetry.GROUP, telemetry.ERROR)
-                        key = tuple(str(labels[key]) for key in keys if key in labels)
-                        found[key] = point.count if hasattr(point, "count") else point.value
-        return found
-
-
-@pytest.fixture
-def seen() -> Iterator[Seen]:
-    """The SDK is instrumented meanwhile."""
-    made = Seen()
-    instrumentor = SkylarkInstrumentor()
-    instrumentor.instrument(tracer_provider=made.provider, meter_provider=made.meters, skip_dep_check=True)
-    yield made
-    instrumentor.uninstrument()
 
 
 def attribute(span: ReadableSpan, name: str) -> Any:

@@ -116,6 +116,17 @@ def test_a_kill_loses_nothing() -> None:
     assert (index.first, index.term(7), index.end(7)) == (8, 0, 100)
 
 
+def test_what_a_killed_process_wrote_is_on_disk_after_the_next_sync() -> None:
+    fs = MemoryFiles()
+    index = new(fs)
+    for number in range(20):
+        add(index, (0, number))
+    left = fs.killed()
+    again = loaded(left)
+    again.sync()
+    assert all_of(loaded(left.crash(Random(0)))) == all_of(index)
+
+
 def test_logs_with_the_same_chain_have_the_same_entries() -> None:
     one, other = new(MemoryFiles()), new(MemoryFiles())
     add(one, (0, 10))

@@ -1,0 +1,3 @@
+from tests.support.spans import seen
+
+__all__ = ["seen"]
