@@ -34,7 +34,7 @@ OF_LIBRARIES = {
 }
 # kombu looks for these names in transports and channels.
 OF_KOMBU = {
-    *("_has_queue", "_new_queue", "_queue_bind", "basic_publish", "queue_delete", "if_unused", "reject"),
+    *("_has_queue", "_new_queue", "_queue_bind", "basic_publish", "queue_delete", "if_unused"),
     "prepare_queue_arguments",
     *("can_parse_url", "driver_name", "driver_type", "driver_version", "supports_fanout"),
     *("recoverable_channel_errors", "recoverable_connection_errors", "verify_connection"),
