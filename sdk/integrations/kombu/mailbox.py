@@ -15,7 +15,7 @@ from typing import Protocol
 from mqcommon.message.message import MessageExt
 
 
-class Delivery(Protocol):
+class Unsettled(Protocol):
     """A message that a consumer of kombu has, or will have. All methods may be called from any thread."""
 
     @property
@@ -36,7 +36,7 @@ class Parcel:
 
     owner: object
     queue: str
-    delivery: Delivery
+    delivery: Unsettled
 
 
 class Mailbox:

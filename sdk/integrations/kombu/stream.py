@@ -18,7 +18,7 @@ from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from sdk.client import Client
 from sdk.consumer.pull import PullConsumer
-from sdk.integrations.kombu.mailbox import Delivery, Mailbox, Parcel
+from sdk.integrations.kombu.mailbox import Mailbox, Parcel, Unsettled
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Stream:
         self.post = post
         self._backoff = backoff
         self._clock = clock
-        self._waiting: deque[Delivery] = deque()
+        self._waiting: deque[Unsettled] = deque()
         self._taken = trio.lowlevel.ParkingLot()
         self._mailbox: Mailbox | None = None
         self._owner: object = None
@@ -76,7 +76,7 @@ class Stream:
         if self._owner is owner:
             self._mailbox = self._owner = None
 
-    def take(self) -> Delivery | None:
+    def take(self) -> Unsettled | None:
         """The next message that no consumer has begun with.
 
         ``AsyncResult.state`` asks so while another connection of the program consumes the same replies, which has not
@@ -90,7 +90,7 @@ class Stream:
         self._hand_over()
         return received
 
-    def put_back(self, received: Delivery) -> None:
+    def put_back(self, received: Unsettled) -> None:
         """The next message is this one."""
         self._waiting.appendleft(received)
         self._hand_over()

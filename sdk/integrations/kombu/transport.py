@@ -33,7 +33,7 @@ from mqcommon.errors import (
 from mqcommon.message.message import Message, MessageExt
 from sdk.integrations.kombu import names
 from sdk.integrations.kombu.feed import Feed, Prefetch
-from sdk.integrations.kombu.mailbox import Delivery, Mailbox, Parcel
+from sdk.integrations.kombu.mailbox import Mailbox, Parcel, Unsettled
 from sdk.integrations.kombu.names import REPLIES, TransportSettings
 from sdk.integrations.kombu.session import ClusterSession, Source
 from sdk.integrations.kombu.sessions import SESSIONS, SharedSession
@@ -89,7 +89,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         self._pulling: set[str] = set()
         self._consumed_streams: dict[str, Stream] = {}
         # Delivery tag → what the program has and has not settled.
-        self._deliveries: dict[str, Delivery] = {}
+        self._deliveries: dict[str, Unsettled] = {}
         self._tags = itertools.count(1)
 
     # --- publishing
@@ -263,7 +263,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
         stream = self._stream(queue)
         feeds = [] if stream is not None else self._open_feeds(queue)
 
-        async def take(session: ClusterSession) -> Delivery | None:
+        async def take(session: ClusterSession) -> Unsettled | None:
             if stream is not None:
                 return stream.take()
             for _, feed in feeds:
@@ -298,7 +298,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
     def _restore(self, message: Any) -> None:
         self.settle(message.delivery_tag, give_back=True)
 
-    def _payload(self, queue: str, delivery: Delivery) -> dict[str, Any] | None:
+    def _payload(self, queue: str, delivery: Unsettled) -> dict[str, Any] | None:
         message = delivery.message
         try:
             payload: dict[str, Any] = loads(message.body)

@@ -1,5 +1,6 @@
 """kombu's own classes over a cluster of ours: queues, exchanges, acknowledgements, prefetch counts, forks."""
 
+import json
 import os
 import sys
 import threading
@@ -18,7 +19,7 @@ from kombu.exceptions import ChannelError, OperationalError
 from kombu.pools import producers
 from kombu.utils import compat
 
-from mqcommon.errors import InvalidArgument, NoNameServer, RouteNotFound, UserError
+from mqcommon.errors import BrokerError, InvalidArgument, NoNameServer, RouteNotFound, UserError
 from sdk import blocking
 from sdk.integrations.kombu import Transport
 from sdk.integrations.kombu.feed import Feed
@@ -329,6 +330,29 @@ def test_the_environment_says_where_nameservers_are(cluster: Cluster, monkeypatc
     monkeypatch.setenv("NAMESRV_ADDR", cluster.nameserver)
     with Connection("rocketmq://") as connection:
         connection.connect()
+
+
+def test_access_keys_of_the_url_sign_requests(queue: str) -> None:
+    with cluster_with_users() as secured:
+        for keys, refused in (("root:a%20secret@", ""), ("root:wrong@", "check signature failed"), ("", "username")):
+            with Connection(f"rocketmq://{keys}{secured.nameserver}/") as connection:
+                if not refused:
+                    send(connection, queue, "signed")
+                    reader = Reader(connection, queue)
+                    assert bodies(reader.get(1)) == ["signed"]
+                    reader.close()
+                    continue
+                with pytest.raises(BrokerError, match=refused):
+                    connection.connect()
+
+
+def cluster_with_users() -> Cluster:
+    options = {
+        "authenticationEnabled": True,
+        "initAuthenticationUser": json.dumps({"username": "root", "password": "a secret"}),
+        "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "another secret"}),
+    }
+    return Cluster(options=options)
 
 
 def test_a_namespace_and_a_prefix_keep_projects_apart(cluster: Cluster, queue: str) -> None:
