@@ -1,7 +1,7 @@
 """Messages as handlers of FastStream see them, what becomes of each, and the parsers that make them.
 
-A handler's message is settled once: acknowledged, refused for now or refused for good. `Delivery` notes that for a
-push consumer, whose handler waits for it and returns what `Delivery.result` says. `Popped` tells it to the broker at
+A handler's message is settled once: acknowledged, refused for now or refused for good. `Handling` notes that for a
+push consumer, whose handler waits for it and returns what `Handling.result` says. `Popped` tells it to the broker at
 once.
 """
 
@@ -45,7 +45,7 @@ class Settlement(Protocol):
     async def reject(self, reason: str) -> None: ...
 
 
-class Delivery:
+class Handling:
     """One call of the handler of a push consumer. Once `settled` is set, `result` says what the consumer is told."""
 
     def __init__(self) -> None:

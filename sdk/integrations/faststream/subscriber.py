@@ -34,7 +34,7 @@ from sdk.consumer.popped import ReceivedMessage
 from sdk.consumer.retry_policy import RetryPolicy
 from sdk.consumer.simple import MAX_COUNT
 from sdk.integrations.faststream.config import RocketBrokerConfig
-from sdk.integrations.faststream.message import Delivery, Popped, Raw, Rejected, RocketMessage, RocketParser
+from sdk.integrations.faststream.message import Handling, Popped, Raw, Rejected, RocketMessage, RocketParser
 from sdk.integrations.faststream.producing import ReplyPublisher
 
 # How long handlers that must not begin any more wait for their consumer to stop calling them. The messages that they
@@ -234,7 +234,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         if self._leaving is not None:
             await asyncio.sleep(LEAVING_S)
             return ConsumeResult.SUSPEND if self.consuming.orderly else ConsumeResult.LATER
-        delivery = Delivery()
+        delivery = Handling()
         if self.ack_policy is AckPolicy.ACK_FIRST and not self.consuming.orderly:
             await self._places.acquire()
             task = asyncio.create_task(self._process(raw, delivery))
@@ -248,12 +248,12 @@ class RocketSubscriber(SubscriberUsecase[Any]):
                 await delivery.settled.wait()
         return delivery.result(self.ack_policy)
 
-    def _ended(self, task: asyncio.Task[None], delivery: Delivery) -> None:
+    def _ended(self, task: asyncio.Task[None], delivery: Handling) -> None:
         self._running.discard(task)
         self._places.release()
         delivery.settled.set()
 
-    async def _process(self, raw: Raw, delivery: Delivery) -> None:
+    async def _process(self, raw: Raw, delivery: Handling) -> None:
         """Run middlewares and handlers. What they raise is logged by FastStream, and noted."""
         settlements = self._raw_parser.settlements
         settlements[id(raw)] = delivery

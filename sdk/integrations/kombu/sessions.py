@@ -6,6 +6,7 @@ So a Celery worker may fork its pool before or after it has connected.
 
 import threading
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -38,6 +39,11 @@ class SharedSession:
 
     def call(self, work: Callable[[ClusterSession], Awaitable[T]]) -> T:
         """Run ``work`` in the loop of the session and wait for it."""
+        # In an empty context: the tasks that it starts outlive the caller's trace, of which they would all be a part.
+        return Context().run(self.send, work)
+
+    def send(self, work: Callable[[ClusterSession], Awaitable[T]]) -> T:
+        """As `call`, in the caller's context, so that the message which ``work`` sends is a part of its trace."""
         if not self.is_usable:
             raise ConnectionLost("the session with the cluster has ended")
         return self.opened.call(work)

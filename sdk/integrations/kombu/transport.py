@@ -113,17 +113,17 @@ class Channel(VirtualChannel):  # type: ignore[misc]
             return
         due_ms = names.eta_ms_of(message.get("headers"))
         queues = 1 if kind == "fanout" else None
-        self._transport.shared.call(lambda session: session.send(sent, due_ms=due_ms, queues=queues))
+        self._transport.shared.send(lambda session: session.send(sent, due_ms=due_ms, queues=queues))
 
     def _put(self, queue: str, message: dict[str, Any], **options: Any) -> None:
         """Store a message in a queue."""
         if names.is_reply_queue(queue):
             reply = _message(REPLIES, message, names.tag_of(queue))
-            self._transport.shared.call(lambda session: session.send(reply, queues=1))
+            self._transport.shared.send(lambda session: session.send(reply, queues=1))
             return
         task = _message(self._topic(queue), message, _task_tag(message))
         due_ms = names.eta_ms_of(message.get("headers"))
-        self._transport.shared.call(lambda session: session.send(task, due_ms=due_ms))
+        self._transport.shared.send(lambda session: session.send(task, due_ms=due_ms))
 
     # --- declaring
 
