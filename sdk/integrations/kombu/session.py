@@ -4,7 +4,7 @@ It makes the topics and groups that are missing, sends, and has the feeds (feed.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -226,8 +226,14 @@ class ClusterSession:
         await self.nursery.start(feed.run)
         return feed
 
-    async def close_feed(self, source: Source, feed: Feed) -> None:
-        """Give back what it has, and leave the group when it was the last feed of it."""
+    async def close_feeds(self, feeds: Iterable[tuple[Source, Feed]]) -> None:
+        """Give back what they have, and leave the groups of which they were the last feeds."""
+        async with trio.open_nursery() as nursery:
+            for source, feed in feeds:
+                nursery.start_soon(self._close_feed, source, feed)
+
+    @enable_ki_protection
+    async def _close_feed(self, source: Source, feed: Feed) -> None:
         try:
             await feed.close()
         finally:

@@ -327,12 +327,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]
             feeds = [pair for pairs in self._feeds.values() for pair in pairs]
             self._feeds.clear()
             if feeds:
-
-                async def close_all(session: ClusterSession) -> None:
-                    for source, feed in feeds:
-                        await session.close_feed(source, feed)
-
-                transport.shared.call(close_all)
+                transport.shared.call(lambda session: session.close_feeds(feeds))
 
     # --- queues of this channel
 
