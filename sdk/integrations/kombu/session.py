@@ -41,6 +41,8 @@ PRODUCER_GROUP = "celery-producers"
 # Brokers tell NameServers of a new topic at once; this is for busy ones.
 TOPIC_TIMEOUT_S = 10
 TOPIC_POLL_S = 0.02
+# Reply queues that are read at a time.
+MOST_REPLIES = 200
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class ClusterSession:
         self._making = trio.Lock()
         self._consumers: dict[Source, _SharedConsumer] = {}
         self._replies: dict[str, Stream] = {}
+        self._replying = trio.Lock()
         self._stack = AsyncExitStack()
         self._nursery: trio.Nursery | None = None
         self._post: Callable[[Callable[[], object]], object] = _nowhere
@@ -303,15 +306,18 @@ class ClusterSession:
 
     async def reply_stream(self, queue: str) -> Stream:
         """The stream of a reply queue. All connections of the process share it, until the session ends."""
-        stream = self._replies.get(queue)
-        if stream is None:
-            stream = self._replies[queue] = self.new_stream(queue)
-            try:
+        async with self._replying:
+            stream = self._replies.pop(queue, None)
+            if stream is None:
+                stream = self.new_stream(queue)
                 await self.bind(stream, REPLIES, tag_of(queue), lambda message: True)
-            except BaseException:
-                del self._replies[queue]
-                raise
-        return stream
+                # Celery names one for each thread that sends: a server with a thread for each request has no end of
+                # them.
+                while len(self._replies) >= MOST_REPLIES:
+                    self._replies.pop(next(iter(self._replies))).close()
+            # The one that was used last is the last to go.
+            self._replies[queue] = stream
+            return stream
 
 
 def _nowhere(work: Callable[[], object]) -> None:

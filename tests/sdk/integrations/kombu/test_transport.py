@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -226,6 +227,22 @@ def test_fanout_reaches_all_who_listen_and_only_from_then_on(connection: Any, ur
         assert all(reader.gets_nothing() for reader in readers)
         for reader in readers:
             reader.close()
+
+
+def test_of_many_reply_queues_those_are_read_that_were_used_last(
+    connection: Any, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sdk.integrations.kombu.session.MOST_REPLIES", 2)
+    replies = [str(uuid.UUID(int=number)) for number in range(3)]
+    for queue in (replies[0], replies[1], replies[0], replies[2]):
+        Queue(queue, auto_delete=True)(connection.default_channel).declare()
+    with Connection(url) as other:
+        for queue in replies:
+            Producer(other).publish(queue, routing_key=queue)
+    readers = [Reader(connection, Queue(queue, auto_delete=True), no_ack=True) for queue in (replies[0], replies[2])]
+    assert [bodies(reader.get(1)) for reader in readers] == [[replies[0]], [replies[2]]]
+    late = Reader(connection, Queue(replies[1], auto_delete=True), no_ack=True)
+    assert late.gets_nothing()
 
 
 def test_durable_queues_of_an_exchange_keep_what_they_are_bound_to(connection: Any, url: str, queue: str) -> None:
