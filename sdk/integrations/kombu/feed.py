@@ -92,6 +92,17 @@ class Held:
         self._feed.post(lambda: self._feed.settle(self, give_back=give_back))
 
 
+class _Broker:
+    """What this feed has of one broker. A broker that is away holds up nothing of the others."""
+
+    __slots__ = ("held", "settled", "to_settle")
+
+    def __init__(self) -> None:
+        self.held: dict[Held, None] = {}
+        self.settled: list[Held] = []
+        self.to_settle = Signal()
+
+
 class Feed:
     """The tasks of ``queue`` for the channel ``owner``, by way of ``consumer``, which several feeds may share."""
 
@@ -123,14 +134,14 @@ class Feed:
         self._backoff = backoff
         self._clock = clock
         self._held: dict[Held, None] = {}
-        self._settled: list[Held] = []
-        self._to_settle = Signal()
+        self._brokers: dict[str, _Broker] = {}
         self._finished = trio.lowlevel.ParkingLot()
         self._is_stopped = False
         self._is_pulling = False
         self._last_found = -inf
         self._waiting = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
+        self._closed = trio.Event()
         self.ended = trio.Event()
 
     # --- life
@@ -141,9 +152,9 @@ class Feed:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                nursery.start_soon(self._renew_leases)
-                nursery.start_soon(self._settle_all)
                 task_status.started()
+                await self._closed.wait()
+                nursery.cancel_scope.cancel()
         finally:
             self.ended.set()
 
@@ -178,7 +189,7 @@ class Feed:
                 "%d tasks of queue %s could not be acknowledged or given back within %d ms; workers get them again",
                 len(self._held), self._queue, self._settings.close_timeout_ms,
             )  # fmt: skip
-        self._nursery.cancel_scope.cancel()
+        self._closed.set()
         await self.ended.wait()
 
     # --- messages
@@ -249,6 +260,7 @@ class Feed:
         """The lease of a message that was popped; None when it is not for the channel now."""
         held = Held(self, message, trio.current_time() + self._settings.visibility_timeout_ms / 2000)
         self._held[held] = None
+        self._broker_of(held).held[held] = None
         if not self._matches(message):
             self.settle(held, give_back=False)
             return None
@@ -275,13 +287,23 @@ class Feed:
 
     # --- leases
 
+    def _broker_of(self, held: Held) -> _Broker:
+        name = held.message.lease.broker_name
+        broker = self._brokers.get(name)
+        if broker is None:
+            assert self._nursery is not None
+            broker = self._brokers[name] = _Broker()
+            self._nursery.start_soon(self._renew_leases, broker)
+            self._nursery.start_soon(self._settle_all, broker)
+        return broker
+
     @enable_ki_protection
-    async def _renew_leases(self) -> None:
+    async def _renew_leases(self, broker: _Broker) -> None:
         every_s = self._settings.visibility_timeout_ms / 8000
         while True:
             await trio.sleep(every_s)
             now = trio.current_time()
-            due = [held for held in self._held if held.renew_at <= now and not held.is_settled]
+            due = [held for held in broker.held if held.renew_at <= now and not held.is_settled]
             for first in range(0, len(due), RENEWALS):
                 async with trio.open_nursery() as nursery:
                     for held in due[first : first + RENEWALS]:
@@ -304,7 +326,7 @@ class Feed:
         finally:
             held.is_renewing = False
             if held.is_settled:
-                self._to_settle.set()
+                self._broker_of(held).to_settle.set()
 
     # --- settlements
 
@@ -314,22 +336,23 @@ class Feed:
             return
         held.is_settled, held.give_back = True, give_back
         self._prefetch.release()
-        self._settled.append(held)
-        self._to_settle.set()
+        broker = self._broker_of(held)
+        broker.settled.append(held)
+        broker.to_settle.set()
 
     @enable_ki_protection
-    async def _settle_all(self) -> None:
+    async def _settle_all(self, broker: _Broker) -> None:
         failures = 0
         while True:
-            await self._to_settle.wait()
-            batch = [held for held in self._settled if not held.is_renewing]
-            self._settled = [held for held in self._settled if held.is_renewing]
+            await broker.to_settle.wait()
+            batch = [held for held in broker.settled if not held.is_renewing]
+            broker.settled = [held for held in broker.settled if held.is_renewing]
             failed = await self._settle(batch, is_first_failure=not failures)
             if failed:
                 failures += 1
-                self._settled += failed
+                broker.settled += failed
                 await trio.sleep(self._backoff.pause_s(failures))
-                self._to_settle.set()
+                broker.to_settle.set()
             else:
                 failures = 0
 
@@ -366,4 +389,5 @@ class Feed:
     def _finish(self, finished: list[Held]) -> None:
         for held in finished:
             del self._held[held]
+            del self._broker_of(held).held[held]
         self._finished.unpark_all()

@@ -167,6 +167,9 @@ def test_queues_are_added_and_cancelled_while_a_worker_runs(app: Celery) -> None
     assert "ok" in app.control.add_consumer("urgent.mail", reply=True, limit=1, timeout=TIMEOUT_S)[0]["w@test"]
     assert waits.get(TIMEOUT_S, interval=POLL_S) == 2
     assert "ok" in app.control.cancel_consumer("urgent.mail", reply=True, limit=1, timeout=TIMEOUT_S)[0]["w@test"]
+    # The worker answers first, and cancels then.
+    inspect = app.control.inspect(destination=["w@test"], timeout=TIMEOUT_S, limit=1)
+    until(lambda: [queue["name"] for queue in inspect.active_queues()["w@test"]] == ["celery"])
     late = tasks.add.apply_async((1, 2), queue="urgent.mail")
     assert tasks.add.delay(1, 1).get(TIMEOUT_S, interval=POLL_S) == 2 and late.state == "PENDING"
 
