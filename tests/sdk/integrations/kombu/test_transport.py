@@ -482,6 +482,28 @@ def _dead_letters(admin: Any, group: str) -> Any:
         return []
 
 
+def test_a_broker_that_is_away_holds_up_no_acknowledgements_of_the_others(queue: str) -> None:
+    """They would come again when their time is over."""
+    with (
+        Cluster(brokers=2) as pair,
+        Connection(f"rocketmq://{pair.nameserver}/", transport_options={"visibility_timeout": 1}) as connection,
+    ):
+        pair.create_topic(queue_topic(queue))
+        send(connection, queue, *range(20))
+        reader = Reader(connection, queue)
+        found = reader.get(20)
+        brokers = {tag: each.message.broker_name for tag, each in reader.channel._deliveries.items()}
+        assert set(brokers.values()) == {"broker-a", "broker-b"}
+        pair.brokers[0].kill()
+        # Those of the broker that is away are the first to wait.
+        for message in sorted(found, key=lambda message: brokers[message.delivery_tag]):
+            message.ack()
+        with pytest.raises(TimeoutError):
+            connection.drain_events(timeout=2)
+        pair.brokers[0].start()
+        reader.close()
+
+
 def test_a_program_with_another_broker_does_not_load_the_sdk() -> None:
     code = "import kombu.serialization, sys; assert 'kombu_rocketmq' in sys.modules and 'sdk' not in sys.modules"
     assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
