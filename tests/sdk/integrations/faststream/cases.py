@@ -2,7 +2,8 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -17,13 +18,27 @@ from tests.sdk.facades.adapter import in_asyncio
 
 
 class InAsyncio:
-    """The async tests of a class, inherited ones too, run in asyncio."""
+    """The async tests of a class, inherited ones too, run in asyncio. Brokers that they leave open are stopped."""
+
+    brokers: Sequence[RocketBroker] = ()
 
     def __init_subclass__(cls) -> None:
         for name in dir(cls):
             test = getattr(cls, name)
             if name.startswith("test_") and inspect.iscoroutinefunction(test):
-                setattr(cls, name, in_asyncio(test))
+                setattr(cls, name, in_asyncio(and_stop(test)))
+
+
+def and_stop(test: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(test)
+    async def run(self: InAsyncio, *args: Any, **named: Any) -> None:
+        try:
+            await test(self, *args, **named)
+        finally:
+            for broker in self.brokers:
+                await broker.stop()
+
+    return run
 
 
 class RealCases(InAsyncio):
@@ -35,9 +50,12 @@ class RealCases(InAsyncio):
     @pytest.fixture(autouse=True)
     def _with_cluster(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.brokers: list[RocketBroker] = []
 
     def get_broker(self, apply_types: bool = False, **others: Any) -> RocketBroker:
-        return RocketBroker(self.cluster.nameserver, **{"group": "cases", "apply_types": apply_types, **others})
+        made = RocketBroker(self.cluster.nameserver, **{"group": "cases", "apply_types": apply_types, **others})
+        self.brokers.append(made)
+        return made
 
     def get_router(self, **others: Any) -> RocketRouter:
         return RocketRouter(**others)
