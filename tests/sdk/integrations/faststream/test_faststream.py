@@ -259,7 +259,7 @@ async def test_a_batch_is_settled_as_a_whole(broker: RocketBroker, topic: str) -
             raise LookupError("once more")
 
     async with broker:
-        await broker.publish_batch(1, 2, 3, topic=topic, headers={"place": "x"})
+        await broker.publish_batch(1, 2, 3, topic=topic, sharding_key="one", headers={"place": "x"})
         async with started(broker):
             await seen.reaches(2)
     assert seen == [([1, 2, 3], ["x"] * 3)] * 2
