@@ -2,9 +2,10 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from faststream import BaseMiddleware
@@ -42,7 +43,7 @@ def and_stop(test: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class RealCases(InAsyncio):
-    """Against a cluster. Topics are made before they are subscribed to: a new one is waited for, which takes longer."""
+    """Against a cluster. Its topics are there before subscribers are, which would wait for them."""
 
     timeout = 30.0
     supports_cancel_ack_skip = True
@@ -60,16 +61,17 @@ class RealCases(InAsyncio):
     def get_router(self, **others: Any) -> RocketRouter:
         return RocketRouter(**others)
 
-    def get_subscriber_params(self, *args: Any, **others: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        self.cluster.create_topic(args[0], 1)
-        return args, others
+    @pytest.fixture
+    def queue(self, topics: Iterator[str]) -> str:
+        return next(topics)
 
 
 class MemoryCases(RealCases):
     """Against `TestRocketBroker`. A few of the cases use a cluster all the same, as they do not patch their broker."""
 
-    def get_subscriber_params(self, *args: Any, **others: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return args, others
+    @pytest.fixture
+    def queue(self) -> str:
+        return str(uuid4())
 
     def patch_broker(self, *brokers: RocketBroker, **others: Any) -> TestRocketBroker:
         return TestRocketBroker(*brokers, **others)

@@ -1,7 +1,7 @@
 """What RocketBroker does beyond FastStream's own test cases: settling messages, RocketMQ's arguments, other clients."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -36,10 +36,9 @@ LIMIT_S = 60
 
 
 @pytest.fixture
-def topic(queue: str, cluster: Cluster) -> str:
+def topic(topics: Iterator[str]) -> str:
     """A topic of this test's own, with one queue."""
-    cluster.create_topic(queue, 1)
-    return queue
+    return next(topics)
 
 
 @pytest.fixture
