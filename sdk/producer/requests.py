@@ -79,13 +79,14 @@ class Requests:
     async def reply_to(self, request: MessageExt, body: bytes, properties: Mapping[str, str] | None) -> None:
         """See `Producer.reply_to`."""
         check_body("body", body, self._max_message_bytes)
+        # Made first, as its arguments are checked with it; the request says its topic.
+        reply = Message(DEFAULT_TOPIC, body, properties=properties)
         self._client.check_open()
         asked = request.properties
         missing = [name for name in (CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT) if not asked.get(name)]
         if missing:
             raise InvalidArgument(f"request has no {' and '.join(missing)}: it was not sent with Producer.request")
-        topic = reply_topic(asked[CLUSTER])
-        reply = Message(topic, body, properties=properties)
+        topic = reply.topic = reply_topic(asked[CLUSTER])
         packed, _ = await self._packing.packed(reply, REQUEST_TIMEOUT_MS / 1000, is_ordered=False)
         sys_flag = packed.sys_flag if isinstance(packed, PackedMessage) else 0
         copied = {name: asked[name] for name in _COPIED if asked.get(name)}

@@ -222,7 +222,10 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Client, RocketBrokerCon
         correlation_id: str | None = None,
         reply_to: str = "",
     ) -> list[SendResult]:
-        """Publish several messages in few requests; raises an ExceptionGroup with SendFailed if some are not stored."""
+        """Publish several messages in few requests; with a ``sharding_key`` they keep their order.
+
+        Raises an ExceptionGroup with SendFailed if some are not stored.
+        """
         cmd = RocketPublishCommand(
             *(messages or (None,)), topic=topic, headers=headers,
             sending=SendOptions(tags=tags, sharding_key=sharding_key),

@@ -2,8 +2,10 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import wraps
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from faststream import BaseMiddleware
@@ -17,17 +19,31 @@ from tests.sdk.facades.adapter import in_asyncio
 
 
 class InAsyncio:
-    """The async tests of a class, inherited ones too, run in asyncio."""
+    """The async tests of a class, inherited ones too, run in asyncio. Brokers that they leave open are stopped."""
+
+    brokers: Sequence[RocketBroker] = ()
 
     def __init_subclass__(cls) -> None:
         for name in dir(cls):
             test = getattr(cls, name)
             if name.startswith("test_") and inspect.iscoroutinefunction(test):
-                setattr(cls, name, in_asyncio(test))
+                setattr(cls, name, in_asyncio(and_stop(test)))
+
+
+def and_stop(test: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(test)
+    async def run(self: InAsyncio, *args: Any, **named: Any) -> None:
+        try:
+            await test(self, *args, **named)
+        finally:
+            for broker in self.brokers:
+                await broker.stop()
+
+    return run
 
 
 class RealCases(InAsyncio):
-    """Against a cluster. Topics are made before they are subscribed to: a new one is waited for, which takes longer."""
+    """Against a cluster. Its topics are there before subscribers are, which would wait for them."""
 
     timeout = 30.0
     supports_cancel_ack_skip = True
@@ -35,23 +51,27 @@ class RealCases(InAsyncio):
     @pytest.fixture(autouse=True)
     def _with_cluster(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.brokers: list[RocketBroker] = []
 
     def get_broker(self, apply_types: bool = False, **others: Any) -> RocketBroker:
-        return RocketBroker(self.cluster.nameserver, **{"group": "cases", "apply_types": apply_types, **others})
+        made = RocketBroker(self.cluster.nameserver, **{"group": "cases", "apply_types": apply_types, **others})
+        self.brokers.append(made)
+        return made
 
     def get_router(self, **others: Any) -> RocketRouter:
         return RocketRouter(**others)
 
-    def get_subscriber_params(self, *args: Any, **others: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        self.cluster.create_topic(args[0], 1)
-        return args, others
+    @pytest.fixture
+    def queue(self, topics: Iterator[str]) -> str:
+        return next(topics)
 
 
 class MemoryCases(RealCases):
     """Against `TestRocketBroker`. A few of the cases use a cluster all the same, as they do not patch their broker."""
 
-    def get_subscriber_params(self, *args: Any, **others: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return args, others
+    @pytest.fixture
+    def queue(self) -> str:
+        return str(uuid4())
 
     def patch_broker(self, *brokers: RocketBroker, **others: Any) -> TestRocketBroker:
         return TestRocketBroker(*brokers, **others)

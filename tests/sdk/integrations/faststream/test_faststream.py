@@ -1,7 +1,7 @@
 """What RocketBroker does beyond FastStream's own test cases: settling messages, RocketMQ's arguments, other clients."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -36,10 +36,9 @@ LIMIT_S = 60
 
 
 @pytest.fixture
-def topic(queue: str, cluster: Cluster) -> str:
+def topic(topics: Iterator[str]) -> str:
     """A topic of this test's own, with one queue."""
-    cluster.create_topic(queue, 1)
-    return queue
+    return next(topics)
 
 
 @pytest.fixture
@@ -259,7 +258,7 @@ async def test_a_batch_is_settled_as_a_whole(broker: RocketBroker, topic: str) -
             raise LookupError("once more")
 
     async with broker:
-        await broker.publish_batch(1, 2, 3, topic=topic, headers={"place": "x"})
+        await broker.publish_batch(1, 2, 3, topic=topic, sharding_key="one", headers={"place": "x"})
         async with started(broker):
             await seen.reaches(2)
     assert seen == [([1, 2, 3], ["x"] * 3)] * 2
