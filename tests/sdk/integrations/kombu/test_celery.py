@@ -67,8 +67,9 @@ def worker(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture(scope="module")
-def made(environment: dict[str, str], worker: Worker) -> Celery:
-    return tasks.make_app(environment[tasks.BROKER], environment[tasks.BACKEND])
+def made(environment: dict[str, str], worker: Worker) -> Iterator[Celery]:
+    with tasks.make_app(environment[tasks.BROKER], environment[tasks.BACKEND]) as app:
+        yield app
 
 
 @pytest.fixture
@@ -237,7 +238,8 @@ def test_results_by_rpc(cluster: Cluster, pool: str) -> None:
     app = tasks.make_app(f"rocketmq://{cluster.nameserver}/ns-{pool}", "rpc://")
     app.set_current()
     app.set_default()
-    with start_worker(app, pool=pool, concurrency=2, perform_ping_check=False, shutdown_timeout=TIMEOUT_S):
+    options = {"concurrency": 2, "perform_ping_check": False, "shutdown_timeout": TIMEOUT_S}
+    with app, start_worker(app, pool=pool, **options):
         results = [tasks.add.delay(number, 1) for number in range(20)]
         assert [result.get(TIMEOUT_S, interval=POLL_S) for result in results] == list(range(1, 21))
         with pytest.raises(tasks.Oops, match="far away"):
@@ -248,6 +250,7 @@ def test_results_by_rpc(cluster: Cluster, pool: str) -> None:
         assert group(tasks.add.s(1, 1), tasks.add.s(2, 2)).delay().get(TIMEOUT_S, interval=POLL_S) == [2, 4]
         with pytest.raises(NotImplementedError, match="chords"):
             chord([tasks.add.s(1, 1), tasks.add.s(2, 2)], tasks.total.s()).delay()
+        app.backend.result_consumer.stop()
 
 
 def test_a_task_is_found_by_its_id(app: Celery, cluster: Cluster) -> None:
