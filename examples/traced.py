@@ -151,7 +151,7 @@ def picture(found: Sequence[ReadableSpan]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("picture", type=Path, nargs="?", default=Path("traces.svg"), help="default: traces.svg")
+    parser.add_argument("picture", type=Path, help="the SVG file to write")
     path: Path = parser.parse_args(arguments).picture
     found = spans()
     path.write_text(picture(found), encoding="utf-8")
