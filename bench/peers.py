@@ -48,6 +48,13 @@ Times = list[float]
 @contextmanager
 def redis_server() -> Iterator[int]:
     """The port of a Redis of its own, without snapshots."""
+    with redis_process() as (port, _):
+        yield port
+
+
+@contextmanager
+def redis_process() -> Iterator[tuple[int, int]]:
+    """As `redis_server`, with its process id."""
     binary = shutil.which("redis-server")
     if binary is None:
         raise SystemExit("no redis-server found: apt-get install redis-server (Debian, Ubuntu)")
@@ -67,7 +74,7 @@ def redis_server() -> Iterator[int]:
                         if time.monotonic() > deadline:
                             raise SystemExit("redis-server does not answer") from None
                         time.sleep(0.02)
-            yield port
+            yield port, process.pid
         finally:
             process.terminate()
             process.wait()

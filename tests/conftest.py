@@ -51,6 +51,7 @@ SLOW = (
     "tests/broker/store/truncation/",
     "tests/broker/test_junk.py",
     "tests/sdk/consumer/",
+    "tests/sdk/integrations/faststream/",
     "tests/sdk/producer/",
 )
 # The files that take longest, the longest first: they begin first, so that all processes of tests end together.

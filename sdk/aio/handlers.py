@@ -82,7 +82,8 @@ class AsyncioHandlers(ForeignHandlers):
     def _make_tasks(self) -> None:
         assert self._loop is not None
         make = self._loop.create_task
-        self._tasks = [make(self._run(), context=self._context) for _ in range(self.concurrency)]
+        # A copy for each task: what a handler sets in its context is not for those that run beside it.
+        self._tasks = [make(self._run(), context=self._context.copy()) for _ in range(self.concurrency)]
 
     def _add(self, jobs: Sequence[Job]) -> None:
         self._jobs.extend(jobs)

@@ -37,5 +37,6 @@ class SimpleConsumer(Facade[TrioSimpleConsumer], of=TrioSimpleConsumer):
     # --- messages
 
     receive = call_of(TrioSimpleConsumer.receive)
+    wait = call_of(TrioSimpleConsumer.wait)
     ack = call_of(TrioSimpleConsumer.ack)
     change_invisible_time = call_of(TrioSimpleConsumer.change_invisible_time)

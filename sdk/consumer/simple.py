@@ -238,6 +238,14 @@ class SimpleConsumer:
             if len(places) > 1:
                 await self._wait_for_any(places, left_ms)
 
+    async def wait(self, wait_ms: NotNegative = WAIT_MS) -> None:
+        """Return when there may be a message to receive, or after ``wait_ms``. It takes none, so it may be cancelled.
+
+        While a broker is down it returns after a pause.
+        """
+        places = await self._places()
+        await self._wait_for_any(places, wait_ms)
+
     async def ack(self, messages: ReceivedMessage | Sequence[ReceivedMessage]) -> None:
         """Acknowledge messages: they are not delivered to the group again.
 

@@ -1,4 +1,6 @@
 """Adapters to other projects. Each needs an extra of its own, and nothing else imports it.
 
-otel/  OpenTelemetry: traces and metrics of producers and consumers (extra ``otel``)
+faststream/  a broker for FastStream (extra ``faststream``)
+kombu/       Celery's broker: a transport of kombu (extra ``celery``)
+otel/        OpenTelemetry: traces and metrics of producers and consumers (extra ``otel``)
 """

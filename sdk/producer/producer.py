@@ -523,12 +523,13 @@ class Producer:
         return await self._requests.request(message, timeout_ms)
 
     @checked
-    async def reply_to(self, request: MessageExt, body: bytes) -> None:
+    async def reply_to(self, request: MessageExt, body: bytes, *, properties: Mapping[str, str] | None = None) -> None:
         """Answer a message that was sent with `request`; returns when the client that waits has the reply.
 
+        ``properties`` are those of the reply.
         Raises SendFailed when it could not be delivered: the client may have gone, or does not wait any longer.
         """
-        await self._requests.reply_to(request, body)
+        await self._requests.reply_to(request, body, properties)
 
     # --- messages with a time of delivery, and queues
 

@@ -6,6 +6,7 @@ pushes it to the client (326). So before a request is sent, the brokers that may
 Neighbours: sdk/broker_requests.py (where replies arrive), broker/delivery/reply.
 """
 
+from collections.abc import Mapping
 from typing import Protocol
 from uuid import uuid4
 
@@ -75,19 +76,22 @@ class Requests:
             return await reply.wait()
         raise ReplyTimeout(message.topic, timeout_ms, sent.msg_id if sent is not None else "")
 
-    async def reply_to(self, request: MessageExt, body: bytes) -> None:
+    async def reply_to(self, request: MessageExt, body: bytes, properties: Mapping[str, str] | None) -> None:
         """See `Producer.reply_to`."""
         check_body("body", body, self._max_message_bytes)
+        # Made first, as its arguments are checked with it; the request says its topic.
+        reply = Message(DEFAULT_TOPIC, body, properties=properties)
         self._client.check_open()
         asked = request.properties
         missing = [name for name in (CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT) if not asked.get(name)]
         if missing:
             raise InvalidArgument(f"request has no {' and '.join(missing)}: it was not sent with Producer.request")
-        topic = reply_topic(asked[CLUSTER])
-        packed, _ = await self._packing.packed(Message(topic, body), REQUEST_TIMEOUT_MS / 1000, is_ordered=False)
+        topic = reply.topic = reply_topic(asked[CLUSTER])
+        packed, _ = await self._packing.packed(reply, REQUEST_TIMEOUT_MS / 1000, is_ordered=False)
         sys_flag = packed.sys_flag if isinstance(packed, PackedMessage) else 0
-        properties = {MSG_TYPE: "reply", **{name: asked[name] for name in _COPIED if asked.get(name)}}
-        text = encode_properties(properties) + self._sender.new_keys(1)[0].decode()
+        copied = {name: asked[name] for name in _COPIED if asked.get(name)}
+        own = encode_properties({**(reply.properties or {}), MSG_TYPE: "reply", **copied})
+        text = own + self._sender.new_keys(1)[0].decode()
         route = await self._client.instance.route(topic)
         failure: SkylarkError | None = None
         # The broker that stored the request knows the client that asked.

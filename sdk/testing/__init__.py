@@ -6,6 +6,7 @@
 
 node.py        one NameServer or broker in a thread of its own: start, stop, kill, freeze
 daemons.py     which daemon a node runs; the only module of sdk that imports the daemons
+selection.py   which messages an expression chooses, by the broker's code, for tests in memory
 embedded.py    Cluster: the nodes, their directory, waiting until they know each other
 fixtures.py    pytest fixtures; pytest is imported only with them
 """

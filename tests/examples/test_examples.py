@@ -101,6 +101,30 @@ def test_a_pool_of_processes_shares_a_topic(cluster: Cluster) -> None:
         interrupt(process)
 
 
+def test_a_celery_project_that_moved_by_one_line(cluster: Cluster) -> None:
+    celery = pytest.importorskip("celery").__name__
+    folder = EXAMPLES / "celery_shop"
+    environment = {**os.environ, "NAMESRV_ADDR": cluster.nameserver, "PYTHONDONTWRITEBYTECODE": "1"}
+    worker = subprocess.Popen(
+        [sys.executable, "-m", celery, "-A", "shop", "worker", "-c", "2"], cwd=folder, env=environment,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    try:
+        # What is sent before the worker is ready waits for it.
+        run = subprocess.run(
+            [sys.executable, "order.py", "4"], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        said = run.stdout.splitlines()
+        assert said == [*[f"order {each}: {each}.20" for each in range(1, 5)], "order 1: how was the tea?"], run.stderr
+        worker.terminate()
+        out, _ = worker.communicate(timeout=60)
+        assert worker.returncode == 0, out
+    finally:
+        if worker.poll() is None:
+            os.killpg(worker.pid, signal.SIGKILL)
+            worker.wait()
+
+
 def test_programs_that_cannot_work_end_with_the_reason(cluster: Cluster) -> None:
     with program("graceful.py", "127.0.0.1:1", "graceful") as process:
         assert process.stderr is not None

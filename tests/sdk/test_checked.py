@@ -46,6 +46,7 @@ def plausible(hint: Any) -> Any:
         int: 1,
         bool: True,
         float: 1.0,
+        bytes: b"x",
         MessageQueue: queue(0),
         Mapping: {},
         Sequence: [],

@@ -4,15 +4,19 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-POLL_S = 0.01
+# The first pause, and the longest: what takes long is asked for less often, as each question costs processor time.
+POLL_S, MAX_POLL_S = 0.01, 0.1
+GROWTH = 1.1
 
 
 async def until(reached: Callable[[], bool | Awaitable[bool]], what: str = "it", timeout_s: float = 60) -> None:
     """Ask again and again; AssertionError that names ``what`` when it does not come in time."""
+    pause_s = POLL_S
     with trio.move_on_after(timeout_s):
         while True:
             answer = reached()
             if answer if isinstance(answer, bool) else await answer:
                 return
-            await trio.sleep(POLL_S)
+            await trio.sleep(pause_s)
+            pause_s = min(pause_s * GROWTH, MAX_POLL_S)
     raise AssertionError(f"not within {timeout_s} s: {what}")

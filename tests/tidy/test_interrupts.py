@@ -17,6 +17,8 @@ ELSEWHERE = {
     "serve": [("sdk/consumer/pull_loop.py", "pull"), ("sdk/consumer/orderly.py", "serve")],
     "lane.run": [("sdk/producer/lane.py", "run")],
     "client.sweep": [("remoting/net/client.py", "sweep")],
+    "feed.run": [("sdk/integrations/kombu/feed.py", "run")],
+    "stream.read": [("sdk/integrations/kombu/stream.py", "read")],
 }
 CHECKED = ("mqcommon", "sdk", "remoting/net/client.py", "remoting/net/channel.py")
 # Runs in tests, whose runner reports the interrupt.

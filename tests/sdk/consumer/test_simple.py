@@ -96,6 +96,17 @@ async def test_a_receive_waits_for_a_message_of_any_broker(cluster: Cluster) -> 
                 await send(cluster, 1)
 
 
+async def test_a_wait_ends_with_a_message_and_takes_none(cluster: Cluster) -> None:
+    async with SimpleConsumer(cluster.nameserver, group="g", subscriptions={"orders": "*"}) as consumer:
+        await consumer.wait(wait_ms=1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.wait, WAIT_MS)
+            await wait_all_tasks_blocked()
+            await send(cluster, 1)
+        (message,) = await consumer.receive(wait_ms=0)
+        assert message.delivery_attempt == 1
+
+
 async def test_namespaces_and_tags(cluster: Cluster) -> None:
     cluster.create_topic("prod%orders")
     await send(cluster, 3, tags="tea", namespace="prod")

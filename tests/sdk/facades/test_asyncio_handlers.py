@@ -87,6 +87,25 @@ async def test_handlers_have_the_context_of_the_program(cluster: Cluster, fill: 
 
 
 @in_asyncio
+async def test_what_a_handler_sets_in_its_context_is_not_for_others_that_run_beside_it(
+    fill: Fill, consumer_of: Consumers
+) -> None:
+    fill(2)
+    number: contextvars.ContextVar[bytes] = contextvars.ContextVar("number")
+    both, seen, read = asyncio.Barrier(2), Counted(2), []
+
+    async def handle(message: MessageExt) -> None:
+        number.set(message.body)
+        await both.wait()
+        read.append(number.get())
+        seen.add(message)
+
+    async with consumer_of(handler=handle, concurrency=2):
+        await seen.all.wait()
+    assert read == seen.bodies
+
+
+@in_asyncio
 async def test_a_cancelled_opening_leaves_no_task(consumer_of: Consumers) -> None:
     consumer = consumer_of(handler=lambda message: None)
     before = asyncio.all_tasks()

@@ -31,7 +31,7 @@ class Server:
         self.handled.append(message)
         if message.body not in self.silent:
             try:
-                await self.producer.reply_to(message, message.body * 2)
+                await self.producer.reply_to(message, message.body * 2, properties={"asked": message.msg_id})
             except SendFailed as error:
                 self.failures.append(error)
 
@@ -55,12 +55,13 @@ async def test_a_large_reply_is_compressed(cluster: Servers) -> None:
 
 
 async def test_a_request_gets_its_reply(cluster: Servers) -> None:
-    async with Server(cluster.nameserver), Producer(cluster.nameserver) as producer:
+    async with Server(cluster.nameserver) as server, Producer(cluster.nameserver) as producer:
         asked = Message(TOPIC, b"ask", keys="k", properties={"mine": "1"})
         with trio.fail_after(20):
             reply = await producer.request(asked, timeout_ms=15_000)
         assert reply.body == b"askask"
         assert reply.properties["MSG_TYPE"] == "reply"
+        assert dict(reply.headers) == {"asked": server.handled[0].msg_id}
         assert {"CORRELATION_ID", "PUSH_REPLY_TIME", "ARRIVE_TIME", "TTL", "UNIQ_KEY"} <= set(reply.properties)
         assert reply.topic == "DefaultCluster_REPLY_TOPIC"
         assert reply.born_host.startswith("127.0.0.1:")

@@ -1,0 +1,31 @@
+"""Lets kombu, and so Celery, find the URLs ``rocketmq://...``: kombu loads the serializers that are installed for it.
+
+kombu has entry points for serializers (``kombu.serializers``), and a table of transports without one. So this module is
+the serializer ``cbor``, and adds a line to the table when kombu loads it. It imports nothing of the SDK: programs with
+another broker pay for this file only. ``broker_transport = "sdk.integrations.kombu:Transport"`` does without it.
+"""
+
+from typing import Any
+
+from kombu.transport import TRANSPORT_ALIASES
+
+SCHEME = "rocketmq"
+TRANSPORT_ALIASES.setdefault(SCHEME, "sdk.integrations.kombu:Transport")
+
+
+def encode(value: Any) -> bytes:
+    """``value`` as CBOR."""
+    import cbor2
+
+    return cbor2.dumps(value, timezone=None, datetime_as_timestamp=False)
+
+
+def decode(data: bytes) -> Any:
+    """The value of CBOR."""
+    import cbor2
+
+    return cbor2.loads(data)
+
+
+#: Encoder, decoder, content type and content encoding, as kombu wants them.
+CBOR = (encode, decode, "application/cbor", "binary")

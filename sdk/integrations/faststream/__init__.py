@@ -1,0 +1,28 @@
+"""RocketMQ for FastStream: ``broker = RocketBroker("127.0.0.1:9876", group="shop")``. See docs/faststream.md.
+
+broker.py       `RocketBroker`: connections, subscribers' life, publish and request
+registrator.py  `subscriber` and `publisher` of brokers and routers; `RocketRouter`
+subscriber.py   handlers on a `PushConsumer`; messages one by one from a `SimpleConsumer`
+producing.py    commands, the producer, publishers, replies
+message.py      messages as handlers see them, and what becomes of each
+config.py       what subscribers and publishers share; annotations.py: what handlers may ask for
+fastapi.py      `RocketRouter` for FastAPI
+testing.py      `TestRocketBroker`: publishes to the handlers of a test, in memory
+It uses base classes of FastStream that may change between its minor versions, so the extra has an upper bound.
+"""
+
+from sdk.integrations.faststream.broker import RocketBroker
+from sdk.integrations.faststream.message import RocketMessage
+from sdk.integrations.faststream.producing import RocketPublishCommand, RocketResponse, ValueCodec
+from sdk.integrations.faststream.registrator import RocketRoute, RocketRouter, RoutePublisher
+
+__all__ = [
+    "RocketBroker",
+    "RocketMessage",
+    "RocketPublishCommand",
+    "RocketResponse",
+    "RocketRoute",
+    "RocketRouter",
+    "RoutePublisher",
+    "ValueCodec",
+]

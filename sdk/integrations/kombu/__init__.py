@@ -1,0 +1,15 @@
+"""A transport of kombu, so that Celery works with RocketMQ's brokers (extra ``celery``). See docs/celery.md.
+
+    broker_url = "rocketmq://namesrv:9876;other:9876/"
+
+transport.py  what kombu calls, in the threads of the program: connections, channels, AMQP's words
+sessions.py   the sessions of a process and their threads; forks
+session.py    one client of a cluster for all connections to it (trio): topics, sends
+feed.py       tasks: popped, leased, acknowledged; stream.py: remote control, events and replies, for whoever listens
+mailbox.py    what waits for the program's thread
+names.py      what names, URLs and times of kombu are in RocketMQ (pure)
+"""
+
+from sdk.integrations.kombu.transport import Transport
+
+__all__ = ["Transport"]

@@ -1,0 +1,393 @@
+"""Tasks of one queue for one channel: pops them, keeps their leases, acknowledges them or gives them back.
+
+A task belongs to this worker while it renews the task's invisible time at the broker, whether it waits here, in the
+worker, or runs. So a worker that is killed loses its tasks to others after that time, and one that works for hours does
+not. A pop is never cancelled: what an unread answer has would be hidden for that time. Only waits are.
+All of this runs in the loop of the session, except `Held.settle`.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from math import inf
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from mqcommon.backoff import Backoff
+from mqcommon.clock import Clock
+from mqcommon.errors import BrokerError, SkylarkError
+from mqcommon.signal import Signal
+from sdk.consumer.popped import ReceivedMessage
+from sdk.consumer.simple import MAX_COUNT, SimpleConsumer
+from sdk.integrations.kombu.mailbox import Mailbox, Parcel
+from sdk.integrations.kombu.names import TransportSettings, deliver_at_ms
+
+logger = logging.getLogger(__name__)
+
+#: The property with the time when a task is due, in ms, of a task that reaches it in steps.
+DUE = "KOMBU_DUE_MS"
+# How long a broker may hold the question whether there is a message.
+WAIT_MS = 15_000
+# While messages come, a broker holds the pop itself, which saves a round trip. A channel that closes waits for its end,
+# and other queues of the channel cannot use the room meanwhile, so it is short, and for channels with one queue.
+HELD_MS = 200
+BUSY_S = 1.0
+# A broker that says there is a message, and gives none, is asked again after this pause.
+EMPTY_PAUSE_S = 0.05
+# Renewals at a time.
+RENEWALS = 16
+
+
+class Prefetch:
+    """How many messages a channel may have that are not acknowledged, of all its queues (AMQP's prefetch count)."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held = 0
+        self._changed = trio.lowlevel.ParkingLot()
+        #: One queue pops at a time, so that two of them do not both fill the same room.
+        self.turn = trio.Lock()
+        #: The feeds that pop.
+        self.pulling = 0
+
+    @property
+    def room(self) -> int:
+        return self._limit - self._held
+
+    def set_limit(self, limit: int) -> None:
+        self._limit = limit
+        self._changed.unpark_all()
+
+    def take(self, count: int) -> None:
+        self._held += count
+
+    def release(self) -> None:
+        self._held -= 1
+        self._changed.unpark_all()
+
+    async def wait_for_room(self) -> None:
+        while self.room <= 0:
+            await self._changed.park()
+
+
+class Held:
+    """One task that this process has, until its acknowledgement is stored or it was given back."""
+
+    __slots__ = ("_feed", "give_back", "is_renewing", "is_settled", "message", "renew_at")
+
+    def __init__(self, feed: "Feed", message: ReceivedMessage, renew_at: float) -> None:
+        self._feed = feed
+        self.message = message
+        self.renew_at = renew_at
+        self.is_settled = False
+        self.give_back = False
+        self.is_renewing = False
+
+    @property
+    def is_again(self) -> bool:
+        return self.message.delivery_attempt > 1
+
+    def settle(self, *, give_back: bool) -> None:
+        """Any thread may call it; it does not wait for the broker."""
+        self._feed.post(lambda: self._feed.settle(self, give_back=give_back))
+
+
+class _Broker:
+    """What this feed has of one broker. A broker that is away holds up nothing of the others."""
+
+    __slots__ = ("held", "settled", "to_settle")
+
+    def __init__(self) -> None:
+        self.held: dict[Held, None] = {}
+        self.settled: list[Held] = []
+        self.to_settle = Signal()
+
+
+class Feed:
+    """The tasks of ``queue`` for the channel ``owner``, by way of ``consumer``, which several feeds may share."""
+
+    def __init__(
+        self,
+        consumer: SimpleConsumer,
+        settings: TransportSettings,
+        *,
+        owner: object,
+        queue: str,
+        prefetch: Prefetch,
+        mailbox: Mailbox,
+        matches: Callable[[ReceivedMessage], bool],
+        send_later: Callable[[ReceivedMessage, int], Awaitable[None]],
+        post: Callable[[Callable[[], object]], object],
+        backoff: Backoff,
+        clock: Clock,
+    ) -> None:
+        self._consumer = consumer
+        self._settings = settings
+        self._owner = owner
+        self._queue = queue
+        self._prefetch = prefetch
+        self._mailbox = mailbox
+        self._matches = matches
+        self._send_later = send_later
+        #: Runs a function in the loop, from any thread.
+        self.post = post
+        self._backoff = backoff
+        self._clock = clock
+        self._held: dict[Held, None] = {}
+        self._brokers: dict[str, _Broker] = {}
+        self._finished = trio.lowlevel.ParkingLot()
+        self._is_stopped = False
+        self._is_pulling = False
+        self._last_found = -inf
+        self._waiting = trio.CancelScope()
+        self._nursery: trio.Nursery | None = None
+        self._closed = trio.Event()
+        self.ended = trio.Event()
+
+    # --- life
+
+    @enable_ki_protection
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Keep leases and settle, until `close`. `pull` begins the pops."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                task_status.started()
+                await self._closed.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self.ended.set()
+
+    def pull(self) -> None:
+        """Begin to pop."""
+        assert self._nursery is not None
+        self._is_pulling = True
+        self._prefetch.pulling += 1
+        self._nursery.start_soon(self._pull)
+
+    def stop(self) -> None:
+        """Pop no more. What was handed out stays with its consumers, and can be settled."""
+        if self._is_pulling:
+            self._is_pulling = False
+            self._prefetch.pulling -= 1
+        self._is_stopped = True
+        self._waiting.cancel()
+
+    async def close(self) -> None:
+        """Give back what is not settled, and end; it waits ``close_timeout_ms`` for brokers at most."""
+        self.stop()
+        assert self._nursery is not None
+        with trio.move_on_after(self._settings.close_timeout_ms / 1000) as patience:
+            # A pop whose answer is on its way may still bring tasks, which are given back, too.
+            async with self._prefetch.turn:
+                for held in list(self._held):
+                    self.settle(held, give_back=True)
+            while self._held:
+                await self._finished.park()
+        if patience.cancelled_caught and self._held:
+            logger.warning(
+                "%d tasks of queue %s could not be acknowledged or given back within %d ms; workers get them again",
+                len(self._held), self._queue, self._settings.close_timeout_ms,
+            )  # fmt: skip
+        self._closed.set()
+        await self.ended.wait()
+
+    # --- messages
+
+    async def get(self) -> Held | None:
+        """One message now, if there is one."""
+        for message in await self._consumer.receive(1, 0, invisible_ms=self._settings.visibility_timeout_ms):
+            self._prefetch.take(1)
+            if (held := self._hold(message)) is not None:
+                return held
+        return None
+
+    @enable_ki_protection
+    async def _pull(self) -> None:
+        failures = empty = 0
+        while not self._is_stopped:
+            try:
+                with self._wait():
+                    await self._prefetch.wait_for_room()
+                found = await self._pop()
+                if found:
+                    empty = 0
+                    self._mailbox.put([Parcel(self._owner, self._queue, each) for each in found])
+                elif not self._is_stopped and self._prefetch.room > 0:
+                    with self._wait():
+                        if empty:
+                            await trio.sleep(EMPTY_PAUSE_S)
+                        started = trio.current_time()
+                        await self._consumer.wait(WAIT_MS)
+                        empty = 1 if trio.current_time() - started < EMPTY_PAUSE_S else 0
+                failures = 0
+            except SkylarkError as error:
+                failures += 1
+                (logger.warning if failures == 1 else logger.debug)(
+                    "queue %s cannot be read now, trying again: %s", self._queue, error
+                )
+                with self._wait():
+                    await trio.sleep(self._backoff.pause_s(failures))
+
+    def _wait(self) -> trio.CancelScope:
+        """The scope of a wait that `stop` ends."""
+        self._waiting = trio.CancelScope()
+        if self._is_stopped:
+            self._waiting.cancel()
+        return self._waiting
+
+    async def _pop(self) -> list[Held]:
+        async with self._prefetch.turn:
+            room = min(self._prefetch.room, MAX_COUNT)
+            if self._is_stopped or room <= 0:
+                return []
+            is_busy = trio.current_time() - self._last_found < BUSY_S
+            messages = await self._consumer.receive(
+                room, HELD_MS if is_busy and self._prefetch.pulling == 1 else 0,
+                invisible_ms=self._settings.visibility_timeout_ms,
+            )  # fmt: skip
+            if messages:
+                self._last_found = trio.current_time()
+            self._prefetch.take(len(messages))
+            found = [held for message in messages if (held := self._hold(message)) is not None]
+            if not self._is_stopped:
+                return found
+            for held in found:
+                self.settle(held, give_back=True)
+            return []
+
+    def _hold(self, message: ReceivedMessage) -> Held | None:
+        """The lease of a message that was popped; None when it is not for the channel now."""
+        held = Held(self, message, trio.current_time() + self._settings.visibility_timeout_ms / 2000)
+        self._held[held] = None
+        self._broker_of(held).held[held] = None
+        if not self._matches(message):
+            self.settle(held, give_back=False)
+            return None
+        due = message.properties.get(DUE)
+        if due is not None and deliver_at_ms(int(due), self._clock.now_ms(), self._settings) is not None:
+            assert self._nursery is not None
+            self._nursery.start_soon(self._pass_on, held, int(due))
+            return None
+        return held
+
+    @enable_ki_protection
+    async def _pass_on(self, held: Held, due_ms: int) -> None:
+        """Send a task that is not due yet on its next step."""
+        failures = 0
+        while True:
+            try:
+                await self._send_later(held.message, due_ms)
+                break
+            except SkylarkError as error:
+                failures += 1
+                logger.warning("a task of queue %s that is due later cannot be sent on: %s", self._queue, error)
+                await trio.sleep(self._backoff.pause_s(failures))
+        self.settle(held, give_back=False)
+
+    # --- leases
+
+    def _broker_of(self, held: Held) -> _Broker:
+        name = held.message.lease.broker_name
+        broker = self._brokers.get(name)
+        if broker is None:
+            assert self._nursery is not None
+            broker = self._brokers[name] = _Broker()
+            self._nursery.start_soon(self._renew_leases, broker)
+            self._nursery.start_soon(self._settle_all, broker)
+        return broker
+
+    @enable_ki_protection
+    async def _renew_leases(self, broker: _Broker) -> None:
+        every_s = self._settings.visibility_timeout_ms / 8000
+        while True:
+            await trio.sleep(every_s)
+            now = trio.current_time()
+            due = [held for held in broker.held if held.renew_at <= now and not held.is_settled]
+            for first in range(0, len(due), RENEWALS):
+                async with trio.open_nursery() as nursery:
+                    for held in due[first : first + RENEWALS]:
+                        nursery.start_soon(self._renew, held)
+
+    @enable_ki_protection
+    async def _renew(self, held: Held) -> None:
+        if held.is_settled:
+            return
+        # An acknowledgement that overtakes a renewal would name the old lease, and the task would come again.
+        held.is_renewing = True
+        try:
+            await self._consumer.change_invisible_time(held.message, self._settings.visibility_timeout_ms)
+            held.renew_at = trio.current_time() + self._settings.visibility_timeout_ms / 2000
+        except BrokerError as error:
+            held.renew_at = inf
+            logger.warning("the time of a task of queue %s was over, a worker gets it again: %s", self._queue, error)
+        except SkylarkError as error:
+            logger.debug("the time of a task of queue %s is not prolonged yet: %s", self._queue, error)
+        finally:
+            held.is_renewing = False
+            if held.is_settled:
+                self._broker_of(held).to_settle.set()
+
+    # --- settlements
+
+    def settle(self, held: Held, *, give_back: bool) -> None:
+        """Acknowledge it or give it back, soon; the first call counts."""
+        if held.is_settled or held not in self._held:
+            return
+        held.is_settled, held.give_back = True, give_back
+        self._prefetch.release()
+        broker = self._broker_of(held)
+        broker.settled.append(held)
+        broker.to_settle.set()
+
+    @enable_ki_protection
+    async def _settle_all(self, broker: _Broker) -> None:
+        failures = 0
+        while True:
+            await broker.to_settle.wait()
+            batch = [held for held in broker.settled if not held.is_renewing]
+            broker.settled = [held for held in broker.settled if held.is_renewing]
+            failed = await self._settle(batch, is_first_failure=not failures)
+            if failed:
+                failures += 1
+                broker.settled += failed
+                await trio.sleep(self._backoff.pause_s(failures))
+                broker.to_settle.set()
+            else:
+                failures = 0
+
+    async def _settle(self, batch: list[Held], *, is_first_failure: bool) -> list[Held]:
+        """Settle them; returns those that are to be tried again."""
+        failed: list[Held] = []
+        acks = [held for held in batch if not held.give_back]
+        try:
+            if acks:
+                await self._consumer.ack([held.message for held in acks])
+                self._finish(acks)
+        except SkylarkError as error:
+            failed += acks
+            self._log_failure(error, is_first_failure)
+        for held in batch:
+            if held.give_back:
+                try:
+                    await self._consumer.change_invisible_time(held.message, 0)
+                    self._finish([held])
+                except BrokerError as error:
+                    # Its time was over: somebody has it already.
+                    logger.debug("a task of queue %s was not given back: %s", self._queue, error)
+                    self._finish([held])
+                except SkylarkError as error:
+                    failed.append(held)
+                    self._log_failure(error, is_first_failure and not failed)
+        return failed
+
+    def _log_failure(self, error: SkylarkError, is_first_failure: bool) -> None:
+        (logger.warning if is_first_failure else logger.debug)(
+            "tasks of queue %s cannot be acknowledged now, trying again: %s", self._queue, error
+        )
+
+    def _finish(self, finished: list[Held]) -> None:
+        for held in finished:
+            del self._held[held]
+            del self._broker_of(held).held[held]
+        self._finished.unpark_all()

@@ -1,0 +1,119 @@
+"""What the SDK's thread hands to the thread of a kombu connection: messages, and a descriptor that tells of them.
+
+Event loops, such as that of Celery's worker, watch the descriptor; threads without one wait for it.
+"""
+
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from mqcommon.message.message import MessageExt
+
+
+class Unsettled(Protocol):
+    """A message that a consumer of kombu has, or will have. All methods may be called from any thread."""
+
+    @property
+    def message(self) -> MessageExt:
+        """The message as it is stored."""
+
+    @property
+    def is_again(self) -> bool:
+        """Whether it was delivered before."""
+
+    def settle(self, *, give_back: bool) -> None:
+        """Acknowledge it, or let it be delivered again at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A delivery for ``queue`` of the channel ``owner``."""
+
+    owner: object
+    queue: str
+    delivery: Unsettled
+
+
+class Mailbox:
+    """Parcels for one kombu connection. Its makers bound how many there are."""
+
+    def __init__(self) -> None:
+        #: Readable when there is a parcel.
+        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poller = select.poll()
+        self._poller.register(self.descriptor, select.POLLIN)
+        # Replies and remote control come before tasks.
+        self._first: deque[Parcel] = deque()
+        self._others: deque[Parcel] = deque()
+        self._is_closed = False
+
+    def put(self, parcels: Iterable[Parcel], *, is_first: bool = False) -> None:
+        """Add parcels. Any thread may call it."""
+        (self._first if is_first else self._others).extend(parcels)
+        self.wake()
+
+    def take(self) -> Parcel | None:
+        """The next parcel, if there is one."""
+        for parcels in (self._first, self._others):
+            if parcels:
+                try:
+                    return parcels.popleft()
+                except IndexError:  # another thread was faster
+                    continue
+        return None
+
+    def take_those_of(self, owner: object, queue: str | None = None) -> list[Parcel]:
+        """All parcels of a channel, or of one of its queues; the others stay in their order."""
+        taken = []
+        for parcels in (self._first, self._others):
+            # Only as many as there are now: others may be added meanwhile, and taken by other threads.
+            for _ in range(len(parcels)):
+                try:
+                    parcel = parcels.popleft()
+                except IndexError:
+                    break
+                if parcel.owner is owner and queue in (None, parcel.queue):
+                    taken.append(parcel)
+                else:
+                    parcels.append(parcel)
+        return taken
+
+    def clear(self) -> None:
+        """Make the descriptor unreadable. The caller takes parcels afterwards, and calls `tell` when it leaves some."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.descriptor)
+
+    def tell(self) -> None:
+        """Make the descriptor readable if there are parcels."""
+        if self._first or self._others:
+            self.wake()
+
+    def wait(self, timeout_s: float | None, goes_on: Callable[[], bool]) -> Parcel | None:
+        """The next parcel; None when there is none in time, or when a wake finds that it does not go on."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            self.clear()
+            parcel = self.take()
+            self.tell()
+            if parcel is not None or not goes_on():
+                return parcel
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return None
+            self._poller.poll(None if left_s is None else left_s * 1000)
+
+    def wake(self) -> None:
+        """Make the descriptor readable."""
+        if not self._is_closed:
+            os.eventfd_write(self.descriptor, 1)
+
+    def close(self) -> None:
+        """Release the descriptor."""
+        if not self._is_closed:
+            self._is_closed = True
+            os.close(self.descriptor)

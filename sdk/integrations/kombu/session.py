@@ -1,0 +1,329 @@
+"""`ClusterSession`: one client of a cluster, in trio, shared by all kombu connections of a process to that cluster.
+
+It makes the topics and groups that are missing, sends, and has the feeds (feed.py) and streams (stream.py).
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from random import Random
+from types import TracebackType
+from typing import Self
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from mqcommon.backoff import Backoff
+from mqcommon.clock import SystemClock
+from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError, UserError
+from mqcommon.message.message import Message, MessageExt
+from mqcommon.shielded_nursery import shielded_nursery
+from remoting.net.tls.settings import Tls
+from remoting.protocol.requests.groups import SubscriptionGroupConfig
+from remoting.protocol.requests.topics import TopicConfig
+from remoting.protocol.signature import Credentials
+from sdk.admin.client import Admin
+from sdk.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Client
+from sdk.consumer.outcome import ConsumeFrom
+from sdk.consumer.pull import PullConsumer
+from sdk.consumer.simple import SimpleConsumer
+from sdk.integrations.kombu.feed import DUE, Feed, Prefetch
+from sdk.integrations.kombu.mailbox import Mailbox
+from sdk.integrations.kombu.names import ANY_TAG, REPLIES, TransportSettings, deliver_at_ms, tag_of
+from sdk.integrations.kombu.stream import Stream
+from sdk.producer.producer import Producer, Ticket
+
+logger = logging.getLogger(__name__)
+
+PRODUCER_GROUP = "celery-producers"
+# Brokers tell NameServers of a new topic at once; this is for busy ones.
+TOPIC_TIMEOUT_S = 10
+TOPIC_POLL_S = 0.02
+# Reply queues that are read at a time.
+MOST_REPLIES = 200
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a group reads: a topic, or the messages of it with a tag."""
+
+    group: str
+    topic: str
+    expression: str = ANY_TAG
+
+
+@dataclass
+class _SharedConsumer:
+    """A client has one consumer of a group; feeds of several channels share it."""
+
+    consumer: SimpleConsumer | None
+    users: int
+    done: trio.Event
+
+
+class ClusterSession:
+    """Use it in ``async with``; its methods run in its loop."""
+
+    def __init__(self, settings: TransportSettings, start_timeout_ms: int) -> None:
+        self.settings = settings
+        self.client = Client(
+            list(settings.nameservers), namespace=settings.namespace, tls=Tls() if settings.tls else None,
+            credentials=Credentials(settings.access_key, settings.secret_key) if settings.access_key else None,
+        )  # fmt: skip
+        self._producer = Producer(
+            self.client, group=PRODUCER_GROUP, send_timeout_ms=settings.send_timeout_ms,
+            start_timeout_ms=start_timeout_ms,
+        )  # fmt: skip
+        self._admin = Admin(self.client)
+        self._clock = SystemClock()
+        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, Random())
+        self._known: set[str] = set()
+        self._making = trio.Lock()
+        self._consumers: dict[Source, _SharedConsumer] = {}
+        self._replies: dict[str, Stream] = {}
+        self._replying = trio.Lock()
+        self._stack = AsyncExitStack()
+        self._nursery: trio.Nursery | None = None
+        self._post: Callable[[Callable[[], object]], object] = _nowhere
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.client)
+            await stack.enter_async_context(self._producer)
+            await stack.enter_async_context(self._admin)
+            self._nursery = await stack.enter_async_context(shielded_nursery())
+            self._stack = stack.pop_all()
+        token = trio.lowlevel.current_trio_token()
+        self._post = token.run_sync_soon
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._stack.__aexit__(kind, error, trace)
+        except Exception:
+            # Nobody waits for it: connections of kombu find that the session has ended, and open another.
+            logger.exception("the session with %s ended by an error", ", ".join(self.settings.nameservers))
+            raise
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        assert self._nursery is not None
+        return self._nursery
+
+    # --- topics and groups
+
+    async def ensure_topic(self, topic: str, queues: int | None = None) -> None:
+        """Make the topic on all brokers unless it is there; RouteNotFound says what to do when brokers refuse it."""
+        if topic in self._known:
+            return
+        async with self._making:
+            if topic not in self._known and not await self.has_topic(topic):
+                await self._make_topic(topic, queues or self.settings.queues)
+            self._known.add(topic)
+
+    async def has_topic(self, topic: str) -> bool:
+        """Whether a NameServer knows the topic."""
+        try:
+            await self._admin.topic_route(topic)
+        except RouteNotFound:
+            return False
+        return True
+
+    async def _make_topic(self, topic: str, queues: int) -> None:
+        for addr in await self._masters():
+            try:
+                await self._admin.create_topic(addr, TopicConfig(topic, queues, queues))
+            except BrokerError as error:
+                raise RouteNotFound(
+                    topic,
+                    f"it does not exist, and broker {addr} refuses to make it ({error}): mqadmin updateTopic does",
+                ) from error
+        with trio.move_on_after(TOPIC_TIMEOUT_S):
+            while not await self.has_topic(topic):  # noqa: ASYNC110  a NameServer can only be asked
+                await trio.sleep(TOPIC_POLL_S)
+            return
+        raise RouteNotFound(topic, f"it was made, but no NameServer knows it after {TOPIC_TIMEOUT_S} s")
+
+    async def _masters(self) -> list[str]:
+        info = await self._admin.cluster_info()
+        found = [
+            addr for name in sorted(info.cluster_addr_table) for addr in await self._admin.brokers_of_cluster(name)
+        ]
+        if not found:
+            raise RemotingError("the NameServers know no broker with a master yet")
+        return found
+
+    async def _ensure_group(self, group: str) -> None:
+        """Make the group with the number of deliveries that the settings allow, unless it is there."""
+        try:
+            if not await self._admin.group_exists(group):
+                config = SubscriptionGroupConfig(group, retry_max_times=self.settings.max_deliveries)
+                for addr in await self._masters():
+                    await self._admin.create_group(addr, replace(config))
+        except (BrokerError, RemotingError, UserError) as error:
+            # A broker makes it when it is read, with its own number of deliveries.
+            logger.warning("group %s cannot be made with max_deliveries: %s", group, error)
+
+    # --- sends
+
+    async def send(self, message: Message, *, due_ms: int | None = None, queues: int | None = None) -> None:
+        """Store it; at ``due_ms`` it is delivered. Raises the errors of `Producer.send`."""
+        await self.ensure_topic(message.topic, queues)
+        await self._send(message, due_ms)
+
+    async def _send(self, message: Message, due_ms: int | None) -> None:
+        now_ms = self._clock.now_ms()
+        step_ms = None if due_ms is None else deliver_at_ms(due_ms, now_ms, self.settings)
+        if step_ms is None or due_ms is None:
+            await self._producer.send(message)
+            return
+        if step_ms < due_ms - self.settings.eta_lead_ms:
+            message.properties = {**(message.properties or {}), DUE: str(due_ms)}
+        await self._producer.send(message, deliver_at=datetime.fromtimestamp(step_ms / 1000, UTC))
+
+    def send_soon(self, message: Message) -> None:
+        """Queue it; a send that fails is logged. For events: the worker's loop must not wait for brokers."""
+        if message.topic not in self._known:
+            self.nursery.start_soon(self._send_late, message)
+            return
+        try:
+            self._producer.send_nowait(message, on_delivery=_log_failure)
+        except (SkylarkError, BufferError) as error:
+            logger.warning("an event was not sent: %s", error)
+
+    @enable_ki_protection
+    async def _send_late(self, message: Message) -> None:
+        try:
+            await self.send(message, queues=1)
+        except SkylarkError as error:
+            logger.warning("an event was not sent: %s", error)
+
+    async def _send_on(self, message: MessageExt, due_ms: int) -> None:
+        """Send a task again that is not due yet."""
+        copy = Message(message.topic, message.body, tags=message.tags, keys=message.keys)
+        await self._send(copy, due_ms)
+
+    # --- queues
+
+    async def open_feed(
+        self,
+        source: Source,
+        *,
+        owner: object,
+        queue: str,
+        prefetch: Prefetch,
+        mailbox: Mailbox,
+        matches: Callable[[MessageExt], bool],
+    ) -> Feed:
+        """A feed of that source, which does not pop yet."""
+        await self.ensure_topic(source.topic)
+        consumer = await self._acquire(source)
+        feed = Feed(
+            consumer, self.settings, owner=owner, queue=queue, prefetch=prefetch, mailbox=mailbox, matches=matches,
+            send_later=self._send_on, post=self._post, backoff=self._backoff, clock=self._clock,
+        )  # fmt: skip
+        await self.nursery.start(feed.run)
+        return feed
+
+    async def close_feeds(self, feeds: Iterable[tuple[Source, Feed]]) -> None:
+        """Give back what they have, and leave the groups of which they were the last feeds."""
+        async with trio.open_nursery() as nursery:
+            for source, feed in feeds:
+                nursery.start_soon(self._close_feed, source, feed)
+
+    @enable_ki_protection
+    async def _close_feed(self, source: Source, feed: Feed) -> None:
+        try:
+            await feed.close()
+        finally:
+            shared = self._consumers[source]
+            shared.users -= 1
+            if not shared.users:
+                del self._consumers[source]
+                shared.done.set()
+
+    async def _acquire(self, source: Source) -> SimpleConsumer:
+        async with self._making:
+            shared = self._consumers.get(source)
+            if shared is None:
+                await self._ensure_group(source.group)
+                shared = _SharedConsumer(None, 0, trio.Event())
+                shared.consumer = await self.nursery.start(self._consume, source, shared.done)
+                self._consumers[source] = shared
+            shared.users += 1
+        assert shared.consumer is not None
+        return shared.consumer
+
+    @enable_ki_protection
+    async def _consume(self, source: Source, done: trio.Event, *, task_status: trio.TaskStatus[SimpleConsumer]) -> None:
+        async with SimpleConsumer(
+            self.client, group=source.group, subscriptions={source.topic: source.expression},
+            invisible_ms=self.settings.visibility_timeout_ms, consume_from=ConsumeFrom.FIRST_OFFSET,
+            timeout_ms=self.settings.close_timeout_ms,
+        ) as consumer:  # fmt: skip
+            task_status.started(consumer)
+            await done.wait()
+
+    async def begin_now(self, source: Source) -> None:
+        """Let a group that has never read the topic begin with what comes from now on."""
+        await self.ensure_topic(source.topic)
+        async with PullConsumer(self.client, group=source.group, heartbeat=False, start_timeout_ms=None) as consumer:
+            for queue in await consumer.message_queues(source.topic):
+                if await consumer.committed_offset(queue) is None:
+                    await consumer.commit_offset(queue, await consumer.max_offset(queue))
+
+    async def count(self, source: Source) -> int:
+        """How many messages the group has not consumed."""
+        stats = await self._admin.consume_stats(source.group, source.topic)
+        offsets = {queue: offset.consumer_offset for queue, offset in stats.offset_table.items()}
+        ends = (await self._admin.topic_stats(source.topic)).offset_table
+        return sum(
+            max(ends[queue].max_offset - max(offsets.get(queue, 0), ends[queue].min_offset), 0) for queue in ends
+        )
+
+    async def purge(self, source: Source) -> int:
+        """Let the group go on at the end of the topic; returns how many messages it leaves out."""
+        count = await self.count(source)
+        if count:
+            await self._ensure_group(source.group)
+            await self._admin.reset_offsets(source.group, source.topic, -1)
+        return count
+
+    # --- streams
+
+    def new_stream(self, queue: str) -> Stream:
+        """A stream that is bound to nothing yet."""
+        return Stream(self.client, queue, self._post, self._backoff, self._clock)
+
+    async def bind(self, stream: Stream, topic: str, expression: str, matches: Callable[[MessageExt], bool]) -> None:
+        """Let the stream read the topic from now on."""
+        await self.ensure_topic(topic, 1)
+        await self.nursery.start(stream.read, topic, expression, matches)
+
+    async def reply_stream(self, queue: str) -> Stream:
+        """The stream of a reply queue. All connections of the process share it, until the session ends."""
+        async with self._replying:
+            stream = self._replies.pop(queue, None)
+            if stream is None:
+                stream = self.new_stream(queue)
+                await self.bind(stream, REPLIES, tag_of(queue), lambda message: True)
+                # Celery names one for each thread that sends: a server with a thread for each request has no end of
+                # them.
+                while len(self._replies) >= MOST_REPLIES:
+                    self._replies.pop(next(iter(self._replies))).close()
+            # The one that was used last is the last to go.
+            self._replies[queue] = stream
+            return stream
+
+
+def _nowhere(work: Callable[[], object]) -> None:
+    raise RuntimeError("the session is not open")
+
+
+def _log_failure(ticket: Ticket) -> None:
+    if ticket.error is not None:
+        logger.warning("an event was not sent: %s", ticket.error)

@@ -1,0 +1,172 @@
+"""What is sent to an exchange, or to a reply queue, from the moment on when a queue is bound to it.
+
+Such queues are for whoever listens now: remote control, events, replies. They have no group and no offsets at brokers,
+so nothing of them stays when their process ends. All of this runs in the loop of the session, except `Received.settle`.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from mqcommon.backoff import Backoff
+from mqcommon.clock import Clock
+from mqcommon.errors import SkylarkError
+from mqcommon.message.message import MessageExt
+from mqcommon.message.queue import MessageQueue
+from sdk.client import Client
+from sdk.consumer.pull import PullConsumer
+from sdk.integrations.kombu.mailbox import Mailbox, Parcel, Unsettled
+
+logger = logging.getLogger(__name__)
+
+# PullConsumers that send no heartbeats may share a group; it names them in access control.
+GROUP = "celery-streams"
+# More messages are left at the broker until somebody takes some.
+MOST = 10_000
+POLL_COUNT = 1_000
+# New queues of the topic are looked for after so many ms.
+REFRESH_MS = 20_000
+
+
+class Received:
+    """One message of a stream."""
+
+    __slots__ = ("_stream", "message")
+
+    def __init__(self, stream: "Stream", message: MessageExt) -> None:
+        self._stream = stream
+        self.message = message
+
+    is_again = False
+
+    def settle(self, *, give_back: bool) -> None:
+        """Nothing is acknowledged at brokers."""
+        if give_back:
+            self._stream.post(lambda: self._stream.put_back(self))
+
+
+class Stream:
+    """The messages of one AMQP queue, from all exchanges that it is bound to."""
+
+    def __init__(
+        self, client: Client, queue: str, post: Callable[[Callable[[], object]], object], backoff: Backoff, clock: Clock
+    ) -> None:
+        self._client = client
+        self._queue = queue
+        self.post = post
+        self._backoff = backoff
+        self._clock = clock
+        self._waiting: deque[Unsettled] = deque()
+        self._taken = trio.lowlevel.ParkingLot()
+        self._mailbox: Mailbox | None = None
+        self._owner: object = None
+        self._reading: list[trio.CancelScope] = []
+        self._is_closed = False
+
+    def attach(self, mailbox: Mailbox, owner: object) -> None:
+        """Hand the messages to a consumer: those that wait, and those that come."""
+        self._mailbox, self._owner = mailbox, owner
+        self._hand_over()
+
+    def detach(self, owner: object) -> None:
+        """Keep the messages until there is a consumer."""
+        if self._owner is owner:
+            self._mailbox = self._owner = None
+
+    def take(self) -> Unsettled | None:
+        """The next message that no consumer has begun with.
+
+        ``AsyncResult.state`` asks so while another connection of the program consumes the same replies, which has not
+        looked for them yet.
+        """
+        if self._mailbox is not None:
+            parcels = self._mailbox.take_those_of(self._owner, self._queue)
+            self._waiting.extendleft(reversed([parcel.delivery for parcel in parcels]))
+        received = self._waiting.popleft() if self._waiting else None
+        self._taken.unpark_all()
+        self._hand_over()
+        return received
+
+    def put_back(self, received: Unsettled) -> None:
+        """The next message is this one."""
+        self._waiting.appendleft(received)
+        self._hand_over()
+
+    def count(self) -> int:
+        """How many messages wait."""
+        return len(self._waiting)
+
+    def purge(self) -> int:
+        """Drop those that wait."""
+        count = len(self._waiting)
+        self._waiting.clear()
+        self._taken.unpark_all()
+        return count
+
+    def close(self) -> None:
+        """Read no more."""
+        for scope in self._reading:
+            scope.cancel()
+
+    def _hand_over(self) -> None:
+        if self._mailbox is not None and self._waiting:
+            self._mailbox.put([Parcel(self._owner, self._queue, each) for each in self._waiting], is_first=True)
+            self._waiting.clear()
+            self._taken.unpark_all()
+
+    # --- reading
+
+    @enable_ki_protection
+    async def read(
+        self,
+        topic: str,
+        expression: str,
+        matches: Callable[[MessageExt], bool],
+        *,
+        task_status: trio.TaskStatus[None],
+    ) -> None:
+        """Read the messages of ``topic`` that come from now on, until `close`. Started: nothing can be missed."""
+        with trio.CancelScope() as scope:
+            self._reading.append(scope)
+            async with PullConsumer(self._client, group=GROUP, heartbeat=False, start_timeout_ms=None) as consumer:
+                bound_at_ms = self._clock.now_ms()
+                queues = await consumer.message_queues(topic)
+                ends = {queue: await consumer.max_offset(queue) for queue in queues}
+                consumer.assign(queues, expression=expression)
+                for queue, end in ends.items():
+                    consumer.seek(queue, end)
+                task_status.started()
+                failures = 0
+                while True:
+                    try:
+                        await self._poll(consumer, matches)
+                        await self._add_queues(consumer, topic, expression, bound_at_ms)
+                        failures = 0
+                    except SkylarkError as error:
+                        failures += 1
+                        (logger.warning if failures == 1 else logger.debug)(
+                            "topic %s cannot be read now, trying again: %s", topic, error
+                        )
+                        await trio.sleep(self._backoff.pause_s(failures))
+
+    async def _poll(self, consumer: PullConsumer, matches: Callable[[MessageExt], bool]) -> None:
+        with trio.move_on_after(REFRESH_MS / 1000):
+            while True:
+                while len(self._waiting) >= MOST:
+                    await self._taken.park()
+                messages = await consumer.poll(timeout_ms=REFRESH_MS, max_count=POLL_COUNT)
+                self._waiting.extend(Received(self, message) for message in messages if matches(message))
+                self._hand_over()
+
+    async def _add_queues(self, consumer: PullConsumer, topic: str, expression: str, bound_at_ms: int) -> None:
+        """A broker has come: its queue is read from the moment of the binding on."""
+        known = set(consumer.assignment())
+        found = await consumer.message_queues(topic)
+        if new := [queue for queue in found if queue not in known]:
+            starts: dict[MessageQueue, int] = {queue: await consumer.search_offset(queue, bound_at_ms) for queue in new}
+            consumer.assign(found, expression=expression)
+            for queue, start in starts.items():
+                consumer.seek(queue, start)

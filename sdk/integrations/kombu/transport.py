@@ -1,0 +1,548 @@
+"""What kombu calls: `Transport` is a connection, `Channel` a channel. Both stand on kombu's virtual transport.
+
+An AMQP queue is a topic whose consumers pop. What is sent to an exchange by name goes to the exchange's topic, once,
+and the queues that are bound to it read that: durable ones as groups, auto-deleted ones from the binding on. A direct
+exchange, its key and its queue of one name (Celery's usual ones) are the queue's own topic.
+All methods run in threads of the program; what takes time runs in the loop of the session.
+"""
+
+import itertools
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from queue import Empty
+from typing import Any
+
+from kombu.transport.virtual import Channel as VirtualChannel
+from kombu.transport.virtual import QoS as VirtualQoS
+from kombu.transport.virtual import Transport as VirtualTransport
+from kombu.utils.compat import detect_environment
+from kombu.utils.json import dumps, loads
+from kombu.utils.url import maybe_sanitize_url
+
+from mqcommon.errors import (
+    BrokerError,
+    ConnectionLost,
+    InvalidArgument,
+    RemotingError,
+    RouteNotFound,
+    SendFailed,
+    UserError,
+)
+from mqcommon.message.message import Message, MessageExt
+from sdk.integrations.kombu import names
+from sdk.integrations.kombu.feed import Feed, Prefetch
+from sdk.integrations.kombu.mailbox import Mailbox, Parcel, Unsettled
+from sdk.integrations.kombu.names import REPLIES, TransportSettings
+from sdk.integrations.kombu.session import ClusterSession, Source
+from sdk.integrations.kombu.sessions import SESSIONS, SharedSession
+from sdk.integrations.kombu.stream import Stream
+from sdk.nameservers import NAMESRV_ADDR
+
+logger = logging.getLogger(__name__)
+
+_LOCAL = "127.0.0.1:9876"
+_ROUTING_KEY = "KOMBU_ROUTING_KEY"
+# A prefetch count of 0 means no limit in AMQP. Here every buffer has a bound.
+NO_LIMIT = 1_000
+_TRANSIENT = 1
+_NO_PRIORITIES = (
+    "RocketMQ has no priorities, so priority={!r} cannot be kept: send urgent tasks to a queue of their own, with"
+    " workers of their own (celery worker -Q urgent), and leave out priority, task_default_priority and"
+    " task_queue_max_priority"
+)
+_NOT_GREEN = (
+    "the rocketmq transport does not work in {}: its client runs an event loop in a thread, which monkey patching"
+    " stops. Use --pool=prefork, threads or solo"
+)
+
+
+def _everything(message: MessageExt) -> bool:
+    return True
+
+
+class QoS(VirtualQoS):  # type: ignore[misc]
+    """Settles messages at the broker."""
+
+    def ack(self, delivery_tag: str) -> None:
+        self.channel.settle(delivery_tag, give_back=False)
+        super().ack(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        self.channel.settle(delivery_tag, give_back=requeue)
+        super().ack(delivery_tag)
+
+
+class Channel(VirtualChannel):  # type: ignore[misc]
+    """A channel: declares, publishes, consumes."""
+
+    QoS = QoS
+    supports_fanout = True
+
+    def __init__(self, connection: "Transport", **options: Any) -> None:
+        super().__init__(connection, **options)
+        self._transport = connection
+        self._prefetch = Prefetch(NO_LIMIT)
+        # Queue → its feeds, and whether they pop.
+        self._feeds: dict[str, list[tuple[Source, Feed]]] = {}
+        self._pulling: set[str] = set()
+        self._consumed_streams: dict[str, Stream] = {}
+        # Delivery tag → what the program has and has not settled.
+        self._deliveries: dict[str, Unsettled] = {}
+        self._tags = itertools.count(1)
+
+    # --- publishing
+
+    def basic_publish(self, message: dict[str, Any], exchange: str, routing_key: str, **options: Any) -> None:
+        """Store a message. Returns when it is as safe as the brokers' options say."""
+        self._inplace_augment_message(message, exchange, routing_key)
+        priority = message["properties"].get("priority")
+        if priority:
+            raise InvalidArgument(_NO_PRIORITIES.format(priority))
+        prefix = self._transport.settings.queue_name_prefix
+        kind = self.typeof(exchange).type if exchange else "direct"
+        if not exchange or (kind == "direct" and exchange == routing_key):
+            self._put(routing_key, message)
+            return
+        topic = names.exchange_topic(exchange, prefix)
+        sent = _message(topic, message, names.tag_of(routing_key), routing_key)
+        if kind == "topic" and message["properties"].get("delivery_mode") == _TRANSIENT:
+            # Celery's events. The worker's loop must not wait for a broker that is away because of them.
+            self._transport.shared.send_soon(sent)
+            return
+        due_ms = names.eta_ms_of(message.get("headers"))
+        queues = 1 if kind == "fanout" else None
+        self._transport.shared.send(lambda session: session.send(sent, due_ms=due_ms, queues=queues))
+
+    def _put(self, queue: str, message: dict[str, Any], **options: Any) -> None:
+        """Store a message in a queue."""
+        if names.is_reply_queue(queue):
+            reply = _message(REPLIES, message, names.tag_of(queue))
+            self._transport.shared.send(lambda session: session.send(reply, queues=1))
+            return
+        task = _message(self._topic(queue), message, _task_tag(message))
+        due_ms = names.eta_ms_of(message.get("headers"))
+        self._transport.shared.send(lambda session: session.send(task, due_ms=due_ms))
+
+    # --- declaring
+
+    def prepare_queue_arguments(self, arguments: Mapping[str, Any] | None, **options: Any) -> Mapping[str, Any] | None:
+        """Refuse priorities. Limits of time and length are not known here, as in kombu's other virtual transports."""
+        priority = options.get("max_priority") or (arguments or {}).get("x-max-priority")
+        if priority:
+            raise InvalidArgument(_NO_PRIORITIES.format(priority))
+        return arguments
+
+    def _new_queue(self, queue: str, **options: Any) -> None:
+        if names.is_reply_queue(queue):
+            self._reply_stream(queue)
+        elif options.get("auto_delete") or options.get("exclusive"):
+            self._transport.stream_of(queue)
+        else:
+            topic = self._topic(queue)
+            self._transport.shared.call(lambda session: session.ensure_topic(topic))
+
+    def _has_queue(self, queue: str, **options: Any) -> bool:
+        topic = self._topic(queue)
+        return self._stream(queue) is not None or self._transport.shared.call(lambda session: session.has_topic(topic))
+
+    def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
+        kind = self.typeof(exchange).type
+        prefix = self._transport.settings.queue_name_prefix
+        if kind == "direct" and exchange == routing_key == queue:
+            return
+        topic = names.exchange_topic(exchange, prefix)
+        expression = names.tag_of(routing_key) if kind == "direct" else names.ANY_TAG
+        matches = _everything if kind == "fanout" else _matcher(kind, routing_key, pattern, self.typeof(exchange))
+        stream = self._transport.streams.get(queue)
+        if stream is not None:
+            self._transport.shared.call(lambda session: session.bind(stream, topic, expression, matches))
+            return
+        source = Source(names.exchange_group(exchange, queue, prefix), topic, expression)
+        bound = self._transport.bindings.setdefault(queue, {})
+        if source not in bound:
+            self._transport.shared.call(lambda session: session.begin_now(source))
+        # With several keys of a topic exchange one is enough.
+        former = bound.get(source)
+        bound[source] = matches if former is None else lambda message: former(message) or matches(message)
+
+    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **options: Any) -> None:
+        if if_empty and self._size(queue):
+            return
+        self._delete(queue)
+        self.state.queue_bindings_delete(queue)
+
+    def _delete(self, queue: str, *arguments: Any, **options: Any) -> None:
+        """A queue of this process ends; of a durable one the messages are left out, and its topic stays."""
+        stream = self._transport.streams.pop(queue, None)
+        if stream is not None:
+            self._transport.shared.post(stream.close)
+        elif not names.is_reply_queue(queue):
+            self._purge(queue)
+
+    def _size(self, queue: str) -> int:
+        stream = self._stream(queue)
+        if stream is not None:
+            return stream.count()
+        sources = self._sources(queue)
+
+        async def count(session: ClusterSession) -> int:
+            return sum([await session.count(source) for source in sources])
+
+        return self._transport.shared.call(count)
+
+    def _purge(self, queue: str) -> int:
+        stream = self._stream(queue)
+        if stream is not None:
+
+            async def drop(session: ClusterSession) -> int:
+                return stream.purge()
+
+            return self._transport.shared.call(drop)
+        sources = self._sources(queue)
+
+        async def purge(session: ClusterSession) -> int:
+            return sum([await session.purge(source) for source in sources])
+
+        return self._transport.shared.call(purge)
+
+    # --- consuming
+
+    def basic_consume(
+        self, queue: str, no_ack: bool, callback: Callable[..., Any], consumer_tag: str, **options: Any
+    ) -> None:
+        super().basic_consume(queue, no_ack, callback, consumer_tag, **options)
+        if no_ack:
+            self._transport.no_ack.add(queue)
+        mailbox = self._transport.mailbox
+        stream = self._stream(queue)
+        if stream is not None:
+            self._consumed_streams[queue] = stream
+            self._transport.shared.post(lambda: stream.attach(mailbox, self))
+            return
+        feeds = self._open_feeds(queue)
+        if queue not in self._pulling:
+            self._pulling.add(queue)
+            self._transport.shared.post(*[feed.pull for _, feed in feeds])
+
+    def basic_cancel(self, consumer_tag: str) -> None:
+        """Take no more messages. Those that wait here go back at once; those that the program has stay its own."""
+        queue = self._tag_to_queue.get(consumer_tag)
+        super().basic_cancel(consumer_tag)
+        if queue is None or not self._transport.is_open:
+            return
+        self._transport.no_ack.discard(queue)
+        feeds = self._feeds.get(queue, [])
+        self._pulling.discard(queue)
+        stream = self._consumed_streams.pop(queue, None)
+        if stream is not None:
+            self._transport.shared.post(lambda: stream.detach(self))
+        elif feeds:
+
+            async def stop(session: ClusterSession) -> None:
+                for _, feed in feeds:
+                    feed.stop()
+                # A pop that is on its way must not take what comes after this call.
+                async with self._prefetch.turn:
+                    pass
+
+            self._transport.shared.call(stop)
+            # The next consumer of the queue gets feeds of its own; these keep the leases of what is not settled.
+            self._feeds[f"{queue} {next(self._tags)}"] = self._feeds.pop(queue)
+        for parcel in self._transport.mailbox.take_those_of(self, queue):
+            parcel.delivery.settle(give_back=True)
+
+    def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
+        super().basic_qos(prefetch_size, prefetch_count, apply_global)
+        prefetch, limit = self._prefetch, prefetch_count or NO_LIMIT
+        self._transport.shared.post(lambda: prefetch.set_limit(limit))
+
+    def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
+        """One message now; Empty when there is none."""
+        stream = self._stream(queue)
+        feeds = [] if stream is not None else self._open_feeds(queue)
+
+        async def take(session: ClusterSession) -> Unsettled | None:
+            if stream is not None:
+                return stream.take()
+            for _, feed in feeds:
+                if (held := await feed.get()) is not None:
+                    return held
+            return None
+
+        delivery = self._transport.shared.call(take)
+        payload = None if delivery is None else self._payload(queue, delivery)
+        if payload is None:
+            raise Empty
+        return payload
+
+    def receive(self, parcel: Parcel) -> None:
+        """Give a parcel of the mailbox to its consumer."""
+        callback = self._transport.callback_of(parcel.queue) if parcel.queue in self._active_queues else None
+        if callback is None:
+            parcel.delivery.settle(give_back=True)
+            return
+        payload = self._payload(parcel.queue, parcel.delivery)
+        if payload is not None:
+            if parcel.queue in self._transport.no_ack:
+                self.settle(payload["properties"]["delivery_tag"], give_back=False)
+            callback(payload)
+
+    def settle(self, delivery_tag: str, *, give_back: bool) -> None:
+        """Acknowledge or give back what has this tag."""
+        delivery = self._deliveries.pop(delivery_tag, None)
+        if delivery is not None:
+            delivery.settle(give_back=give_back)
+
+    def _restore(self, message: Any) -> None:
+        self.settle(message.delivery_tag, give_back=True)
+
+    def _payload(self, queue: str, delivery: Unsettled) -> dict[str, Any] | None:
+        message = delivery.message
+        try:
+            payload: dict[str, Any] = loads(message.body)
+            properties = payload["properties"]
+        except (ValueError, KeyError, TypeError) as error:
+            logger.critical(
+                "message %s of queue %s is not kombu's, it is left out: %r; body: %.1000r",
+                message.msg_id, queue, error, message.body,
+            )  # fmt: skip
+            delivery.settle(give_back=False)
+            return None
+        tag = str(next(self._tags))
+        properties["delivery_tag"] = tag
+        properties.setdefault("delivery_info", {})["redelivered"] = delivery.is_again
+        self._deliveries[tag] = delivery
+        return payload
+
+    def close(self) -> None:
+        """Give back what is not settled, within ``close_timeout_ms``."""
+        transport = self._transport
+        is_first = not self.closed
+        super().close()
+        if is_first and transport.is_open:
+            for parcel in transport.mailbox.take_those_of(self):
+                parcel.delivery.settle(give_back=True)
+            feeds = [pair for pairs in self._feeds.values() for pair in pairs]
+            self._feeds.clear()
+            if feeds:
+                transport.shared.call(lambda session: session.close_feeds(feeds))
+
+    # --- queues of this channel
+
+    def _topic(self, queue: str) -> str:
+        return names.queue_topic(queue, self._transport.settings.queue_name_prefix)
+
+    def _sources(self, queue: str) -> list[Source]:
+        topic = self._topic(queue)
+        return [Source(topic, topic), *self._transport.bindings.get(queue, ())]
+
+    def _open_feeds(self, queue: str) -> list[tuple[Source, Feed]]:
+        feeds = self._feeds.get(queue)
+        if feeds is not None:
+            return feeds
+        bound = self._transport.bindings.get(queue, {})
+        sources, mailbox = self._sources(queue), self._transport.mailbox
+
+        async def open_all(session: ClusterSession) -> list[tuple[Source, Feed]]:
+            return [
+                (source, await session.open_feed(
+                    source, owner=self, queue=queue, prefetch=self._prefetch, mailbox=mailbox,
+                    matches=bound.get(source, _everything),
+                ))
+                for source in sources
+            ]  # fmt: skip
+
+        feeds = self._feeds[queue] = self._transport.shared.call(open_all)
+        return feeds
+
+    def _stream(self, queue: str) -> Stream | None:
+        return self._reply_stream(queue) if names.is_reply_queue(queue) else self._transport.streams.get(queue)
+
+    def _reply_stream(self, queue: str) -> Stream:
+        return self._transport.shared.call(lambda session: session.reply_stream(queue))
+
+
+class Transport(VirtualTransport):  # type: ignore[misc]
+    """A connection of kombu to a cluster of RocketMQ's or Skylark's brokers."""
+
+    Channel = Channel
+    can_parse_url = True
+    default_port = 9876
+    driver_type = "rocketmq"
+    driver_name = "skylark-mq"
+    implements = VirtualTransport.implements.extend(
+        asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"])
+    )
+    #: After these kombu connects again, and repeats what has failed.
+    connection_errors = (*VirtualTransport.connection_errors, RemotingError, SendFailed)
+    recoverable_connection_errors = connection_errors
+    channel_errors = (*VirtualTransport.channel_errors, BrokerError, RouteNotFound)
+    # A refusal stays one. kombu would repeat it for ever, without a pause.
+    recoverable_channel_errors = ()
+
+    def __init__(self, client: Any, **options: Any) -> None:
+        super().__init__(client, **options)
+        self.settings = _settings(client)
+        self._connect_timeout_ms = int((client.connect_timeout or 5) * 1000)
+        self._shared: SharedSession | None = None
+        self._mailbox: Mailbox | None = None
+        self._watching: Any = None
+        #: Auto-deleted queues, which read from exchanges.
+        self.streams: dict[str, Stream] = {}
+        #: Durable queue → what it reads besides its own topic.
+        self.bindings: dict[str, dict[Source, Callable[[MessageExt], bool]]] = {}
+        #: Queues whose consumers acknowledge by receiving.
+        self.no_ack: set[str] = set()
+
+    def driver_version(self) -> str:
+        from sdk import __version__
+
+        return str(__version__)
+
+    def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
+        return uri if include_password else str(maybe_sanitize_url(uri, mask))
+
+    # --- life
+
+    def establish_connection(self) -> "Transport":
+        environment = detect_environment()
+        if environment != "default":
+            raise UserError(_NOT_GREEN.format(environment))
+        if not self.is_open:
+            self._open()
+        return super().establish_connection()  # type: ignore[no-any-return]
+
+    def verify_connection(self, connection: Any) -> bool:
+        return self._shared is not None and self._shared.is_usable
+
+    def close_connection(self, connection: Any) -> None:
+        self._unwatch()
+        super().close_connection(connection)
+        shared, self._shared = self._shared, None
+        mailbox, self._mailbox = self._mailbox, None
+        if shared is not None:
+            shared.post(*[stream.close for stream in self.streams.values()])
+            if mailbox is not None:
+                shared.opened.when_ended.remove(mailbox.wake)
+            SESSIONS.release(shared)
+        self.streams.clear()
+        if mailbox is not None:
+            mailbox.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a session of this process."""
+        return self._shared is not None and self._shared.is_usable
+
+    @property
+    def shared(self) -> SharedSession:
+        """The session. In a child of a fork the first use opens one."""
+        shared = self._shared
+        if shared is None or not shared.opened.home.is_here:
+            shared = self._open()
+        return shared
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """Where messages for this connection come."""
+        mailbox = self._mailbox
+        if mailbox is None:
+            raise RemotingError("the connection is closed")
+        return mailbox
+
+    def _open(self) -> SharedSession:
+        shared = self._shared = SESSIONS.acquire(self.settings, self._connect_timeout_ms)
+        mailbox = self._mailbox = Mailbox()
+        # Those of a parent process, or of a session that has ended.
+        self.streams.clear()
+        shared.opened.when_ended.append(mailbox.wake)
+        return shared
+
+    def stream_of(self, queue: str) -> Stream:
+        """The stream of an auto-deleted queue."""
+        stream = self.streams.get(queue)
+        if stream is None:
+
+            async def make(session: ClusterSession) -> Stream:
+                return session.new_stream(queue)
+
+            stream = self.streams[queue] = self.shared.call(make)
+        return stream
+
+    def callback_of(self, queue: str) -> Callable[[Mapping[str, Any]], Any] | None:
+        """What takes the messages of a queue."""
+        found: Callable[[Mapping[str, Any]], Any] | None = self._callbacks.get(queue)
+        return found
+
+    # --- events
+
+    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
+        """Wait for one message, and give it to its consumer. TimeoutError when none comes in time."""
+        parcel = self.mailbox.wait(timeout, lambda: self.is_open)
+        self._check_session()
+        if parcel is None:
+            raise TimeoutError
+        parcel.owner.receive(parcel)  # type: ignore[attr-defined]
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        self._unwatch()
+        self._watching = loop
+        loop.add_reader(self.mailbox.descriptor, self._on_mail)
+
+    def unregister_from_event_loop(self, connection: Any, loop: Any) -> None:
+        self._unwatch()
+
+    def _unwatch(self) -> None:
+        loop, self._watching = self._watching, None
+        if loop is not None and self._mailbox is not None:
+            loop.remove_reader(self._mailbox.descriptor)
+
+    def _check_session(self) -> None:
+        """Raise ConnectionLost when the session has ended by an error: then kombu connects again."""
+        if not self.is_open:
+            raise ConnectionLost("the session with the cluster has ended")
+
+    def _on_mail(self) -> None:
+        """Give all that has come to its consumers. The prefetch counts bound how much that is."""
+        mailbox = self._mailbox
+        if mailbox is None:
+            return
+        mailbox.clear()
+        self._check_session()
+        try:
+            while (parcel := mailbox.take()) is not None:
+                parcel.owner.receive(parcel)  # type: ignore[attr-defined]
+        finally:
+            mailbox.tell()
+
+
+def _settings(client: Any) -> TransportSettings:
+    urls: Iterable[str] = client.alt or [client.hostname or ""]
+    options = dict(client.transport_options or {})
+    settings = names.settings_of([str(url) for url in urls], options, tls=bool(client.ssl))
+    if client.userid and client.password and not settings.access_key:
+        settings = replace(settings, access_key=client.userid, secret_key=client.password)
+    return settings if settings.nameservers else replace(settings, nameservers=(os.environ.get(NAMESRV_ADDR, _LOCAL),))
+
+
+def _message(topic: str, payload: Mapping[str, Any], tag: str | None, routing_key: str = "") -> Message:
+    task_id = (payload.get("headers") or {}).get("id") or payload["properties"].get("correlation_id")
+    return Message(
+        topic, dumps(payload).encode(), tags=tag, keys=[str(task_id)] if task_id else None,
+        properties={_ROUTING_KEY: routing_key} if routing_key else None,
+    )  # fmt: skip
+
+
+def _task_tag(payload: Mapping[str, Any]) -> str | None:
+    task = (payload.get("headers") or {}).get("task")
+    return names.tag_of(str(task)) if task else None
+
+
+def _matcher(kind: str, routing_key: str, pattern: str | None, exchange: Any) -> Callable[[MessageExt], bool]:
+    """Whether a message of an exchange is for a queue that is bound with this key."""
+    if kind == "topic":
+        return lambda message: bool(exchange._match(pattern, message.properties.get(_ROUTING_KEY, "")))
+    # Tags have digests of long keys.
+    return lambda message: message.properties.get(_ROUTING_KEY, "") == routing_key

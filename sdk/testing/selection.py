@@ -1,0 +1,16 @@
+"""Which messages an expression of a subscription chooses, without a broker: tests in memory choose as brokers do."""
+
+from broker.delivery.sql_code import compiled
+from mqcommon.message.message import MessageExt
+from mqcommon.message.properties import PAIR_END, encode_properties
+from mqcommon.sql.parser import parse
+from remoting.protocol.requests.clients import parse_subscription
+from sdk.consumer.expression import Sql
+
+
+def is_chosen(message: MessageExt, expression: str | Sql) -> bool:
+    """Whether a consumer with this expression gets the message."""
+    if isinstance(expression, Sql):
+        return compiled(parse(expression.text))(f"{PAIR_END}{encode_properties(message.properties)}".encode())
+    tags = parse_subscription("", expression).tags_set
+    return not tags or message.tags in tags

@@ -1,0 +1,523 @@
+"""kombu's own classes over a cluster of ours: queues, exchanges, acknowledgements, prefetch counts, forks."""
+
+import json
+import os
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import kombu
+import pytest
+from kombu import Connection, Consumer, Exchange, Producer, Queue
+from kombu.common import maybe_declare
+from kombu.exceptions import ChannelError, OperationalError
+from kombu.pools import producers
+from kombu.utils import compat
+
+from mqcommon.errors import BrokerError, InvalidArgument, NoNameServer, RouteNotFound, UserError
+from sdk import blocking
+from sdk.integrations.kombu import Transport
+from sdk.integrations.kombu.feed import Feed
+from sdk.integrations.kombu.names import queue_topic
+from sdk.integrations.kombu.sessions import SESSIONS
+from sdk.testing import Cluster
+from tests.support.forks import in_child
+
+PATIENCE_S = 30
+# For what must not come. A longer time would not find more: it has come, or it is hidden for a minute.
+NOTHING_S = 0.3
+
+
+class Reader:
+    """A consumer of its own channel, and what it got."""
+
+    def __init__(self, connection: Any, *queues: Any, prefetch: int = 0, **options: Any) -> None:
+        self.connection = connection
+        self.channel = connection.channel()
+        self.messages: list[Any] = []
+        self._consumer = Consumer(
+            self.channel, [each if isinstance(each, Queue) else Queue(each) for each in queues],
+            on_message=self.messages.append, prefetch_count=prefetch or None, **options,
+        )  # fmt: skip
+        self._consumer.consume()
+
+    def until(self, reached: Callable[[], bool]) -> list[Any]:
+        deadline = time.monotonic() + PATIENCE_S
+        while not reached():
+            self.connection.drain_events(timeout=max(deadline - time.monotonic(), 0))
+        return self.messages
+
+    def get(self, count: int) -> list[Any]:
+        """The next ``count`` messages."""
+        self.until(lambda: len(self.messages) >= count)
+        found, self.messages[:] = self.messages[:count], self.messages[count:]
+        return found
+
+    def gets_nothing(self) -> bool:
+        try:
+            self.connection.drain_events(timeout=NOTHING_S)
+        except TimeoutError:
+            return not self.messages
+        return False
+
+    def cancel(self) -> None:
+        self._consumer.cancel()
+
+    def close(self) -> None:
+        self.channel.close()
+
+
+def send(connection: Any, queue: str, *bodies: Any, **options: Any) -> None:
+    producer = Producer(connection, auto_declare=False)
+    for body in bodies:
+        producer.publish(body, routing_key=queue, declare=[Queue(queue)], **options)
+
+
+def until(reached: Callable[[], bool]) -> None:
+    """Ask the broker until it says so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not reached():
+        assert time.monotonic() < deadline
+
+
+def bodies(messages: list[Any]) -> list[Any]:
+    return sorted(message.payload for message in messages)
+
+
+def test_messages_go_to_one_consumer_each_and_are_gone_when_acknowledged(connection: Any, queue: str) -> None:
+    send(connection, queue, *range(20), {"a": ["b", None]}, headers={"trace": "x"})
+    with connection.clone() as other:
+        readers = [Reader(connection, queue, prefetch=5), Reader(other, queue, prefetch=5)]
+        seen: list[Any] = []
+        while len(seen) < 21:
+            for reader in readers:
+                try:
+                    reader.connection.drain_events(timeout=0.05)
+                except TimeoutError:
+                    continue
+                for message in reader.messages:
+                    seen.append(message.payload)
+                    assert message.headers == {"trace": "x"} and not message.delivery_info["redelivered"]
+                    message.ack()
+                reader.messages.clear()
+        assert sorted(map(str, seen)) == sorted(map(str, [*range(20), {"a": ["b", None]}]))
+        for reader in readers:
+            reader.close()
+    # The offset of popped messages is committed once a second.
+    until(lambda: connection.default_channel.queue_declare(queue, passive=True).message_count == 0)
+
+
+def test_a_prefetch_count_bounds_what_a_channel_has(connection: Any, queue: str) -> None:
+    others = f"{queue}.others"
+    send(connection, queue, *range(10))
+    send(connection, others, *range(10))
+    reader = Reader(connection, queue, others, prefetch=3)
+    first = reader.get(3)
+    assert reader.gets_nothing()
+    first[0].ack()
+    second = reader.get(1)
+    assert reader.gets_nothing()
+    for message in [*first[1:], *second]:
+        message.ack()
+    reader.channel.basic_qos(0, 20, False)
+    rest = reader.get(16)
+    assert bodies(first + second + rest) == sorted([*range(10)] * 2)
+    reader.close()
+
+
+def test_what_is_rejected_comes_again_at_once_or_never(connection: Any, queue: str) -> None:
+    send(connection, queue, "again")
+    reader = Reader(connection, queue)
+    (message,) = reader.get(1)
+    message.requeue()
+    (message,) = reader.get(1)
+    assert message.payload == "again" and message.delivery_info["redelivered"]
+    message.reject()
+    assert reader.gets_nothing()
+    reader.close()
+
+
+def test_a_closed_channel_gives_back_what_it_has(connection: Any, queue: str) -> None:
+    send(connection, queue, *range(6))
+    reader = Reader(connection, queue)
+    handed_out = reader.get(2)
+    handed_out[0].ack()
+    reader.cancel()
+    # A cancelled consumer gets nothing more, and may still acknowledge.
+    assert reader.gets_nothing()
+    reader.close()
+    other = Reader(connection, queue)
+    assert len({message.payload for message in [handed_out[0], *other.get(5)]}) == 6
+    other.close()
+
+
+def test_a_message_that_is_worked_on_is_hidden_for_longer_than_its_time(url: str, queue: str) -> None:
+    options = {"visibility_timeout": 0.5}
+    with Connection(url, transport_options=options) as busy, Connection(url, transport_options=options) as idle:
+        send(busy, queue, "long")
+        worker, other = Reader(busy, queue), Reader(idle, queue)
+        found: list[Any] = []
+        while not found:
+            for reader in (worker, other):
+                try:
+                    reader.connection.drain_events(timeout=0.05)
+                except TimeoutError:
+                    continue
+                found = reader.messages
+        with pytest.raises(TimeoutError):
+            # Three times as long as the message would be hidden without renewals.
+            idle.drain_events(timeout=1.5)
+        found[0].ack()
+        worker.close()
+        other.close()
+
+
+def test_one_message_can_be_asked_for(connection: Any, queue: str) -> None:
+    with connection.SimpleQueue(queue) as simple:
+        simple.put("one")
+        message = simple.get(timeout=PATIENCE_S)
+        message.ack()
+        assert message.payload == "one"
+    bound = Queue(queue)(connection.default_channel)
+    assert bound.get() is None
+    send(connection, queue, "two")
+    assert bound.get(no_ack=True).payload == "two"
+
+
+def test_acknowledging_by_receiving(connection: Any, queue: str) -> None:
+    send(connection, queue, "once")
+    reader = Reader(connection, queue, no_ack=True)
+    assert bodies(reader.get(1)) == ["once"]
+    reader.close()
+    other = Reader(connection, queue)
+    assert other.gets_nothing()
+    other.close()
+
+
+def test_a_queue_is_counted_and_purged(connection: Any, queue: str) -> None:
+    channel = connection.default_channel
+    with pytest.raises(ChannelError, match="NOT_FOUND"):
+        channel.queue_declare(queue, passive=True)
+    send(connection, queue, *range(7))
+    assert channel.queue_declare(queue, passive=True).message_count == 7
+    assert channel.queue_purge(queue) == 7
+    send(connection, queue, "after")
+    reader = Reader(connection, queue)
+    assert bodies(reader.get(1)) == ["after"]
+    reader.close()
+
+
+def test_fanout_reaches_all_who_listen_and_only_from_then_on(connection: Any, url: str, queue: str) -> None:
+    exchange = Exchange(f"news.{queue}", type="fanout")
+    publish = partial(Producer(connection, exchange=exchange).publish, routing_key="")
+    publish("before")
+    with Connection(url) as first, Connection(url) as second:
+        readers = [
+            Reader(each, Queue(f"{queue}.{number}", exchange, auto_delete=True))
+            for number, each in enumerate((first, second))
+        ]
+        publish("now")
+        assert [bodies(reader.get(1)) for reader in readers] == [["now"], ["now"]]
+        assert all(reader.gets_nothing() for reader in readers)
+        for reader in readers:
+            reader.close()
+
+
+def test_of_many_reply_queues_those_are_read_that_were_used_last(
+    connection: Any, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sdk.integrations.kombu.session.MOST_REPLIES", 2)
+    replies = [str(uuid.UUID(int=number)) for number in range(3)]
+    for queue in (replies[0], replies[1], replies[0], replies[2]):
+        Queue(queue, auto_delete=True)(connection.default_channel).declare()
+    with Connection(url) as other:
+        for queue in replies:
+            Producer(other).publish(queue, routing_key=queue)
+    readers = [Reader(connection, Queue(queue, auto_delete=True), no_ack=True) for queue in (replies[0], replies[2])]
+    assert [bodies(reader.get(1)) for reader in readers] == [[replies[0]], [replies[2]]]
+    late = Reader(connection, Queue(replies[1], auto_delete=True), no_ack=True)
+    assert late.gets_nothing()
+
+
+def test_durable_queues_of_an_exchange_keep_what_they_are_bound_to(connection: Any, url: str, queue: str) -> None:
+    """By keys and patterns, also when the publisher does not know the queues."""
+    topics, direct = Exchange(f"t.{queue}", type="topic"), Exchange(f"d.{queue}", type="direct")
+    stock, all_of_it = Queue(f"{queue}.stock", topics, "stock.#"), Queue(f"{queue}.all", topics, "#")
+    paid = Queue(f"{queue}.paid", direct, "paid")
+    for each in (stock, all_of_it, paid):
+        each(connection.default_channel).declare()
+    with Connection(url) as publisher:
+        for key in ("stock.tea", "news.tea"):
+            Producer(publisher, exchange=topics).publish(key, routing_key=key)
+        for key in ("paid", "open"):
+            Producer(publisher, exchange=direct).publish(key, routing_key=key)
+    readers = [Reader(connection, each) for each in (stock, all_of_it, paid)]
+    expected = [["stock.tea"], ["news.tea", "stock.tea"], ["paid"]]
+    for reader, keys in zip(readers, expected, strict=True):
+        assert bodies(reader.until(lambda reader=reader, keys=keys: len(reader.messages) == len(keys))) == keys
+        for message in reader.messages:
+            message.ack()
+        reader.messages.clear()
+    assert readers[0].gets_nothing()
+    for reader in readers:
+        reader.close()
+
+
+def eta(after_s: float) -> dict[str, str]:
+    """The headers of a task of Celery."""
+    return {"task": "t", "eta": (datetime.now(UTC) + timedelta(seconds=after_s)).isoformat()}
+
+
+def test_a_task_with_an_eta_comes_by_steps_and_waits_at_the_broker(url: str, queue: str) -> None:
+    with Connection(url, transport_options={"eta_lead": 0, "max_delay": 0.4}) as connection:
+        headers = eta(1.5)
+        send(connection, queue, "later", headers=headers)
+        reader = Reader(connection, queue)
+        (message,) = reader.get(1)
+        assert message.payload == "later" and datetime.now(UTC).isoformat() >= headers["eta"]
+        message.ack()
+        assert reader.gets_nothing()
+        reader.close()
+
+
+def test_a_task_comes_before_its_eta_by_the_lead_at_most(connection: Any, queue: str) -> None:
+    send(connection, queue, "soon", headers=eta(0.9))
+    send(connection, queue, "next year", headers=eta(365 * 24 * 3600))
+    reader = Reader(connection, queue)
+    assert bodies(reader.get(1)) == ["soon"] and reader.gets_nothing()
+    reader.close()
+
+
+def test_priorities_are_refused_with_the_way_out(connection: Any, queue: str) -> None:
+    for work in (
+        lambda: send(connection, queue, "urgent", priority=5),
+        lambda: Queue(queue, max_priority=10)(connection.default_channel).declare(),
+    ):
+        with pytest.raises(InvalidArgument, match=r"RocketMQ has no priorities, .* queue of their own"):
+            work()
+
+
+def test_green_threads_are_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "_environment", "gevent")
+    with pytest.raises(UserError, match=r"does not work in gevent: .*prefork, threads or solo"):
+        Connection(url).connect()
+
+
+def test_no_nameserver_is_a_connection_error() -> None:
+    with Connection("rocketmq://127.0.0.1:1/", connect_timeout=0.3) as connection:
+        with pytest.raises(OperationalError, match=r"no NameServer of 127\.0\.0\.1:1 answers") as raised:
+            connection.ensure_connection(max_retries=1, interval_start=0)
+        assert isinstance(raised.value.__cause__, NoNameServer)
+
+
+def test_a_refusal_is_raised_at_once_and_brokers_that_are_away_are_waited_for(url: str, queue: str) -> None:
+    """Both without a limit of tries, which is how Celery declares its reply queue."""
+    with Connection(url) as connection, pytest.raises(RouteNotFound, match="refuses to make it"):
+        maybe_declare(Queue("rmq_sys_mine")(connection.default_channel), retry=True)
+    with Cluster(brokers=0) as empty, Connection(f"rocketmq://{empty.nameserver}/") as connection:
+        policy = {"max_retries": 1, "interval_start": 0}
+        with pytest.raises(OperationalError, match="no broker with a master yet"):
+            send(connection, queue, 1, retry=True, retry_policy=policy)
+
+
+def test_a_body_that_is_not_kombus_is_left_out(
+    connection: Any, cluster: Cluster, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(connection, queue, "good")
+    with blocking.Producer(cluster.nameserver) as producer:
+        producer.send_many(queue_topic(queue), [b"junk", b"{}"])
+    reader = Reader(connection, queue)
+    reader.until(lambda: len(reader.messages) + caplog.text.count("is not kombu's") == 3)
+    assert bodies(reader.messages) == ["good"]
+    reader.close()
+
+
+def test_the_url_is_shown_without_the_secret(cluster: Cluster) -> None:
+    assert "s3cret" not in Connection(f"rocketmq://key:s3cret@{cluster.nameserver}/ns").as_uri()
+
+
+def test_the_environment_says_where_nameservers_are(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Connection("rocketmq://").transport.settings.nameservers == ("127.0.0.1:9876",)
+    monkeypatch.setenv("NAMESRV_ADDR", cluster.nameserver)
+    with Connection("rocketmq://") as connection:
+        connection.connect()
+
+
+def test_access_keys_of_the_url_sign_requests(queue: str) -> None:
+    with cluster_with_users() as secured:
+        for keys, refused in (("root:a%20secret@", ""), ("root:wrong@", "check signature failed"), ("", "username")):
+            with Connection(f"rocketmq://{keys}{secured.nameserver}/") as connection:
+                if not refused:
+                    send(connection, queue, "signed")
+                    reader = Reader(connection, queue)
+                    assert bodies(reader.get(1)) == ["signed"]
+                    reader.close()
+                    continue
+                with pytest.raises(BrokerError, match=refused):
+                    connection.connect()
+
+
+def cluster_with_users() -> Cluster:
+    options = {
+        "authenticationEnabled": True,
+        "initAuthenticationUser": json.dumps({"username": "root", "password": "a secret"}),
+        "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "another secret"}),
+    }
+    return Cluster(options=options)
+
+
+def test_a_namespace_and_a_prefix_keep_projects_apart(cluster: Cluster, queue: str) -> None:
+    urls = [f"rocketmq://{cluster.nameserver}/{place}" for place in ("", f"ns{queue[6:]}", "?queue_name_prefix=p-")]
+    made = [Connection(url) for url in urls]
+    for connection in made:
+        send(connection, queue, connection.as_uri())
+    for connection in made:
+        reader = Reader(connection, queue)
+        assert bodies(reader.get(1)) == [connection.as_uri()] and reader.gets_nothing()
+        reader.close()
+        connection.release()
+
+
+def test_a_child_of_a_fork_has_a_session_of_its_own(connection: Any, queue: str) -> None:
+    """Celery's pools close their connections after a fork; other programs go on with theirs."""
+    send(connection, queue, "parent")
+
+    def child() -> str:
+        send(connection, queue, "child")
+        with producers[connection].acquire(block=True) as producer:
+            producer.publish("child's pool", routing_key=queue)
+        connection.close()
+        return str(len(SESSIONS._shared))
+
+    # Not the session of the parent, which is not in the child's table; its own ones are closed, or in the pool.
+    assert in_child(child) == "1"
+    reader = Reader(connection, queue)
+    assert bodies(reader.get(3)) == ["child", "child's pool", "parent"]
+    for message in reader.messages:
+        message.ack()
+    reader.close()
+
+
+def test_connections_share_a_session_and_the_last_one_closes_it(url: str, queue: str) -> None:
+    threads = threading.active_count()
+    first, second = Connection(url), Connection(url)
+    send(first, queue, 1)
+    send(second, queue, 2)
+    assert threading.active_count() <= threads + 1
+    first.release()
+    send(second, queue, 3)
+    second.release()
+    assert threading.active_count() <= threads
+
+
+def test_messages_survive_a_broker_that_is_killed(cluster: Cluster, url: str, queue: str) -> None:
+    with Connection(url, transport_options={"visibility_timeout": 1}) as connection:
+        send(connection, queue, *range(8))
+        reader = Reader(connection, queue, prefetch=4)
+        first = reader.get(4)
+        cluster.brokers[0].kill()
+        for message in first:
+            message.ack()
+        cluster.brokers[0].start()
+        seen = [message.payload for message in first]
+        while len(set(seen)) < 8:
+            (message,) = reader.get(1)
+            seen.append(message.payload)
+            message.ack()
+        reader.close()
+
+
+def test_a_session_that_ends_by_an_error_is_a_lost_connection(
+    connection: Any, queue: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Then kombu connects again, and what was not acknowledged comes again."""
+
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    reader = Reader(connection, queue)
+    monkeypatch.setattr(Feed, "_hold", broken)
+    send(connection, queue, "one")
+    with pytest.raises(connection.recoverable_connection_errors, match="the session with the cluster has ended"):
+        connection.drain_events(timeout=PATIENCE_S)
+    monkeypatch.undo()
+    assert not connection.connected and "ZeroDivisionError" in caplog.text
+    connection.collect()
+    send(connection, queue, "two")
+    reader = Reader(connection, queue)
+    assert bodies(reader.get(1)) == ["two"]
+    reader.close()
+
+
+@pytest.mark.parametrize("deliveries", [1, 2])
+def test_a_task_that_is_given_back_too_often_is_a_dead_letter(
+    url: str, cluster: Cluster, queue: str, deliveries: int
+) -> None:
+    with Connection(url, transport_options={"max_deliveries": deliveries}) as connection:
+        send(connection, queue, "poison")
+        reader = Reader(connection, queue)
+        seen = 0
+        with blocking.Admin(cluster.nameserver) as admin:
+            while not (letters := _dead_letters(admin, queue_topic(queue))):
+                with suppress(TimeoutError):
+                    connection.drain_events(timeout=0.1)
+                for message in reader.messages:
+                    seen += 1
+                    message.requeue()
+                reader.messages.clear()
+        assert (seen, len(letters)) == (deliveries + 1, 1)
+        reader.close()
+
+
+def _dead_letters(admin: Any, group: str) -> Any:
+    try:
+        return admin.dead_letters(group)
+    except RouteNotFound:
+        return []
+
+
+def test_a_broker_that_is_away_holds_up_no_acknowledgements_of_the_others(queue: str) -> None:
+    """They would come again when their time is over."""
+    with (
+        Cluster(brokers=2) as pair,
+        Connection(f"rocketmq://{pair.nameserver}/", transport_options={"visibility_timeout": 1}) as connection,
+    ):
+        pair.create_topic(queue_topic(queue))
+        send(connection, queue, *range(20))
+        reader = Reader(connection, queue)
+        found = reader.get(20)
+        brokers = {tag: each.message.broker_name for tag, each in reader.channel._deliveries.items()}
+        assert set(brokers.values()) == {"broker-a", "broker-b"}
+        pair.brokers[0].kill()
+        # Those of the broker that is away are the first to wait.
+        for message in sorted(found, key=lambda message: brokers[message.delivery_tag]):
+            message.ack()
+        with pytest.raises(TimeoutError):
+            connection.drain_events(timeout=2)
+        pair.brokers[0].start()
+        reader.close()
+
+
+def test_a_program_with_another_broker_does_not_load_the_sdk() -> None:
+    code = "import kombu.serialization, sys; assert 'kombu_rocketmq' in sys.modules and 'sdk' not in sys.modules"
+    assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
+
+
+def test_the_serializer_cbor(connection: Any, queue: str) -> None:
+    body = {"raw": b"\x00\xff", "at": datetime(2026, 1, 2, tzinfo=UTC)}
+    send(connection, queue, body, serializer="cbor")
+    reader = Reader(connection, queue, accept=["application/cbor"])
+    assert reader.get(1)[0].payload == body
+    reader.close()
+
+
+def test_the_transport_is_found_by_its_scheme(url: str) -> None:
+    assert Connection(url).transport_cls == "rocketmq"
+    assert isinstance(Connection(url).transport, Transport)
+    assert kombu.transport.resolve_transport("rocketmq") is Transport
