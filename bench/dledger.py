@@ -10,6 +10,7 @@ ASYNC_MASTER with as much to copy.
 
 import argparse
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ TIMEOUT_S = 300
 POLL_S = 0.02
 LIMIT_S = 2.0
 NAME = "bench"
+# Of the log of each member, when a run fails.
+LOG_BYTES = 4_000
 
 
 @contextmanager
@@ -41,6 +44,10 @@ def group() -> Iterator[DLedgerSet]:
             made.start()
             yield made
             made.stop()
+        except BaseException:
+            for broker in made.brokers:
+                sys.stderr.write(f"--- {broker.name}\n{broker.logged[-LOG_BYTES:].decode(errors='replace')}\n")
+            raise
         finally:
             made.end()
 
@@ -80,6 +87,10 @@ def send_rows(n: int, rounds: int) -> Iterator[Row]:
             rounds, lambda: run(one_by_one, ours, body, 1_000), lambda: run(one_by_one, plain.at, body, 1_000)
         )
         yield row("one in flight, median, against ASYNC_MASTER", "ms", *figures, 1_000, smaller_is_better=True)
+        figures = in_turn(
+            rounds, lambda: run(one_by_one, sync.at, body, 1_000), lambda: run(one_by_one, plain.at, body, 1_000)
+        )
+        yield row("the same of SYNC_MASTER, against ASYNC_MASTER", "ms", *figures, 1_000, smaller_is_better=True)
 
 
 # --- a leader is killed

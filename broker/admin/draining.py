@@ -5,8 +5,8 @@ producers go elsewhere as soon as they know. Until then, for some time, their se
 refused with a code on which producers of RocketMQ and Skylark try another broker. Messages that consumers give back are
 refused at once: consumers then send them to the retry topic of another broker. The broker still stores what it delivers
 itself: delayed and timed messages, committed transactions, popped messages that come back.
-Each broker of a set is told, since any of them may become the master. One that is away then copies that from its
-master, as it copies topics.
+Each broker of a set is told, since any of them may become the master. A broker that is away then copies the drain from
+its master, as it copies topics.
 Neighbours: meta/topics.py (`drain`), registration/registration.py, writing/writer.py (refuses sends).
 """
 

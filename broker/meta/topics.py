@@ -144,8 +144,8 @@ class Topics(JournalledTable[TopicConfig]):
     ) -> Iterator[None]:
         """Make this table, that of static topics and its version equal to the master's, see `mirror_rows`.
 
-        So does the drain, unless the master does not tell it: a slave that was away when a drain began or ended would
-        otherwise undo that when it becomes the master.
+        The drain becomes the master's, too, if the master tells it: a slave that was away when a drain began or ended
+        would otherwise undo that when the slave becomes the master.
         """
         # Mappings first: without its mapping a static topic would be read as a normal one.
         yield from self.static.mirror(static)

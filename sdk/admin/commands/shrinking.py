@@ -70,7 +70,7 @@ def _broker_name() -> click.Option:
 
 
 async def _members(session: Session, broker_name: str, *, must_have_master: bool = True) -> list[Target]:
-    """The master and the slaves of a broker. UserError when it has no master, but ``must_have_master``."""
+    """The master and the slaves of a broker. UserError when ``must_have_master`` and the broker has none."""
     every = all_targets(await session.admin.cluster_info())
     members = [one for one in every if one.broker_name == broker_name]
     if must_have_master and not _master_of(members):

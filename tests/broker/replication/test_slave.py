@@ -119,6 +119,7 @@ async def test_what_a_slave_with_sync_flush_reports_survives_power_loss(network:
                 reported.extend(await next_reports(stream, reader))
                 left = open_store(fs.crash(random))
                 assert left.log.end >= max([end for end in whole if end <= reported[-1]], default=0)
+        await trio.sleep_forever()  # at the end of the connection the slave would come again, with all of the log
 
     async with listening(network, converse) as target, following(store, target, network.connect, sync_flush=True):
         await until(lambda: bool(reported) and reported[-1] == its_master.log.end, "the last report")
