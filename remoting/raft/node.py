@@ -434,9 +434,15 @@ class Running:
             self.raft.unreachable(leader)
 
     async def _tick(self) -> None:
+        # The time of elections is that in which this node could read. A process or a machine that stood still finds its
+        # leader's messages in its sockets afterwards, so a step counts no longer than a heartbeat, however long it was.
+        counted_ms, seen_ms = self.raft.now_ms, self._clock.monotonic_ms()
         while True:
+            now_ms = self._clock.monotonic_ms()
+            counted_ms += min(now_ms - seen_ms, self._options.heartbeat_ms)
+            seen_ms = now_ms
             if (self.may_tick or self.raft.term > 0) and not self._lost:
-                self.raft.tick(self._clock.monotonic_ms())
+                self.raft.tick(counted_ms)
                 self._wake.set()
             await trio.sleep(self._options.heartbeat_ms / 2000)
 
