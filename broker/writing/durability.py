@@ -6,11 +6,8 @@ when the message is stored, so a slow disk does not prolong it. The message is s
 after the last three makes a duplicate:
 - SUCCESS: at once with neither SYNC_FLUSH nor SYNC_MASTER, and with WAIT=false.
 - FLUSH_DISK_TIMEOUT: the disk was late; the slaves, if any are needed, have the message.
-- FLUSH_SLAVE_TIMEOUT: the slaves were late, and perhaps the disk, too.
+- FLUSH_SLAVE_TIMEOUT: the slaves were late, and perhaps the disk, too; in a DLedger group see `code_when_late`.
 - SLAVE_NOT_AVAILABLE: too few slaves are in sync, so the answer does not wait for them.
-In a DLedger group a fifth one stands for FLUSH_SLAVE_TIMEOUT:
-- SYSTEM_ERROR: no majority had the message in time. Another leader may cut it off, and producers do not try again after
-  a status that says the message is stored. RocketMQ answers with an error there, too.
 A broker that is demoted gets no reports of slaves, so answers that wait for slaves end with FLUSH_SLAVE_TIMEOUT: the
 new master may or may not have the message. An answer that still waits for the disk at that time ends the same way.
 Neighbours: elected.py (the rules of Controller mode), waits.py (the rows).
@@ -41,7 +38,6 @@ NO_LEASE = (
     "service not available now. It may be caused by one of the following reasons: the Controller has not confirmed"
     " lately that this broker is the master, or its DLedger group has elected another one",
 )
-# In a DLedger group; producers count it as a try after which the message may be stored, and try again.
 NO_MAJORITY = "no majority of the group has the message yet, and another leader may drop it: send it again"
 # Instead of a number of slaves: too few are in sync; all members of the SyncStateSet.
 _TOO_FEW, _ALL = -1, -2
@@ -186,7 +182,11 @@ class Durability:
 
     @property
     def code_when_late(self) -> int:
-        """What a send gets whose message too few brokers have."""
+        """What a send gets whose message too few brokers have in time.
+
+        In a DLedger group it is an error, as in RocketMQ: another leader may cut the message off, and producers do not
+        try again after a status that says the message is stored.
+        """
         return ResponseCode.SYSTEM_ERROR if self._is_in_group else ResponseCode.FLUSH_SLAVE_TIMEOUT
 
     def expire(self, now: float) -> None:
