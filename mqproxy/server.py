@@ -1,18 +1,22 @@
 """The gRPC server of a proxy: its ports, its certificate, its limits, its start and its graceful stop."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import grpc
 
 from mqcommon.errors import ConfigError, UserError
-from mqproxy.brokers import Brokers
 from mqproxy.metadata import Metadata
 from mqproxy.options import DISABLED, PERMISSIVE, ProxyOptions
 from mqproxy.relay import Relay
 from mqproxy.service import Calls
+from mqproxy.sessions import Sessions
+from mqproxy.users import KnownUsers
 from remoting.net.tls.contexts import self_signed
-from sdk.aio import Admin, Client, Producer
+from sdk.aio import Admin, Client
+
+logger = logging.getLogger(__name__)
 
 # Streams of one connection. A client has one for each receive that waits, and there is one for each queue.
 MAX_STREAMS = 10_000
@@ -28,23 +32,23 @@ async def serve(options: ProxyOptions, started: Callable[[str], None], stopping:
     async with (
         Client(options.namesrv_addr, credentials=options.inner_credentials) as client,
         Admin(client) as admin,
-        # Sends answer with the status of a weaker acknowledgement instead of raising.
-        Producer(client, group="mqproxy", accept_weaker=True, max_message_bytes=_most_bytes(options)) as producer,
-        Brokers(client) as brokers,
+        Sessions(options, client, KnownUsers(admin, options)) as sessions,
     ):
+        if not options.is_authenticating and options.inner_credentials is not None:
+            logger.warning(
+                "authenticationEnabled=false: calls are not checked, so all who reach grpcServerPort have the rights of"
+                " %s at brokers",
+                options.inner_credentials.access_key,
+            )
         listening = _Listening(options)
         await listening.open(lambda port, real: Calls(
-            options, producer, brokers, Metadata(admin, options), port, real
+            options, sessions, Metadata(admin, options), port, real
         ))  # fmt: skip
         try:
             started(f"{options.bind_address}:{listening.port}")
             await stopping.wait()
         finally:
             await listening.close()
-
-
-def _most_bytes(options: ProxyOptions) -> int:
-    return options.max_message_size or options.grpc_max_inbound_message_size
 
 
 class _Listening:
@@ -54,7 +58,6 @@ class _Listening:
         self._options = options
         self._relay: Relay | None = None
         self._calls: Calls | None = None
-        self._renewing: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=options.grpc_thread_pool_queue_capacity,
             options=[
@@ -88,7 +91,6 @@ class _Listening:
         self._calls = service(self.port, real_address)
         self._server.add_generic_rpc_handlers((self._calls.handlers(),))
         await self._server.start()
-        self._renewing = asyncio.get_running_loop().create_task(self._calls.renewals.run())
 
     async def close(self) -> None:
         if self._relay is not None:
@@ -96,11 +98,6 @@ class _Listening:
         if self._calls is not None:
             self._calls.stop_waiting()
         await self._server.stop(self._options.grpc_shutdown_time_seconds)
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.wait({self._renewing})
-            if not self._renewing.cancelled():
-                self._renewing.result()  # raises what ended it
         if self._relay is not None:
             await self._relay.close()
 
