@@ -10,7 +10,8 @@ from remoting.net.inner_credentials import InnerCredentialsOptions
 
 PERMISSIVE, ENFORCING, DISABLED = "permissive", "enforcing", "disabled"
 
-# RocketMQ's keys without effect here: threads, queues in front of them, and its caches.
+# RocketMQ's keys without effect here: threads, queues in front of them, its caches, and its port for the remoting
+# protocol. `enableACL` of old versions is not among them: who sets it wants a closed port.
 _IGNORED = """
     enableGrpcEpoll grpcBossLoopNum grpcWorkerLoopNum grpcThreadPoolNums grpcProducerThreadPoolNums
     grpcProducerThreadQueueCapacity grpcConsumerThreadPoolNums grpcConsumerThreadQueueCapacity grpcRouteThreadPoolNums
@@ -21,7 +22,33 @@ _IGNORED = """
     printThreadPoolStatusInMillis metadataThreadPoolNums metadataThreadPoolQueueCapacity authorizationEnabled
     authConfigPath authenticationProvider authenticationMetadataProvider authenticationStrategy authenticationWhitelist
     authorizationProvider authorizationMetadataProvider authorizationStrategy authorizationWhitelist
-    initAuthenticationUser aclCacheExpiredSeconds aclCacheRefreshSeconds aclCacheMaxNum
+    initAuthenticationUser aclCacheExpiredSeconds aclCacheRefreshSeconds aclCacheMaxNum heartbeatSyncerTopicClusterName
+    heartbeatSyncerThreadPoolNums heartbeatSyncerThreadPoolQueueCapacity heartbeatSyncerTopicName namesrvDomain
+    namesrvDomainSubgroup brokerConfigPath maxLiteTopicSize maxLiteRenewNumPerChannel maxSyncLiteSubscriptionRate
+    maxTransactionRecoverySecond enableProxyClientReadServiceCleaner enableProxyClientAdminCrossProxyQuery
+    proxyClientAdminPeerRequestTimeoutMillis proxyClientAdminPeerGrpcTargets
+    proxyClientReadServiceCleanerInactiveTimeoutMillis proxyClientReadServiceCleanerIntervalMillis
+    channelExpiredInSeconds contextExpiredInSeconds grpcProxyRelayRequestTimeoutInSeconds
+    topicRouteServiceCacheExpiredSeconds topicRouteServiceCacheRefreshSeconds topicRouteServiceCacheMaxNum
+    topicRouteServiceThreadPoolNums topicRouteServiceThreadPoolQueueCapacity topicConfigCacheExpiredSeconds
+    subscriptionGroupConfigCacheExpiredSeconds subscriptionGroupConfigCacheRefreshSeconds
+    subscriptionGroupConfigCacheMaxNum transactionHeartbeatThreadPoolNums transactionHeartbeatThreadPoolQueueCapacity
+    transactionHeartbeatPeriodSecond transactionHeartbeatBatchNum transactionDataExpireScanPeriodMillis
+    transactionDataMaxWaitClearMillis transactionDataExpireMillis transactionDataMaxNum longPollingReserveTimeInMillis
+    invisibleTimeMillisWhenClear maxRenewRetryTimes renewThreadPoolNums renewMaxThreadPoolNums
+    renewThreadPoolQueueCapacity lockTimeoutMsInHandleGroup returnHandleGroupThreadPoolNums
+    enableAclRpcHookForClusterMode useDelayLevel messageDelayLevel metricCollectorMode metricCollectorAddress regionId
+    traceOn metricsExporterType metricsGrpcExporterTarget metricsGrpcExporterHeader metricGrpcExporterTimeOutInMills
+    metricGrpcExporterIntervalInMills metricLoggingExporterIntervalInMills metricsPromExporterPort
+    metricsPromExporterHost metricsLabel metricsInDelta enableRemotingLocalProxyGrpc localProxyConnectTimeoutMs
+    remotingAccessAddr remotingListenPort sendLatencyEnable startDetectorEnable detectTimeout detectInterval
+    remotingHeartbeatThreadPoolNums remotingTopicRouteThreadPoolNums remotingSendMessageThreadPoolNums
+    remotingPullMessageThreadPoolNums remotingUpdateOffsetThreadPoolNums remotingDefaultThreadPoolNums
+    remotingHeartbeatThreadPoolQueueCapacity remotingTopicRouteThreadPoolQueueCapacity
+    remotingSendThreadPoolQueueCapacity remotingPullThreadPoolQueueCapacity remotingUpdateOffsetThreadPoolQueueCapacity
+    remotingDefaultThreadPoolQueueCapacity remotingWaitTimeMillsInSendQueue remotingWaitTimeMillsInPullQueue
+    remotingWaitTimeMillsInHeartbeatQueue remotingWaitTimeMillsInUpdateOffsetQueue
+    remotingWaitTimeMillsInTopicRouteQueue remotingWaitTimeMillsInDefaultQueue enableBatchAck
 """
 
 
@@ -132,6 +159,8 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions):
     )
     topic_config_cache_max_num: int = option(20_000, "how many topics and groups are remembered", minimum=1)
 
+    #: RocketMQ's proxy has its options in rmq-proxy.json.
+    conf_may_be_json: ClassVar[bool] = True
     ignored_keys: ClassVar[frozenset[str]] = frozenset(_IGNORED.split())
 
     @property
@@ -150,7 +179,9 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions):
                 " innerClientAuthenticationCredentials to those of a super user"
             )
         if self.proxy_mode.upper() != "CLUSTER":
-            raise ConfigError(f"proxyMode={self.proxy_mode}: this proxy has the mode CLUSTER only")
+            raise ConfigError(
+                f"proxyMode={self.proxy_mode}: this proxy has the mode CLUSTER only; a broker is started on its own"
+            )
         if bool(self.tls_cert_path) != bool(self.tls_key_path):
             raise ConfigError("tlsCertPath and tlsKeyPath belong together; set both, or neither")
         if self.tls_server_mode != DISABLED and not self.tls_cert_path and not self.tls_test_mode_enable:
