@@ -7,8 +7,8 @@ from mqcommon.lazy_dataclass import lazy_dataclass
 from mqcommon.logs.options import LogOptions, parse_levels
 from mqcommon.options.fields import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
-
-PERMISSIVE, ENFORCING, DISABLED = "permissive", "enforcing", "disabled"
+from remoting.net.tls.options import TlsOptions
+from remoting.net.tls.settings import DISABLED, ENFORCING, PERMISSIVE
 
 # RocketMQ's keys without effect here: threads, queues in front of them, its caches, and its port for the remoting
 # protocol. `enableACL` of old versions is not among them: who sets it wants a closed port.
@@ -53,7 +53,7 @@ _IGNORED = """
 
 
 @lazy_dataclass(frozen=True)
-class ProxyOptions(LogOptions, InnerCredentialsOptions):
+class ProxyOptions(LogOptions, InnerCredentialsOptions, TlsOptions):
     """The options of one proxy."""
 
     namesrv_addr: str = option("", "NameServers of the cluster: host:port;host:port", env="NAMESRV_ADDR")
@@ -81,8 +81,12 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions):
         choices=(PERMISSIVE, ENFORCING, DISABLED),
     )
     tls_test_mode_enable: bool = option(True, "without a certificate, make one that is signed by itself")
-    tls_cert_path: str = option("", "certificate (chain), PEM")
+    tls_cert_path: str = option("", "certificate (chain), PEM; default: that of tlsConfigFile")
     tls_key_path: str = option("", "key of the certificate, PEM")
+    tls_key_password: str = option("", "password of an encrypted key", secret=True)
+    tls_cert_watch_interval_ms: int = option(
+        500, "time between two looks whether the certificate is another one", unit="ms", minimum=10
+    )
 
     max_message_size: int = option(4 * 1024 * 1024, "largest body of a message; 0: no limit", unit="bytes", minimum=0)
     enable_message_body_empty_check: bool = option(True, "refuse messages with an empty body")
@@ -184,8 +188,3 @@ class ProxyOptions(LogOptions, InnerCredentialsOptions):
             )
         if bool(self.tls_cert_path) != bool(self.tls_key_path):
             raise ConfigError("tlsCertPath and tlsKeyPath belong together; set both, or neither")
-        if self.tls_server_mode != DISABLED and not self.tls_cert_path and not self.tls_test_mode_enable:
-            raise ConfigError(
-                "there is no certificate: set tlsCertPath and tlsKeyPath, or tls.server.mode=disabled to serve without"
-                " TLS"
-            )

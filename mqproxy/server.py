@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 import grpc
 
-from mqcommon.errors import ConfigError, UserError
+from mqcommon.errors import UserError
+from mqproxy.certificates import Certificate, ProxyTls, proxy_tls
 from mqproxy.metadata import Metadata
-from mqproxy.options import DISABLED, PERMISSIVE, ProxyOptions
+from mqproxy.options import ProxyOptions
 from mqproxy.relay import Relay
 from mqproxy.service import Calls
 from mqproxy.sessions import Sessions
 from mqproxy.users import KnownUsers
-from remoting.net.tls.contexts import self_signed
+from remoting.net.tls.settings import PERMISSIVE
 from sdk.aio import Admin, Client
 
 logger = logging.getLogger(__name__)
@@ -29,10 +30,11 @@ async def serve(options: ProxyOptions, started: Callable[[str], None], stopping:
     """
     if not options.namesrv_addr:
         raise UserError("no NameServer: set namesrvAddr in the conf file, --namesrv-addr or $NAMESRV_ADDR")
+    tls = await asyncio.to_thread(proxy_tls, options)
     async with (
-        Client(options.namesrv_addr, credentials=options.inner_credentials) as client,
+        Client(options.namesrv_addr, credentials=options.inner_credentials, tls=tls.client) as client,
         Admin(client) as admin,
-        Sessions(options, client, KnownUsers(admin, options)) as sessions,
+        Sessions(options, client, tls.client, KnownUsers(admin, options)) as sessions,
     ):
         if not options.is_authenticating and options.inner_credentials is not None:
             logger.warning(
@@ -40,7 +42,7 @@ async def serve(options: ProxyOptions, started: Callable[[str], None], stopping:
                 " %s at brokers",
                 options.inner_credentials.access_key,
             )
-        listening = _Listening(options)
+        listening = _Listening(options, tls)
         await listening.open(lambda port, real: Calls(
             options, sessions, Metadata(admin, options), port, real
         ))  # fmt: skip
@@ -54,8 +56,10 @@ async def serve(options: ProxyOptions, started: Callable[[str], None], stopping:
 class _Listening:
     """The ports of a proxy. With mode permissive a relay has the port of clients, and gRPC two of its own."""
 
-    def __init__(self, options: ProxyOptions) -> None:
+    def __init__(self, options: ProxyOptions, tls: ProxyTls) -> None:
         self._options = options
+        self._tls = tls
+        self._watching: asyncio.Task[None] | None = None
         self._relay: Relay | None = None
         self._calls: Calls | None = None
         self._server = grpc.aio.server(
@@ -75,8 +79,11 @@ class _Listening:
 
     async def open(self, service: Callable[[int, Callable[[str], str]], Calls]) -> None:
         options = self._options
-        mode = options.tls_server_mode
-        credentials = None if mode == DISABLED else await asyncio.to_thread(_credentials, options)
+        mode, certificate, credentials = self._tls.mode, None, None
+        if self._tls.server is not None:
+            interval_s = options.tls_cert_watch_interval_ms / 1000
+            certificate = await asyncio.to_thread(Certificate, self._tls.server, interval_s)
+            credentials = certificate.credentials
         host = f"[{options.bind_address}]" if ":" in options.bind_address else options.bind_address
         if mode == PERMISSIVE:
             self._relay = relay = Relay(self._bind("127.0.0.1:0", None), self._bind("127.0.0.1:0", credentials))
@@ -91,6 +98,8 @@ class _Listening:
         self._calls = service(self.port, real_address)
         self._server.add_generic_rpc_handlers((self._calls.handlers(),))
         await self._server.start()
+        if certificate is not None:
+            self._watching = asyncio.get_running_loop().create_task(certificate.watch())
 
     async def close(self) -> None:
         if self._relay is not None:
@@ -98,6 +107,11 @@ class _Listening:
         if self._calls is not None:
             self._calls.stop_waiting()
         await self._server.stop(self._options.grpc_shutdown_time_seconds)
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait({self._watching})
+            if not self._watching.cancelled():
+                self._watching.result()  # raises what ended it
         if self._relay is not None:
             await self._relay.close()
 
@@ -118,18 +132,3 @@ def _plain_address(peer: str) -> str:
 
 def _cannot_listen(host: str, port: int, reason: str) -> UserError:
     return UserError(f"grpcServerPort: cannot listen on {host}:{port}: {reason}; another server may have the port")
-
-
-def _credentials(options: ProxyOptions) -> grpc.ServerCredentials:
-    """The certificate of the options, or a new one that is signed by itself. UserError when it cannot be used."""
-    if not options.tls_cert_path:
-        certificate, key = self_signed()
-        return grpc.ssl_server_credentials([(key, certificate)])
-    parts: list[bytes] = []
-    for name, path in (("tlsKeyPath", options.tls_key_path), ("tlsCertPath", options.tls_cert_path)):
-        try:
-            with open(path, "rb") as file:
-                parts.append(file.read())
-        except OSError as error:
-            raise ConfigError(f"{name}: {path} cannot be read: {error.strerror}") from None
-    return grpc.ssl_server_credentials([(parts[0], parts[1])])

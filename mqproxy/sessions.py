@@ -25,6 +25,7 @@ from mqproxy.signatures import signature_of, unauthorized
 from mqproxy.statuses import Refused
 from mqproxy.users import KnownUsers
 from mqproxy.wire import messaging_pb2 as wire
+from remoting.net.tls.settings import Tls
 from remoting.protocol.signature import Credentials
 from sdk.aio import Client, Producer
 from sdk.aio.facade import hosted
@@ -48,12 +49,14 @@ def current() -> "Session":
 class Session:
     """What the calls of one user share. ``username`` is empty when calls need no signature."""
 
-    def __init__(self, options: ProxyOptions, host: Client, credentials: Credentials | None, username: str) -> None:
+    def __init__(
+        self, options: ProxyOptions, host: Client, tls: Tls | None, credentials: Credentials | None, username: str
+    ) -> None:
         self.username = username
         self._credentials = credentials
         self._options = options
         self._stack = AsyncExitStack()
-        self._client = hosted(Client(options.namesrv_addr, credentials=credentials), host)
+        self._client = hosted(Client(options.namesrv_addr, credentials=credentials, tls=tls), host)
         # Sends answer with the status of a weaker acknowledgement instead of raising.
         self.producer = Producer(
             self._client, group="mqproxy", accept_weaker=True, max_message_bytes=_most_bytes(options)
@@ -119,9 +122,10 @@ class Session:
 class Sessions:
     """The sessions of a proxy, for the calls that it gets. ``host`` is the client in whose thread they run."""
 
-    def __init__(self, options: ProxyOptions, host: Client, users: KnownUsers) -> None:
+    def __init__(self, options: ProxyOptions, host: Client, tls: Tls | None, users: KnownUsers) -> None:
         self._options = options
         self._host = host
+        self._tls = tls
         self._users = users
         self._open: dict[str, asyncio.Task[Session]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -180,7 +184,7 @@ class Sessions:
         return opening
 
     async def _opened(self, name: str, credentials: Credentials | None) -> Session:
-        session = Session(self._options, self._host, credentials, name)
+        session = Session(self._options, self._host, self._tls, credentials, name)
         try:
             await session.open()
         except BaseException:
